@@ -17,7 +17,7 @@ import json
 
 from ranks import on_ranks, slowest
 
-from dualml.bench.timing import Row, Times, row
+from dualml.bench.timing import RatioRow, Times, make_row
 
 SIZE, WITHIN = 2, 1.1
 #: Samples, positions, heads, groups of heads that share keys and values, and head width.
@@ -29,7 +29,7 @@ SHAPES = {
 SECTIONS = {"torch": "ring attention, torch", "mindspore": "ring attention, mindspore"}
 
 
-def rows(backend: str, rounds: int) -> list[Row]:
+def rows(backend: str, rounds: int) -> list[RatioRow]:
     argument = {"rounds": rounds, "shapes": SHAPES}
     ranks = on_ranks(backend, SIZE, f"attention_{backend}:attend", argument)
     made = []
@@ -41,7 +41,7 @@ def rows(backend: str, rounds: int) -> list[Row]:
         ):
             if other in times:
                 given = (SECTIONS[backend], what, against, times, "ring", other)
-                made.append(row(*given, target=target))
+                made.append(make_row(*given, target=target))
     return made
 
 

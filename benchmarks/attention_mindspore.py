@@ -12,7 +12,7 @@ from mindspore import nn, ops
 from ourattention import Case, race
 
 from dualml.bench.timing import Times
-from dualml_ms.compiled import Compiled
+from dualml_ms.compiled import CompiledCell
 from dualml_ms.ring import MindSporeBlockAttention
 
 
@@ -44,7 +44,7 @@ class Attended(nn.Cell):
         return y.transpose(0, 3, 1, 2, 4).reshape(b, length, -1)
 
 
-class Both(nn.Cell):
+class OutputAndGradients(nn.Cell):
     """The output of attention, and the gradients of queries, keys and values."""
 
     def __init__(self, attended: Attended) -> None:
@@ -55,13 +55,13 @@ class Both(nn.Cell):
         return self.attended(q, kv), self.gradient(self.attended)(q, kv, flow)
 
 
-def others(comm: Any, case: Case) -> dict[str, Callable[[], Any]]:
+def other_variants(comm: Any, case: Case) -> dict[str, Callable[[], Any]]:
     """Return the baselines: attention with gathered keys and values, by name."""
     layer = case.layer
-    groups, r, width = layer.kv_heads, layer.each, layer.width
+    groups, r, width = layer.kv_heads, layer.heads_per_group, layer.width
     order = np.argsort(np.concatenate(
         [comm.numpy(p) for p in comm.all_gather(comm.tensor(case.places))]))  # fmt: skip
-    both = Compiled(Both(Attended(layer, case.places)))
+    both = CompiledCell(OutputAndGradients(Attended(layer, case.places)))
     flow = ms.Tensor(case.flow)
 
     def collected() -> Any:
@@ -82,4 +82,4 @@ def others(comm: Any, case: Case) -> dict[str, Callable[[], Any]]:
 
 def attend(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
     """Return the milliseconds of both passes, by shape and variant."""
-    return race(comm, argument["shapes"], argument["rounds"], MindSporeBlockAttention, others)
+    return race(comm, argument["shapes"], argument["rounds"], MindSporeBlockAttention, other_variants)

@@ -13,10 +13,10 @@ from dualml.bench.timing import Times
 from dualml_torch.ring import TorchBlockAttention
 
 
-def others(comm: Any, case: Case) -> dict[str, Callable[[], Any]]:
+def other_variants(comm: Any, case: Case) -> dict[str, Callable[[], Any]]:
     """Return the baselines: attention with gathered keys and values, and on whole sequences."""
     layer, places = case.layer, torch.from_numpy(case.places)
-    groups, r, width = layer.kv_heads, layer.each, layer.width
+    groups, r, width = layer.kv_heads, layer.heads_per_group, layer.width
     x, flow = torch.from_numpy(case.x), torch.from_numpy(case.flow)
     gathered = [torch.from_numpy(comm.numpy(p)) for p in comm.all_gather(comm.tensor(case.places))]
     order = torch.cat(gathered).argsort()
@@ -47,14 +47,14 @@ def others(comm: Any, case: Case) -> dict[str, Callable[[], Any]]:
     half = max(1, x.shape[0] // comm.size)
     whole = torch.cat([x] * comm.size, 1)[:half]
 
-    def alone() -> Any:
+    def whole_sequences() -> Any:
         leaf = whole.view(half, layer.length, groups, r + 2, width)
         q = leaf[..., :r, :].flatten(2, 3).requires_grad_()
         k, v = (leaf[..., at, :].contiguous().requires_grad_() for at in (r, r + 1))
         y = attended(q, k, v, is_causal=True)
         return torch.autograd.grad(y, (q, k, v), torch.cat([flow] * comm.size, 1)[:half])
 
-    return {"collected": collected} | ({"alone": alone} if x.shape[0] >= comm.size else {})
+    return {"collected": collected} | ({"alone": whole_sequences} if x.shape[0] >= comm.size else {})
 
 
 def attend(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
@@ -63,4 +63,4 @@ def attend(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
     def blocks(layer: Any, places: Any) -> TorchBlockAttention:
         return TorchBlockAttention(layer, places, torch.device("cpu"))
 
-    return race(comm, argument["shapes"], argument["rounds"], blocks, others)
+    return race(comm, argument["shapes"], argument["rounds"], blocks, other_variants)

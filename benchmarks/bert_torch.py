@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from methods_task import CLASSES, LENGTH, SAMPLES, milliseconds, sentences
 
-from dualml.backend import Recipe
+from dualml.backend import TrainingSpec
 from dualml.bench.timing import Times
 from dualml.model import initial_weights
-from dualml.model.bert import Sizes, bert
+from dualml.model.bert import BertSizes, bert
 from dualml.optim import AdamW
-from dualml.seeds import generator
+from dualml.seeds import make_generator
 from dualml_torch.backend import TorchBackend
 from dualml_torch.data import import_torchvision
 
@@ -26,12 +26,12 @@ TRIALS = {"short": 100, "long": 100_000}
 DROPOUTS = {"dropout 0.1": 0.1, "no dropout": 0.0}
 
 
-def ours(dropout: float, updates: int, order: np.ndarray) -> Callable[[], None]:
+def dualml_updates(dropout: float, updates: int, order: np.ndarray) -> Callable[[], None]:
     """Return a function that makes STEPS updates of a trial with ``updates``; ``order`` (updates,
     BATCH) are the samples."""
     x, y = sentences(WORDS)
-    spec = bert(WORDS, LENGTH, CLASSES, Sizes(dropout=dropout, head_dropout=dropout))
-    recipe = Recipe(
+    spec = bert(WORDS, LENGTH, CLASSES, BertSizes(dropout=dropout, head_dropout=dropout))
+    recipe = TrainingSpec(
         spec=spec, weights=initial_weights(spec, 0), rule=AdamW(lr=1e-4, weight_decay=0.01),
         x=x, y=y, updates=updates, batch=BATCH, chunk=BATCH,
     )  # fmt: skip
@@ -46,12 +46,12 @@ def ours(dropout: float, updates: int, order: np.ndarray) -> Callable[[], None]:
     return call
 
 
-def theirs(dropout: float, order: np.ndarray) -> Callable[[], None]:
+def transformers_updates(dropout: float, order: np.ndarray) -> Callable[[], None]:
     """Return a function that makes STEPS updates of transformers' model."""
     import_torchvision()  # transformers would, plainly
     from transformers import BertConfig, BertForSequenceClassification
 
-    sizes = Sizes()
+    sizes = BertSizes()
     model: Any = BertForSequenceClassification(
         BertConfig(
             vocab_size=WORDS, num_labels=CLASSES, hidden_size=sizes.width,
@@ -80,9 +80,9 @@ def theirs(dropout: float, order: np.ndarray) -> Callable[[], None]:
 
 def updates(dropout: float, rounds: int) -> Times:
     """Return the milliseconds of an update: transformers', and ours by length of the trial."""
-    draw = generator(0, "benchmark", "bert", "order")
+    draw = make_generator(0, "benchmark", "bert", "order")
     order = np.concatenate([draw.permutation(SAMPLES) for _ in range(4)]).reshape(-1, BATCH)
-    calls = {name: ours(dropout, length, order) for name, length in TRIALS.items()}
-    calls["theirs"] = theirs(dropout, order)
+    calls = {name: dualml_updates(dropout, length, order) for name, length in TRIALS.items()}
+    calls["theirs"] = transformers_updates(dropout, order)
 
     return milliseconds(calls, rounds, STEPS)

@@ -33,10 +33,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from busy_groups import Group, Setting, busy
+from busy_groups import Group, ThreadSetting, busy
 from busy_work import STEPS
 
-from dualml.bench.timing import Ratio, Row, Times, fastest, ratio, row
+from dualml.bench.timing import Ratio, RatioRow, Times, fastest_variant, ratio_quartiles, make_row
 
 CORES, LOADS = 2, (0, 1, 2, 4)
 QUIET, FAIR = 1.02, 1.5
@@ -46,18 +46,18 @@ LONG_S = 3.0
 OURS, BESIDE, DEFAULT = "as dualml, begun quiet", "as dualml, begun beside others", "nothing set"
 
 
-def variable(name: str, value: object, threads: int) -> Setting:
+def variable(name: str, value: object, threads: int) -> ThreadSetting:
     """Return the setting that sets one environment variable."""
-    return Setting(f"{name}={value}", threads, {name: str(value)})
+    return ThreadSetting(f"{name}={value}", threads, {name: str(value)})
 
 
-def settings(backend: str, size: int, quick: bool, cores: Sequence[int]) -> list[Setting]:
+def settings(backend: str, size: int, quick: bool, cores: Sequence[int]) -> list[ThreadSetting]:
     """Return the settings that are measured with so many ranks."""
-    found = [Setting(OURS, max(1, CORES // size)), Setting(BESIDE, 1, busy=(0.5, 0.5))]
-    found += [Setting(DEFAULT, t, {}) for t in (2, 1)]
+    found = [ThreadSetting(OURS, max(1, CORES // size)), ThreadSetting(BESIDE, 1, busy=(0.5, 0.5))]
+    found += [ThreadSetting(DEFAULT, t, {}) for t in (2, 1)]
     if quick:
         return found[:3] if size < 4 else found[:2]
-    found += [Setting("bound to one core", 1, {}, 1), variable("GOMP_SPINCOUNT", 0, 2)]
+    found += [ThreadSetting("bound to one core", 1, {}, 1), variable("GOMP_SPINCOUNT", 0, 2)]
     if size > 2:
         return found
     found.append(variable("OMP_WAIT_POLICY", "passive", 2))
@@ -67,15 +67,15 @@ def settings(backend: str, size: int, quick: bool, cores: Sequence[int]) -> list
     found.append(variable("OMP_WAIT_POLICY", "active", 2))
     where = {"GOMP_CPU_AFFINITY": " ".join(map(str, cores))}
     found += [
-        Setting("each thread on a core", 2, where),
-        Setting(
+        ThreadSetting("each thread on a core", 2, where),
+        ThreadSetting(
             "each thread on a core, GOMP_SPINCOUNT=3000", 2, {**where, "GOMP_SPINCOUNT": "3000"}
         ),
     ]
     if backend == "mindspore":
         runtime = {"dispatch_threads_num": (1, 2), "op_tuning.threads_num": (1, 2)}
         for name, values in {**runtime, "set_cpu_affinity": (1,)}.items():
-            found += [Setting(f"{name}({v})", 2, None, 0, {name: v}) for v in values]
+            found += [ThreadSetting(f"{name}({v})", 2, None, 0, {name: v}) for v in values]
     return found
 
 
@@ -106,12 +106,12 @@ def fair(size: int, threads: int, load: int, cores: int) -> float:
 
 
 def judge(
-    section: str, size: int, asked: Sequence[Setting], times: Mapping[int, Times], cores: int
-) -> list[Row]:
+    section: str, size: int, asked: Sequence[ThreadSetting], times: Mapping[int, Times], cores: int
+) -> list[RatioRow]:
     """Return a row for each setting, four for dualml's own choice, and the settings within both
     limits."""
     ranks, quiet = f"{size} rank{'s' * (size > 1)}", times[0]
-    best, kept, made = fastest(quiet, list(quiet)), [], []
+    best, kept, made = fastest_variant(quiet, list(quiet)), [], []
     middle = {load: {n: statistics.median(t) for n, t in by.items()} for load, by in times.items()}
     for one in asked:
         alike = [str(s) for s in asked if s.threads == one.threads]
@@ -121,17 +121,17 @@ def judge(
         ours = one.name == OURS
         beside = ", ".join(f"{share:.2f}" for share in shares.values())
         note = f"beside 1, 2 and 4 busy processes {beside} of fair"
-        found = row(
+        found = make_row(
             section, f"{ranks}, {one}, quiet", best, quiet, str(one), best,
             target=QUIET if ours else None, note=note, why_missed=note,
         )  # fmt: skip
         made.append(found)
         if one.name == BESIDE:
             made += [
-                Row(
+                RatioRow(
                     section=section, what=f"{ranks}, {one}, beside {b} busy", against="fair share",
                     ours=middle[b][str(one)], other=limits[b], unit="ms", target=FAIR,
-                    ratio=ratio(times[b][str(one)], [limits[b]] * len(times[b][str(one)]))
+                    ratio=ratio_quartiles(times[b][str(one)], [limits[b]] * len(times[b][str(one)]))
                     if len(times[b][str(one)]) > 1 else Ratio(*[shares[b]] * 3),
                 )
                 for b in limits
@@ -141,7 +141,7 @@ def judge(
             kept.append(str(one))
     return [
         *made,
-        Row(
+        RatioRow(
             section=section, what=f"{ranks}, settings that keep to both limits",
             against="settings measured", ours=len(kept), other=len(asked), unit="", ratio=None,
             note="; ".join(kept),
@@ -149,7 +149,7 @@ def judge(
     ]  # fmt: skip
 
 
-def rows(backend: str, quick: bool) -> tuple[list[Row], dict[str, Any]]:
+def rows(backend: str, quick: bool) -> tuple[list[RatioRow], dict[str, Any]]:
     usable = sorted(os.sched_getaffinity(0))[-CORES:]
     os.sched_setaffinity(0, usable)
     made, raw = [], {}
@@ -163,9 +163,9 @@ def rows(backend: str, quick: bool) -> tuple[list[Row], dict[str, Any]]:
                     folder.mkdir()
                     group = groups[str(one)] = Group(backend, size, one, folder)
                     group.wait()
-                    say(f"{size} ranks, {one}: ready")
+                    log_line(f"{size} ranks, {one}: ready")
                 times = measure(groups, seconds)
-                say(f"{size} ranks: {len(times[0][str(asked[0])])} cycles")
+                log_line(f"{size} ranks: {len(times[0][str(asked[0])])} cycles")
             finally:
                 for group in groups.values():
                     group.end()
@@ -175,7 +175,7 @@ def rows(backend: str, quick: bool) -> tuple[list[Row], dict[str, Any]]:
     return made, raw
 
 
-def say(text: str) -> None:
+def log_line(text: str) -> None:
     """Print a line with the time of day to standard error."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 

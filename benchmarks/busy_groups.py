@@ -20,7 +20,7 @@ from unittest.mock import patch
 from busy_work import STEPS
 
 from dualml.backend import backends
-from dualml.cores import of_each_rank, of_one_rank
+from dualml.cores import cores_per_rank, affinity_env
 
 WORK = str(Path(__file__).with_name("busy_work.py"))
 ROUND_S, LIMIT_S = 0.25, 600.0
@@ -30,7 +30,7 @@ SAME = {"DUALML_TORCH_MEMORY_FORMAT": "channels_last", "DUALML_TORCH_COMPILE": "
 
 
 @dataclass(frozen=True)
-class Setting:
+class ThreadSetting:
     """A thread setting. ``variables`` None: dualml's own choice when others keep ``busy`` cores at
     its start. ``cores``: cores per rank, 0 for all."""
 
@@ -48,14 +48,14 @@ class Setting:
 class Group:
     """The ranks of one setting, stopped while it is not their turn."""
 
-    def __init__(self, backend: str, size: int, setting: Setting, folder: Path) -> None:
+    def __init__(self, backend: str, size: int, setting: ThreadSetting, folder: Path) -> None:
         clean = {k: v for k, v in os.environ.items() if k not in STUDIED}
         chosen = backends()[backend].environ(setting.threads)
         if setting.variables is not None:
             chosen = {k: v for k, v in chosen.items() if k not in STUDIED} | setting.variables
             cores = setting.cores
         else:  # not what the caller of this benchmark has set
-            told, cores = own(backend, size, setting)
+            told, cores = default_variables(backend, size, setting)
             chosen |= told
         for rank in range(size):
             os.mkfifo(folder / f"go{rank}")
@@ -124,7 +124,7 @@ class Group:
             os.close(pipe)
 
 
-def own(backend: str, size: int, setting: Setting) -> tuple[dict[str, str], int]:
+def default_variables(backend: str, size: int, setting: ThreadSetting) -> tuple[dict[str, str], int]:
     """Return the studied variables that dualml sets by itself, and the cores of each of its
     ranks."""
     clean = {k: v for k, v in os.environ.items() if k not in STUDIED}
@@ -132,8 +132,8 @@ def own(backend: str, size: int, setting: Setting) -> tuple[dict[str, str], int]
     with patch.dict(os.environ, clean, clear=True):
         told = info.environ(threads)
         if size == 1:
-            told |= of_one_rank(threads, setting.busy, info.crowded)
-    cores = of_each_rank(size, threads, setting.busy, info.crowded) if size > 1 else 0
+            told |= affinity_env(threads, setting.busy, info.crowded)
+    cores = cores_per_rank(size, threads, setting.busy, info.crowded) if size > 1 else 0
     return {k: v for k, v in told.items() if k in STUDIED}, cores
 
 

@@ -42,9 +42,9 @@ def settle(runtime: Mapping[str, int]) -> None:
 def confine(rank: int, cores: int) -> None:
     """Pin the process as `dualml.machine.pin` does, including threads that a framework has
     started."""
-    from dualml.machine import USABLE, pin
+    from dualml.machine import USABLE, pin_cores
 
-    pin(rank, cores)
+    pin_cores(rank, cores)
     mine = {USABLE[(rank * cores + i) % len(USABLE)] for i in range(cores)}
     for thread in os.listdir("/proc/self/task") if cores else ():
         with contextlib.suppress(ProcessLookupError):
@@ -60,7 +60,7 @@ def rounds(rank: int, folder: Path, once: Callable[[int], float]) -> None:
             told.write(json.dumps(once(int(line))) + "\n")
 
 
-def alone(job: Mapping[str, Any]) -> None:
+def run_single(job: Mapping[str, Any]) -> None:
     """Run the loop of a trial with one rank."""
     from workload import OurLoop, dataset
 
@@ -74,7 +74,7 @@ def alone(job: Mapping[str, Any]) -> None:
         rounds(0, Path(job["folder"]), lambda many: sum(loop() for _ in range(many)) / many)
 
 
-def together(comm: Any, job: Mapping[str, Any]) -> None:
+def run_on_rank(comm: Any, job: Mapping[str, Any]) -> None:
     """Run the update of a trial with several ranks; the target of `run_ranks`."""
     from ourparallel import OurParallel, samples
     from ranks import paced
@@ -93,13 +93,13 @@ def start(job: Mapping[str, Any]) -> None:
     from dualml.launch import ranks as launcher
 
     if job["size"] == 1:
-        alone(job)
+        run_single(job)
         return
     there, info = dict(os.environ), launcher.backends()[job["backend"]]
     # The parent has set what is asked for: what dualml would add is not always wanted.
     object.__setattr__(info, "environ", lambda threads: there)
     assert job["limit_s"] < LIMIT_S
-    on_ranks(job["backend"], job["size"], "busy_work:together", job, job["threads"])
+    on_ranks(job["backend"], job["size"], "busy_work:run_on_rank", job, job["threads"])
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from mindspore import nn, ops
 from ranks import paced
 
 from dualml.aggregation import strategy
-from dualml.bench.timing import Times, take_turns
+from dualml.bench.timing import Times, time_interleaved
 from dualml.model import model
 
 
@@ -54,5 +54,5 @@ def models(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
             "copy": lambda memory=memory, other=other: np.copyto(other, memory),
         }
         rounds = {n: paced(comm, call, argument["repeats"]) for n, call in calls.items()}
-        found[name] = take_turns(rounds, argument["rounds"])
+        found[name] = time_interleaved(rounds, argument["rounds"])
     return found

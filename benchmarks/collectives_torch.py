@@ -11,9 +11,9 @@ import torch.distributed as dist
 from ranks import paced
 
 from dualml.aggregation import strategy
-from dualml.bench.timing import Times, take_turns
+from dualml.bench.timing import Times, time_interleaved
 from dualml.model import model
-from dualml_torch.gloo import loops, wait_your_turn
+from dualml_torch.gloo import loop_thread_ids, use_batch_scheduling
 
 MANY = [10_486] * 100  # 100 equal tensors, 4 MB
 
@@ -38,18 +38,18 @@ def sizes(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
     return found
 
 
-def as_started() -> None:
+def reset_scheduling() -> None:
     """Reset the scheduling of gloo's receiving threads to that of any script, until
     `wait_your_turn`."""
-    for thread in loops():
+    for thread in loop_thread_ids():
         os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
 
 
 def pushy(call: Callable[[], Any]) -> None:
     """Run a call with gloo's threads scheduled as in any script, then restore dualml's settings."""
-    as_started()
+    reset_scheduling()
     call()
-    wait_your_turn()
+    use_batch_scheduling()
 
 
 def buckets(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
@@ -69,4 +69,4 @@ def buckets(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
 
 def turns(comm: Any, calls: dict[str, Callable[[], Any]], rounds: int, repeats: int) -> Times:
     """Time the calls in alternating order on all ranks."""
-    return take_turns({n: paced(comm, call, repeats) for n, call in calls.items()}, rounds)
+    return time_interleaved({n: paced(comm, call, repeats) for n, call in calls.items()}, rounds)

@@ -18,27 +18,27 @@ from importlib.resources import files
 from pathlib import Path
 
 from dualml.backend import backends
-from dualml.course.catalogue import Plant, planted, plants
-from dualml.course.check import Checked, check
+from dualml.course.catalogue import Plant, apply_plant, load_plants
+from dualml.course.check import CheckResult, check
 from dualml.course.exercise import Requirement
-from dualml.course.labs import LABS, file
+from dualml.course.labs import LABS, find_exercise
 
 
-def judged(plant: Plant, seed: int) -> Checked:
+def judged(plant: Plant, seed: int) -> CheckResult:
     """Return the verdict on a solution with this change."""
-    _, exercise = file(plant.file)
+    _, exercise = find_exercise(plant.file)
     package, _, name = exercise.solution.partition(":")
     source = (files(package) / name).read_text("utf-8")
 
-    def about(requirement: Requirement) -> bool:
+    def concerns(requirement: Requirement) -> bool:
         return requirement.target == plant.target or not any(
             r.target == plant.target for r in exercise.requirements
         )
 
     with tempfile.TemporaryDirectory(prefix="dualml-") as folder:
         path = Path(folder) / plant.file
-        path.write_text(planted(source, plant), "utf-8")
-        return check(exercise, path, seed, chosen=about)
+        path.write_text(apply_plant(source, plant), "utf-8")
+        return check(exercise, path, seed, select=concerns)
 
 
 def result(plant: Plant, seed: int) -> dict[str, object]:
@@ -50,7 +50,7 @@ def result(plant: Plant, seed: int) -> dict[str, object]:
     first = named[0].mistakes if named else ()
     return {
         "plant": plant.title, "mistake": plant.name, "right": plant.right, "seed": seed,
-        "detected": not checked.met, "named": first == (plant.name,),
+        "detected": not checked.is_passed, "named": first == (plant.name,),
         "alone": all(j.mistakes == (plant.name,) for j in failed),
         "said": [list(j.mistakes) for j in failed], "where": [j.requirement.name for j in failed],
         "trouble": [str(j.trouble) for j in failed if j.trouble][:1],
@@ -66,7 +66,7 @@ def strangers(seed: int) -> None:
     rows = json.loads((folder / "truth.json").read_text("utf-8"))
     counts = dict.fromkeys(("wrong", "detected", "named", "misnamed", "right", "refused"), 0)
     for row in rows:
-        exercise = file("optim_torch" if row["file"].startswith("torch") else "optim_ms")[1]
+        exercise = find_exercise("optim_torch" if row["file"].startswith("torch") else "optim_ms")[1]
         with tempfile.TemporaryDirectory(prefix="dualml-") as home:
             path = Path(home) / exercise.name
             path.write_bytes((folder / row["file"]).read_bytes())
@@ -99,8 +99,8 @@ def main() -> None:
     known = backends()
     rows = []
     for lab in arguments.lab or LABS:
-        for plant in plants(lab):
-            backend = file(plant.file)[1].backend
+        for plant in load_plants(lab):
+            backend = find_exercise(plant.file)[1].backend
             if arguments.only not in (None, plant.name) or (
                 backend and not known[backend].installed()
             ):

@@ -55,7 +55,7 @@ def wheels() -> None:
     print(f"{WHEELS}: {len(files)} wheels, {size:.1f} MiB")
 
 
-def missing() -> list[str]:
+def missing_packages() -> list[str]:
     """Return ``name==version`` of packages that this Python lacks or has too old, as pip resolves
     it."""
     wheels = ["--find-links", str(WHEELS)] if WHEELS.is_dir() else []
@@ -104,7 +104,7 @@ def measure(words: Sequence[str]) -> int:
     """Run `dualml bench` with these options and return its exit code."""
     with tempfile.TemporaryDirectory(prefix="dualml-gpu-") as temporary:
         site = Path(temporary)
-        if lacking := missing():
+        if lacking := missing_packages():
             print(f"from gpu-wheels: {', '.join(lacking)}", file=sys.stderr)
             unpack(lacking, site)
         described(site)

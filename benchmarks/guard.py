@@ -33,7 +33,7 @@ from planted.plants import PLANTS  # noqa: E402
 from planted.run import experiment_of  # noqa: E402
 
 from dualml.parity.against import compare_runs  # noqa: E402
-from dualml.report.page.markdown import between  # noqa: E402
+from dualml.report.page.markdown import replace_between  # noqa: E402
 from dualml.store.records import read_records  # noqa: E402
 from dualml.store.trial import trial_folder  # noqa: E402
 
@@ -189,7 +189,7 @@ def main() -> int:
         if asked.markdown:
             page = asked.markdown / name
             block = f"{BEGIN}\n{table(known, lang)}\n{END}"
-            page.write_text(between(page.read_text("utf-8"), BEGIN, END, block), "utf-8")
+            page.write_text(replace_between(page.read_text("utf-8"), BEGIN, END, block), "utf-8")
     return 0
 
 

@@ -69,7 +69,7 @@ class HandWritten:
         self.order, self.at = self.draw.permutation(len(y)), 0
 
     def __call__(self) -> float:
-        with running(self.mode):
+        with execution_mode(self.mode):
             begin = time.perf_counter()
             losses = []
             for _ in range(self.steps):
@@ -85,7 +85,7 @@ class HandWritten:
 
 
 @contextmanager
-def running(mode: int) -> Iterator[None]:
+def execution_mode(mode: int) -> Iterator[None]:
     """Set the execution mode for one block. PyNative is synchronous here: its queue only makes
     threads spin."""
     ms.set_context(mode=mode, pynative_synchronize=mode == ms.PYNATIVE_MODE)

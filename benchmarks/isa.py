@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from dualml.bench.timing import Row, row, take_turns
+from dualml.bench.timing import RatioRow, make_row, time_interleaved
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
 SECTION = "MindSpore's convolutions"
@@ -33,7 +33,7 @@ def update_ms(env: dict[str, str]) -> Callable[[], float]:
     return run
 
 
-def rows(rounds: int) -> list[Row]:
+def rows(rounds: int) -> list[RatioRow]:
     from dualml.backend import backends
     from dualml.machine import default_threads
 
@@ -41,10 +41,10 @@ def rows(rounds: int) -> list[Row]:
     cap = chosen.get(VARIABLE, "")
     env = {**os.environ, **chosen}
     variants = {"ours": env, "default": {k: v for k, v in env.items() if k != VARIABLE}}
-    times = take_turns({k: update_ms(v) for k, v in variants.items()}, rounds, warm_up=0)
+    times = time_interleaved({k: update_ms(v) for k, v in variants.items()}, rounds, warm_up=0)
     note = f"{VARIABLE}={cap}" if cap else f"{VARIABLE} is left alone on this CPU"
     return [
-        row(SECTION, "one update, sgd", "without the choice", times, "ours", "default", note=note)
+        make_row(SECTION, "one update, sgd", "without the choice", times, "ours", "default", note=note)
     ]
 
 

@@ -19,14 +19,14 @@ from statistics import median
 from typing import Any
 
 from dualml.course.check import check
-from dualml.course.exercise import File
+from dualml.course.exercise import ExerciseFile
 from dualml.course.grading.grade import grade
-from dualml.course.grading.request import Request
+from dualml.course.grading.request import GradingRequest
 from dualml.course.grading.rubric import Rubric
-from dualml.course.grading.submissions import submissions
+from dualml.course.grading.submissions import find_submissions
 from dualml.course.isolation.detect import WALLS, Isolation
-from dualml.course.labs import file, lab
-from dualml.course.workspace import source
+from dualml.course.labs import find_exercise, load_lab
+from dualml.course.workspace import read_solution
 
 OPEN = Isolation("none", "as asked for")
 #: Number of students of a class, each with a right solution.
@@ -63,27 +63,27 @@ def pairs(times: int, work: Callable[[Isolation], Any]) -> dict[str, float]:
     }  # fmt: skip
 
 
-def one_check(folder: Path, exercise: File, around: Isolation) -> None:
+def one_check(folder: Path, exercise: ExerciseFile, around: Isolation) -> None:
     """Check a file of one student."""
     checked = check(exercise, folder / exercise.name, 5, isolation=around)
-    assert checked.met, [j for j in checked.judgements if j.status != "met"]
+    assert checked.is_passed, [j for j in checked.judgements if j.status != "met"]
 
 
 def one_class(folder: Path, around: Isolation) -> None:
     """Grade a class, two submissions at a time."""
-    exercises = lab("lab1")
+    exercises = load_lab("lab1")
     files = [f for f in exercises.files if f.backend == "torch"]
     with tempfile.TemporaryDirectory() as out:
-        request = Request(exercises, files, "secret", Rubric(), "en", Path(out), around,
+        request = GradingRequest(exercises, files, "secret", Rubric(), "en", Path(out), around,
                           threading.Event())  # fmt: skip
-        found, _ = submissions(folder, Path(out))
+        found, _ = find_submissions(folder, Path(out))
         results = grade(request, found, 2)
     assert all(r["points"] == r["most"] for r in results.values())
 
 
-def told(name: str, old: str, new: str) -> float:
+def check_seconds(name: str, old: str, new: str) -> float:
     """Return the seconds that a check takes to report a mistake."""
-    exercise, text = file(name)[1], source(file(name)[1])
+    exercise, text = find_exercise(name)[1], read_solution(find_exercise(name)[1])
     assert text.count(old) == 1
     indent = text[: text.index(old)].rpartition("\n")[2]
     changed = new if old in (MEAN,) else f"{new}\n{indent}{old}"
@@ -98,20 +98,20 @@ def measure(times: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as temporary:
         home = Path(temporary)
         for name in ("optim_torch", "optim_ms"):
-            exercise = file(name)[1]
-            (home / exercise.name).write_text(source(exercise), "utf-8")
+            exercise = find_exercise(name)[1]
+            (home / exercise.name).write_text(read_solution(exercise), "utf-8")
             label = f"a check of lab 1, {exercise.backend}"
             found[label] = pairs(times, lambda around, e=exercise: one_check(home, e, around))
-        exercise = file("optim_torch")[1]
+        exercise = find_exercise("optim_torch")[1]
         for student in range(CLASS):
             place = home / "class" / f"s{student:02d}"
             place.mkdir(parents=True)
-            (place / exercise.name).write_text(source(exercise), "utf-8")
+            (place / exercise.name).write_text(read_solution(exercise), "utf-8")
         label = f"a class of {CLASS}, torch"
         found[label] = pairs(max(3, times // 3), lambda around: one_class(home / "class", around))
     return {
         "isolation": found,
-        "told_s": {name: median(told(*how) for _ in range(3)) for name, how in MISTAKES.items()},
+        "told_s": {name: median(check_seconds(*how) for _ in range(3)) for name, how in MISTAKES.items()},
     }
 
 

@@ -24,7 +24,7 @@ NAMED_S, SLURM_S = 30.0, 60.0
 REMEDY = re.compile(r"dualml (run --resume|resume \d)|again")
 
 
-def lost(victim: str) -> tuple[int, ...]:
+def lost_ranks(victim: str) -> tuple[int, ...]:
     """Return the ranks that a kill removes; the two ends of a cable each lose the other."""
     if victim == "cable":
         return (0, 1)
@@ -33,7 +33,7 @@ def lost(victim: str) -> tuple[int, ...]:
     return (1,)
 
 
-def tells(line: str, ranks: Sequence[int], end: str) -> bool:
+def names_lost_rank(line: str, ranks: Sequence[int], end: str) -> bool:
     """Return whether a line names a lost rank."""
     if end == "job" and re.search("its process was gone|the loss of a node", line):
         return True  # in the words of the queue, or of Slurm, which takes the job up again itself
@@ -70,7 +70,7 @@ def last_digits(whole: Path, other: Path, backend: str) -> int:
     )
 
 
-def alike(whole: Path, other: Path, backend: str) -> list[str]:
+def differing_files(whole: Path, other: Path, backend: str) -> list[str]:
     """Return the files of two runs of one plan that differ or are missing, apart from losses that
     MindSpore summed in another order."""
     found = []

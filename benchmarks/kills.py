@@ -29,15 +29,15 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from judging import alike, last_digits, leftovers, lost, names, tells
+from judging import differing_files, last_digits, leftovers, lost_ranks, names, names_lost_rank
 from kills_page import write
-from machines import POLL_S, Machine, machines, python, wait
-from starting import Hand, Local, Msrun, Ssh, Torchrun, Way, cmdline, status
+from machines import POLL_S, NamespaceMachine, machines, python, wait
+from starting import Hand, Local, Msrun, Ssh, Torchrun, StartMethod, cmdline, status
 from starting_slurm import Slurm
 
 LAB = Path(__file__).with_name("kills.toml")
 FIRST, SECOND, UPDATES = "first", "second", 100
-WAYS: dict[str, type[Way]] = {
+WAYS: dict[str, type[StartMethod]] = {
     "hand": Hand, "torchrun": Torchrun, "msrun": Msrun, "hosts": Ssh, "slurm": Slurm,
     "local": Local,
 }  # fmt: skip
@@ -105,7 +105,7 @@ def last_step(path: Path) -> int:
     return 0
 
 
-def writing(way: Way, seconds: float = 5.0) -> bool:
+def writing(way: StartMethod, seconds: float = 5.0) -> bool:
     """Return whether a checkpoint is being written within so many seconds, in the run folder or a
     rank's copy of it. The first few are skipped, then it polls continuously."""
     if last_step(way.place(FIRST) / "rank0.jsonl") < UPDATES // 10:
@@ -122,7 +122,7 @@ def writing(way: Way, seconds: float = 5.0) -> bool:
     return False
 
 
-def come(way: Way, moment: str) -> bool:
+def moment_reached(way: StartMethod, moment: str) -> bool:
     """Return whether the moment of the kill has come."""
     if moment == "start":
         return all(way.parts(f"worker {rank}") for rank in (0, 1))
@@ -138,7 +138,7 @@ def come(way: Way, moment: str) -> bool:
 # --- what -----------------------------------------------------------------------------------------
 
 
-def strike(way: Way, victim: str) -> list[str]:
+def strike(way: StartMethod, victim: str) -> list[str]:
     """Kill the victim; return the machines on which no process is left to report it."""
     if victim == "cable":
         way.there["b"].link(up=False)
@@ -155,7 +155,7 @@ def strike(way: Way, victim: str) -> list[str]:
     return {t.process.pid: [n] for n, t in way.terminals.items()}.get(parts[0].pid, [])
 
 
-def alive(there: Mapping[str, Machine]) -> list[psutil.Process]:
+def alive(there: Mapping[str, NamespaceMachine]) -> list[psutil.Process]:
     """Return all processes of the run, except msrun's ``tail -f`` of a log, which outlives a killed
     msrun."""
     every = [process for machine in there.values() for process in machine.processes()]
@@ -171,20 +171,20 @@ def described(processes: list[psutil.Process]) -> list[str]:
     return lines
 
 
-def watched(way: Way, case: Case, dead: list[str], begin: float) -> dict[str, Any]:
+def observe_kill(way: StartMethod, case: Case, dead: list[str], begin: float) -> dict[str, Any]:
     """Return what the surviving ends report of a kill, and when the last process of the run has
     gone."""
     ends = ["job"] if way.job else [n for n in way.terminals if n not in dead]
     before = {end: len(way.lines(end)) for end in ends}
     named, gone, last = dict[str, float](), None, dict[str, str]()
-    ranks = lost(case.victim)
+    ranks = lost_ranks(case.victim)
     while time.monotonic() - begin < WHOLE_S:
         now = time.monotonic() - begin
-        over = not (left := alive(way.there)) and way.struck()
+        over = not (left := alive(way.there)) and way.is_settled()
         for end in ends:
             lines = way.lines(end)[before[end] :]
             last[end] = next((x for x in reversed(lines) if OURS.search(x)), "")
-            if end not in named and any(tells(line, ranks, end) for line in lines):
+            if end not in named and any(names_lost_rank(line, ranks, end) for line in lines):
                 named[end] = now
         if over:
             gone = now
@@ -202,7 +202,7 @@ def watched(way: Way, case: Case, dead: list[str], begin: float) -> dict[str, An
     }  # fmt: skip
 
 
-def go_on(way: Way, case: Case) -> None:
+def resume_run(way: StartMethod, case: Case) -> None:
     """Resume the run as the last lines suggest, and wait for its end.
 
     Raises:
@@ -212,8 +212,8 @@ def go_on(way: Way, case: Case) -> None:
         command = python("dualml", "run", "--resume", way.out, "--no-report", "--no-find")
         way.there["a"].run(command, WHOLE_S, **way.env)
         return
-    way.again()
-    wait(way.over, WHOLE_S, "the end of the run that goes on")
+    way.resume()
+    wait(way.is_over, WHOLE_S, "the end of the run that goes on")
     if way.job:
         if (state := way.state())["status"] != "ok":
             raise RuntimeError(f"the job is {state['status']}: {state['reason']}")
@@ -232,13 +232,13 @@ def trial(case: Case, whole: Path, folder: Path) -> dict[str, Any]:
         try:
             way.setup()
             for machine in there.values():
-                machine.keep()
+                machine.mark_daemons()
             way.begin()
-            wait(lambda: come(way, case.moment), COME_S, f"the moment {case.moment!r}")
+            wait(lambda: moment_reached(way, case.moment), COME_S, f"the moment {case.moment!r}")
             row["step"] = last_step(way.place(FIRST) / "rank0.jsonl")
             begin = time.monotonic()
             dead = strike(way, case.victim)
-            row |= watched(way, case, dead, begin)
+            row |= observe_kill(way, case, dead, begin)
             row["half"] = leftovers(way.out, whole)
             if case.way == "slurm" and dead:
                 dead.append("login")  # tasks take the submission's folder along, the dead one's too
@@ -250,9 +250,9 @@ def trial(case: Case, whole: Path, folder: Path) -> dict[str, Any]:
                 with contextlib.suppress(psutil.Error):
                     process.kill()
             begin = time.monotonic()
-            go_on(way, case)
+            resume_run(way, case)
             row["resumed_s"] = time.monotonic() - begin
-            row["differing"] = alike(whole, way.out, case.backend)
+            row["differing"] = differing_files(whole, way.out, case.backend)
             row["last_digits"] = last_digits(whole, way.out, case.backend)
             row["left"] = leftovers(way.out, whole)
         except (TimeoutError, RuntimeError, subprocess.TimeoutExpired, OSError) as error:
@@ -309,12 +309,12 @@ def main() -> int:
             ThreadPoolExecutor(asked.jobs) as pool,
         ):
 
-            def one(case: Case) -> dict[str, Any]:
+            def run_case(case: Case) -> dict[str, Any]:
                 place = folder / str(case.number)
                 shutil.rmtree(place, ignore_errors=True)
                 return trial(case, whole(case.backend), place)
 
-            for row in map(Future.result, as_completed([pool.submit(one, c) for c in chosen])):
+            for row in map(Future.result, as_completed([pool.submit(run_case, c) for c in chosen])):
                 rows[row["number"]] = row
                 print(json.dumps(row), flush=True)
                 text = json.dumps([rows[n] for n in sorted(rows)], indent=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pages import PAGES, put, table
+from pages import PAGES, replace_between_marks, table
 from tables import words
 
 Row = dict[str, Any]
@@ -61,4 +61,4 @@ def page(rows: Sequence[Row], lang: str) -> str:
 def write(rows: Sequence[Row]) -> None:
     for path in PAGES:
         lang = "zh" if path.name.endswith(".zh.md") else "en"
-        path.write_text(put(path.read_text("utf-8"), "kills", page(rows, lang)), "utf-8")
+        path.write_text(replace_between_marks(path.read_text("utf-8"), "kills", page(rows, lang)), "utf-8")

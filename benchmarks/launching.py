@@ -28,7 +28,7 @@ from pathlib import Path
 
 from ranks import FOLDER, on_ranks
 
-from dualml.bench.timing import Row, ratio, take_turns
+from dualml.bench.timing import RatioRow, ratio_quartiles, time_interleaved
 
 SIZE, LIMIT_S, POLL_S = 2, 60.0, 0.005
 SECTIONS = {b: f"start-up of two ranks, {b}" for b in ("torch", "mindspore")}
@@ -37,12 +37,12 @@ PATH = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH",
 LAUNCHERS = {"torch": "torchrun", "mindspore": "msrun"}
 
 
-def ours(backend: str, marks: Path) -> list[str]:
+def dualml_command(backend: str, marks: Path) -> list[str]:
     """Return the command that starts two ranks with dualml's launcher."""
     return [sys.executable, __file__, "--backend", backend, "--ranks", str(marks)]
 
 
-def theirs(backend: str, marks: Path) -> list[str]:
+def launcher_command(backend: str, marks: Path) -> list[str]:
     """Return the command of the framework's launcher as in its manual, with a rendezvous on a free
     port."""
     name = LAUNCHERS[backend]
@@ -61,7 +61,7 @@ def free_port() -> int:
         return int(s.getsockname()[1])
 
 
-def once(make: Callable[[Path], list[str]], ends: list[float] | None) -> Callable[[], float]:
+def make_round(make: Callable[[Path], list[str]], ends: list[float] | None) -> Callable[[], float]:
     """Return a round: the seconds from the command to the last rank's mark.
 
     Args:
@@ -121,28 +121,28 @@ def end_all(process: subprocess.Popen[bytes]) -> None:
     psutil.wait_procs(started, timeout=5)
 
 
-def rows(backend: str, rounds: int) -> list[Row]:
+def rows(backend: str, rounds: int) -> list[RatioRow]:
     ends: dict[str, list[float]] = {"ours": [], "theirs": []}
     variants = {
-        name: once(lambda marks, make=make: make(backend, marks), to_end)
+        name: make_round(lambda marks, make=make: make(backend, marks), to_end)
         for name, make, to_end in (
-            ("ours", ours, ends["ours"] if backend == "torch" else None),
-            ("theirs", theirs, ends["theirs"] if backend == "torch" else None),
+            ("ours", dualml_command, ends["ours"] if backend == "torch" else None),
+            ("theirs", launcher_command, ends["theirs"] if backend == "torch" else None),
         )
     }
-    found = {"until the first sum is there": take_turns(variants, rounds, warm_up=1)}
+    found = {"until the first sum is there": time_interleaved(variants, rounds, warm_up=1)}
     if backend == "torch":
         kept = {name: spent[-rounds:] for name, spent in ends.items()}  # without the warm-up
         found["until all has ended"] = kept
     return [
-        Row(
+        RatioRow(
             section=SECTIONS[backend],
             what=what,
             against=LAUNCHERS[backend],
             ours=statistics.median(times["ours"]),
             other=statistics.median(times["theirs"]),
             unit="s",
-            ratio=ratio(times["ours"], times["theirs"]),
+            ratio=ratio_quartiles(times["ours"], times["theirs"]),
             target=1.0,
         )
         for what, times in found.items()
@@ -156,7 +156,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=Path, metavar="FOLDER", help="only start them: our command")
     asked = parser.parse_args()
     if asked.ranks:
-        on_ranks(asked.backend, SIZE, "minimal:once", {"marks": str(asked.ranks)})
+        on_ranks(asked.backend, SIZE, "minimal:reduce_once", {"marks": str(asked.ranks)})
         return
     few = 3 if asked.backend == "mindspore" else 5  # msrun takes up to 20 s
     made = rows(asked.backend, rounds=few if asked.quick else 2 * few + 1)

@@ -48,12 +48,12 @@ def wait(condition: Callable[[], Any], seconds: float, what: str) -> Any:
 class Terminal:
     """A command on a machine, as if started in a terminal there."""
 
-    def __init__(self, machine: Machine, command: Sequence[object], env: Mapping[str, str]) -> None:
+    def __init__(self, machine: NamespaceMachine, command: Sequence[object], env: Mapping[str, str]) -> None:
         self.machine = machine
         self.output = machine.folder / f"output-{uuid.uuid4().hex[:8]}"
         with self.output.open("wb") as file:
             self.process = subprocess.Popen(
-                machine.inside(command),
+                machine.wrap_command(command),
                 cwd=machine.folder,
                 env={**os.environ, "TMPDIR": str(machine.temporary), **env},
                 stdin=subprocess.DEVNULL,
@@ -73,7 +73,7 @@ class Terminal:
         return self.process.poll()
 
 
-class Machine:
+class NamespaceMachine:
     """One machine: a network namespace.
 
     Attributes:
@@ -92,7 +92,7 @@ class Machine:
         self.kept = set[int]()
         self.daemons = list[Terminal]()
 
-    def inside(self, command: Sequence[object]) -> list[str]:
+    def wrap_command(self, command: Sequence[object]) -> list[str]:
         """Return the words that run a command on this machine."""
         there = ["nsenter", f"--net=/run/netns/{self.space}", "unshare", "--uts", "--mount",
                  "taskset", "-c", str(self.core)]  # fmt: skip
@@ -109,7 +109,7 @@ class Machine:
         self.kept.add(terminal.process.pid)
         return terminal
 
-    def keep(self) -> None:
+    def mark_daemons(self) -> None:
         """Exclude the processes that run here now from those of a run."""
         self.kept |= {process.pid for process in self.processes(daemons=True)}
 
@@ -120,7 +120,7 @@ class Machine:
             RuntimeError: the command failed.
         """
         done = subprocess.run(
-            self.inside(command), cwd=self.folder, capture_output=True, text=True, timeout=seconds,
+            self.wrap_command(command), cwd=self.folder, capture_output=True, text=True, timeout=seconds,
             env={**os.environ, "TMPDIR": str(self.temporary), **env}, check=False,
         )  # fmt: skip
         if done.returncode:
@@ -158,14 +158,14 @@ class Machine:
 
 
 @contextlib.contextmanager
-def machines(folder: Path) -> Iterator[dict[str, Machine]]:
+def machines(folder: Path) -> Iterator[dict[str, NamespaceMachine]]:
     """Create the machines `NAMES` on one network, and remove every trace of them afterwards.
 
     Raises:
         RuntimeError: namespaces cannot be created here.
     """
     mark = f"k{uuid.uuid4().hex[:4]}"
-    made = {name: Machine(name, 254 - n if n == 0 else n, mark, folder)
+    made = {name: NamespaceMachine(name, 254 - n if n == 0 else n, mark, folder)
             for n, name in enumerate(NAMES)}  # fmt: skip
     login = made[NAMES[0]]
     lines = [f"{m.address} node-{m.name}" for m in made.values()]

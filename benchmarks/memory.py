@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from dualml.bench.timing import Ratio, Row
+from dualml.bench.timing import Ratio, RatioRow
 
 SECTION = "peak memory"
 BATCH, CHUNK = 64, 250  # CHUNK: samples of an evaluation at once, as in a trial
@@ -112,7 +112,7 @@ def write_idx(path: Path, array: Any) -> None:
     path.write_bytes(head + array.astype(np.uint8).tobytes())
 
 
-def measure(backend: str, epochs: int = 1) -> Row:
+def measure(backend: str, epochs: int = 1) -> RatioRow:
     """Run one trial and one script, one after the other."""
     from dualml.backend import backends
     from dualml.data import load
@@ -137,7 +137,7 @@ def measure(backend: str, epochs: int = 1) -> Row:
         trial = json.loads((out / "run.json").read_text("utf-8"))["trials"][0]
     ours, share = trial["peak_memory_mb"], trial["peak_memory_mb"] / script["mb"]
     accuracy = f"{trial['test_accuracy']:.3f} and {script['accuracy']:.3f}"
-    return Row(
+    return RatioRow(
         section=SECTION,
         what=f"{backend}: worker of a trial",
         against="hand-written script",

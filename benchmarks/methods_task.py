@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from dualml.backend import Backend, Recipe
-from dualml.bench.timing import Times, take_turns
+from dualml.backend import Backend, TrainingSpec
+from dualml.bench.timing import Times, time_interleaved
 from dualml.model import initial_weights, model
 from dualml.optim import rule_from
 from dualml.precision import FULL, Precision
-from dualml.seeds import generator
+from dualml.seeds import make_generator
 
 TIE = "a tie: the same updates, and rounds of two processes differ by a tenth"
 WORDS, LENGTH, CLASSES, SAMPLES, BATCH = 4000, 32, 6, 2048, 64
@@ -26,17 +26,17 @@ SHARED_STEPS = 32
 
 def sentences(words: int = WORDS) -> tuple[Any, Any]:
     """Return tokens (SAMPLES, LENGTH) of ``words`` words, padded with 0, and classes (SAMPLES,)."""
-    draw = generator(0, "benchmark", "methods")
+    draw = make_generator(0, "benchmark", "methods")
     x = draw.integers(2, words, (SAMPLES, LENGTH)).astype(np.int32)
     x[np.arange(LENGTH) >= draw.integers(3, LENGTH + 1, SAMPLES)[:, None]] = 0
     return x, draw.integers(0, CLASSES, SAMPLES)
 
 
-def recipe(precision: Precision = FULL) -> Recipe:
+def recipe(precision: Precision = FULL) -> TrainingSpec:
     """Return the training configuration: the text classifier with Adam."""
     spec = model("text_classifier", words=WORDS, length=LENGTH, classes=CLASSES)
     x, y = sentences()
-    return Recipe(
+    return TrainingSpec(
         spec=spec,
         weights=initial_weights(spec, 0),
         rule=rule_from({"name": "adam", "lr": 0.001}),
@@ -64,18 +64,18 @@ def steps(ranks: int) -> int:
     return SHARED_STEPS if ranks > 1 else STEPS
 
 
-def driven(training: Any, batches: Batches, ranks: int, read: Callable[[Any], Any]) -> None:
+def run_updates(training: Any, batches: Batches, ranks: int, read: Callable[[Any], Any]) -> None:
     """Run a round of updates as a trial does."""
     parts = [batches.parts(ranks) for _ in range(steps(ranks))]
     given = parts if ranks > 1 else [part for (part,) in parts]
     read(training.stretch(given, batches.now - len(parts) + 1))
 
 
-def own(backend: Backend) -> dict[str, Callable[[], None]]:
+def precision_variants(backend: Backend) -> dict[str, Callable[[], None]]:
     """Return dualml's own training in every precision."""
     precisions = {"float32": FULL, "bf16": Precision("bf16"), "fp16": Precision("fp16")}
     return {
-        name: partial(driven, backend.training(recipe(precision)), Batches(), 1, backend.read)
+        name: partial(run_updates, backend.training(recipe(precision)), Batches(), 1, backend.materialize_losses)
         for name, precision in precisions.items()
     }
 
@@ -85,9 +85,9 @@ def milliseconds(
 ) -> Times:
     """Return the milliseconds of an update, if each call makes ``updates`` of them."""
 
-    def once(call: Callable[[], None]) -> float:
+    def time_call(call: Callable[[], None]) -> float:
         begin = time.perf_counter()
         call()
         return (time.perf_counter() - begin) * 1e3 / updates
 
-    return take_turns({name: partial(once, call) for name, call in calls.items()}, rounds)
+    return time_interleaved({name: partial(time_call, call) for name, call in calls.items()}, rounds)

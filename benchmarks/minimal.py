@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 
-def once(comm: Any, argument: dict[str, str]) -> None:
+def reduce_once(comm: Any, argument: dict[str, str]) -> None:
     """Sum one number over the ranks and leave a mark."""
     total = comm.all_reduce(comm.tensor(np.ones(1, np.float32)))
     assert comm.numpy(total)[0] == comm.size

@@ -22,7 +22,7 @@ from torch import nn
 from workload import OurLoop, dataset
 
 from dualml.backend import backends
-from dualml.bench.timing import Row, fastest, row, take_turns
+from dualml.bench.timing import RatioRow, fastest_variant, make_row, time_interleaved
 from dualml.data import load as load_data
 
 SECTION, OF_GPT = "training loops of other sizes, torch", "training loops of gpt, torch"
@@ -58,7 +58,7 @@ def variants(images: bool, batch: int, threads: int) -> Iterator[tuple[str, str,
         yield "fused", formats[-1], "max-autotune"
 
 
-def rows(quick: bool, gpt: bool) -> list[Row]:
+def rows(quick: bool, gpt: bool) -> list[RatioRow]:
     models = DECODERS if gpt else MODELS
     images, text = dataset(), load_data("emotion", explicit=False, words=2000, length=32)
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
@@ -95,13 +95,13 @@ def rows(quick: bool, gpt: bool) -> list[Row]:
             steps = max(2, round(ROUND_MS / ours()))
             for loop in (ours, *by_hand.values()):
                 loop.steps = steps
-            times = take_turns({"ours": ours, **by_hand}, 3 if quick else 9)
-        best = fastest(times, list(by_hand))
+            times = time_interleaved({"ours": ours, **by_hand}, 3 if quick else 9)
+        best = fastest_variant(times, list(by_hand))
         what = f"{name}, batch {batch}, {threads} thread{'s'[: threads > 1]}"
         choice = ours.trial.training.choice
         kernels = "compiled" if choice.compiled else "as recorded"
         measured.append(
-            row(
+            make_row(
                 OF_GPT if gpt else SECTION,
                 f"{what}, {kernels}",
                 f"hand-written, {best}",

@@ -135,7 +135,7 @@ def bed(*mbit: float | None) -> Iterator[list[Node]]:
     if why := unable():
         raise NoBed(why)
     sweep()
-    mark = f"dualml-{os.getpid()}-{started(os.getpid())}-{time.monotonic_ns() % 10**6}"
+    mark = f"dualml-{os.getpid()}-{start_ticks(os.getpid())}-{time.monotonic_ns() % 10**6}"
     switch, nodes = f"{mark}-switch", [
         Node(f"{mark}-n{i}", f"10.77.0.{i}", rate) for i, rate in enumerate(mbit, start=1)
     ]  # fmt: skip
@@ -178,7 +178,7 @@ def plug(node: Node, switch: str, port: str) -> None:
     run("ip", "-n", inside, "link", "set", "lo", "up")
 
 
-def started(pid: int) -> int | None:
+def start_ticks(pid: int) -> int | None:
     """Return the start time of a process in the kernel's ticks, or None if there is no such
     process."""
     try:
@@ -193,7 +193,7 @@ def sweep() -> None:
     for line in run("ip", "netns", "list").splitlines():
         name = line.split()[0]
         owner = NAME.match(name)
-        if owner and started(int(owner[1])) != int(owner[2]):
+        if owner and start_ticks(int(owner[1])) != int(owner[2]):
             remove(name)
 
 

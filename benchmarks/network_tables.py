@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import netbed
-from pages import PAGES, milliseconds, put, size, table
+from pages import PAGES, milliseconds, replace_between_marks, size, table
 from tables import words
 
-from dualml.aggregation import STRATEGIES, Schedule, strategy
-from dualml.aggregation.slow import Slow
+from dualml.aggregation import STRATEGIES, CollectiveSchedule, strategy
+from dualml.aggregation.slow import Straggler
 from dualml.cost import Fits, Link, Point, Topology, fit_all, predict
 from dualml.cost.engines import schedule as engine_schedule
 
@@ -30,10 +30,10 @@ BYTES_AT = 100
 COST = [Path(__file__).parents[1] / "docs" / f"cost{end}.md" for end in ("", ".zh")]
 
 
-def sent_by(case: Record, name: str) -> Schedule:
+def message_schedule(case: Record, name: str) -> CollectiveSchedule:
     """Return the schedule of a strategy: the engine's known one, else the textbook's."""
     n = case["world_size"]
-    way = strategy(name).on_nodes(case["ranks_per_node"])
+    way = strategy(name).for_nodes(case["ranks_per_node"])
     return engine_schedule(case["engine"], name, n) or way.schedule(n)
 
 
@@ -41,12 +41,12 @@ def expected(case: Record, row: Record) -> list[tuple[float, float]]:
     """Return the bytes that each rank sends and receives; counted if the messages are made one by
     one."""
     name, length = row["strategy"], row["bytes"] // 4
-    if STRATEGIES[name].counted:
+    if STRATEGIES[name].is_point_to_point:
         pairs = [(t["bytes_sent"], t["bytes_received"]) for t in row["traffic"]]
     else:
-        way = sent_by(case, name)
+        way = message_schedule(case, name)
         ranks = range(case["world_size"])
-        pairs = [(4 * way.sent(r, length)[1], 4 * way.received(r, length)[1]) for r in ranks]
+        pairs = [(4 * way.sent_volume(r, length)[1], 4 * way.received_volume(r, length)[1]) for r in ranks]
     if case["engine"] in ECHO:
         return [(a + b, a + b) for a, b in pairs]
     return pairs
@@ -70,7 +70,7 @@ class Bytes:
     more: float
 
     @classmethod
-    def of(cls, case: Record, row: Record) -> Bytes:
+    def from_record(cls, case: Record, row: Record) -> Bytes:
         """Make the entry of a measurement with one rank on each node."""
         due, ports = expected(case, row), row["ports"]
         pairs = [
@@ -90,7 +90,7 @@ def fits_of(cases: Sequence[Record], rate: float, n: int) -> Fits:
     """Return the cost-model fits from the measurements on n nodes of that rate."""
     (case,) = (c for c in cases if c["world_size"] == n and c["mbit"][0] == rate)
     engine = case["engine"]
-    points = [Point.of(r["strategy"], n, r["bytes"], r["seconds"], engine=engine)
+    points = [Point.from_measurement(r["strategy"], n, r["bytes"], r["seconds"], engine=engine)
               for r in case["rows"]]  # fmt: skip
     return fit_all(points, engine=engine)
 
@@ -136,7 +136,7 @@ def of_other_sizes(told: Record) -> list[Check]:
     return list(checks([*(c for c in cases if c["world_size"] == least), *told["sizes"]]))
 
 
-def slowed(told: Record) -> Iterator[tuple[Record, Check]]:
+def slow_node_checks(told: Record) -> Iterator[tuple[Record, Check]]:
     """Yield, for each measurement with a slow node, the same one without it, and the check."""
     for case in told["slow"]:
         n, mbit = case["world_size"], case["mbit"]
@@ -149,7 +149,7 @@ def slowed(told: Record) -> Iterator[tuple[Record, Check]]:
         for row in case["rows"]:
             name, nbytes = row["strategy"], row["bytes"]
             link = fits.link(name)
-            slow = Slow(rank, bandwidth_bytes_per_s=carries)
+            slow = Straggler(rank, bandwidth_bytes_per_s=carries)
             p = predict(name, n, nbytes, link, slow=slow, width=4, engine=fits.engine)
             check = Check(rate, n, name, nbytes, row["seconds"], row["low"], row["high"], p.seconds)
             yield base[name, nbytes], check
@@ -159,7 +159,7 @@ def levels(told: Record) -> Iterator[tuple[Record, Check, float]]:
     """Yield measurements with several ranks per node: the case, the check, and what leaves a node
     in units of S."""
     alone, *cases = told["levels"]
-    inside = fit_all([Point.of(r["strategy"], alone["world_size"], r["bytes"], r["seconds"])
+    inside = fit_all([Point.from_measurement(r["strategy"], alone["world_size"], r["bytes"], r["seconds"])
                       for r in alone["rows"]])  # fmt: skip
     for case in cases:
         k, n, rate = case["ranks_per_node"], case["world_size"], case["mbit"][0]
@@ -182,7 +182,7 @@ def percent(value: float, signed: bool = False) -> str:
     return text.replace("-", "−")
 
 
-def spread(c: Check) -> str:
+def format_quartiles(c: Check) -> str:
     """Return the median with the quartiles as text."""
     low, high = (milliseconds(x).removesuffix(" ms") for x in (c.low, c.high))
     return f"{milliseconds(c.measured)} ({low} – {high})"
@@ -191,7 +191,7 @@ def spread(c: Check) -> str:
 def bytes_table(told: Record, lang: str) -> str:
     say = words(lang)["network"]
     torch, ms = told["predictions"], told["mindspore"]
-    every = [Bytes.of(c, r) for c in [*torch, *ms] for r in c["rows"]]
+    every = [Bytes.from_record(c, r) for c in [*torch, *ms] for r in c["rows"]]
     rows = []
     for case in [*torch, *ms]:
         last = max(r["bytes"] for r in case["rows"])
@@ -199,10 +199,10 @@ def bytes_table(told: Record, lang: str) -> str:
             continue
         for row in case["rows"]:
             if row["bytes"] == last:
-                b = Bytes.of(case, row)
+                b = Bytes.from_record(case, row)
                 rows.append([
                     case["backend"], str(case["world_size"]), f"`{b.name}`",
-                    say["counted" if STRATEGIES[b.name].counted else "engine"],
+                    say["counted" if STRATEGIES[b.name].is_point_to_point else "engine"],
                     f"{b.expected / b.nbytes:.3f} S", f"{b.payload / b.nbytes:.3f} S",
                     percent(b.worst), percent(b.headers / b.payload),
                 ])  # fmt: skip
@@ -245,7 +245,7 @@ def predictions_table(told: Record, lang: str) -> str:
         ))  # fmt: skip
     sizes = {rate: {c.nbytes for c in every if c.rate == rate} for rate in {c.rate for c in every}}
     rows = [
-        [f"{c.rate:g}", str(c.n), f"`{c.name}`", size(c.nbytes), spread(c),
+        [f"{c.rate:g}", str(c.n), f"`{c.name}`", size(c.nbytes), format_quartiles(c),
          milliseconds(c.predicted), percent(c.error, signed=True)]
         for c in every if c.nbytes in (min(sizes[c.rate]), max(sizes[c.rate]))
     ]  # fmt: skip
@@ -255,9 +255,9 @@ def predictions_table(told: Record, lang: str) -> str:
 
 def slow_table(told: Record, lang: str) -> str:
     say = words(lang)["network"]
-    found = list(slowed(told))
+    found = list(slow_node_checks(told))
     rows = [
-        [f"`{c.name}`", size(c.nbytes), milliseconds(base["seconds"]), spread(c),
+        [f"`{c.name}`", size(c.nbytes), milliseconds(base["seconds"]), format_quartiles(c),
          milliseconds(c.predicted), percent(c.error, signed=True),
          f"{c.measured / base['seconds']:.1f}"]
         for base, c in found
@@ -271,7 +271,7 @@ def levels_table(told: Record, lang: str) -> str:
     flat = {(id(case), c.nbytes): c.measured for case, c, _ in found if c.name == "ring"}
     rows = [
         [f"{case['nodes']} × {case['ranks_per_node']}", f"`{c.name}`", size(c.nbytes),
-         f"{left:.2f} S", spread(c), milliseconds(c.predicted), percent(c.error, signed=True),
+         f"{left:.2f} S", format_quartiles(c), milliseconds(c.predicted), percent(c.error, signed=True),
          f"{c.measured / flat[id(case), c.nbytes]:.2f}"]
         for case, c, left in found
     ]  # fmt: skip
@@ -306,5 +306,5 @@ def write(told: Record) -> None:
     for name, (render, parts, pages) in TABLES.items():
         for path in pages if all(told.get(part) for part in parts) else ():
             lang = "zh" if path.name.endswith(".zh.md") else "en"
-            page = put(path.read_text("utf-8"), name, render(told, lang))
+            page = replace_between_marks(path.read_text("utf-8"), name, render(told, lang))
             path.write_text(page, "utf-8")

@@ -27,7 +27,7 @@ import numpy as np
 from ourparallel import lenet
 
 from dualml.backend import backends
-from dualml.bench.timing import Ratio, Row
+from dualml.bench.timing import Ratio, RatioRow
 from dualml.machine import default_threads
 
 SECTION, BATCH, TOP = "operators of an update of LeNet, mindspore", 64, 5
@@ -68,7 +68,7 @@ def operators(call: Callable[[], Any], calls: int = 20) -> dict[str, tuple[int, 
     }
 
 
-def alone(call: Callable[[], object], repeats: int = 30) -> float:
+def median_ms(call: Callable[[], object], repeats: int = 30) -> float:
     """Return the median milliseconds of a call that runs alone."""
     spent = []
     for _ in range(repeats):
@@ -84,7 +84,7 @@ def products(shapes: tuple[tuple[int, int, int], ...]) -> float:
     for m, k, n in shapes:
         a, b = (draw.normal(size=size).astype(np.float32) for size in ((m, k), (k, n)))
         out = np.empty((m, n), np.float32)
-        total += alone(lambda a=a, b=b, out=out: np.matmul(a, b, out=out))
+        total += median_ms(lambda a=a, b=b, out=out: np.matmul(a, b, out=out))
     return total
 
 
@@ -92,16 +92,16 @@ def copied(numbers: int) -> float:
     """Return the milliseconds to copy as many float32 numbers in memory."""
     x = np.ones(numbers, np.float32)
     out = np.empty_like(x)
-    return alone(lambda: np.copyto(out, x))
+    return median_ms(lambda: np.copyto(out, x))
 
 
-def rows(repeats: int) -> list[Row]:
+def rows(repeats: int) -> list[RatioRow]:
     backend = backends()["mindspore"].create("cpu", default_threads())
     draw = np.random.default_rng(0)
     x = draw.normal(size=(4 * BATCH, 1, 28, 28)).astype(np.float32)
     recipe = lenet(x, draw.integers(0, 10, len(x)))
     training, batch = backend.training(recipe), np.arange(BATCH)
-    training.load(recipe.weights, recipe.state(), 0)
+    training.load(recipe.weights, recipe.initial_state(), 0)
     for _ in range(5):
         training.step(batch, 1)
     runs = [operators(lambda: training.step(batch, 1)) for _ in range(repeats)]
@@ -113,7 +113,7 @@ def rows(repeats: int) -> list[Row]:
         floor = products(shapes) if shapes else copied(MAPS)
         share = spent[name] / floor
         longest.append(
-            Row(
+            RatioRow(
                 section=SECTION,
                 what=f"{name}, {runs[0][name][0]} of them",
                 against="its products in NumPy" if shapes else "a copy of the feature maps",

@@ -11,10 +11,10 @@ from efficiency import own_core
 from ranks import paced
 
 from dualml.backend import Array, BlockAttention
-from dualml.bench.timing import Times, take_turns
+from dualml.bench.timing import Times, time_interleaved
 from dualml.model.decoder import GroupedAttention
-from dualml.seeds import generator
-from dualml.split.pieces import Piece
+from dualml.seeds import make_generator
+from dualml.split.pieces import TensorShard
 from dualml.split.ring import RingAttention
 
 #: Function that makes the block attention of a layer, for a rank with some positions.
@@ -39,9 +39,9 @@ class Case:
     def __init__(self, comm: Any, shape: tuple[int, ...]) -> None:
         samples, length, heads, groups, width = shape
         self.layer = GroupedAttention(heads, groups, width, length)
-        draw = generator(0, "benchmark", "attention")
-        deal = Piece((length,), 0, comm.rank, comm.size, 2, mirrored=True)
-        self.places = deal.take(np.arange(length))
+        draw = make_generator(0, "benchmark", "attention")
+        deal = TensorShard((length,), 0, comm.rank, comm.size, 2, mirrored=True)
+        self.places = deal.extract(np.arange(length))
         x, flow = (draw.normal(size=(samples, length, n * width)).astype(np.float32)
                    for n in (heads + 2 * groups, heads))  # fmt: skip
         self.x, self.flow = (np.ascontiguousarray(a[:, self.places]) for a in (x, flow))
@@ -52,11 +52,11 @@ def ring(comm: Any, case: Case, blocks: Blocks) -> Callable[[], Any]:
     attention = RingAttention(blocks(case.layer, case.places), comm)
     x, flow = comm.tensor(case.x), comm.tensor(case.flow)
 
-    def once() -> Any:
+    def run_once() -> Any:
         _, kept = attention.forward(x, untold)
         return attention.backward(kept, flow, untold)
 
-    return once
+    return run_once
 
 
 def race(
@@ -79,5 +79,5 @@ def race(
         calls = {"ring": ring(comm, case, blocks), **others(comm, case)}
         ours, theirs = (comm.numpy(calls[way]()) for way in ("ring", "collected"))
         np.testing.assert_allclose(ours, theirs, rtol=0, atol=2e-5 * np.abs(theirs).max())
-        found[name] = take_turns({n: paced(comm, call) for n, call in calls.items()}, rounds)
+        found[name] = time_interleaved({n: paced(comm, call) for n, call in calls.items()}, rounds)
     return found

@@ -11,8 +11,8 @@ from efficiency import own_core
 from ourparallel import Order, samples
 from ranks import paced
 
-from dualml.backend import Recipe, RemoteCalls, backends
-from dualml.bench.timing import Times, take_turns
+from dualml.backend import TrainingSpec, RemoteProcedureCalls, backends
+from dualml.bench.timing import Times, time_interleaved
 from dualml.model import initial_weights, model
 from dualml.model.layers import Linear, MeanPool, Rows, Tanh
 from dualml.model.spec import ModelSpec
@@ -25,7 +25,7 @@ LR, MICRO = 0.02, 4
 PIPELINE: dict[str, Any] = {"cut": ["fc4"], "schedule": "1f1b", "micro_batches": MICRO}
 
 
-def even(each: int = 16, width: int = 512, cut: int = 8) -> ModelSpec:
+def balanced_model(each: int = 16, width: int = 512, cut: int = 8) -> ModelSpec:
     """Return a model whose halves, cut at ``second``, need equal time forward and backward and
     exchange little: equal layers for every row of an image, narrow at the cut. Everything else
     hardly counts."""
@@ -38,10 +38,10 @@ def even(each: int = 16, width: int = 512, cut: int = 8) -> ModelSpec:
     return ModelSpec("even", (1, 28, 28), tuple(layers))
 
 
-def recipe_of(spec: ModelSpec, x: Any, y: Any, updates: int) -> Recipe:
+def recipe_of(spec: ModelSpec, x: Any, y: Any, updates: int) -> TrainingSpec:
     """Return the training configuration: SGD from fixed initial weights."""
     weights = initial_weights(spec, 0)
-    return Recipe(spec=spec, weights=weights, rule=SGD(lr=LR), x=x, y=y, updates=updates)
+    return TrainingSpec(spec=spec, weights=weights, rule=SGD(lr=LR), x=x, y=y, updates=updates)
 
 
 class Updates:
@@ -49,9 +49,9 @@ class Updates:
 
     training: Any
 
-    def begin(self, recipe: Recipe, batch: int) -> None:
+    def begin(self, recipe: TrainingSpec, batch: int) -> None:
         """Load the same initial weights in every variant."""
-        self.training.load(recipe.weights, recipe.state(), 0)
+        self.training.load(recipe.weights, recipe.initial_state(), 0)
         self.next, self.step, self.updates = Order(len(recipe.y), batch), 0, recipe.updates
 
     def __call__(self) -> None:
@@ -97,18 +97,18 @@ class OurRpc(Updates):
             recipe_of(model(name), x, y, updates),
         )
         plan = split_plan(recipe.spec, comm.size, engine="rpc", place=[0, 1])
-        self.training = backend.ability(RemoteCalls).rpc(plan, comm, recipe)
+        self.training = backend.require_capability(RemoteProcedureCalls).rpc(plan, comm, recipe)
         self.begin(recipe, batch)
 
 
-class OurWhole:
+class OurSingleRank:
     """The same model unsplit, on rank 0 alone."""
 
     def __init__(self, comm: Any, x: Any, y: Any, name: str, batch: int, updates: int) -> None:
         self.rank, self.backend = comm.rank, backends()[comm.backend].create("cpu", 1)
         recipe = replace(recipe_of(model(name), x, y, updates), chunk=batch)
         self.training = self.backend.training(recipe)
-        self.training.load(recipe.weights, recipe.state(), 0)
+        self.training.load(recipe.weights, recipe.initial_state(), 0)
         self.next, self.step, self.updates = Order(len(y), batch), 0, updates
 
     def __call__(self) -> None:
@@ -117,7 +117,7 @@ class OurWhole:
             self.step += 1
             lazy.append(self.training.step(self.next(), self.step))
         if lazy:
-            self.backend.read(lazy)
+            self.backend.materialize_losses(lazy)
 
 
 class Transfers:
@@ -159,7 +159,7 @@ def races(comm: Any, x: Any, y: Any, batch: int, updates: int) -> dict[str, dict
         ours = OurSplit(comm, x, y, net, batch, updates, **split)
         found[name] = {
             "ours": ours,
-            "whole": OurWhole(comm, x, y, net, batch, updates),
+            "whole": OurSingleRank(comm, x, y, net, batch, updates),
             "transfers": Transfers(ours),
         }
     return found
@@ -185,7 +185,7 @@ def race(comm: Any, calls: Mapping[str, Mapping[str, Any]], rounds: int) -> dict
     """Return the milliseconds of an update, by comparison and variant."""
     found = {}
     for name, variants in calls.items():
-        times = take_turns({n: paced(comm, call) for n, call in variants.items()}, rounds)
+        times = time_interleaved({n: paced(comm, call) for n, call in variants.items()}, rounds)
         updates = variants["ours"].updates
         found[name] = {n: [t / updates for t in spent] for n, spent in times.items()}
     return found
@@ -198,7 +198,7 @@ def even_split(schedule: str, m: int) -> dict[str, Any]:
 
 def even_plan(schedule: str, m: int) -> SplitPlan:
     """Return the split plan of the balanced model on two ranks."""
-    return split_plan(even(), 2, **even_split(schedule, m))
+    return split_plan(balanced_model(), 2, **even_split(schedule, m))
 
 
 def stages_at_work(comm: Any, argument: dict[str, Any]) -> dict[str, list[tuple[float, ...]]]:
@@ -209,7 +209,7 @@ def stages_at_work(comm: Any, argument: dict[str, Any]) -> dict[str, list[tuple[
     for schedule in argument["schedules"]:
         for m in argument["micro_batches"]:
             batch = m * argument["each"]
-            run = OurSplit(comm, x, y, even(), batch, 1, **even_split(schedule, m))
+            run = OurSplit(comm, x, y, balanced_model(), batch, 1, **even_split(schedule, m))
             run()
             run.updates = argument["updates"]
             comm.barrier()

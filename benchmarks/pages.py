@@ -141,7 +141,7 @@ def milliseconds(seconds: float) -> str:
     return f"{value:.0f} ms" if value >= 100 else f"{value:.3g} ms"
 
 
-def put(page: str, name: str, text: str) -> str:
+def replace_between_marks(page: str, name: str, text: str) -> str:
     """Return the page with ``text`` between the marks of ``name``.
 
     Raises:
@@ -168,7 +168,7 @@ def main() -> None:
         for name, (source, render) in makers.items():
             if source is not None:
                 lang = "zh" if path.name.endswith(".zh.md") else "en"
-                page = put(page, name, render(json.loads(source.read_text("utf-8")), lang))
+                page = replace_between_marks(page, name, render(json.loads(source.read_text("utf-8")), lang))
         path.write_text(page, "utf-8")
 
 

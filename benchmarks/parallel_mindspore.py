@@ -14,7 +14,7 @@ from mindspore import nn, ops
 from ourparallel import BATCH, LR, STEPS, Order, OurParallel, samples
 from ranks import paced
 
-from dualml.bench.timing import Times, take_turns
+from dualml.bench.timing import Times, time_interleaved
 
 
 class EachStep(nn.Cell):
@@ -113,5 +113,5 @@ def train(comm: Any, argument: dict[str, Any]) -> Times:
     with data_parallel(comm):  # what is made and compiled inside is of that mode
         native = calls["native"] = HandWritten(comm, x, y, NativeStep(comm))
         native()
-    times = take_turns({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
+    times = time_interleaved({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
     return {name: [t / STEPS for t in found] for name, found in times.items()}

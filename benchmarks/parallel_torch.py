@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from collectives_torch import as_started
+from collectives_torch import reset_scheduling
 from handwritten_torch import lenet
 from ourparallel import BATCH, LR, STEPS, Order, OurParallel, samples
 from ranks import paced
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from dualml.bench.timing import Times, take_turns
-from dualml_torch.gloo import wait_your_turn
+from dualml.bench.timing import Times, time_interleaved
+from dualml_torch.gloo import use_batch_scheduling
 
 
 class HandWritten:
@@ -39,7 +39,7 @@ class HandWritten:
         # What a trial sets for its process is neither this loop's cost nor its gain.
         torch.use_deterministic_algorithms(False)
         if self.own:
-            as_started()
+            reset_scheduling()
         losses = []
         for _ in range(STEPS):
             batch = torch.from_numpy(self.next()[self.mine])
@@ -52,7 +52,7 @@ class HandWritten:
             losses.append(loss.detach())
         torch.stack(losses).tolist()
         torch.use_deterministic_algorithms(True)
-        wait_your_turn()
+        use_batch_scheduling()
 
 
 def train(comm: Any, argument: dict[str, Any]) -> Times:
@@ -67,5 +67,5 @@ def train(comm: Any, argument: dict[str, Any]) -> Times:
         "foreach": HandWritten(comm, *own, foreach=True),
         "turns": HandWritten(comm, *own, own=False, foreach=True),
     }
-    times = take_turns({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
+    times = time_interleaved({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
     return {name: [t / STEPS for t in found] for name, found in times.items()}

@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 from workload import dataset
 
-from dualml.bench.timing import Row, row, take_turns
+from dualml.bench.timing import RatioRow, make_row, time_interleaved
 from dualml.data import normalised
-from dualml.partition import PARTITIONS, DirichletLabels, Partition, partition_from, prove
-from dualml.partition.from_file import save
+from dualml.partition import PARTITIONS, DirichletLabels, Partition, partition_from, verify_partition
+from dualml.partition.from_file import save_partition
 
 DEALS = "partitions of a million labelled samples to 100 ranks"
 SECTIONS = {"torch": "reading batches, torch", "mindspore": "reading batches, mindspore"}
@@ -40,12 +40,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
 READERS, SIZES = 4, (64, 256)  # ranks that share the training set, samples of a batch
 
 
-def deal_rows(rounds: int, folder: Path) -> list[Row]:
+def deal_rows(rounds: int, folder: Path) -> list[RatioRow]:
     labels = np.random.default_rng(0).integers(0, 10, SAMPLES)
     path = folder / "deal.npz"
-    save(
+    save_partition(
         path,
-        DirichletLabels(alpha=0.5).deal(labels, RANKS),
+        DirichletLabels(alpha=0.5).partition(labels, RANKS),
         labels,
         "some",
         DirichletLabels(alpha=0.5),
@@ -54,19 +54,19 @@ def deal_rows(rounds: int, folder: Path) -> list[Row]:
     dealing: dict[str, list[float]] = {name: [] for name in PARTITIONS}
 
     def timed(rule: Partition) -> Callable[[], float]:
-        def once() -> float:
+        def run_once() -> float:
             begin = time.perf_counter()
-            parts = rule.deal(labels, RANKS)
+            parts = rule.partition(labels, RANKS)
             dealing[rule.name].append(time.perf_counter() - begin)
-            prove(rule, parts, labels)
+            verify_partition(rule, parts, labels)
             return time.perf_counter() - begin
 
-        return once
+        return run_once
 
     rules = {name: partition_from({"name": name, **settings.get(name, {})}) for name in PARTITIONS}
-    times = take_turns({name: timed(rule) for name, rule in rules.items()}, rounds, warm_up=1)
+    times = time_interleaved({name: timed(rule) for name, rule in rules.items()}, rounds, warm_up=1)
     return [
-        Row(
+        RatioRow(
             section=DEALS,
             what=name,
             against="",
@@ -84,7 +84,7 @@ def deal_rows(rounds: int, folder: Path) -> list[Row]:
 def paced(batches: Callable[[], Iterable[Any]]) -> Callable[[], float]:
     """Return a round: the milliseconds per batch, from the first batch to the last."""
 
-    def once() -> float:
+    def run_once() -> float:
         found = iter(batches())
         next(found)
         begin, count = time.perf_counter(), 0
@@ -92,7 +92,7 @@ def paced(batches: Callable[[], Iterable[Any]]) -> Callable[[], float]:
             count += 1
         return (time.perf_counter() - begin) * 1e3 / count
 
-    return once
+    return run_once
 
 
 def torch_readers(
@@ -168,16 +168,16 @@ def mindspore_readers(
     }
 
 
-def read_rows(backend: str, rounds: int) -> list[Row]:
+def read_rows(backend: str, rounds: int) -> list[RatioRow]:
     data, found = dataset(), []
     x, rule = normalised(data.train_x, data.mean, data.std), DirichletLabels(alpha=0.5)
     for size in SIZES:
         make = {"torch": torch_readers, "mindspore": mindspore_readers}[backend]
         readers = make(x, data.train_y, rule, size)
-        times = take_turns({name: paced(batches) for name, batches in readers.items()}, rounds)
+        times = time_interleaved({name: paced(batches) for name, batches in readers.items()}, rounds)
         what = f"batches of {size} by index"
         found += [
-            row(SECTIONS[backend], what, name, times, "ours", name)
+            make_row(SECTIONS[backend], what, name, times, "ours", name)
             for name in times
             if name != "ours"
         ]

@@ -21,13 +21,13 @@ from ranks import on_ranks
 
 from dualml.backend import backends
 from dualml.experiment.arm import Arm
-from dualml.largest.rank import recipe_of, training_of
+from dualml.largest.rank import make_training_spec, make_training
 from dualml.machine import usable_cores
-from dualml.planner.arm import arm_of
-from dualml.planner.here import Point, fit
+from dualml.planner.arm import arm_from_layout
+from dualml.planner.here import TimedLayout, fit_machine
 from dualml.planner.layouts import Layouts
-from dualml.planner.zoo import by_name, sizes_of
-from dualml.report.plan.published import signed
+from dualml.planner.zoo import shape_by_name, sizes_from_shape
+from dualml.report.plan.published import format_signed_percent
 
 #: Width → sizes of a `gpt`.
 MODELS = {width: ["sizes.blocks=4", "sizes.tied=false", f"sizes.width={width}", "data.words=500",
@@ -73,8 +73,8 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any], bool]] = {
 
 def arm(name: str) -> dict[str, Any]:
     width, keys, _ = LAYOUTS[name]
-    shape = by_name("gpt", MODELS[width])
-    own = arm_of(shape, Layouts.one(BATCH, **keys).describe(0))
+    shape = shape_by_name("gpt", MODELS[width])
+    own = arm_from_layout(shape, Layouts.from_axes(BATCH, **keys).describe(0))
     own |= {"model": "gpt", "optimizer": {"name": "adam", "lr": 0.001}, "updates": 1000}
     if "split" not in own:
         own["aggregation"] = {"strategy": "ring"} if own["world_size"] > 1 else {}
@@ -87,14 +87,14 @@ def timed(comm: Any, argument: dict[str, Any]) -> list[list[tuple[float, float]]
     backend, trainings = backends()[comm.backend].create("cpu", 1), []
     names, all_cores = argument["names"], sorted(os.sched_getaffinity(0))
     for name in names:
-        shape = by_name("gpt", MODELS[LAYOUTS[name][0]])
+        shape = shape_by_name("gpt", MODELS[LAYOUTS[name][0]])
         own = Arm.model_validate(arm(name))
-        given = {"sizes": sizes_of(shape), "blocks": shape.layers, "words": shape.vocabulary,
+        given = {"sizes": sizes_from_shape(shape), "blocks": shape.layers, "words": shape.vocabulary,
                  "length": shape.sequence}  # fmt: skip
-        recipe = recipe_of(own, given)
-        training = training_of(comm, backend, recipe, own)
-        training.load(recipe.weights, recipe.state(), 0)
-        trainings.append((training, getattr(training, "read", backend.read)))
+        recipe = make_training_spec(own, given)
+        training = make_training(comm, backend, recipe, own)
+        training.load(recipe.weights, recipe.initial_state(), 0)
+        trainings.append((training, getattr(training, "read", backend.materialize_losses)))
     batch, spent = np.arange(BATCH), [list[tuple[float, float]]() for _ in trainings]
     for step in range(1, argument["rounds"] + 3):
         for name, (training, read), own_times in zip(names, trainings, spent, strict=True):
@@ -142,16 +142,16 @@ def main() -> None:
 def report(seconds: dict[str, tuple[float, float]], out: Path | None) -> None:
     """Print the table of docs/plan.md."""
     points = [
-        Point(
+        TimedLayout(
             name,
-            by_name("gpt", MODELS[width]),
-            Layouts.one(BATCH, **keys),
+            shape_by_name("gpt", MODELS[width]),
+            Layouts.from_axes(BATCH, **keys),
             *seconds[name],
             cores_of(name),
         )
         for name, (width, keys, _) in LAYOUTS.items()
     ]
-    machine = fit([p for p in points if LAYOUTS[p.name][2]], usable_cores())
+    machine = fit_machine([p for p in points if LAYOUTS[p.name][2]], usable_cores())
     print(machine)
     print("| layout | fitted | measured / ms | predicted / ms | error | error, cores |")
     print("| --- | --- | ---: | ---: | ---: | ---: |")
@@ -160,7 +160,7 @@ def report(seconds: dict[str, tuple[float, float]], out: Path | None) -> None:
             what(p.shape, p.layout, p.cores) for what in (machine.predict, machine.core_seconds)
         )
         mark = "•" if LAYOUTS[p.name][2] else ""
-        off = signed(own / p.seconds - 1), signed(cores / p.core_seconds - 1)
+        off = format_signed_percent(own / p.seconds - 1), format_signed_percent(cores / p.core_seconds - 1)
         print(
             f"| {p.name} | {mark} | {1e3 * p.seconds:.1f} | {1e3 * own:.1f} | {off[0]} | {off[1]} |"
         )

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dualml.bench.timing import Row, Times
+from dualml.bench.timing import RatioRow, Times
 
 FOLDER = Path(__file__).resolve().parent
 LIMIT_S = 900.0  # of one group of ranks; the longest takes some minutes
@@ -43,10 +43,10 @@ def slowest(ranks: Sequence[Times]) -> Times:
     return {n: [max(e) for e in zip(*(r[n] for r in ranks), strict=True)] for n in rounds}
 
 
-def tie(made: Row, why: str) -> Row:
+def tie(made: RatioRow, why: str) -> RatioRow:
     """Return the row with ``why`` as the reason of a missed target, if at least a quarter of its
     rounds meet it; otherwise it is no tie."""
-    tied = made.met is False and made.ratio is not None and made.ratio.low < 1
+    tied = made.meets_target is False and made.ratio is not None and made.ratio.low < 1
     return replace(made, note=why) if tied else made
 
 
@@ -58,11 +58,11 @@ def paced(comm: Any, call: Callable[[], object], repeats: int = 1) -> Callable[[
         repeats: calls per round; each later call starts when this rank has finished the one before.
     """
 
-    def once() -> float:
+    def run_once() -> float:
         comm.barrier()
         begin = time.perf_counter()
         for _ in range(repeats):
             call()
         return (time.perf_counter() - begin) * 1e3 / repeats
 
-    return once
+    return run_once

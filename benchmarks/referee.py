@@ -18,7 +18,7 @@ import numpy as np
 from ourparallel import Order
 from timing import Row, row, take_turns
 
-from dualml.backend import Recipe, backends
+from dualml.backend import TrainingSpec, backends
 from dualml.machine import default_threads
 from dualml.model import ModelSpec, initial_weights, model
 from dualml.optim import SGD
@@ -33,7 +33,7 @@ SAMPLES, STEPS = 2048, 6
 def samples(spec: ModelSpec) -> tuple[Any, Any]:
     """Return random samples; the time of an update does not depend on them."""
     draw = np.random.default_rng(0)
-    if spec.tokens:
+    if spec.takes_tokens:
         text = draw.integers(0, 2000, (SAMPLES, spec.input_shape[0] + 1))
         return text[:, :-1].copy(), text[:, 1:].copy()
     x = draw.normal(size=(SAMPLES, *spec.input_shape)).astype(np.float32)
@@ -44,7 +44,7 @@ def updates(backend: str, name: str, batch: int) -> Callable[[], float]:
     """Return a round: the milliseconds of an update."""
     spec = model(name)
     x, y = samples(spec)
-    recipe = Recipe(
+    recipe = TrainingSpec(
         spec=spec, weights=initial_weights(spec, 0), rule=SGD(lr=0.01), x=x, y=y, updates=STEPS
     )
     engine = backends()[backend].create("cpu", default_threads())
@@ -56,7 +56,7 @@ def updates(backend: str, name: str, batch: int) -> Callable[[], float]:
         for _ in range(STEPS):
             step += 1
             lazy.append(training.step(order(), step))
-        engine.read(lazy)
+        engine.materialize_losses(lazy)
         return (time.perf_counter() - begin) * 1e3 / STEPS
 
     return run

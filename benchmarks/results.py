@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from tables import Record, by_section, cells, say, words
+from tables import Record, by_section, cells, translate_row, words
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 #: Facts that must agree for figures of two runs to be on one page.
@@ -20,7 +20,7 @@ def markdown(records: Sequence[Record], facts: Sequence[str], lang: str = "en") 
     for section, rows in by_section(records).items():
         lines = [words(lang)["head"], align, *(cells(record, lang) for record in rows)]
         table = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-        parts.append(f"### {say(section, lang)}\n\n{table}")
+        parts.append(f"### {translate_row(section, lang)}\n\n{table}")
     return "\n\n".join(parts) + "\n"
 
 

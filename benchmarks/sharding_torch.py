@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from collectives_torch import as_started
+from collectives_torch import reset_scheduling
 from nets_torch import GPT
 from ranks import paced
 from torch.distributed.fsdp import fully_shard
@@ -21,15 +21,15 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from dualml.aggregation.settings import Aggregation
-from dualml.backend import Recipe
-from dualml.bench.timing import Times, take_turns
+from dualml.backend import TrainingSpec
+from dualml.bench.timing import Times, time_interleaved
 from dualml.model import initial_weights, model
 from dualml.optim import Adam
 from dualml.zero import Sharding
 from dualml.zero.model import ShardedModel
-from dualml.zero.parallel import Zero
+from dualml.zero.parallel import ZeroDataParallel
 from dualml_torch.backend import TorchBackend
-from dualml_torch.gloo import wait_your_turn
+from dualml_torch.gloo import use_batch_scheduling
 
 #: Vocabulary size and tokens per sample; samples per update and rank; updates per round.
 WORDS, LENGTH, BATCH, STEPS, SAMPLES = 2000, 64, 4, 4, 512
@@ -53,20 +53,20 @@ class Batches:
         return np.array_split(self.draw.integers(0, SAMPLES, BATCH * self.ranks), self.ranks)
 
 
-class Ours:
+class ZeroUpdates:
     """Updates as a trial makes them, with losses read together."""
 
     def __init__(self, comm: Any, stage: int, **more: Any) -> None:
         sizes = {"width": WIDTH, "blocks": BLOCKS, "heads": HEADS, "tied": False}
         spec = model("gpt", words=WORDS, length=LENGTH, sizes=sizes)
         x, y = samples()
-        recipe = Recipe(
+        recipe = TrainingSpec(
             spec=spec, weights=initial_weights(spec, 0), rule=Adam(lr=RATE), x=x, y=y, updates=1
         )
         backend = TorchBackend("cpu", 1)
         sharded = ShardedModel(backend, recipe, comm, Sharding(stage, **more))
-        self.training = Zero(backend, sharded, comm, Aggregation())
-        self.training.load(recipe.weights, recipe.state(), 0)
+        self.training = ZeroDataParallel(backend, sharded, comm, Aggregation())
+        self.training.load(recipe.weights, recipe.initial_state(), 0)
         self.batches, self.step = Batches(comm.size), 0
 
     def __call__(self) -> None:
@@ -74,7 +74,7 @@ class Ours:
         for _ in range(STEPS):
             self.step += 1
             lazy.append(self.training.step(self.batches(), self.step))
-        self.training.read(lazy)
+        self.training.materialize_losses(lazy)
 
 
 class ByHand:
@@ -93,7 +93,7 @@ class ByHand:
     def __call__(self) -> None:
         # What a trial sets for its process is neither this loop's cost nor its gain.
         torch.use_deterministic_algorithms(False)
-        as_started()
+        reset_scheduling()
         losses = []
         for _ in range(STEPS):
             index = torch.from_numpy(self.batches()[self.rank])
@@ -101,7 +101,7 @@ class ByHand:
             losses.append(self.update(x, y))
         torch.stack(losses).tolist()
         torch.use_deterministic_algorithms(True)
-        wait_your_turn()
+        use_batch_scheduling()
 
     def update(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         loss = functional.cross_entropy(self.net(x), y.flatten())
@@ -184,7 +184,7 @@ def variants(names: Sequence[str]) -> dict[str, Callable[[Any], Any]]:
         for stage in (1, 2, 3):
             for name, more in OURS.items():
                 if stage > 1 or name == "one unit":
-                    made[f"zero{stage} {name}"] = partial(Ours, stage=stage, **more)
+                    made[f"zero{stage} {name}"] = partial(ZeroUpdates, stage=stage, **more)
     for how in ("fused", "foreach") if "torch" in names else ():
         made[f"redundancy {how}"] = partial(ByHand, make=redundancy, how=how)
         for stage, reshard in ((2, False), (3, True)):
@@ -201,11 +201,11 @@ def variants(names: Sequence[str]) -> dict[str, Callable[[Any], Any]]:
 def train(comm: Any, argument: dict[str, Any]) -> Times:
     """Return the milliseconds of an update, by variant."""
     calls = {name: make(comm) for name, make in variants(argument["engines"]).items()}
-    times = take_turns({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
+    times = time_interleaved({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
     return {name: [t / STEPS for t in found] for name, found in times.items()}
 
 
-def held(comm: Any, argument: dict[str, Any]) -> dict[str, list[int]]:
+def measure_memory(comm: Any, argument: dict[str, Any]) -> dict[str, list[int]]:
     """Return variant → bytes of this rank's tensors between two updates, and the peak during one:
     what PyTorch's allocator handed out since the model was made, without samples."""
     alive: list[Any] = []  # what an earlier variant gives back would be taken off a later one

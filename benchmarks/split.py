@@ -22,9 +22,9 @@ import numpy as np
 from oursplit import even_plan
 from ranks import on_ranks, slowest
 
-from dualml.bench.timing import Ratio, Row, Times, row
+from dualml.bench.timing import Ratio, RatioRow, Times, make_row
 from dualml.split import schedules
-from dualml.split.measured import bubble, replayed
+from dualml.split.measured import measured_bubble, replayed_bubble
 from dualml.split.timeline import COLUMNS
 
 SIZE, BATCH, UPDATES = 2, 256, 4
@@ -49,7 +49,7 @@ OTHERS = {
 }
 
 
-def rows(backend: str, rounds: int) -> list[Row]:
+def rows(backend: str, rounds: int) -> list[RatioRow]:
     argument = {"rounds": rounds, "batch": BATCH, "updates": UPDATES}
     ranks = on_ranks(backend, SIZE, f"split_{backend}:train", argument)
     made, section = [], SECTIONS[backend]
@@ -58,19 +58,19 @@ def rows(backend: str, rounds: int) -> list[Row]:
         pairs = zip(times["whole"], times["transfers"], strict=True)
         times["sum"] = [a + b for a, b in pairs]
         if "other" in times:
-            made.append(row(section, what, OTHERS[name], times, "ours", "other", target=1.0))
+            made.append(make_row(section, what, OTHERS[name], times, "ours", "other", target=1.0))
         for against, other in (
             ("the whole model on one rank", "whole"),
             ("the same and the split's transfers alone", "sum"),
         ):
             target = SUM_WITHIN.get(name) if (backend, other) == ("mindspore", "sum") else None
-            made.append(row(section, what, against, times, "ours", other, target=target))
+            made.append(make_row(section, what, against, times, "ours", other, target=target))
     if backend == "torch":
         made += by_calls(argument)
     return made
 
 
-def by_calls(argument: dict[str, Any]) -> Iterator[Row]:
+def by_calls(argument: dict[str, Any]) -> Iterator[RatioRow]:
     """Compare remote procedure calls with messages, in separate ranks because of the agents'
     threads."""
     given = argument | {"models": CALLED}
@@ -78,10 +78,10 @@ def by_calls(argument: dict[str, Any]) -> Iterator[Row]:
     for name in CALLED:
         times = slowest([rank[name] for rank in ranks])
         what = f"by remote procedure calls ({name}, two stages)"
-        yield row(SECTIONS["torch"], what, "by messages", times, "ours", "messages")
+        yield make_row(SECTIONS["torch"], what, "by messages", times, "ours", "messages")
 
 
-def bubbles(backend: str, updates: int) -> list[Row]:
+def bubbles(backend: str, updates: int) -> list[RatioRow]:
     """Return the rows that compare measured bubbles with the textbook's."""
     argument = {"schedules": SCHEDULES, "micro_batches": MICRO_BATCHES, "each": EACH,
                 "updates": updates}  # fmt: skip
@@ -94,25 +94,25 @@ def bubbles(backend: str, updates: int) -> list[Row]:
     ]
 
 
-def idle(backend: str, schedule: str, m: int, ranks: Sequence[Any]) -> Iterator[Row]:
+def idle(backend: str, schedule: str, m: int, ranks: Sequence[Any]) -> Iterator[RatioRow]:
     """Return the measured idle time against the textbook's, and against that of the actual pass
     lengths."""
     plan = even_plan(schedule, m)
     events = [dict(zip(COLUMNS, np.array(rows).T, strict=True)) for rows in ranks]
     steps = np.unique(events[0]["step"])
-    found = [bubble(events, step) for step in steps]
+    found = [measured_bubble(events, step) for step in steps]
     textbook = [schedules.bubble(SIZE, m)] * len(steps)
-    alone = [replayed(plan, events, step) for step in steps]
+    alone = [replayed_bubble(plan, events, step) for step in steps]
     for against, theory in ((TEXTBOOK, textbook), (PASSES, alone)):
         ratios = [a / b for a, b in zip(found, theory, strict=True)]
         low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
-        made = Row(
+        made = RatioRow(
             section=f"bubble, {backend}", against=against, unit="%",
             what=f"{schedule}, {m} micro-batches of {EACH}, equal halves",
             ours=100 * statistics.median(found), other=100 * statistics.median(theory),
             ratio=Ratio(middle, low, high), target=WITHIN if backend == "torch" else None,
         )  # fmt: skip
-        missed = made.met is False and against == TEXTBOOK
+        missed = made.meets_target is False and against == TEXTBOOK
         yield replace(made, note=WHY) if missed else made
 
 

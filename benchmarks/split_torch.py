@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from collectives_torch import as_started
+from collectives_torch import reset_scheduling
 from efficiency import own_core
 from ourparallel import Order, samples
 from oursplit import LR, MICRO, race, races
@@ -14,16 +14,16 @@ from torch.nn import functional
 
 from dualml.bench.timing import Times
 from dualml.model import model
-from dualml_torch.gloo import wait_your_turn
-from dualml_torch.model.layers import realise
+from dualml_torch.gloo import use_batch_scheduling
+from dualml_torch.model.layers import make_layer
 
 
 def layers(name: str) -> list[nn.Module]:
     """Return a model's layers as `torch.nn` modules."""
-    return [realise(layer) for _, layer in model(name).layers]
+    return [make_layer(layer) for _, layer in model(name).layers]
 
 
-class Own:
+class HandWrittenLoop:
     """A hand-written loop, with gloo's threads and algorithms as in a separate script."""
 
     def __init__(self, y: torch.Tensor, batch: int, updates: int) -> None:
@@ -31,19 +31,19 @@ class Own:
 
     def __call__(self) -> None:
         torch.use_deterministic_algorithms(False)
-        as_started()
+        reset_scheduling()
         losses = [self.update(torch.from_numpy(self.next())) for _ in range(self.updates)]
         told = [loss for loss in losses if loss is not None]
         if told:
             torch.stack(told).tolist()
         torch.use_deterministic_algorithms(True)
-        wait_your_turn()
+        use_batch_scheduling()
 
     def update(self, index: torch.Tensor) -> torch.Tensor | None:
         raise NotImplementedError
 
 
-class Pipelining(Own):
+class Pipelining(HandWrittenLoop):
     """`torch.distributed.pipelining`: a `PipelineStage` for each half under `Schedule1F1B`."""
 
     def __init__(
@@ -71,7 +71,7 @@ class Pipelining(Own):
         return torch.stack([loss.detach() for loss in losses]).mean() if losses else None
 
 
-class Parallelized(Own):
+class Parallelized(HandWrittenLoop):
     """DTensor: `parallelize_module` with a column- and a row-parallel layer."""
 
     def __init__(

@@ -31,14 +31,14 @@ def trace(comm: Any, argument: dict[str, Any]) -> dict[str, list[tuple[str, floa
     own_core(comm.rank)
     from oursplit import races
 
-    from dualml.bench.timing import take_turns
+    from dualml.bench.timing import time_interleaved
 
     x, y = samples()
     tables = {}
     for name, variants in races(comm, x, y, 256, 1).items():
         if name not in argument["models"]:
             continue
-        times = take_turns({n: paced(comm, call) for n, call in variants.items()}, ROUNDS)
+        times = time_interleaved({n: paced(comm, call) for n, call in variants.items()}, ROUNDS)
         rows = [(f"whole update, {n}", 1.0, statistics.median(t), 0.0) for n, t in times.items()]
         tables[name] = rows + calls(comm, variants["ours"])
     return tables
@@ -51,14 +51,14 @@ def calls(comm: Any, ours: Any) -> list[tuple[str, float, float, float]]:
     spent, last = defaultdict[str, list[float]](list), dict[str, Callable[[], Any]]()
 
     def timed(label: str, call: Any) -> Any:
-        def once(*given: Any, **more: Any) -> Any:
+        def timed_call(*given: Any, **more: Any) -> Any:
             begin = time.perf_counter()
             result = call(*given, **more)
             spent[label].append((time.perf_counter() - begin) * 1e3)
             last[label] = lambda: call(*given, **more)
             return result
 
-        return once
+        return timed_call
 
     executor, stage = ours.executor, ours.executor.stage
     for part, cells in (("forward", stage.heads), ("backward", stage.back)):
@@ -85,9 +85,9 @@ def smallest() -> float:
     import mindspore as ms
     from mindspore import nn
 
-    from dualml_ms.compiled import Compiled
+    from dualml_ms.compiled import CompiledCell
 
-    relu, x = Compiled(nn.ReLU()), ms.Tensor([1.0])
+    relu, x = CompiledCell(nn.ReLU()), ms.Tensor([1.0])
     spent = []
     for _ in range(300):
         begin = time.perf_counter()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from machines import Machine, Terminal, python, wait
+from machines import NamespaceMachine, Terminal, python, wait
 
 from dualml.store.manifest import RUN
 
@@ -46,7 +46,7 @@ environ = {{ DUALML_DATA = "{data}", DUALML_CHECKPOINT_S = "{every}", TMPDIR = "
 """
 
 
-class Way:
+class StartMethod:
     """A way to start a run, with the terminals that a person would use.
 
     Args:
@@ -59,7 +59,7 @@ class Way:
     job = False
 
     def __init__(
-        self, there: Mapping[str, Machine], words: Words, backend: str, env: Mapping[str, str]
+        self, there: Mapping[str, NamespaceMachine], words: Words, backend: str, env: Mapping[str, str]
     ) -> None:
         self.there, self.words, self.backend, self.env = there, words, backend, dict(env)
         self.out = there["a"].folder / "out"
@@ -73,7 +73,7 @@ class Way:
         words = ["run", *self.words, "--out", self.out, "--backend", self.backend]
         self.start(words, ["run"])
 
-    def again(self) -> None:
+    def resume(self) -> None:
         """Resume the run as its last lines say."""
         self.start(["run", "--resume", self.out], ["run", "--resume", self.out])
 
@@ -81,12 +81,12 @@ class Way:
         """Start rank 0 and the other rank with these dualml arguments."""
         raise NotImplementedError
 
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         return all(t.code() is not None for t in self.terminals.values())
 
-    def struck(self) -> bool:
+    def is_settled(self) -> bool:
         """Return whether nothing more happens after a kill until somebody acts."""
-        return self.over()
+        return self.is_over()
 
     def place(self, arm: str) -> Path:
         return self.out / "trials" / arm / self.backend / "seed0"
@@ -102,7 +102,7 @@ class Way:
         machine = self.there[self.nodes[min(rank, len(self.nodes) - 1)]]
         return [p for p in machine.processes() if log_of(p) == f"rank{rank}.log"]
 
-    def named(self, machine: str, *names: str) -> list[psutil.Process]:
+    def find_processes(self, machine: str, *names: str) -> list[psutil.Process]:
         """Return the processes whose command has these words; of each tree, the topmost."""
         every = [p for p in self.there[machine].processes()
                  if all(any(n in word for word in cmdline(p)) for n in names)]  # fmt: skip
@@ -136,7 +136,7 @@ def log_of(process: psutil.Process) -> str:
     return ""
 
 
-class Hand(Way):
+class Hand(StartMethod):
     """A run started by hand, with a terminal for each rank."""
 
     def start(self, first: Words, other: Words) -> None:
@@ -150,11 +150,11 @@ class Hand(Way):
 
     def parts(self, victim: str) -> list[psutil.Process]:
         if victim == "launcher":  # the terminal of the other rank
-            return self.named("b", "dualml", "--rank")
+            return self.find_processes("b", "dualml", "--rank")
         return super().parts(victim)
 
 
-class Launched(Way):
+class Launched(StartMethod):
     """A run started by a framework's launcher on each node; no folder is shared."""
 
     def launcher(self, node: int) -> Words:
@@ -169,7 +169,7 @@ class Launched(Way):
             self.terminals[node] = self.there[node].start(command, **self.env, **path)
 
     def parts(self, victim: str) -> list[psutil.Process]:
-        return self.named("b", self.program) if victim == "launcher" else super().parts(victim)
+        return self.find_processes("b", self.program) if victim == "launcher" else super().parts(victim)
 
     program = ""
 
@@ -205,7 +205,7 @@ class Msrun(Launched):
         return [*super().lines(node), *(line.strip() for line in lines)]
 
 
-class Ssh(Way):
+class Ssh(StartMethod):
     """A run with ``--hosts``: the other rank is started over ssh."""
 
     def setup(self) -> None:
@@ -245,15 +245,15 @@ class Ssh(Way):
 
     def parts(self, victim: str) -> list[psutil.Process]:
         if victim == "launcher":
-            return self.named("a", "dualml", "--hosts")
+            return self.find_processes("a", "dualml", "--hosts")
         if victim == "ssh":
-            return self.named("a", "ssh", "dualml.hosts.remote")
+            return self.find_processes("a", "ssh", "dualml.hosts.remote")
         if victim == "sshd":  # the server's processes of this connection
-            return self.named("b", "sshd: root")
+            return self.find_processes("b", "sshd: root")
         return super().parts(victim)
 
 
-class Jobs(Way):
+class Jobs(StartMethod):
     """A job in a queue; `at` is the machine that it is submitted on."""
 
     job, at, on = True, "a", "local"
@@ -270,11 +270,11 @@ class Jobs(Way):
         words = [*self.words, "--out", self.out, "--backend", self.backend, *PLAIN]
         self.number = int(self.ask("submit", *words, "--on", self.on, *self.more)["id"])
 
-    def again(self) -> None:
+    def resume(self) -> None:
         if self.state()["status"] == "failed":
             self.ask("resume", self.number)
 
-    def look(self) -> dict[str, Any]:
+    def job_row(self) -> dict[str, Any]:
         """Return the job's row of ``dualml jobs``."""
         row: dict[str, Any] = next(r for r in self.ask("jobs")["jobs"] if r["id"] == self.number)
         return row
@@ -294,7 +294,7 @@ class Jobs(Way):
             *([f"job {self.number}: {reason}"] if reason else []),
         ]
 
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         return self.state()["status"] not in ("queued", "running")
 
 
@@ -305,13 +305,13 @@ class Local(Jobs):
 
     def parts(self, victim: str) -> list[psutil.Process]:
         if victim in ("runner", "scheduler"):
-            return self.named("a", f"dualml.jobs.{victim}")
+            return self.find_processes("a", f"dualml.jobs.{victim}")
         return super().parts(victim)
 
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         if not self.there["a"].processes():  # of a machine that comes back somebody asks
-            self.look()
-        return super().over()
+            self.job_row()
+        return super().is_over()
 
 
 def status(out: Path, arm: str) -> str:

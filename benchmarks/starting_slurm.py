@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import psutil
-from machines import Machine, wait
+from machines import NamespaceMachine, wait
 from starting import Jobs, cmdline
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "squeue", "scancel", "sinfo")
@@ -100,22 +100,22 @@ class Slurm(Jobs):
         return not any("*" in s or "down" in s for s in states) and any(s.strip() for s in states)
 
     def slurm(self, *words: str) -> str:
-        done = subprocess.run(self.there["login"].inside(words), capture_output=True, text=True,
+        done = subprocess.run(self.there["login"].wrap_command(words), capture_output=True, text=True,
                               timeout=30, env={**os.environ, **self.env}, check=False)  # fmt: skip
         return done.stdout
 
     def state(self) -> dict[str, object]:
         """Return the job's state, which ``dualml jobs`` asks of Slurm."""
-        return self.look()
+        return self.job_row()
 
-    def struck(self) -> bool:
+    def is_settled(self) -> bool:
         """Return whether Slurm has requeued a job whose node is gone, and waits for the node."""
         state = self.state()
-        return self.over() or (state["status"] == "queued" and bool(state["reason"]))
+        return self.is_over() or (state["status"] == "queued" and bool(state["reason"]))
 
-    def again(self) -> None:
+    def resume(self) -> None:
         self.nodes_up()
-        super().again()
+        super().resume()
 
     def parts(self, victim: str) -> list[psutil.Process]:
         if victim == "runner":  # Slurm's own process of the other rank
@@ -124,5 +124,5 @@ class Slurm(Jobs):
 
     def close(self) -> None:
         self.slurm("scancel", "--user=root")
-        machines: list[Machine] = [self.there["a"], self.there["b"]]
+        machines: list[NamespaceMachine] = [self.there["a"], self.there["b"]]
         wait(lambda: not any(m.processes() for m in machines), 40, "Slurm's steps")

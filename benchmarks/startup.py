@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from dualml.bench.timing import Row, take_turns
+from dualml.bench.timing import RatioRow, time_interleaved
 
 SECTION = "start-up"
 LIMIT_S = 0.25
@@ -39,7 +39,7 @@ def commands() -> dict[str, list[Any]]:
     }
 
 
-def once(command: list[str], cpu: list[float]) -> Callable[[], float]:
+def make_round(command: list[str], cpu: list[float]) -> Callable[[], float]:
     """Return a round: the seconds until the command has ended; its CPU time is appended to
     ``cpu``."""
 
@@ -55,13 +55,13 @@ def once(command: list[str], cpu: list[float]) -> Callable[[], float]:
     return run
 
 
-def rows(rounds: int) -> list[Row]:
+def rows(rounds: int) -> list[RatioRow]:
     asked = {**commands(), "python -c pass": [sys.executable, "-c", "pass"]}
     cpu: dict[str, list[float]] = {name: [] for name in asked}
-    times = take_turns({name: once(asked[name], cpu[name]) for name in asked}, rounds, warm_up=1)
+    times = time_interleaved({name: make_round(asked[name], cpu[name]) for name in asked}, rounds, warm_up=1)
     bare = statistics.median(times.pop("python -c pass"))
     return [
-        Row(
+        RatioRow(
             section=SECTION,
             what=name,
             against="python -c pass",

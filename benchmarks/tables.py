@@ -56,14 +56,14 @@ def cells(record: Record, lang: str = "en") -> list[str]:
         outcome = (f"{times:.2f}" if times >= 0.1 else f"{times:.1g}") + texts["faster"]
     limit = record["target"]
     return [
-        say(record["what"], lang),
-        say(record["against"], lang),
+        translate_row(record["what"], lang),
+        translate_row(record["against"], lang),
         f"{figure(record['ours'])} {unit}",
         "" if other is None else f"{figure(other)} {unit}",
         shares(ratio) if ratio else "",
         "" if limit is None else f"≤ {limit:g}" + ("" if ratio else f" {unit}"),
         outcome,
-        say(record["note"], lang),
+        translate_row(record["note"], lang),
     ]
 
 
@@ -88,14 +88,14 @@ def patterns(lang: str) -> list[tuple[re.Pattern[str], str]]:
     return [(re.compile(re.escape(text).replace(r"\{\}", "(.+?)")), there) for text, there in given]
 
 
-def say(text: str, lang: str) -> str:
+def translate_row(text: str, lang: str) -> str:
     """Translate the text of a row: as a whole, or by the first pattern that it matches."""
     rows = words(lang).get("rows", {})
     if text in rows:
         return str(rows[text])
     for pattern, there in patterns(lang):
         if match := pattern.fullmatch(text):
-            return there.format(*(say(part, lang) for part in match.groups()))
+            return there.format(*(translate_row(part, lang) for part in match.groups()))
     return text
 
 

@@ -21,11 +21,11 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from handwritten_mindspore import lenet, running
+from handwritten_mindspore import lenet, execution_mode
 from mindspore import nn, ops
 
-from dualml.backend import Recipe, backends
-from dualml.bench.timing import Row, Times, fastest, row, take_turns
+from dualml.backend import TrainingSpec, backends
+from dualml.bench.timing import RatioRow, Times, fastest_variant, make_row, time_interleaved
 from dualml.machine import default_threads
 from dualml.model import initial_weights, model
 from dualml.optim import SGD
@@ -135,7 +135,7 @@ class ByHand:
         self.step, self.x, self.y, self.mode = step, x, y, mode
 
     def __call__(self, batch: Any, updates: int) -> float:
-        with running(self.mode):
+        with execution_mode(self.mode):
             begin, losses = time.perf_counter(), []
             for _ in range(updates):
                 x = ms.Tensor.from_numpy(self.x[batch])
@@ -145,12 +145,12 @@ class ByHand:
             return (time.perf_counter() - begin) * 1e3 / updates
 
 
-class Ours:
+class TrainingSteps:
     """The same loop around `Training.step`, which a trial calls."""
 
-    def __init__(self, backend: Any, recipe: Recipe) -> None:
+    def __init__(self, backend: Any, recipe: TrainingSpec) -> None:
         self.backend, self.training = backend, backend.training(recipe)
-        self.training.load(recipe.weights, recipe.state(), 0)
+        self.training.load(recipe.weights, recipe.initial_state(), 0)
         self.done = 0
 
     def __call__(self, batch: Any, updates: int) -> float:
@@ -164,7 +164,7 @@ class Ours:
 
 def variants(backend: Any, name: str) -> dict[str, Callable[[Any, int], float]]:
     spec, draw, n = model(name, **SIZES.get(name, {})), np.random.default_rng(0), max(BATCHES)
-    if spec.tokens:
+    if spec.takes_tokens:
         size = SIZES[name]
         x, y = draw.integers(0, size["words"], (2, n, size["length"])).astype(np.int32)
     else:
@@ -174,13 +174,13 @@ def variants(backend: Any, name: str) -> dict[str, Callable[[Any, int], float]]:
     def net() -> nn.Cell:
         return BY_HAND[name]() if name in BY_HAND else Network(spec)
 
-    recipe = Recipe(spec=spec, weights=initial_weights(spec, 0), rule=SGD(lr=LR), x=x,
+    recipe = TrainingSpec(spec=spec, weights=initial_weights(spec, 0), rule=SGD(lr=LR), x=x,
                     y=y.astype(np.int64), updates=1)  # fmt: skip
     steps = {
         "cell": Step(net()), "O0": Step(net(), "O0"), "O1": Step(net(), "O1"),
         "jit": jitted(net()), "flat": Flat(net()),
     }  # fmt: skip
-    return {"ours": Ours(backend, recipe)} | {
+    return {"ours": TrainingSteps(backend, recipe)} | {
         key: ByHand(step, x, y, ms.PYNATIVE_MODE if key == "jit" else ms.GRAPH_MODE)
         for key, step in steps.items()
     }
@@ -189,7 +189,7 @@ def variants(backend: Any, name: str) -> dict[str, Callable[[Any, int], float]]:
 def race(calls: Mapping[str, Any], size: int, rounds: int) -> Times:
     batch = np.arange(size)
     turns = {key: lambda call=call: call(batch, BATCHES[size]) for key, call in calls.items()}
-    return take_turns(turns, rounds)
+    return time_interleaved(turns, rounds)
 
 
 def pooled(name: str, rounds: int) -> Times:
@@ -203,7 +203,7 @@ def pooled(name: str, rounds: int) -> Times:
     return times
 
 
-def rows(rounds: int, gpt: bool) -> list[Row]:
+def rows(rounds: int, gpt: bool) -> list[RatioRow]:
     backend = backends()["mindspore"].create("cpu", default_threads())
     measured = []
     for name in ("gpt",) if gpt else NETS:
@@ -211,8 +211,8 @@ def rows(rounds: int, gpt: bool) -> list[Row]:
         for size in BATCHES:
             times = pooled(name, rounds) if size == ALONE else race(calls, size, rounds)
             choosing, counting = ({key: each[k::2] for key, each in times.items()} for k in (0, 1))
-            best, what = fastest(choosing, list(NAMES)), f"{name}, batch {size}"
-            measured.append(row(OF_GPT if gpt else SECTION, what, NAMES[best], counting, "ours",
+            best, what = fastest_variant(choosing, list(NAMES)), f"{name}, batch {size}"
+            measured.append(make_row(OF_GPT if gpt else SECTION, what, NAMES[best], counting, "ours",
                                 best, target=TARGET))  # fmt: skip
     return measured
 

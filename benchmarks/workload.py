@@ -15,9 +15,9 @@ from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load as load_experiment
 from dualml.experiment.plan import Plan
 from dualml.experiment.samples import Samples
-from dualml.store.records import Records
+from dualml.store.records import RecordWriter
 from dualml.worker.guards import check_losses
-from dualml.worker.trial import Trial
+from dualml.worker.trial import TrialRunner
 
 ARMS = ("sgd", "adam")
 TRAIN, TEST = 60_000, 10_000
@@ -75,17 +75,17 @@ class OurLoop:
             classes = len(data.classes)
         self.y, monitor = data.train_y, plan.order["monitor"].astype(np.int64)
         samples = Samples(self.x, self.y, monitor, test_x, data.test_y, classes)
-        self.trial = Trial(plan, arm, 0, backend, samples, folder, lambda **event: None)
+        self.trial = TrialRunner(plan, arm, 0, backend, samples, folder, lambda **event: None)
         self.trial.warm_up()
         self.rule = self.trial.rule
-        self.records = Records(folder)
+        self.records = RecordWriter(folder)
         self.steps, self.done = steps, 0
 
     def __call__(self) -> float:
         """Return the milliseconds per update of the next ``steps`` updates."""
         trial, first, last = self.trial, self.done + 1, self.done + self.steps
         begin = time.perf_counter()
-        trial.losses[self.done : last] = trial.stretch(first, last)[1]
+        trial.losses[self.done : last] = trial.run_steps(first, last)[1]
         trial.write_losses(self.records, first, last)
         check_losses(trial.arm_name, self.rule, trial.losses, self.done, last)
         spent = time.perf_counter() - begin

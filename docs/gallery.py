@@ -28,12 +28,12 @@ def main(labs: list[str]) -> int:
     FOLDER.mkdir(exist_ok=True)
     for lab in labs or ORDER:
         with tempfile.TemporaryDirectory(prefix="dualml-gallery-") as base:
-            keep(lab, Path(base))
+            keep_lab(lab, Path(base))
         print(f"→ {FOLDER / lab}.zip", flush=True)
     return 0
 
 
-def keep(lab: str, base: Path) -> None:
+def keep_lab(lab: str, base: Path) -> None:
     """Run one lab below ``base`` and store its report."""
     words = ["run", lab, "--quick", "--backend", "both"]
     done = dualml(*words, "--no-report", "--out", base / "run")
@@ -47,11 +47,11 @@ def keep(lab: str, base: Path) -> None:
         for lang in LANGUAGES:
             packed.write(base / lang / "report.html", f"{lang}.html")
     run = json.loads((base / "run" / "run.json").read_text("utf-8"))
-    facts = {"command": f"dualml {' '.join(words)}", **known(run)}
+    facts = {"command": f"dualml {' '.join(words)}", **run_facts(run)}
     (FOLDER / f"{lab}.json").write_text(json.dumps(facts, indent=1) + "\n", "utf-8")
 
 
-def known(run: dict[str, Any]) -> dict[str, Any]:
+def run_facts(run: dict[str, Any]) -> dict[str, Any]:
     """Return what the page shows about a run: date, machine, versions."""
     backends = run["environment"]
     facts = next(iter(backends.values()))

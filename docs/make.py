@@ -16,7 +16,7 @@ from pathlib import Path
 
 from _ext import api_pages, cli_page, differences, experiment_page, gallery, history, records_page
 from _ext.links import Links
-from _ext.pages import DOCS, LANGUAGES, ROOT, Page, SiteError, tables_of_contents, written
+from _ext.pages import DOCS, LANGUAGES, ROOT, Page, SiteError, tables_of_contents, source_pages
 from _ext.words import words
 
 MADE = (cli_page, experiment_page, records_page, api_pages, differences, gallery, history)
@@ -24,14 +24,14 @@ MADE = (cli_page, experiment_page, records_page, api_pages, differences, gallery
 LIMIT_S = 1800
 
 
-def gathered(root: Path = ROOT) -> dict[str, Page]:
+def gather_pages(root: Path = ROOT) -> dict[str, Page]:
     """Return name → page of the whole site.
 
     Raises:
         SiteError: two pages have the same name, or one is missing in a language.
     """
     pages: dict[str, Page] = {}
-    for page in [*written(root), *(page for module in MADE for page in module.pages())]:
+    for page in [*source_pages(root), *(page for module in MADE for page in module.pages())]:
         if page.name in pages:
             raise SiteError(f"two pages are called {page.name}")
         pages[page.name] = page
@@ -88,7 +88,7 @@ def main(arguments: list[str]) -> int:
     asked = parser.parse_args(arguments)
     work = asked.out.with_name(f"{asked.out.name}.work")
     try:
-        pages = gathered()
+        pages = gather_pages()
         for lang in LANGUAGES:
             stage(pages, lang, work / lang)
         code = build(asked.out, work, "linkcheck" if asked.links else "html")

@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dualml.doctor.fit import published as releases
+from dualml.doctor.fit import published_releases as releases
 from dualml.files import write_bytes
 from dualml.report import published as collective_tables
 from dualml.report.blocks import Cells, Column, Table
 from dualml.report.draw import standalone
-from dualml.report.page.markdown import between
+from dualml.report.page.markdown import replace_between
 from dualml.report.page.markdown import table as markdown
 from dualml.report.plan import published as plan_tables
-from dualml.words import LANGUAGES, Words, numbers
+from dualml.words import LANGUAGES, Messages, numbers
 
 DOCS = Path(__file__).resolve().parent
 #: Table of releases → its columns, with the field of a row if its name differs.
@@ -89,13 +89,13 @@ def release_tables(texts: Mapping[str, Any]) -> Iterator[Table]:
 
 def render_cell(value: Any) -> str:
     if value is None:
-        return numbers.NONE
+        return numbers.MISSING
     return ", ".join(value) if isinstance(value, list) else str(value)
 
 
 def render_collectives(lang: str) -> str:
     """Render published all-reduces beside the cost model's predictions, with their figure."""
-    words = Words(lang)
+    words = Messages(lang)
     figure = (
         f"![{words('published.figure_alt')}]({figure_name(lang)})\n\n{words('published.figure')}"
     )
@@ -108,7 +108,7 @@ def figure_name(lang: str) -> str:
 
 def render_plans(lang: str) -> str:
     """Render published training runs beside the planner's predictions."""
-    return render_tables(plan_tables.tables(Words(lang)))
+    return render_tables(plan_tables.tables(Messages(lang)))
 
 
 PAGES = {
@@ -130,7 +130,7 @@ def with_tables(text: str, name: str, lang: str) -> str:
     """
     page = PAGES[name]
     block = "\n\n".join([page.begin, page.render(lang), page.end])
-    return between(text, page.begin, page.end, block)
+    return replace_between(text, page.begin, page.end, block)
 
 
 def write_tables(folder: Path) -> None:
@@ -139,7 +139,7 @@ def write_tables(folder: Path) -> None:
         for name in PAGES:
             path = page_path(name, lang, folder)
             write_bytes(path, with_tables(path.read_text("utf-8"), name, lang).encode())
-        figure = standalone(collective_tables.figure(Words(lang)))
+        figure = standalone(collective_tables.figure(Messages(lang)))
         write_bytes(folder / figure_name(lang), figure.encode())
 
 

@@ -19,12 +19,12 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from dualml.errors import UserError
-from dualml.files import check_regular, open_to_read, readable
+from dualml.files import check_regular, open_to_read, convert_read_errors
 from dualml.machine import usable_memory
 
 Arrays = dict[str, NDArray[Any]]
 #: Dimensions of an array, at most: the limit of NumPy 1.
-MOST_DIMENSIONS = 32
+MAX_DIMENSIONS = 32
 #: Bytes that any packed file may unpack to, however small it is.
 SMALL = 256 * 2**20
 #: Above `SMALL`, how many times its size a packed file may unpack to: sorted indices, which pack
@@ -49,7 +49,7 @@ def check_memory(nbytes: int, what: str) -> None:
 
 def read_npz(path: Path, what: str = "not readable") -> Arrays:
     """Read the arrays of a NumPy archive, by name."""
-    with readable(f"{path}: {what}"), open_to_read(path) as file, zipfile.ZipFile(file) as archive:
+    with convert_read_errors(f"{path}: {what}"), open_to_read(path) as file, zipfile.ZipFile(file) as archive:
         file.seek(0)
         if file.read(2) != b"PK":
             raise ValueError("not an .npz")
@@ -57,26 +57,26 @@ def read_npz(path: Path, what: str = "not readable") -> Arrays:
         nbytes = sum(member.file_size for member in members)
         check_unpacked(nbytes, os.fstat(file.fileno()).st_size)
         check_memory(nbytes, str(path))
-        return {member.filename.removesuffix(".npy"): unpacked(archive, member)
+        return {member.filename.removesuffix(".npy"): read_member(archive, member)
                 for member in members}  # fmt: skip
 
 
-def unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
     """Read one array of an open NumPy archive."""
-    return _array(lambda: archive.open(member), member.file_size, member.filename)
+    return _read_checked(lambda: archive.open(member), member.file_size, member.filename)
 
 
 def read_npy(path: Path, what: str = "no readable array") -> NDArray[Any]:
     """Read the array of an ``.npy`` file."""
-    with readable(f"{path}: {what}"):
+    with convert_read_errors(f"{path}: {what}"):
         size = path.stat().st_size
         check_memory(size, str(path))
-        return _array(lambda: open_to_read(path), size, path.name)
+        return _read_checked(lambda: open_to_read(path), size, path.name)
 
 
-def _array(opened: Callable[[], IO[bytes]], size: int, name: str) -> NDArray[Any]:
+def _read_checked(open_file: Callable[[], IO[bytes]], size: int, name: str) -> NDArray[Any]:
     """Read an array after checking its header against the file size, which NumPy does not do."""
-    with opened() as file:
+    with open_file() as file:
         first = npy.read_magic(file) == (1, 0)  # type: ignore[no-untyped-call]
         read: Any = npy.read_array_header_1_0 if first else npy.read_array_header_2_0
         shape, _, dtype = read(file)
@@ -84,7 +84,7 @@ def _array(opened: Callable[[], IO[bytes]], size: int, name: str) -> NDArray[Any
     # Arrays of objects are refused below: unpickling them would run code.
     if not dtype.hasobject and (nbytes != there or min(shape, default=0) < 0):
         raise ValueError(f"{name} of {nbytes:,} bytes by its header has {there:,}")
-    with opened() as file:
+    with open_file() as file:
         array = npy.read_array(file, allow_pickle=False)  # type: ignore[no-untyped-call]
     return np.asarray(array)
 
@@ -93,7 +93,7 @@ def read_tensors(path: Path, what: str = "no readable tensors") -> Arrays:
     """Read the tensors of a safetensors file, by name; its size must match its header."""
     from safetensors.numpy import load_file
 
-    with readable(f"{path}: {what}"):
+    with convert_read_errors(f"{path}: {what}"):
         check_regular(path)
         check_memory(path.stat().st_size, str(path))
         return dict(load_file(path))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 WALL, EVENTS = "wall", "events"
 
 
-def start_wall(synchronize: Callable[[], None]) -> Callable[[], float]:
+def start_wall_clock(synchronize: Callable[[], None]) -> Callable[[], float]:
     """Start the host's monotonic clock; return a function that stops it and returns the seconds.
 
     Args:

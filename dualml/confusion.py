@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 Table = NDArray[np.int64] | Sequence[Sequence[int]]
 
 
-class Measures(NamedTuple):
+class ClassMetrics(NamedTuple):
     """Precision, recall and F1 per class, float64 (C,), and samples per class, int64 (C,)."""
 
     precision: NDArray[np.float64]
@@ -25,7 +25,7 @@ class Measures(NamedTuple):
     support: NDArray[np.int64]
 
 
-def measures(confusion: Table) -> Measures:
+def class_metrics(confusion: Table) -> ClassMetrics:
     """Compute precision, recall, F1 and support of each class.
 
     Args:
@@ -33,23 +33,23 @@ def measures(confusion: Table) -> Measures:
     """
     table = np.asarray(confusion, np.int64)
     hits, support, predicted = table.diagonal(), table.sum(axis=1), table.sum(axis=0)
-    precision, recall = _share(hits, predicted), _share(hits, support)
-    return Measures(precision, recall, _share(2 * hits, support + predicted), support)
+    precision, recall = _safe_ratio(hits, predicted), _safe_ratio(hits, support)
+    return ClassMetrics(precision, recall, _safe_ratio(2 * hits, support + predicted), support)
 
 
-def macro(confusion: Table) -> tuple[float, float, float]:
+def macro_average(confusion: Table) -> tuple[float, float, float]:
     """Return precision, recall and F1 averaged over the classes that occur."""
     table = np.asarray(confusion, np.int64)
     there = (table.sum(axis=0) + table.sum(axis=1)) > 0
     if not there.any():
         return 0.0, 0.0, 0.0
-    precision, recall, f1, _ = measures(table)
+    precision, recall, f1, _ = class_metrics(table)
     return float(precision[there].mean()), float(recall[there].mean()), float(f1[there].mean())
 
 
-def weighted(confusion: Table) -> tuple[float, float, float]:
+def weighted_average(confusion: Table) -> tuple[float, float, float]:
     """Return precision, recall and F1 averaged over the classes, weighted by support."""
-    precision, recall, f1, support = measures(confusion)
+    precision, recall, f1, support = class_metrics(confusion)
     if not support.any():
         return 0.0, 0.0, 0.0
     shares = support / support.sum()
@@ -69,18 +69,18 @@ def classification_report(confusion: Table, names: Sequence[str]) -> dict[str, A
         ``support``: samples of all classes. All measures are fractions.
     """
     keys = ("precision", "recall", "f1")
-    per_class, table = measures(confusion), np.asarray(confusion, np.int64)
+    per_class, table = class_metrics(confusion), np.asarray(confusion, np.int64)
     rows = zip(names, *(column.tolist() for column in per_class), strict=True)
     support = int(table.sum())
     return {
         "classes": [dict(zip(("name", *keys, "support"), row, strict=True)) for row in rows],
         "accuracy": float(table.trace() / support) if support else 0.0,
-        "macro": dict(zip(keys, macro(confusion), strict=True)),
-        "weighted": dict(zip(keys, weighted(confusion), strict=True)),
+        "macro": dict(zip(keys, macro_average(confusion), strict=True)),
+        "weighted": dict(zip(keys, weighted_average(confusion), strict=True)),
         "support": support,
     }
 
 
-def _share(part: NDArray[np.int64], of: NDArray[np.int64]) -> NDArray[np.float64]:
+def _safe_ratio(part: NDArray[np.int64], of: NDArray[np.int64]) -> NDArray[np.float64]:
     """Divide element by element, with 0 where the denominator is 0."""
     return np.divide(part, of, out=np.zeros(len(part)), where=of > 0)

@@ -14,32 +14,32 @@ from collections.abc import Sequence
 from dualml import machine
 
 #: Minimum seconds to observe: the kernel counts in hundredths of a second.
-LEAST_S = 0.25
+MIN_INTERVAL_S = 0.25
 #: A machine counts as idle while other processes use less than this fraction of one core.
 QUIET = 0.5
 #: Environment variables that pin threads to cores; a value set by the user takes precedence.
-PLACED = ("GOMP_CPU_AFFINITY", "OMP_PROC_BIND", "OMP_PLACES")
+AFFINITY_VARIABLES = ("GOMP_CPU_AFFINITY", "OMP_PROC_BIND", "OMP_PLACES")
 
 
-class Watch:
+class CpuLoadMonitor:
     """Monitor of the CPU time that other processes take, starting when it is constructed."""
 
     def __init__(self) -> None:
-        self.start = now()
+        self.start = cpu_times()
 
-    def busy(self) -> list[float]:
+    def busy_fractions(self) -> list[float]:
         """Return, per usable core, the fraction of time that other processes kept it busy.
 
         Waits until `MIN_INTERVAL_S` have passed. Which core this process used is unknown, so its own CPU
         time is subtracted from all cores in proportion.
         """
-        time.sleep(max(0.0, self.start[0] + LEAST_S - time.monotonic()))
-        wall, own, *cores = (b - a for a, b in zip(self.start, now(), strict=True))
+        time.sleep(max(0.0, self.start[0] + MIN_INTERVAL_S - time.monotonic()))
+        wall, own, *cores = (b - a for a, b in zip(self.start, cpu_times(), strict=True))
         others = max(0.0, 1 - own / max(sum(cores), own, 1e-9))
         return [round(others * seconds / wall, 2) for seconds in cores]
 
 
-def now() -> list[float]:
+def cpu_times() -> list[float]:
     """Return seconds: wall clock, CPU time of this process and its children, busy time per
     usable core."""
     import psutil
@@ -50,7 +50,7 @@ def now() -> list[float]:
     return [time.monotonic(), sum(os.times()[:4]), *busy]
 
 
-def threads_beside(busy: Sequence[float]) -> int:
+def available_threads(busy: Sequence[float]) -> int:
     """Return the number of compute threads that the load of other processes leaves room for.
 
     ``OMP_NUM_THREADS`` wins if set; otherwise one thread per physical core that others leave idle,
@@ -64,7 +64,7 @@ def threads_beside(busy: Sequence[float]) -> int:
     return max(1, min(most, round(cores - sum(busy))))
 
 
-def of_one_rank(threads: int, busy: Sequence[float], crowded: bool) -> dict[str, str]:
+def affinity_env(threads: int, busy: Sequence[float], crowded: bool) -> dict[str, str]:
     """Return environment variables that bind the OpenMP threads of a single rank to cores.
 
     Threads are bound only if a rank uses every usable core: with fewer threads, two programs might
@@ -78,7 +78,7 @@ def of_one_rank(threads: int, busy: Sequence[float], crowded: bool) -> dict[str,
             faster to keep them together on the idlest cores.
     """
     cores = machine.USABLE
-    if any(name in os.environ for name in PLACED) or len(busy) != len(cores):
+    if any(name in os.environ for name in AFFINITY_VARIABLES) or len(busy) != len(cores):
         return {}
     if crowded and sum(busy) >= QUIET and threads < len(cores):
         cores = sorted(cores, key=lambda core: busy[cores.index(core)])[:threads]
@@ -87,7 +87,7 @@ def of_one_rank(threads: int, busy: Sequence[float], crowded: bool) -> dict[str,
     return {"GOMP_CPU_AFFINITY": " ".join(map(str, cores))}
 
 
-def of_each_rank(ranks: int, threads: int, busy: Sequence[float], crowded: bool) -> int:
+def cores_per_rank(ranks: int, threads: int, busy: Sequence[float], crowded: bool) -> int:
     """Return the number of cores to pin each of several ranks to; 0 leaves placement to the system.
 
     Pinned ranks exchange data faster. On a loaded machine they would wait for a core that another

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 #: Elements per block, which bounds the size of the float64 copies.
-PART = 1 << 22
+BLOCK_ELEMENTS = 1 << 22
 
 
 def distance(a: NDArray[Any], b: NDArray[Any]) -> float:
@@ -20,10 +20,10 @@ def distance(a: NDArray[Any], b: NDArray[Any]) -> float:
     """
     if a.shape != b.shape:
         raise ValueError(f"shapes differ: {a.shape} and {b.shape}")
-    parts = range(0, a.size, PART) or (0,)
+    parts = range(0, a.size, BLOCK_ELEMENTS) or (0,)
     # Float64 copies of a large layer's weights would take more memory than the model.
     flat = a.ravel(), b.ravel()
-    norms = [norms_of(*(one[at : at + PART] for one in flat)) for at in parts]
+    norms = [difference_norms(*(one[at : at + BLOCK_ELEMENTS] for one in flat)) for at in parts]
     gap, *lengths = (math.hypot(*of_parts) for of_parts in zip(*norms, strict=True))
     if gap == 0:
         return 0.0
@@ -31,13 +31,13 @@ def distance(a: NDArray[Any], b: NDArray[Any]) -> float:
     return gap / scale if np.isfinite(gap) and np.isfinite(scale) else float("inf")
 
 
-def norms_of(a: NDArray[Any], b: NDArray[Any]) -> tuple[float, float, float]:
+def difference_norms(a: NDArray[Any], b: NDArray[Any]) -> tuple[float, float, float]:
     """Return ‖a − b‖₂, ‖a‖₂ and ‖b‖₂ in float64."""
     a, b = a.astype(np.float64), b.astype(np.float64)
     return float(np.linalg.norm(a - b)), float(np.linalg.norm(a)), float(np.linalg.norm(b))
 
 
-def distances(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
+def elementwise_distances(a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.float64]:
     """Return |a − b| / max(|a|, |b|) per element; 0 where equal, infinite where not finite."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     with np.errstate(invalid="ignore"):  # inf - inf: not finite, so infinitely far apart

@@ -28,13 +28,13 @@ class Unsupported(RuntimeError):
     """Raised when a backend or device does not support what a trial asks for; the text says why."""
 
 
-def nearest(
+def did_you_mean(
     word: str,
     known: Iterable[str],
     *,
-    most: int = 1,
+    max_names: int = 1,
     cutoff: float = 0.5,
-    otherwise: str | None = None,
+    fallback: str | None = None,
 ) -> str:
     """Return a hint such as ``; did you mean 'lab1'?``, or the list of known words if none is
     close.
@@ -45,10 +45,10 @@ def nearest(
         fallback: text to return instead of the list.
     """
     names = sorted(known)
-    close = difflib.get_close_matches(word, names, n=most, cutoff=cutoff)
+    close = difflib.get_close_matches(word, names, n=max_names, cutoff=cutoff)
     if close:
         return f"; did you mean {' or '.join(map(repr, close))}?"
-    return f"; known: {', '.join(names)}" if otherwise is None else otherwise
+    return f"; known: {', '.join(names)}" if fallback is None else fallback
 
 
 class NotAFile(UserError, OSError):
@@ -59,7 +59,7 @@ class NotAFile(UserError, OSError):
         self.strerror = text
 
 
-def plain(text: str, keep: str = "") -> str:
+def escape_unprintable(text: str, keep: str = "") -> str:
     """Escape characters that a terminal would interpret as commands, as ``\\x1b``.
 
     Line breaks, control characters, unpaired surrogates and marks that change the direction of
@@ -68,10 +68,10 @@ def plain(text: str, keep: str = "") -> str:
     Args:
         keep: characters to leave unchanged.
     """
-    return text if text.isprintable() else ODD.sub(lambda match: _shown(match[0], keep), text)
+    return text if text.isprintable() else ODD.sub(lambda match: _escape_char(match[0], keep), text)
 
 
-def _shown(letter: str, keep: str) -> str:
+def _escape_char(letter: str, keep: str) -> str:
     """Return a character unchanged if it is printable or in ``keep``, otherwise its escape."""
     if letter in keep or letter.isprintable() or unicodedata.category(letter) == "Zs":
         return letter

@@ -14,30 +14,30 @@ from pathlib import Path
 from typing import Any
 
 from dualml import parse
-from dualml.errors import NotAFile, UserError, plain
+from dualml.errors import NotAFile, UserError, escape_unprintable
 from dualml.parse import SURROGATE
 
-LONGEST_REASON = 300  # characters of a parser's message: it may repeat the file
+MAX_REASON_CHARS = 300  # characters of a parser's message: it may repeat the file
 #: Bytes of a JSON or TOML file, at most: traces with many tensors have some ten million.
-MOST_TEXT = 64 * 2**20
+MAX_TEXT_BYTES = 64 * 2**20
 #: Bytes to read at once from a file that reports a smaller size, as files in /proc do.
-LEAST = 2**16
+MIN_READ_BYTES = 2**16
 #: Length of a chain of links that the system follows.
-MOST_LINKS = 40
+MAX_LINKS = 40
 KINDS = (
     (stat.S_ISLNK, "a link"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"),
     (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"), (stat.S_ISDIR, "a folder"),
 )  # fmt: skip
 
 
-def finite(value: Any) -> Any:
+def nonfinite_to_none(value: Any) -> Any:
     """Replace every number that is not finite by None, recursively: JSON has no NaN."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {str(key): finite(inner) for key, inner in value.items()}
+        return {str(key): nonfinite_to_none(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [finite(inner) for inner in value]
+        return [nonfinite_to_none(inner) for inner in value]
     return value
 
 
@@ -55,7 +55,7 @@ def write_bytes(path: Path, content: bytes, mode: int = 0o666) -> None:
         NotAFile: ``path`` is a device, a pipe or a socket, or a link to one.
     """
     if is_special(path):
-        raise NotAFile(f"{path} is {kind_of(path)}, not a file: remove it, or name a file")
+        raise NotAFile(f"{path} is {file_type(path)}, not a file: remove it, or name a file")
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
@@ -78,7 +78,7 @@ def is_regular(path: Path) -> bool:
         return False
 
 
-def resolved(path: Path) -> Path:
+def resolve_links(path: Path) -> Path:
     """Follow all links of a path as far as possible; a loop of links ends where it begins."""
     return Path(os.path.realpath(path))
 
@@ -95,7 +95,7 @@ def is_special(path: Path) -> bool:
         return False
     if not stat.S_ISREG(mode):
         return not stat.S_ISDIR(mode)
-    for _ in range(MOST_LINKS):
+    for _ in range(MAX_LINKS):
         if not path.is_symlink():
             return False
         if os.path.realpath(path.parent).startswith("/proc/"):
@@ -104,7 +104,7 @@ def is_special(path: Path) -> bool:
     return False
 
 
-def kind_of(path: Path) -> str:
+def file_type(path: Path) -> str:
     """Return what a path leads to, as worded in error messages: ``a folder``, ``a pipe``."""
     try:
         mode = path.stat().st_mode
@@ -113,7 +113,7 @@ def kind_of(path: Path) -> str:
     return next((name for test, name in KINDS if test(mode)), "a file")
 
 
-def remove(path: Path) -> None:
+def remove_file(path: Path) -> None:
     """Delete a file and the temporary files that killed writers left next to it."""
     for there in (path, *path.parent.glob(f".{path.name}.*")):
         there.unlink(missing_ok=True)
@@ -121,7 +121,7 @@ def remove(path: Path) -> None:
 
 def write_json(path: Path, value: Any, mode: int = 0o666) -> None:
     """Replace ``path`` by a value as JSON, see `write_bytes`."""
-    text = json.dumps(finite(value), indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(nonfinite_to_none(value), indent=1, ensure_ascii=False, allow_nan=False)
     # Unpaired surrogates are escaped as text, because no reader accepts them.
     lines = SURROGATE.sub(lambda match: f"\\\\u{ord(match[0]):04x}", text) + "\n"
     write_bytes(path, lines.encode(), mode)
@@ -132,7 +132,7 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode(errors="backslashreplace"))
 
 
-def open_to_read(path: Path, *, links: bool = True) -> io.BufferedReader:
+def open_to_read(path: Path, *, follow_links: bool = True) -> io.BufferedReader:
     """Open a regular file for reading, without blocking on pipes or opening devices.
 
     Whoever made the folder decides what is in it, so any path may turn out to be something else.
@@ -145,11 +145,11 @@ def open_to_read(path: Path, *, links: bool = True) -> io.BufferedReader:
         OSError: the file is missing, is a folder, or cannot be read.
     """
     try:
-        status = os.stat(path, follow_symlinks=links)
+        status = os.stat(path, follow_symlinks=follow_links)
     except ValueError:  # the path contains a null character
-        raise NotAFile(f"{plain(str(path))} is no path") from None
+        raise NotAFile(f"{escape_unprintable(str(path))} is no path") from None
     _check_regular(path, status.st_mode)
-    reader: io.BufferedReader = _opened(path, "rb", 0 if links else os.O_NOFOLLOW)
+    reader: io.BufferedReader = _open_checked(path, "rb", 0 if follow_links else os.O_NOFOLLOW)
     return reader
 
 
@@ -164,11 +164,11 @@ def open_to_append(path: Path, mode: int = 0o666) -> io.BufferedWriter:
     """
     with contextlib.suppress(FileNotFoundError):
         _check_regular(path, path.lstat().st_mode)
-    writer: io.BufferedWriter = _opened(path, "ab", os.O_NOFOLLOW, mode)
+    writer: io.BufferedWriter = _open_checked(path, "ab", os.O_NOFOLLOW, mode)
     return writer
 
 
-def _opened(path: Path, how: str, more: int, mode: int = 0o666) -> Any:
+def _open_checked(path: Path, how: str, more: int, mode: int = 0o666) -> Any:
     """Open a path without blocking and check the opened file, since the path may have changed."""
     more |= os.O_NONBLOCK | os.O_CLOEXEC
     with contextlib.ExitStack() as stack:
@@ -208,7 +208,7 @@ def read_bytes(path: Path, most: int) -> bytes:
     with open_to_read(path) as file:
         size = os.fstat(file.fileno()).st_size
         try:
-            content = file.read(min(most, max(size, LEAST)) + 1) if size <= most else b""
+            content = file.read(min(most, max(size, MIN_READ_BYTES)) + 1) if size <= most else b""
         except MemoryError:
             raise UserError(f"{path}: {size:,} bytes do not fit into memory") from None
     if max(size, len(content)) > most:
@@ -216,7 +216,7 @@ def read_bytes(path: Path, most: int) -> bytes:
     return content
 
 
-def read_text(path: Path, most: int = MOST_TEXT) -> str:
+def read_text(path: Path, most: int = MAX_TEXT_BYTES) -> str:
     """Read a file as UTF-8; invalid bytes become U+FFFD. Raises the errors of `read_bytes`."""
     return read_bytes(path, most).decode("utf-8", "replace")
 
@@ -229,7 +229,7 @@ def read_json(path: Path) -> Any:
         OSError: the file is missing or cannot be read.
     """
     try:
-        return parse.from_json(read_bytes(path, MOST_TEXT))
+        return parse.from_json(read_bytes(path, MAX_TEXT_BYTES))
     except UserError:
         raise
     except ValueError as error:
@@ -243,7 +243,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         UserError: the file cannot be read, exceeds a limit, or is not TOML (with the line).
     """
     try:
-        return parse.from_toml(read_bytes(path, MOST_TEXT).decode("utf-8"))
+        return parse.from_toml(read_bytes(path, MAX_TEXT_BYTES).decode("utf-8"))
     except UserError:
         raise
     except (OSError, UnicodeDecodeError) as error:
@@ -253,7 +253,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def readable(what: str) -> Iterator[None]:
+def convert_read_errors(what: str) -> Iterator[None]:
     """Convert any error while reading a file, such as a truncated one, to a one-line `UserError`.
 
     Parsers of archives, tensors and TOML raise some twenty kinds of errors, from zlib's to
@@ -273,4 +273,4 @@ def readable(what: str) -> Iterator[None]:
         raise UserError(f"{what}: {error} is missing") from None
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{what}: {reason[:LONGEST_REASON]}") from None
+        raise UserError(f"{what}: {reason[:MAX_REASON_CHARS]}") from None

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError, did_you_mean
 from dualml.network import network_variables
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -24,12 +24,12 @@ CGROUP = Path("/sys/fs/cgroup")
 USABLE = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
 NVML_S = 20.0  # time to answer: a driver may have to start its GPUs first
 SILENT = threading.Event()  # set if NVML did not answer in time
-MOST_THREADS = 9999  # more than any library supports
+MAX_THREADS = 9999  # more than any library supports
 #: Name in ``--device`` → kind of device.
 DEVICES = {"auto": "auto", "cpu": "cpu", "cuda": "gpu", "gpu": "gpu", "ascend": "ascend"}
 
 
-def python(*words: str) -> list[str]:
+def python_argv(*words: str) -> list[str]:
     """Return the command that runs this Python interpreter with the given arguments.
 
     With ``-P``, nothing is imported from the current folder: a ``random.py`` there would shadow the
@@ -38,7 +38,7 @@ def python(*words: str) -> list[str]:
     return [sys.executable, "-P", *words]
 
 
-def network() -> str:
+def network_id() -> str:
     """Return an identifier that is equal for processes that share a loopback interface.
 
     Containers have network namespaces of their own under one host name.
@@ -51,7 +51,7 @@ def network() -> str:
 
 
 @dataclass(frozen=True)
-class Finished:
+class ProcessResult:
     """Result of a subprocess: its output and exit code, negative for a signal, None after a
     timeout."""
 
@@ -60,7 +60,7 @@ class Finished:
     err: str
 
 
-def bounded(argv: Sequence[str], seconds: float, env: Mapping[str, str] | None = None) -> Finished:
+def run_bounded(argv: Sequence[str], seconds: float, env: Mapping[str, str] | None = None) -> ProcessResult:
     """Run a command for at most ``seconds``, and kill it and its children afterwards.
 
     Raises:
@@ -92,7 +92,7 @@ def bounded(argv: Sequence[str], seconds: float, env: Mapping[str, str] | None =
         process.wait()
         raise
     _kill_group(process.pid)  # children the command left behind
-    return Finished(code, out, err)
+    return ProcessResult(code, out, err)
 
 
 def _kill_group(group: int) -> None:
@@ -118,7 +118,7 @@ def environment() -> dict[str, str]:
 
     ``git`` is the revision of the checkout, with ``-dirty`` if it was modified.
     """
-    gpus, cuda = nvidia()
+    gpus, cuda = query_gpus()
     logical = os.cpu_count() or 1
     facts = {
         "platform": platform.platform(),
@@ -133,7 +133,7 @@ def environment() -> dict[str, str]:
     return {key: value for key, value in facts.items() if value}
 
 
-def surroundings() -> dict[str, str]:
+def affinity_and_load() -> dict[str, str]:
     """Return what may change while this process runs: its CPU affinity and the load averages.
 
     The load averages are over 1, 5 and 15 minutes. Facts that the system does not report are
@@ -168,7 +168,7 @@ def cpu_model() -> str:
         pass
     if sys.platform == "darwin":
         try:
-            return bounded(["sysctl", "-n", "machdep.cpu.brand_string"], 5).out.strip()
+            return run_bounded(["sysctl", "-n", "machdep.cpu.brand_string"], 5).out.strip()
         except OSError:
             pass
     return platform.processor() or platform.machine()
@@ -198,7 +198,7 @@ def usable_cores() -> int:
     return max(1, min([cores, *(round(q) for q in quotas if q is not None)]))
 
 
-def pin(rank: int, cores: int) -> None:
+def pin_cores(rank: int, cores: int) -> None:
     """Pin this thread, and threads it starts, to ``cores`` cores; each rank gets the next ones.
 
     Ranks wrap around when there are no cores left. 0 pins nothing, and a system that does not
@@ -215,7 +215,7 @@ def usable_memory() -> int:
     limits = [int(psutil.virtual_memory().total)]
     for folder in _cgroups("memory"):
         for name in ("memory.max", "memory.limit_in_bytes"):
-            text = _read(folder / name)
+            text = _read_stripped(folder / name)
             if text.isdigit():
                 limits.append(int(text))
     return min(limits)
@@ -256,7 +256,7 @@ def peak_memory_mb() -> float:
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
 
 
-def nvidia() -> tuple[tuple[Gpu, ...], str]:
+def query_gpus() -> tuple[tuple[Gpu, ...], str]:
     """Return the NVIDIA GPUs and the newest CUDA version that the driver supports.
 
     Both are empty without a driver or a GPU, and if the driver does not answer within `NVML_S`, in
@@ -270,7 +270,7 @@ def nvidia() -> tuple[tuple[Gpu, ...], str]:
 
     def ask() -> None:
         try:
-            answer.set_result(_nvidia())
+            answer.set_result(_query_nvml())
         except BaseException as error:  # raised in the calling thread
             answer.set_exception(error)
 
@@ -282,7 +282,7 @@ def nvidia() -> tuple[tuple[Gpu, ...], str]:
         return (), ""
 
 
-def _nvidia() -> tuple[tuple[Gpu, ...], str]:
+def _query_nvml() -> tuple[tuple[Gpu, ...], str]:
     """Query the GPUs through NVML, see https://docs.nvidia.com/deploy/nvml-api/."""
     try:
         import pynvml as nvml
@@ -296,7 +296,7 @@ def _nvidia() -> tuple[tuple[Gpu, ...], str]:
             Gpu(
                 name=nvml.nvmlDeviceGetName(gpu),
                 driver=driver,
-                memory_mb=_memory_mb(nvml, gpu),
+                memory_mb=_gpu_memory_mb(nvml, gpu),
                 capability=".".join(map(str, nvml.nvmlDeviceGetCudaComputeCapability(gpu))),
             )
             for gpu in map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
@@ -308,7 +308,7 @@ def _nvidia() -> tuple[tuple[Gpu, ...], str]:
     return gpus, f"{newest // 1000}.{newest % 1000 // 10}" if gpus else ""
 
 
-def _memory_mb(nvml: Any, gpu: Any) -> str:
+def _gpu_memory_mb(nvml: Any, gpu: Any) -> str:
     """Return the memory of a GPU in MB; ``?`` if it shares memory with the CPU and reports none."""
     try:
         return str(nvml.nvmlDeviceGetMemoryInfo(gpu).total // 2**20)
@@ -322,7 +322,7 @@ def git_revision() -> str | None:
     if not (root / ".git").exists():
         return None
     try:
-        described = bounded(
+        described = run_bounded(
             ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude=*"], 10
         )
     except OSError:
@@ -350,14 +350,14 @@ def parse_device(name: str) -> tuple[str, int]:
     """
     word, colon, index = name.partition(":")
     if word not in DEVICES:
-        raise UserError(f"unknown device {name!r}{nearest(word, DEVICES)}")
+        raise UserError(f"unknown device {name!r}{did_you_mean(word, DEVICES)}")
     kind = DEVICES[word]
     if colon and (kind not in ("gpu", "ascend") or not re.fullmatch(r"[0-9]{1,4}", index)):
         raise UserError(f"device {name!r}: only cuda, gpu and ascend take an index, as in cuda:0")
     return kind, int(index or 0)
 
 
-def _read(path: Path) -> str:
+def _read_stripped(path: Path) -> str:
     """Return the stripped text of a file; empty if it cannot be read."""
     try:
         return path.read_text("utf-8").strip()
@@ -368,7 +368,7 @@ def _read(path: Path) -> str:
 def _cgroups(controller: str) -> list[Path]:
     """Return the cgroup folders that limit this process: its own and every parent, v2 and v1."""
     folders = []
-    for line in _read(Path("/proc/self/cgroup")).splitlines():
+    for line in _read_stripped(Path("/proc/self/cgroup")).splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and controller not in controllers.split(","):
             continue
@@ -381,10 +381,10 @@ def _cgroups(controller: str) -> list[Path]:
 
 def _quota(folder: Path) -> float | None:
     """Return the number of cores that a cgroup grants, or None without a limit."""
-    limit, _, period = _read(folder / "cpu.max").partition(" ")
+    limit, _, period = _read_stripped(folder / "cpu.max").partition(" ")
     if not limit:
-        limit = _read(folder / "cpu.cfs_quota_us")
-        period = _read(folder / "cpu.cfs_period_us")
+        limit = _read_stripped(folder / "cpu.cfs_quota_us")
+        period = _read_stripped(folder / "cpu.cfs_period_us")
     if not limit.isdigit() or not period.isdigit() or int(period) == 0:
         return None
     return int(limit) / int(period)

@@ -18,11 +18,11 @@ from typing import Any, BinaryIO, TypeVar
 from dualml import parse
 
 #: Maximum bytes per system call.
-PIECE = 1 << 20
+CHUNK_BYTES = 1 << 20
 #: Bytes of a line from a worker process: its result may hold a million numbers.
-LONGEST_LINE = 2**26
+MAX_LINE_BYTES = 2**26
 #: Default limit on the characters of a text field.
-LONGEST_TEXT = 4096
+MAX_TEXT_CHARS = 4096
 
 Header = dict[str, Any]
 T = TypeVar("T")
@@ -47,7 +47,7 @@ def decode_header(text: bytes | bytearray, most: int, finite: bool = True) -> He
 
 
 def read_exactly(
-    door: socket.socket, size: int, deadline: float, silence: float = math.inf
+    sock: socket.socket, size: int, deadline: float, silence: float = math.inf
 ) -> bytearray:
     """Receive exactly ``size`` bytes before ``deadline`` (of `time.monotonic`).
 
@@ -65,8 +65,8 @@ def read_exactly(
         left = min(deadline - time.monotonic(), silence)
         if left <= 0:
             raise TimeoutError("the time for a message is over")
-        door.settimeout(None if math.isinf(left) else left)
-        piece = door.recv(min(PIECE, size - len(received)))
+        sock.settimeout(None if math.isinf(left) else left)
+        piece = sock.recv(min(CHUNK_BYTES, size - len(received)))
         if not piece:
             raise ConnectionError("the connection ended")
         received += piece
@@ -87,7 +87,7 @@ def read_lines(pipe: BinaryIO, longest: int) -> Iterator[bytes]:
 
 
 def read_body(
-    read: Callable[[int], bytes], most: int, seconds: float, piece: int = PIECE
+    read: Callable[[int], bytes], most: int, seconds: float, piece: int = CHUNK_BYTES
 ) -> Iterator[bytes]:
     """Yield the chunks of a stream until it ends.
 
@@ -110,7 +110,7 @@ def read_body(
         yield part
 
 
-def field_of(header: Header, name: str, kind: type[T], default: T | None = None) -> T:
+def get_field(header: Header, name: str, kind: type[T], default: T | None = None) -> T:
     """Return a field of a header as ``kind``; a float may be written as an integer.
 
     Raises:
@@ -124,7 +124,7 @@ def field_of(header: Header, name: str, kind: type[T], default: T | None = None)
     return value
 
 
-def number_of(
+def get_int(
     header: Header, name: str, low: float, high: float, default: int | None = None
 ) -> int:
     """Return an integer field in the range from ``low`` to ``high``.
@@ -132,33 +132,33 @@ def number_of(
     Raises:
         ValueError: the field is missing and has no default, has another type, or is out of range.
     """
-    value = field_of(header, name, int, default)
+    value = get_field(header, name, int, default)
     if not low <= value <= high:
         raise ValueError(f"{name} is {value}; it must be from {low:g} to {high:g}")
     return value
 
 
-def seconds_of(header: Header, name: str, high: float, default: float | None = None) -> float:
+def get_seconds(header: Header, name: str, high: float, default: float | None = None) -> float:
     """Return a field of a header as seconds, from 0 to ``high``.
 
     Raises:
         ValueError: the field is missing without a default, of another type, or out of range.
     """
-    value = field_of(header, name, float, default)
+    value = get_field(header, name, float, default)
     if not math.isfinite(value) or not 0 <= value <= high:
         raise ValueError(f"{name} is {value}; it must be from 0 to {high:g} s")
     return value
 
 
-def text_of(
-    header: Header, name: str, longest: int = LONGEST_TEXT, default: str | None = None
+def get_text(
+    header: Header, name: str, longest: int = MAX_TEXT_CHARS, default: str | None = None
 ) -> str:
     """Return a text field of at most ``longest`` characters.
 
     Raises:
         ValueError: the field is missing and has no default, has another type, or is longer.
     """
-    value = field_of(header, name, str, default)
+    value = get_field(header, name, str, default)
     if len(value) > longest:
         raise ValueError(f"{name} has {len(value):,} characters; at most {longest:,} are read")
     return value

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dualml.errors import NotAFile, UserError
-from dualml.files import is_special, kind_of, write_bytes
+from dualml.files import is_special, file_type, write_bytes
 
 #: Time limit for a pipe, and the interval at which it is polled for a reader, in seconds.
 WRITE_S, POLL_S = 10.0, 0.05
@@ -68,7 +68,7 @@ def _write_into(path: Path, content: bytes, seconds: float) -> None:
             if error.errno != errno.ENXIO:
                 raise
             if not path.is_fifo():
-                raise NotAFile(f"{path} is {kind_of(path)}, not a file: name a file") from None
+                raise NotAFile(f"{path} is {file_type(path)}, not a file: name a file") from None
             if time.monotonic() > deadline:
                 raise UserError(late) from None
             time.sleep(POLL_S)

@@ -14,12 +14,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError, did_you_mean
 
 T = TypeVar("T")
 
 
-def source_of(thing: object) -> str:
+def cited_source(thing: object) -> str:
     """Return the source that a docstring cites, in one line; empty if it cites none."""
     stated = re.search(r"^Source: (.+?)(?:\n\n|\Z)", inspect.getdoc(thing) or "", re.S | re.M)
     return " ".join(stated[1].split()).rstrip(".").replace("*", "") if stated else ""
@@ -38,21 +38,21 @@ class Registry(Mapping[str, T], Generic[T]):
         self._things: dict[str, tuple[int, T]] = {}
         self._complete = False
 
-    def register(self, name: str, place: int = 1000) -> Callable[[T], T]:
+    def register(self, name: str, order: int = 1000) -> Callable[[T], T]:
         """Return a decorator that makes a component available to experiment files under ``name``.
 
         Raises:
             ValueError: another component has the name.
         """
 
-        def keep(thing: T) -> T:
+        def add_thing(thing: T) -> T:
             here = self._things.get(name)
             if here is not None and here[1] is not thing:
                 raise ValueError(f"there is a {self.noun} {name!r} already: {here[1]!r}")
-            self._things[name] = (place, thing)
+            self._things[name] = (order, thing)
             return thing
 
-        return keep
+        return add_thing
 
     def find(self, name: object) -> T:
         """Return the component of that name.
@@ -61,7 +61,7 @@ class Registry(Mapping[str, T], Generic[T]):
             UserError: the name is unknown; the message suggests the nearest one.
         """
         if not isinstance(name, str) or name not in self:
-            raise UserError(f"unknown {self.noun} {name!r}{nearest(str(name), self)}")
+            raise UserError(f"unknown {self.noun} {name!r}{did_you_mean(str(name), self)}")
         return self[name]
 
     def __getitem__(self, name: str) -> T:
@@ -85,20 +85,20 @@ class Registry(Mapping[str, T], Generic[T]):
             importlib.import_module(f"{self.package}.{module.name}")
 
 
-class Kinds(Registry[type[T]]):
+class ClassRegistry(Registry[type[T]]):
     """Registry of classes; each class gets its name as its attribute ``name``."""
 
-    def register(self, name: str, place: int = 1000) -> Callable[[type[T]], type[T]]:
+    def register(self, name: str, order: int = 1000) -> Callable[[type[T]], type[T]]:
         """Return a decorator that registers a class and sets its attribute ``name``."""
-        keep = super().register(name, place)
+        keep = super().register(name, order)
 
-        def named(kind: type[T]) -> type[T]:
+        def add_class(kind: type[T]) -> type[T]:
             kind.name = name  # type: ignore[attr-defined]
             return keep(kind)
 
-        return named
+        return add_class
 
-    def make(self, spec: Mapping[str, Any], setting: str = "setting") -> T:
+    def from_spec(self, spec: Mapping[str, Any], setting: str = "setting") -> T:
         """Build an instance of a dataclass: ``{"name": "adam", "lr": 1e-3}`` → ``Adam(lr=1e-3)``.
 
         Lists become tuples.
@@ -112,14 +112,14 @@ class Kinds(Registry[type[T]]):
         name = spec.get("name")
         if name is None:
             article = "an" if self.noun[0] in "aeiou" else "a"
-            raise UserError(f"{article} {self.noun} needs a name{nearest('None', self)}")
+            raise UserError(f"{article} {self.noun} needs a name{did_you_mean('None', self)}")
         kind: Any = self.find(name)
         values = {k: tuple(v) if isinstance(v, list) else v for k, v in spec.items() if k != "name"}
         known = {field.name: field for field in dataclasses.fields(kind)}
         for key in values:
             if key not in known:
                 raise UserError(
-                    f"{self.noun} {name!r} has no {setting} {key!r}{nearest(key, known)}"
+                    f"{self.noun} {name!r} has no {setting} {key!r}{did_you_mean(key, known)}"
                 )
         for key, field in known.items():
             if field.default is dataclasses.MISSING and key not in values:

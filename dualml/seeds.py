@@ -8,17 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def seed_for(seed: int, *purpose: str | int) -> int:
+def derive_seed(seed: int, *purpose: str | int) -> int:
     """Derive a 64-bit seed for one purpose: ``derive_seed(0, "init", "lenet")``."""
     return int.from_bytes(hashlib.sha256(_text(seed, *purpose)).digest()[:8], "little")
 
 
-def generator(seed: int, *purpose: str | int) -> np.random.Generator:
+def make_generator(seed: int, *purpose: str | int) -> np.random.Generator:
     """Make a NumPy generator for one purpose; the global generator is never touched."""
-    return np.random.Generator(np.random.PCG64(seed_for(seed, *purpose)))
+    return np.random.Generator(np.random.PCG64(derive_seed(seed, *purpose)))
 
 
-def bits(count: int, seed: int, *purpose: str | int) -> NDArray[np.uint8]:
+def random_bits(count: int, seed: int, *purpose: str | int) -> NDArray[np.uint8]:
     """Return (count,) random zeros and ones, uint8, for one purpose, from one long hash: fast."""
     drawn = hashlib.shake_128(_text(seed, *purpose)).digest(-(-count // 8))
     return np.unpackbits(np.frombuffer(drawn, np.uint8), count=count)

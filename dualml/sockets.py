@@ -13,11 +13,11 @@ FOLDER = Path("/proc/self/fd")
 #: Offsets in ``struct tcp_info`` of the kernel (since 4.19) of ``tcpi_bytes_received``,
 #: ``tcpi_notsent_bytes``, ``tcpi_bytes_sent`` and ``tcpi_bytes_retrans``, and the bytes of such a
 #: counter; ``tcpi_notsent_bytes`` has half as many. All are unsigned.
-RECEIVED, QUEUED, SENT, AGAIN, WORD = 128, 144, 200, 208, 8
+RECEIVED_OFFSET, QUEUED_OFFSET, SENT_OFFSET, RETRANS_OFFSET, WORD_BYTES = 128, 144, 200, 208, 8
 #: Bytes of ``struct tcp_info`` to read.
-SIZE = 256
+INFO_BYTES = 256
 #: Seconds between two readings of the counters, and the maximum number of readings.
-PAUSE_S, LOOKS = 0.001, 20
+PAUSE_S, MAX_READS = 0.001, 20
 
 
 def sent_bytes() -> int | None:
@@ -27,27 +27,27 @@ def sent_bytes() -> int | None:
     framework thread may still be writing, so the count is taken when two readings, 1 ms apart,
     agree, or after 20 ms at the latest.
     """
-    if (counted := traffic()) is None:
+    if (counted := socket_traffic()) is None:
         return None
     count = counted[0]
-    for _ in range(LOOKS):
+    for _ in range(MAX_READS):
         time.sleep(PAUSE_S)
-        before, count = count, (traffic() or (0, 0))[0]
+        before, count = count, (socket_traffic() or (0, 0))[0]
         if count == before:
             break
     return count
 
 
-def traffic() -> tuple[int, int] | None:
+def socket_traffic() -> tuple[int, int] | None:
     """Return the bytes sent, as in `sent_bytes` but from one reading, and received; None if
     unknown."""
     if not FOLDER.is_dir() or not hasattr(socket, "TCP_INFO"):
         return None
-    counts = [_counted(name) for name in os.listdir(FOLDER)]
+    counts = [_traffic_of_descriptor(name) for name in os.listdir(FOLDER)]
     return sum(sent for sent, _ in counts), sum(received for _, received in counts)
 
 
-def _counted(name: str) -> tuple[int, int]:
+def _traffic_of_descriptor(name: str) -> tuple[int, int]:
     """Return the bytes sent and received through a file descriptor; 0 if it is no TCP socket."""
     with contextlib.suppress(OSError):  # closed since, or no socket
         if not os.readlink(FOLDER / name).startswith("socket:"):
@@ -55,10 +55,10 @@ def _counted(name: str) -> tuple[int, int]:
         with socket.socket(fileno=os.dup(int(name))) as copy:
             if copy.family not in (socket.AF_INET, socket.AF_INET6):
                 return 0, 0
-            info = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, SIZE)
-        if len(info) >= AGAIN + WORD:
-            (received,) = struct.unpack_from("<Q", info, RECEIVED)
-            (queued,) = struct.unpack_from("<I", info, QUEUED)
-            sent, again = struct.unpack_from("<QQ", info, SENT)
+            info = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, INFO_BYTES)
+        if len(info) >= RETRANS_OFFSET + WORD_BYTES:
+            (received,) = struct.unpack_from("<Q", info, RECEIVED_OFFSET)
+            (queued,) = struct.unpack_from("<I", info, QUEUED_OFFSET)
+            sent, again = struct.unpack_from("<QQ", info, SENT_OFFSET)
             return int(sent - again + queued), int(received)
     return 0, 0

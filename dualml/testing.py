@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from dualml.backend import backends
-from dualml.parity.models.comparison import Comparison
+from dualml.parity.models.comparison import ModelComparison
 
 
 def assert_parity(
     torch_module: Any, mindspore_cell: Any, inputs: Any, **options: Any
-) -> Comparison:
+) -> ModelComparison:
     """Assert that a model and its port are equal, under pytest and unittest alike.
 
     Compares them as `dualml.parity.compare` does.
@@ -44,11 +44,11 @@ def assert_parity(
         )
     comparison = compare(torch_module, mindspore_cell, inputs, **options)
     if not comparison.equal:
-        raise AssertionError("\n".join([comparison.paragraph(), *farthest(comparison)]))
+        raise AssertionError("\n".join([comparison.paragraph(), *phase_lines(comparison)]))
     return comparison
 
 
-def farthest(comparison: Comparison) -> Iterator[str]:
+def phase_lines(comparison: ModelComparison) -> Iterator[str]:
     """Yield one line per phase about the array that exceeds its rounding envelope most."""
     for phase, worst in comparison.phases.items():
         yield (

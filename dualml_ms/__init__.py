@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dualml.backend import Adopted, BackendInfo
+    from dualml.backend import ExternalLaunch, BackendInfo
 
 
 def info() -> BackendInfo:
@@ -18,10 +18,10 @@ def info() -> BackendInfo:
 
         return environ(threads)
 
-    def adopted() -> Adopted | None:
-        from dualml_ms.launched import adopted
+    def detect_external_launch() -> ExternalLaunch | None:
+        from dualml_ms.launched import detect_external_launch
 
-        return adopted()
+        return detect_external_launch()
 
     from dualml_ms.launchers import LAUNCHERS
 
@@ -33,7 +33,7 @@ def info() -> BackendInfo:
         environ=environ,
         ranks="processes",
         preload=("dualml_ms.backend", "mindspore.ops._grad_experimental"),
-        adopted=adopted,
+        adopted=detect_external_launch,
         launchers=LAUNCHERS,
         crowded=True,
     )

@@ -11,9 +11,9 @@ import numpy as np
 from mindspore import nn, ops
 from numpy.typing import NDArray
 
-from dualml.backend import chunks
-from dualml_ms.compiled import Compiled
-from dualml_ms.scaled import AllFinite, ScaledGradient, Unscaling
+from dualml.backend import split_into_chunks
+from dualml_ms.compiled import CompiledCell
+from dualml_ms.scaled import AllFinite, ScaledGradient, UnscaledUpdate
 from dualml_ms.training import LossCell, MindSporeTraining
 
 Array = NDArray[Any]
@@ -61,7 +61,7 @@ class FlatUpdate(nn.Cell):
     ) -> None:
         super().__init__(auto_prefix=False)
         self.spans, self.first = spans, int(scaled)
-        self.optimizer = Unscaling(optimizer) if scaled else optimizer
+        self.optimizer = UnscaledUpdate(optimizer) if scaled else optimizer
         self.shapes = tuple(tuple(p.shape) for p in optimizer.parameters)
 
     def construct(self, *tensors):
@@ -106,7 +106,7 @@ class FlatAssign(nn.Cell):
         return done
 
 
-class MindSporePieces:
+class MindSporeGradientBuckets:
     """MindSpore implementation of `dualml.backend.capability.GradientBuckets`."""
 
     def __init__(self, training: MindSporeTraining, layout: Sequence[Sequence[str]]) -> None:
@@ -123,15 +123,15 @@ class MindSporePieces:
                 spans.append((bucket, start, stop))
         parameters = ms.ParameterTuple(own.values())
         scaled = training.scaler is not None
-        self._gradient = Compiled(FlatGradient(training.mean, parameters, groups, scaled))
-        self._update = Compiled(FlatUpdate(training.optimizer, tuple(spans), scaled))
-        self._finite = Compiled(AllFinite())
-        self._parameters = Compiled(FlatParameters(parameters, groups))
-        self._assign = Compiled(FlatAssign(parameters, tuple(spans)))
+        self._gradient = CompiledCell(FlatGradient(training.mean_loss, parameters, groups, scaled))
+        self._update = CompiledCell(FlatUpdate(training.optimizer, tuple(spans), scaled))
+        self._finite = CompiledCell(AllFinite())
+        self._parameters = CompiledCell(FlatParameters(parameters, groups))
+        self._assign = CompiledCell(FlatAssign(parameters, tuple(spans)))
 
-    def factor(self, value: float) -> ms.Tensor:
+    def gradient_factor(self, value: float) -> ms.Tensor:
         """Return the factor of a rank's gradient times the loss scale, as a tensor."""
-        factor: ms.Tensor = self.training.number(value * self.training.scale)
+        factor: ms.Tensor = self.training.scalar(value * self.training.loss_scale)
         return factor
 
     def gradient(
@@ -141,8 +141,8 @@ class MindSporePieces:
             sums = [sum(self.sizes[n] for n in names) for names in self.layout]
             return None, [ms.Tensor(np.zeros(n, np.float32)) for n in sums]
         losses, total = [], []
-        for part, share in chunks(batch, self.training.recipe.chunk):
-            scale, given = self.factor(share * factor), self.training.tensors(part)
+        for part, share in split_into_chunks(batch, self.training.recipe.chunk):
+            scale, given = self.gradient_factor(share * factor), self.training.batch_tensors(part)
             loss, flat = self._gradient(scale, *given)
             losses.append((loss, share))
             total = [ops.add(a, b) for a, b in zip(total, flat, strict=True)] if total else flat
@@ -150,7 +150,7 @@ class MindSporePieces:
 
     def update(self, gradients: Sequence[ms.Tensor], step: int) -> None:
         self.training.update(step, self._finite, self._update, *gradients)
-        self.training.now = step
+        self.training.step_count = step
 
     def parameters(self) -> list[ms.Tensor]:
         return list(self._parameters())
@@ -158,11 +158,11 @@ class MindSporePieces:
     def assign(self, parameters: Sequence[ms.Tensor]) -> None:
         self._assign(*parameters)
 
-    def held(self) -> int:
+    def bucket_bytes(self) -> int:
         """Return the bytes of the tensors that `FlatGradient` returns."""
         return sum(self.training.parameters[n].nbytes for names in self.layout for n in names)
 
-    def named(self, tensors: Sequence[ms.Tensor]) -> dict[str, Array]:
+    def unflatten(self, tensors: Sequence[ms.Tensor]) -> dict[str, Array]:
         own, arrays = self.training.parameters, {}
         for names, tensor in zip(self.layout, tensors, strict=True):
             ends = np.cumsum([self.sizes[n] for n in names])

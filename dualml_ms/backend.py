@@ -11,25 +11,25 @@ import numpy as np
 from dualml.backend import (
     Array,
     Backend,
-    Grouping,
-    Metered,
-    Placing,
-    Recipe,
-    RemoteCalls,
+    ProcessGroups,
+    PeakMemory,
+    DevicePlacement,
+    TrainingSpec,
+    RemoteProcedureCalls,
     Segment,
-    Staging,
+    PipelineStages,
 )
-from dualml.communicator import Communicator, Place
+from dualml.communicator import Communicator, RankContext
 from dualml.errors import Unsupported
-from dualml.methods.driven import Driving, MethodTraining
+from dualml.methods.driven import EngineSupport, MethodTraining
 from dualml_ms.devices import MindSporePlacedStage
 from dualml_ms.environment import environment, resolve_device
-from dualml_ms.memory import peak
+from dualml_ms.memory import measure_peak_memory
 from dualml_ms.parallel import MindSporeParallel
 from dualml_ms.split import MindSporeStage
 
 
-class MindSporeBackend(Backend, Grouping, Staging, Placing, Metered, Driving):
+class MindSporeBackend(Backend, ProcessGroups, PipelineStages, DevicePlacement, PeakMemory, EngineSupport):
     """MindSpore implementation of `dualml.backend.Backend`.
 
     Args:
@@ -42,8 +42,8 @@ class MindSporeBackend(Backend, Grouping, Staging, Placing, Metered, Driving):
 
     name = "mindspore"
     dtype = "float32"
-    lacks: ClassVar = {
-        RemoteCalls: "MindSpore ignores Primitive.place on a CPU and has no remote procedure "
+    missing_reasons: ClassVar = {
+        RemoteProcedureCalls: "MindSpore ignores Primitive.place on a CPU and has no remote procedure "
         'calls; engine = "messages" runs the same split'
     }
 
@@ -57,18 +57,18 @@ class MindSporeBackend(Backend, Grouping, Staging, Placing, Metered, Driving):
     def environment(self) -> dict[str, str]:
         return environment(self.device, self.threads)
 
-    def training(self, recipe: Recipe) -> MindSporeParallel:
+    def training(self, recipe: TrainingSpec) -> MindSporeParallel:
         return MindSporeParallel(recipe)
 
     def stage(
-        self, segments: Sequence[Segment], recipe: Recipe, *, first: bool, last: bool
+        self, segments: Sequence[Segment], recipe: TrainingSpec, *, first: bool, last: bool
     ) -> MindSporeStage:
         return MindSporeStage(segments, recipe, first=first, last=last)
 
     def placed_stage(
         self,
         segments: Sequence[Segment],
-        recipe: Recipe,
+        recipe: TrainingSpec,
         devices: Sequence[str],
         comm: Communicator,
     ) -> MindSporePlacedStage:
@@ -77,20 +77,20 @@ class MindSporeBackend(Backend, Grouping, Staging, Placing, Metered, Driving):
     def method(
         self,
         name: str,
-        recipe: Recipe,
+        recipe: TrainingSpec,
         comm: Communicator | None,
         config: Mapping[str, Any] | None = None,
     ) -> MethodTraining:
-        from dualml_ms.methods import method
+        from dualml_ms.methods import make_method
 
-        return method(name, recipe, comm, config)
+        return make_method(name, recipe, comm, config)
 
-    def read(self, losses: Sequence[Any]) -> Array:
+    def materialize_losses(self, losses: Sequence[Any]) -> Array:
         return np.array(
             [sum(float(loss.asnumpy()) * share for loss, share in parts) for parts in losses]
         )
 
-    def connect(self, place: Place) -> Communicator:
+    def connect(self, place: RankContext) -> Communicator:
         from dualml_ms.communicator import connect
 
         if place.host_staged and self.device != "CPU":
@@ -100,8 +100,8 @@ class MindSporeBackend(Backend, Grouping, Staging, Placing, Metered, Driving):
             )
         return connect(place)
 
-    def peak(self, work: Callable[[], object]) -> int | None:
-        return peak(self.device, work)
+    def measure_peak(self, work: Callable[[], object]) -> int | None:
+        return measure_peak_memory(self.device, work)
 
     def synchronize(self) -> None:
         if self.device != "CPU":  # on the CPU a call returns when its graph has run

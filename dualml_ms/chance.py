@@ -9,28 +9,28 @@ import mindspore as ms
 import numpy as np
 from mindspore.utils import MsDispatchMode
 
-from dualml.parity.models.chance import Chance
+from dualml.parity.models.chance import SharedRng
 
 #: Whole channels, the first two axes.
 CHANNELS = ("Dropout2D", "Dropout3D")
 
 
-class Drawn(MsDispatchMode):
+class SharedRngMode(MsDispatchMode):
     """A mode inside which Dropout of every kind, ``Bernoulli`` and ``UniformReal`` draw from a
     `SharedRng`; the gradient of a Dropout is its own, through the given mask."""
 
-    def __init__(self, chance: Chance) -> None:
+    def __init__(self, chance: SharedRng) -> None:
         super().__init__()
         self.chance = chance
 
     def __ms_dispatch__(
         self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        result = drawn(self.chance, func, args)
+        result = draw_result(self.chance, func, args)
         return func(*args, **(kwargs or {})) if result is None else result
 
 
-def drawn(chance: Chance, func: Any, args: Sequence[Any]) -> Any:
+def draw_result(chance: SharedRng, func: Any, args: Sequence[Any]) -> Any:
     """Return the result of a random operator; None for every other operator."""
     if len(args) != 3 or not isinstance(args[0], ms.ops.Primitive):
         return None
@@ -40,7 +40,7 @@ def drawn(chance: Chance, func: Any, args: Sequence[Any]) -> Any:
         x = first.asnumpy()
         few = func.name in CHANNELS
         shape = x.shape[:2] if few else x.shape
-        mask = chance.kept(shape, 1 - keep).reshape(*shape, *[1] * (x.ndim - len(shape)))
+        mask = chance.keep_mask(shape, 1 - keep).reshape(*shape, *[1] * (x.ndim - len(shape)))
         mask = np.broadcast_to(mask, x.shape)
         scale = np.float32(1 / keep if keep else 0.0)
         out = ms.Tensor((x * (mask * scale)).astype(x.dtype))

@@ -23,20 +23,20 @@ from mindspore import communication
 from mindspore.mint.distributed import distributed as private
 
 from dualml import machine
-from dualml.communicator import Place
-from dualml.communicator.place import exchange_notes
+from dualml.communicator import RankContext
+from dualml.communicator.place import all_gather_via_store
 from dualml.errors import CommunicationError, Unsupported, UserError
 from dualml_ms.rendezvous import (
     LOOPBACK,
     Scheduler,
-    address_of,
-    attempt,
-    end,
+    parse_address,
+    open_at_port,
+    end_scheduler,
     first_line,
     open_store,
     start_scheduler,
     store_functions,
-    variables,
+    cluster_environ,
 )
 
 #: Seconds until a sleep is cut short for the first time, and between the next times. MindSpore
@@ -56,13 +56,13 @@ class Membership:
     def __init__(
         self, way: str, size: int, store: Any = None, scheduler: Scheduler | None = None
     ) -> None:
-        self.way, self.size, self.scheduler = way, size, scheduler
+        self.join_method, self.size, self.scheduler = way, size, scheduler
         self.broken = False
         self._store = store  # kept alive: the server of rank 0 lives in it
         self._groups: dict[tuple[int, ...], str] = {}
         self._left = False
 
-    def group(self, ranks: Sequence[int]) -> str | None:
+    def group_name(self, ranks: Sequence[int]) -> str | None:
         """Return MindSpore's name of a group of world ranks, None for a single rank; only members
         call it."""
         chosen = tuple(ranks)
@@ -76,7 +76,7 @@ class Membership:
             self._groups[chosen] = name
         return self._groups[chosen]
 
-    def leave(self, place: Place) -> None:
+    def leave(self, place: RankContext) -> None:
         """Wait until every rank is done, because a rank that ends takes its message queues
         along."""
         if self._left:
@@ -84,14 +84,14 @@ class Membership:
         self._left = True
         try:
             if self.broken:  # the others need not wait for this rank
-                place.board.post(f"leave.{place.key}.{place.rank}", "broken")
+                place.store.set(f"leave.{place.key}.{place.rank}", "broken")
             elif self.size > 1:
-                meet(place, "leave", "done")
+                gather_notes(place, "leave", "done")
         finally:
-            end(self.scheduler)
+            end_scheduler(self.scheduler)
 
 
-def join(place: Place, device: str = "cpu") -> Membership:
+def join(place: RankContext, device: str = "cpu") -> Membership:
     """Join the cluster of all ranks, within about ``place.timeout`` seconds.
 
     Raises:
@@ -106,7 +106,7 @@ def join(place: Place, device: str = "cpu") -> Membership:
     scheme, _, address = place.rendezvous.partition("://")
     if scheme == "file":
         raise UserError("MindSpore has no rendezvous by file; use auto, tcp://host:port or env://")
-    host, port = address_of(address) if scheme == "tcp" else (LOOPBACK, 0)
+    host, port = parse_address(address) if scheme == "tcp" else (LOOPBACK, 0)
     if scheme == "env":
         check_environment(place)
     # Otherwise operators are queued: a message could still change after `send`, errors would be
@@ -116,24 +116,24 @@ def join(place: Place, device: str = "cpu") -> Membership:
         return Membership("alone", 1)
     # Read when the cluster forms and by every collective; the default is 30 s.
     os.environ["MS_CPU_COMM_OP_TIMEOUT"] = str(max(1, math.ceil(place.timeout)))
-    ways = meet(place, "join", "store" if store_functions() else "scheduler")
+    ways = gather_notes(place, "join", "store" if store_functions() else "scheduler")
     way = "store" if set(ways.values()) == {"store"} else "scheduler"
     # With a scheduler the sleeps give a slower rank its time, because attempts are counted.
-    with impatient() if way == "store" and scheme != "env" else nullcontext():
+    with shorten_sleeps() if way == "store" and scheme != "env" else nullcontext():
         env = scheme == "env"
-        member = by_environment(place) if env else by_address(place, way, host, port)
-        with formed(place):
+        member = join_by_environment(place) if env else join_by_address(place, way, host, port)
+        with report_join_errors(place):
             # The first collective makes the connections: made here, they are part of joining.
             one = ms.Tensor.from_numpy(np.ones(1, np.float32))
             md.all_reduce(one)
             if one.asnumpy()[0] != place.size:
                 raise RuntimeError(f"{place.size} ranks added up to {one.asnumpy()[0]:g}")
-    if wrong := [note for note in meet(place, "formed", "").values() if note]:
+    if wrong := [note for note in gather_notes(place, "formed", "").values() if note]:
         raise CommunicationError("; ".join(wrong))
     return member
 
 
-def by_address(place: Place, way: str, host: str, port: int) -> Membership:
+def join_by_address(place: RankContext, way: str, host: str, port: int) -> Membership:
     """Join at an address: rank 0 opens a port and publishes it; the others read it from the store
     of notes."""
     key = f"address.{place.key}"
@@ -142,36 +142,36 @@ def by_address(place: Place, way: str, host: str, port: int) -> Membership:
         try:
             if way == "store":
                 try:
-                    store, port = attempt(lambda p: open_store(place, host, p), host, port)
+                    store, port = open_at_port(lambda p: open_store(place, host, p), host, port)
                 except (TypeError, AttributeError):  # another signature: not the version we know
                     way = "scheduler"
             if way == "scheduler":
-                scheduler, port = attempt(lambda p: start_scheduler(place, host, p), host, port)
+                scheduler, port = open_at_port(lambda p: start_scheduler(place, host, p), host, port)
         except CommunicationError as error:
-            place.board.post(key, f"failed {error}")
+            place.store.set(key, f"failed {error}")
             raise
-        place.board.post(key, f"{way} {port}")
-    way, _, detail = wait_note(place, key).partition(" ")
+        place.store.set(key, f"{way} {port}")
+    way, _, detail = wait_for_note(place, key).partition(" ")
     if way == "failed":
         raise CommunicationError(detail)
     try:
-        with formed(place):
+        with report_join_errors(place):
             if way == "store":
                 store = store or open_store(place, host, int(detail))
-                meet(place, "store", "")  # further attempts assume that ranks begin together
+                gather_notes(place, "store", "")  # further attempts assume that ranks begin together
                 form = store_functions()[1]
                 form("mccl", timedelta(seconds=place.timeout), place.size, place.rank, store)
             else:
-                os.environ.update(variables(place, "MS_WORKER", host, int(detail)))
+                os.environ.update(cluster_environ(place, "MS_WORKER", host, int(detail)))
                 communication.init()
-            name_world(place)
+            register_world_group(place)
     except CommunicationError:
-        end(scheduler)
+        end_scheduler(scheduler)
         raise
     return Membership(way, place.size, store, scheduler)
 
 
-def check_environment(place: Place) -> None:
+def check_environment(place: RankContext) -> None:
     """Raise UserError for ``env://`` if ``msrun`` has prepared nothing, or something for other
     ranks."""
     settings = {name: os.environ.get(name, "") for name in ("MS_ROLE", "MS_WORKER_NUM")}
@@ -182,16 +182,16 @@ def check_environment(place: Place) -> None:
         )
 
 
-def by_environment(place: Place) -> Membership:
+def join_by_environment(place: RankContext) -> Membership:
     """Join the cluster that ``msrun`` has prepared for this process."""
     # msrun's defaults are 30 min for all to join, and 3 to 5 s between two attempts.
     os.environ["MS_TOPO_TIMEOUT"] = str(max(1, math.ceil(place.timeout)))
     for name in ("MS_RETRY_INTERVAL_LOWER", "MS_RETRY_INTERVAL_UPPER"):
         os.environ.setdefault(name, "1")
-    with formed(place):
+    with report_join_errors(place):
         communication.init()
         assigned = communication.get_rank(), communication.get_group_size()
-        name_world(place)
+        register_world_group(place)
     if assigned != (place.rank, place.size):
         raise UserError(
             f"msrun calls this rank {assigned[0]} of {assigned[1]}; "
@@ -200,7 +200,7 @@ def by_environment(place: Place) -> Membership:
     return Membership("env", place.size)
 
 
-def name_world(place: Place) -> None:
+def register_world_group(place: RankContext) -> None:
     """Register the world under a second name: `send` of MindSpore 2.10 asks for it by the name it
     has on another device, and fails."""
     for cache, value in (("_GROUP_RANK_CACHE", place.rank), ("_GROUP_SIZE_CACHE", place.size)):
@@ -208,21 +208,21 @@ def name_world(place: Place) -> None:
 
 
 @contextmanager
-def formed(place: Place) -> Iterator[None]:
+def report_join_errors(place: RankContext) -> Iterator[None]:
     """Report errors of joining to the other ranks, with the ranks that were not heard from."""
     try:
         yield
     except (RuntimeError, ValueError, TypeError) as error:
         reason = f"rank {place.rank} could not join: {first_line(error)}"
-        place.board.post(f"formed.{place.key}.{place.rank}", reason)
-        notes = {r: place.board.read(f"formed.{place.key}.{r}") for r in range(place.size)}
+        place.store.set(f"formed.{place.key}.{place.rank}", reason)
+        notes = {r: place.store.get(f"formed.{place.key}.{r}") for r in range(place.size)}
         silent = [str(r) for r, note in notes.items() if note is None]
         suffix = f"; nothing heard from rank {', '.join(silent)}" if silent else ""
         raise CommunicationError(reason + suffix) from error
 
 
 @contextmanager
-def impatient() -> Iterator[None]:
+def shorten_sleeps() -> Iterator[None]:
     """Shorten the seconds that MindSpore sleeps between its attempts to join, by a timer signal."""
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getitimer(signal.ITIMER_REAL)[0]:  # the timer is in use
@@ -238,19 +238,19 @@ def impatient() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def meet(place: Place, what: str, note: str) -> dict[int, str]:
+def gather_notes(place: RankContext, what: str, note: str) -> dict[int, str]:
     """Return every rank's note; fail with the ranks that posted none in time."""
     everyone = range(place.size)
-    notes = exchange_notes(
-        place.board, f"{what}.{place.key}", place.rank, everyone, note, place.timeout, what
+    notes = all_gather_via_store(
+        place.store, f"{what}.{place.key}", place.rank, everyone, note, place.timeout, what
     )
     return dict(notes)
 
 
-def wait_note(place: Place, key: str) -> str:
+def wait_for_note(place: RankContext, key: str) -> str:
     """Wait for rank 0's note and return it."""
     end_ = time.monotonic() + place.timeout
-    while (note := place.board.read(key)) is None:
+    while (note := place.store.get(key)) is None:
         if time.monotonic() > end_:
             raise CommunicationError(
                 f"rank {place.rank} waited {place.timeout:g} s for the address; missing: rank 0"

@@ -31,7 +31,7 @@ class MindSporeCollectives(Communicator):
         if primitive == "barrier":
             x, options = self.tensor(np.zeros(1, np.float32)), {"op": "sum"}
             primitive = "all_reduce"
-        with self._name_errors(primitive):
+        with self._translate_errors(primitive):
             return getattr(self, f"_{primitive}_native")(self._contiguous(x), **options)
 
     def _all_reduce_native(self, x: ms.Tensor, op: str) -> ms.Tensor:
@@ -75,7 +75,7 @@ class MindSporeCollectives(Communicator):
         return ms.Tensor.from_numpy(into.asnumpy().reshape(x.shape))
 
     @contextmanager
-    def _name_errors(self, primitive: str) -> Iterator[None]:
+    def _translate_errors(self, primitive: str) -> Iterator[None]:
         """Translate MindSpore's errors into one line: the operation, the rank and the likely
         cause."""
         try:
@@ -83,7 +83,7 @@ class MindSporeCollectives(Communicator):
         except (RuntimeError, ValueError, TypeError, KeyError) as error:
             self.member.broken = True
             raise CommunicationError(
-                f"{primitive} failed on rank {self.ranks[self.rank]} of {self.place.size} "
-                f"(a rank that ended, or one later than {self.place.timeout:g} s): "
+                f"{primitive} failed on rank {self.ranks[self.rank]} of {self.context.size} "
+                f"(a rank that ended, or one later than {self.context.timeout:g} s): "
                 f"{first_line(error)}"
             ) from error

@@ -9,7 +9,7 @@ import mindspore as ms
 import mindspore.mint.distributed as md
 import numpy as np
 
-from dualml.communicator import BITWISE, How, Place
+from dualml.communicator import BITWISE, Implementation, RankContext
 from dualml.sockets import sent_bytes
 from dualml_ms.cluster import Membership, join
 from dualml_ms.collectives import MindSporeCollectives
@@ -36,7 +36,7 @@ COMPOSED = {
 }
 
 
-def connect(place: Place, device: str = "cpu") -> MindSporeCommunicator:
+def connect(place: RankContext, device: str = "cpu") -> MindSporeCommunicator:
     """Join the other ranks and return the communicator of all of them.
 
     From here on operators outside of compiled cells run when they are called (`launch_blocking`).
@@ -66,39 +66,39 @@ class MindSporeCommunicator(MindSporeCollectives):
     engine = "mccl"
 
     def __init__(
-        self, place: Place, member: Membership, ranks: Sequence[int] | None = None
+        self, place: RankContext, member: Membership, ranks: Sequence[int] | None = None
     ) -> None:
         super().__init__(place, ranks)
-        self.member, self.whole = member, ranks is None
-        self.group = member.group(self.ranks)
+        self.member, self.is_world = member, ranks is None
+        self.group = member.group_name(self.ranks)
 
-    def how(self, primitive: str, dtype: str = "float32", op: str = "sum") -> How:
+    def implementation_of(self, primitive: str, dtype: str = "float32", op: str = "sum") -> Implementation:
         if self.group is None:
-            return How("composed", "one rank: nothing to send")
+            return Implementation("composed", "one rank: nothing to send")
         if op in BITWISE and primitive in FOLDED:
-            return How("composed", f"{FOLDED[primitive]}, then a fold in rank order (no {op})")
+            return Implementation("composed", f"{FOLDED[primitive]}, then a fold in rank order (no {op})")
         divided = ", divided by n" if op == "mean" else ""
         if primitive in NATIVE:
-            return How("native", f"mint.distributed.{primitive}")
+            return Implementation("native", f"mint.distributed.{primitive}")
         if primitive in COMPOSED:
-            return How("composed", COMPOSED[primitive] + divided)
+            return Implementation("composed", COMPOSED[primitive] + divided)
         if primitive == "all_reduce":
             if dtype == "float64":
                 detail = "mint.distributed.all_gather, then a fold in rank order (no float64)"
-                return How("composed", detail + divided)
-            return How("native", f"mint.distributed.all_reduce{divided}")
+                return Implementation("composed", detail + divided)
+            return Implementation("native", f"mint.distributed.all_reduce{divided}")
         details = {
-            "exchange": How("native", "mint.distributed.send, recv"),
+            "exchange": Implementation("native", "mint.distributed.send, recv"),
             # On a CPU md.barrier returns before the other ranks arrive and logs an error.
-            "barrier": How("composed", "mint.distributed.all_reduce of one element"),
-            "subgroup": How("native", "mint.distributed.new_group"),
+            "barrier": Implementation("composed", "mint.distributed.all_reduce of one element"),
+            "subgroup": Implementation("native", "mint.distributed.new_group"),
             # Besides, CommHandle has a wait, but no query of completion.
             # async_op starts in 0.4 ms where operators are queued, but nothing is gained on two
             # cores: 1.6 s for a collective and a computation that take 0.5 and 0.9 s.
-            "asynchronous": How("unsupported", "the call returns when the result is there"),
+            "asynchronous": Implementation("unsupported", "the call returns when the result is there"),
             # Asked for tag 2, recv returns what was sent with tag 1; of None and -1 it raises.
-            "tags": How("unsupported", "mint.distributed ignores the tag on a CPU"),
-            "any_source": How("unsupported", "mint.distributed.recv takes a named rank alone"),
+            "tags": Implementation("unsupported", "mint.distributed ignores the tag on a CPU"),
+            "any_source": Implementation("unsupported", "mint.distributed.recv takes a named rank alone"),
         }
         return details[primitive]
 
@@ -137,11 +137,11 @@ class MindSporeCommunicator(MindSporeCollectives):
     def slice(self, x: ms.Tensor, start: int, stop: int) -> ms.Tensor:
         return ms.Tensor.from_numpy(x.asnumpy()[start:stop])
 
-    def write(self, x: ms.Tensor, start: int, value: ms.Tensor, then: str) -> ms.Tensor:
+    def write(self, x: ms.Tensor, start: int, value: ms.Tensor, op: str) -> ms.Tensor:
         x = self._contiguous(x)
         new = value.asnumpy()
         place = x.asnumpy()[start : start + len(new)]
-        if then == "add":
+        if op == "add":
             with np.errstate(over="ignore", invalid="ignore"):
                 place += new
         elif place.ctypes.data != new.ctypes.data:
@@ -151,7 +151,7 @@ class MindSporeCommunicator(MindSporeCollectives):
     def synchronize(self) -> None:
         """Do nothing: every method here returns when its result is complete."""
 
-    def sent(self) -> int | None:
+    def count_sent_bytes(self) -> int | None:
         """Return the bytes that ``mccl`` has written to its sockets."""
         return sent_bytes()
 
@@ -161,8 +161,8 @@ class MindSporeCommunicator(MindSporeCollectives):
         Raises:
             CommunicationError: ranks that did not finish in time, by number.
         """
-        if self.whole:
-            self.member.leave(self.place)
+        if self.is_world:
+            self.member.leave(self.context)
 
     def _exchange(
         self, send: Mapping[int, ms.Tensor], receive: Mapping[int, ms.Tensor]
@@ -170,7 +170,7 @@ class MindSporeCommunicator(MindSporeCollectives):
         # Messages are copied into a queue, so that all may send first. World ranks and the world's
         # group, also in a subgroup: a pair of ranks shares one queue whatever the group.
         buffers = {peer: self._contiguous(x) for peer, x in receive.items()}
-        with self._name_errors("exchange"):
+        with self._translate_errors("exchange"):
             for peer, x in send.items():
                 if x.size:
                     whole = self._contiguous(x)
@@ -183,4 +183,4 @@ class MindSporeCommunicator(MindSporeCollectives):
         return buffers
 
     def _subgroup(self, ranks: Sequence[int]) -> MindSporeCommunicator:
-        return MindSporeCommunicator(self.place, self.member, [self.ranks[r] for r in ranks])
+        return MindSporeCommunicator(self.context, self.member, [self.ranks[r] for r in ranks])

@@ -8,13 +8,13 @@ from typing import Any
 from mindspore import nn
 from mindspore.common import api
 
-from dualml_ms.graphs import graphs
+from dualml_ms.graphs import graph_cache
 
 #: Runs a graph by its name; not public: without it cells are simply called.
 RUN = getattr(getattr(api, "_cell_graph_executor", None), "_graph_executor", None)
 
 
-class Compiled:
+class CompiledCell:
     """A cell for calls with tensors alone, whose result depends only on them and the parameters'
     values.
 
@@ -38,8 +38,8 @@ class Compiled:
         graph = self.graphs.get(shapes)
         if graph is not None:
             return RUN(tensors, graph)
-        store = graphs()
-        with store.keeping(self.cell, tensors) if store else contextlib.nullcontext():
+        store = graph_cache()
+        with store.cache_call(self.cell, tensors) if store else contextlib.nullcontext():
             result = self.cell(*tensors)
         if RUN is not None and self.cell.phase in self.cell.phase_cache:
             self.graphs[shapes] = self.cell.phase_cache[self.cell.phase]

@@ -23,7 +23,7 @@ import numpy as np
 
 from dualml.data import normalised
 from dualml.data.layout import plain_folder
-from dualml.data.registry import find
+from dualml.data.registry import find_dataset
 from dualml.errors import UserError
 
 COLUMNS = ["image", "label"]
@@ -104,7 +104,7 @@ def mindspore_mnist(
     Raises:
         UserError: a file is missing or damaged.
     """
-    info = find(name)
+    info = find_dataset(name)
     kinds = {"mnist": ds.MnistDataset, "fashion_mnist": ds.FashionMnistDataset}
     if name not in kinds:
         raise UserError(f"MindSpore reads {' and '.join(kinds)}; received name={name!r}")

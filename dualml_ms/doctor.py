@@ -10,15 +10,15 @@ from importlib.metadata import version
 from packaging.version import Version
 
 from dualml import machine
-from dualml.doctor.finding import Finding, finding, version_finding
-from dualml_ms.isa import CAP, VARIABLE, choice
+from dualml.doctor.finding import DoctorFinding, make_finding, version_finding
+from dualml_ms.isa import CAP, VARIABLE, choose_isa
 
 WORDS = "dualml_ms.words"
 #: Choices of an instruction set that need no action.
-KNOWN = ("user", "measured_cap", "measured_default", "not_needed")
+SETTLED_CHOICES = ("user", "measured_cap", "measured_default", "not_needed")
 
 
-def examine() -> Iterator[Finding]:
+def examine() -> Iterator[DoctorFinding]:
     """Check versions, NumPy, a real computation, the devices, and the instruction set of
     convolutions.
 
@@ -29,14 +29,14 @@ def examine() -> Iterator[Finding]:
     numpy = version("numpy")
     if Version(numpy).major >= 2:
         remedy = "pip install 'numpy<2'"
-        yield finding("numpy", "problem", "numpy_2", remedy, package=WORDS, numpy=numpy)
+        yield make_finding("numpy", "problem", "numpy_2", remedy, package=WORDS, numpy=numpy)
         raise RuntimeError(f"NumPy {numpy} is too new for MindSpore")
-    yield finding("numpy", "ok", "numpy", package=WORDS, numpy=numpy)
+    yield make_finding("numpy", "ok", "numpy", package=WORDS, numpy=numpy)
     importlib.import_module("mindspore")  # here, where a failure is a finding
     yield from _devices()
     yield _convolutions()
     n = os.environ.get("OMP_NUM_THREADS", "?")
-    yield finding("threads", "ok", "threads", package=WORDS, n=n)
+    yield make_finding("threads", "ok", "threads", package=WORDS, n=n)
 
 
 def _compute() -> None:
@@ -51,32 +51,32 @@ def _compute() -> None:
         raise RuntimeError("a matrix product gives a wrong gradient")
 
 
-def _devices() -> Iterator[Finding]:
+def _devices() -> Iterator[DoctorFinding]:
     from dualml.errors import Unsupported
     from dualml_ms.environment import resolve_device
 
     device = resolve_device("auto")
     _compute()
-    yield finding(f"device {device.lower()}", "ok", "computes", package=WORDS)
-    if device == "CPU" and machine.nvidia()[0]:
+    yield make_finding(f"device {device.lower()}", "ok", "computes", package=WORDS)
+    if device == "CPU" and machine.query_gpus()[0]:
         try:
             resolve_device("gpu")
         except Unsupported as error:
             problem, _, remedy = str(error).partition("; ")
-            yield finding(
+            yield make_finding(
                 "device gpu", "warn", "unusable_gpu", remedy, package=WORDS, problem=problem
             )
 
 
-def _convolutions() -> Finding:
+def _convolutions() -> DoctorFinding:
     """Report the instruction set that convolutions use, and the measurement behind the choice."""
-    chosen = choice()
+    chosen = choose_isa()
     numbers = ""
     if chosen.default and chosen.capped:
         before, after = chosen.default["convolution_ms"], chosen.capped["convolution_ms"]
         numbers = f"{before:.1f} → {after:.1f} ms"
-    known = chosen.code in KNOWN
-    return finding(
+    known = chosen.code in SETTLED_CHOICES
+    return make_finding(
         "convolutions",
         "ok" if known else "warn",
         f"isa_{chosen.code if known else 'unknown'}",

@@ -13,7 +13,7 @@ from packaging.version import Version
 
 from dualml.errors import UserError
 from dualml.machine import thread_variables
-from dualml_ms.isa import TOLD, VARIABLE, choice
+from dualml_ms.isa import REASON_VARIABLE, VARIABLE, choose_isa
 
 
 def environ(threads: int) -> dict[str, str]:
@@ -42,10 +42,10 @@ def environ(threads: int) -> dict[str, str]:
         # Silences the message that a graph cannot be loaded which is not cached yet.
         "MS_SUBMODULE_LOG_v": "{CORE:4}",
     }
-    chosen = choice()
+    chosen = choose_isa()
     return {
         **thread_variables(threads),
         **{name: os.environ.get(name, value) for name, value in asked.items()},
         **({VARIABLE: chosen.isa} if chosen.isa else {}),
-        TOLD: chosen.reason,
+        REASON_VARIABLE: chosen.reason,
     }

@@ -13,8 +13,8 @@ import numpy as np
 
 from dualml import machine
 from dualml.errors import Unsupported
-from dualml_ms.graphs import graphs
-from dualml_ms.isa import TOLD
+from dualml_ms.graphs import graph_cache
+from dualml_ms.isa import REASON_VARIABLE
 
 VARIABLES = (
     "OMP_NUM_THREADS",
@@ -56,7 +56,7 @@ def resolve_device(name: str = "auto") -> str:
     """
     kind, index = machine.parse_device(name)
     if kind == "auto":
-        kind = next((k for k in ("gpu", "ascend") if available(k)), "cpu")
+        kind = next((k for k in ("gpu", "ascend") if is_available(k)), "cpu")
     target = TARGETS[kind]
     try:
         ms.set_device(target, index)
@@ -70,10 +70,10 @@ def resolve_device(name: str = "auto") -> str:
     return target
 
 
-def available(kind: str) -> bool:
+def is_available(kind: str) -> bool:
     """Return whether this build drives a ``gpu`` or an ``ascend`` of this machine."""
     # Only if there is one: MindSpore logs long errors about plugins that do not load.
-    if kind == "gpu" and not machine.nvidia()[0]:
+    if kind == "gpu" and not machine.query_gpus()[0]:
         return False
     if kind == "ascend" and not Path("/dev/davinci_manager").exists():
         return False
@@ -91,12 +91,12 @@ def environment(device: str, threads: int) -> dict[str, str]:
         device: from `resolve_device`.
         threads: threads the worker asked for; ``OMP_NUM_THREADS`` is recorded if it is 0.
     """
-    version, isa = onednn()
+    version, isa = onednn_info()
     facts = {
         "python": platform.python_version(),
         "mindspore": ms.__version__,
         "numpy": np.__version__,
-        "build": ", ".join(["CPU", *(f"plugin for {k}" for k in ("GPU", "Ascend") if _has(k))]),
+        "build": ", ".join(["CPU", *(f"plugin for {k}" for k in ("GPU", "Ascend") if _has_plugin(k))]),
         "device": device.lower() if device == "CPU" else f"{device.lower()}:{device_id()}",
         "device_name": device_name(device),
         "threads": str(threads or os.environ.get("OMP_NUM_THREADS", "")),
@@ -105,9 +105,9 @@ def environment(device: str, threads: int) -> dict[str, str]:
         "deterministic": "yes" if _deterministic(device) else "no",
         "mode": "graph" if ms.get_context("mode") == ms.GRAPH_MODE else "pynative",
         "cpu_capability": isa,
-        "isa_reason": os.environ.get(TOLD, ""),
+        "isa_reason": os.environ.get(REASON_VARIABLE, ""),
         "onednn": version,
-        "graphs": f"kept in {store.folder.name}" if (store := graphs()) else "compiled anew",
+        "graphs": f"kept in {store.folder.name}" if (store := graph_cache()) else "compiled anew",
     }
     facts |= {name: os.environ.get(name, "") for name in VARIABLES}
     return {key: value for key, value in facts.items() if value} | machine.environment()
@@ -128,7 +128,7 @@ def device_id() -> int:
     return int(ms.get_context("device_id"))
 
 
-def onednn() -> tuple[str, str]:
+def onednn_info() -> tuple[str, str]:
     """Return the version of the bundled oneDNN and the instruction set it uses; empty if
     unknown."""
 
@@ -146,7 +146,7 @@ def onednn() -> tuple[str, str]:
     return f"{v.major}.{v.minor}.{v.patch}", ISA_NAMES.get(isa, hex(isa))
 
 
-def _has(target: str) -> bool:
+def _has_plugin(target: str) -> bool:
     """Return whether the wheel contains the plugin of a device; it may still fail to load."""
     plugins = Path(ms.__file__).parent / "lib" / "plugin"
     return any(plugins.glob(f"libmindspore_{target.lower()}*"))

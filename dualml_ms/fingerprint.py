@@ -28,7 +28,7 @@ PLAIN = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis))
 #: Descriptors of classes with slots and of abstract classes.
 DESCRIPTORS = (types.MemberDescriptorType, types.GetSetDescriptorType)
 #: Attributes of `nn.Cell` itself that affect a graph; the others are counters and caches.
-MEANT = (
+FINGERPRINTED_ATTRIBUTES = (
     "_cells",
     "_params",
     "_params_list",
@@ -56,7 +56,7 @@ VOLATILE = (
 LIBRARIES = ("mindspore", "builtins", "abc", "typing", "pybind11_builtins")
 
 
-class Unknown(TypeError):
+class UnknownContent(TypeError):
     """Content whose effect on a graph is unknown."""
 
 
@@ -68,20 +68,20 @@ def fingerprint(cell: nn.Cell, tensors: Iterable[Any]) -> str:
         UnknownContent: the cell holds content of an unknown kind, or uses parameters that it does
             not list; MindSpore would not find them for a graph from disk.
     """
-    walk = Walk()
-    walk.emit("dualml", SOURCES, ms.__version__, platform.python_version())
-    walk.emit(ms.get_context("mode"), ms.get_context("device_target"))
-    walk.emit(*sorted(item for item in os.environ.items() if item[0].startswith("MS_DEV_")))
+    walk = GraphHasher()
+    walk.update_hash("dualml", SOURCES, ms.__version__, platform.python_version())
+    walk.update_hash(ms.get_context("mode"), ms.get_context("device_target"))
+    walk.update_hash(*sorted(item for item in os.environ.items() if item[0].startswith("MS_DEV_")))
     walk.visit(cell)
     for tensor in tensors:
-        walk.emit("argument", tensor.shape, str(tensor.dtype))
+        walk.update_hash("argument", tensor.shape, str(tensor.dtype))
     listed = {id(p) for p in cell.parameters_dict().values()}
     if missing := [p.name for p in walk.parameters if id(p) not in listed]:
-        raise Unknown(f"{type(cell).__name__} uses parameters it does not list: {missing}")
+        raise UnknownContent(f"{type(cell).__name__} uses parameters it does not list: {missing}")
     return walk.hash.hexdigest()[:32]
 
 
-class Walk:
+class GraphHasher:
     """Hashes an object and everything it refers to."""
 
     def __init__(self) -> None:
@@ -89,97 +89,97 @@ class Walk:
         self.seen = dict[int, int]()
         self.alive = list[Any]()  # keeps ids from being reused
 
-    def emit(self, *what: Any) -> None:
+    def update_hash(self, *what: Any) -> None:
         """Add values to the hash by their repr."""
         self.hash.update(repr(what).encode() + b"\0")
 
     def visit(self, x: Any) -> None:
         """Hash a value, or a reference if it has been visited before."""
         if type(x) in PLAIN:
-            self.emit(type(x).__name__, x)
+            self.update_hash(type(x).__name__, x)
         elif id(x) in self.seen:
-            self.emit("again", self.seen[id(x)])
+            self.update_hash("again", self.seen[id(x)])
         else:
             self.seen[id(x)] = len(self.seen)
             self.alive.append(x)
-            self.open(x)
+            self.hash_new(x)
 
-    def open(self, x: Any) -> None:
+    def hash_new(self, x: Any) -> None:
         """Hash an object that has not been visited before."""
         if isinstance(x, ms.Parameter):
             self.parameters.append(x)
-            self.emit("parameter", x.name, x.shape, str(x.dtype), x.requires_grad)
+            self.update_hash("parameter", x.name, x.shape, str(x.dtype), x.requires_grad)
         elif isinstance(x, ms.Tensor | np.ndarray | np.generic):
             value = np.asarray(x.asnumpy() if isinstance(x, ms.Tensor) else x)
             content = hashlib.sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
-            self.emit(type(x).__name__, value.shape, str(x.dtype), content)
+            self.update_hash(type(x).__name__, value.shape, str(x.dtype), content)
         elif isinstance(x, Mapping):
-            self.emit(type(x).__name__, len(x))
-            self.all(part for item in x.items() for part in item)
+            self.update_hash(type(x).__name__, len(x))
+            self.visit_all(part for item in x.items() for part in item)
         elif isinstance(x, list | tuple):
-            self.emit(type(x).__name__, len(x))
-            self.all(x)
+            self.update_hash(type(x).__name__, len(x))
+            self.visit_all(x)
         elif isinstance(x, set | frozenset):
-            self.emit(type(x).__name__, len(x))
-            self.all(sorted(x, key=repr))
+            self.update_hash(type(x).__name__, len(x))
+            self.visit_all(sorted(x, key=repr))
         elif isinstance(x, types.MethodType):
-            self.all((x.__func__, x.__self__))
+            self.visit_all((x.__func__, x.__self__))
         elif isinstance(x, types.FunctionType):
-            self.function(x)
+            self.hash_function(x)
         elif isinstance(x, functools.partial):
-            self.all((x.func, x.args, x.keywords))
+            self.visit_all((x.func, x.args, x.keywords))
         elif isinstance(x, type):
-            self.code(x)
+            self.hash_class(x)
         elif isinstance(x, types.ModuleType | types.BuiltinFunctionType):
-            self.emit(type(x).__name__, getattr(x, "__module__", ""), x.__name__)
+            self.update_hash(type(x).__name__, getattr(x, "__module__", ""), x.__name__)
         else:
-            self.object(x)
+            self.hash_object(x)
 
-    def all(self, parts: Iterable[Any]) -> None:
+    def visit_all(self, parts: Iterable[Any]) -> None:
         """Visit several objects in order."""
         for part in parts:
             self.visit(part)
 
-    def object(self, x: Any) -> None:
+    def hash_object(self, x: Any) -> None:
         """Hash an object's class and attributes."""
         self.visit(type(x))
         own = getattr(x, "__dict__", None)
         if isinstance(x, nn.Cell):
             common = cell_attributes()
-            own = {k: v for k, v in x.__dict__.items() if k in MEANT or k not in common}
+            own = {k: v for k, v in x.__dict__.items() if k in FINGERPRINTED_ATTRIBUTES or k not in common}
         elif own is None:
             words = repr(x)  # a MindSpore type such as mindspore.float32
             if not type(x).__module__.startswith("mindspore") or " at 0x" in words:
-                raise Unknown(f"{type(x).__module__}.{type(x).__qualname__}")
-            self.emit(words)
+                raise UnknownContent(f"{type(x).__module__}.{type(x).__qualname__}")
+            self.update_hash(words)
             return
         self.visit({k: v for k, v in own.items() if k not in VOLATILE})
 
-    def function(self, x: types.FunctionType) -> None:
+    def hash_function(self, x: types.FunctionType) -> None:
         """Hash a function's code, closure, and the functions and numbers of its module that it
         uses."""
-        self.emit("function", x.__module__, x.__qualname__, of_file(x))
-        self.emit(*instructions(x.__code__))
-        self.all((x.__defaults__, x.__kwdefaults__))
+        self.update_hash("function", x.__module__, x.__qualname__, file_hash(x))
+        self.update_hash(*code_content(x.__code__))
+        self.visit_all((x.__defaults__, x.__kwdefaults__))
         closed = zip(x.__code__.co_freevars, x.__closure__ or (), strict=True)
-        self.all(c.cell_contents for name, c in closed if name not in VOLATILE)
-        if not library(x.__module__ or ""):
+        self.visit_all(c.cell_contents for name, c in closed if name not in VOLATILE)
+        if not is_library(x.__module__ or ""):
             used = (x.__globals__.get(name) for name in x.__code__.co_names)
-            self.all(u for u in used if type(u) in (*PLAIN, tuple, types.FunctionType))
+            self.visit_all(u for u in used if type(u) in (*PLAIN, tuple, types.FunctionType))
 
-    def code(self, cls: type) -> None:
+    def hash_class(self, cls: type) -> None:
         """Hash a class and its bases: names, and their current methods and constants."""
-        self.emit("class", cls.__module__, cls.__qualname__)
-        if library(cls.__module__):
+        self.update_hash("class", cls.__module__, cls.__qualname__)
+        if is_library(cls.__module__):
             return
-        self.emit(of_file(cls))
-        self.all(cls.__bases__)
+        self.update_hash(file_hash(cls))
+        self.visit_all(cls.__bases__)
         for name, value in sorted(vars(cls).items()):
             if name != "_abc_impl" and (not name.startswith("__") or name == "__call__"):
-                self.emit(name)
-                self.member(value)
+                self.update_hash(name)
+                self.hash_member(value)
 
-    def member(self, value: Any) -> None:
+    def hash_member(self, value: Any) -> None:
         """Hash a member of a class, unwrapping methods and properties."""
         if isinstance(value, staticmethod | classmethod):
             value = value.__func__
@@ -191,28 +191,28 @@ class Walk:
             self.visit(value)
 
 
-def library(module: str) -> bool:
+def is_library(module: str) -> bool:
     """Return whether a module belongs to MindSpore or Python, whose versions stand for its code."""
     return module.partition(".")[0] in LIBRARIES
 
 
-def instructions(code: types.CodeType) -> tuple[Any, ...]:
+def code_content(code: types.CodeType) -> tuple[Any, ...]:
     """Return the bytecode, names and constants of a function, independent of its position in a
     file."""
-    inner = (instructions(c) if isinstance(c, types.CodeType) else repr(c) for c in code.co_consts)
+    inner = (code_content(c) if isinstance(c, types.CodeType) else repr(c) for c in code.co_consts)
     return code.co_code, code.co_names, code.co_varnames, code.co_freevars, tuple(inner)
 
 
-def of_file(x: Any) -> str:
+def file_hash(x: Any) -> str:
     """Return the hash of the file of a class or function, empty if `SOURCES` or a version covers
     it."""
     module = x.__module__ or ""
-    if library(module) or module.partition(".")[0] in ("dualml", "dualml_ms"):
+    if is_library(module) or module.partition(".")[0] in ("dualml", "dualml_ms"):
         return ""
     try:
         return _hash_of(inspect.getsourcefile(x) or "")
     except (OSError, TypeError) as error:
-        raise Unknown(f"{module}.{x.__qualname__} has no source") from error
+        raise UnknownContent(f"{module}.{x.__qualname__} has no source") from error
 
 
 @functools.cache
@@ -226,7 +226,7 @@ def cell_attributes() -> frozenset[str]:
     return frozenset(vars(nn.Cell()))
 
 
-def sources() -> str:
+def hash_sources() -> str:
     """Return the hash of the code of dualml and this backend, because any constant may affect a
     graph."""
     whole = hashlib.sha256()
@@ -237,4 +237,4 @@ def sources() -> str:
 
 
 #: Computed at import, not later: edits during a run must not store old graphs under new names.
-SOURCES = sources()
+SOURCES = hash_sources()

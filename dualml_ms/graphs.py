@@ -31,14 +31,14 @@ ENABLE, PATH = "MS_COMPILER_CACHE_ENABLE", "MS_COMPILER_CACHE_PATH"
 #: ``off``: every graph is compiled.
 VARIABLE = "DUALML_MINDSPORE_GRAPHS"
 #: Largest number of cached graphs; all labs with ``--quick`` make 133. A graph has 10 to 300 kB.
-MOST = 1000
+MAX_FILES = 1000
 HASH = "compile_dependency.hash"
 #: Placeholder of a graph that is not cached yet.
-NONE = b"none"
+NO_GRAPH = b"none"
 DAY = 86400.0
 
 
-class Graphs:
+class GraphCache:
     """A folder of cached graphs, used by one process.
 
     Args:
@@ -67,13 +67,13 @@ class Graphs:
         os.environ[PATH] = str(self.local)
 
     @contextlib.contextmanager
-    def keeping(self, cell: nn.Cell, tensors: Sequence[Any]) -> Iterator[None]:
+    def cache_call(self, cell: nn.Cell, tensors: Sequence[Any]) -> Iterator[None]:
         """Cache the graph of the first call of ``cell`` with tensors of these shapes and types,
         made inside the block."""
         try:
             file = self.folder / f"{fingerprint(cell, tensors)}.mindir"
-            next_graph, program_hash = self.places()
-            before = self.offer(file, next_graph, program_hash)
+            next_graph, program_hash = self.graph_paths()
+            before = self.offer_graph(file, next_graph, program_hash)
         except Exception as error:  # no space, or unknown content: compile without cache
             self.skipped.append(str(error))
             yield
@@ -85,10 +85,10 @@ class Graphs:
         finally:
             del os.environ[ENABLE]
             with contextlib.suppress(OSError):
-                self.take(file, before, next_graph, program_hash)
+                self.store_graph(file, before, next_graph, program_hash)
             shutil.rmtree(self.local, ignore_errors=True)
 
-    def places(self) -> tuple[Path, Path]:
+    def graph_paths(self) -> tuple[Path, Path]:
         """Create the folder; return the paths where MindSpore looks for the next graph and the
         program's hash."""
         rank, role = (get_rank(), "MS_WORKER") if GlobalComm.INITED else (0, "")
@@ -96,7 +96,7 @@ class Graphs:
         folder.mkdir(parents=True, exist_ok=True)
         return folder / f"{role}compile_cache_{self.number}.mindir", folder / f"{role}{HASH}"
 
-    def offer(self, file: Path, next_graph: Path, program_hash: Path) -> bytes:
+    def offer_graph(self, file: Path, next_graph: Path, program_hash: Path) -> bytes:
         """Put the graph where MindSpore looks for it; return its content."""
         with contextlib.suppress(FileNotFoundError):
             shutil.copyfile(self.folder / HASH, program_hash)
@@ -104,15 +104,15 @@ class Graphs:
             content = file.read_bytes()
             os.utime(file)  # the least recently used files are removed
         except FileNotFoundError:
-            content = NONE  # without any file MindSpore stops looking in this process
+            content = NO_GRAPH  # without any file MindSpore stops looking in this process
         next_graph.write_bytes(content)
         return content
 
-    def take(self, file: Path, before: bytes, next_graph: Path, program_hash: Path) -> None:
+    def store_graph(self, file: Path, before: bytes, next_graph: Path, program_hash: Path) -> None:
         """Store a newly compiled graph, unless it is the one that was offered."""
         after = next_graph.read_bytes()
         if after == before:
-            if before == NONE:
+            if before == NO_GRAPH:
                 self.skipped.append(f"MindSpore made no {next_graph.name}")
             else:
                 self.loaded += 1
@@ -125,7 +125,7 @@ class Graphs:
     def prune(self) -> None:
         """Remove the least recently used graphs, and the remains of killed processes."""
         files = sorted(self.folder.glob("*.mindir"), key=lambda p: p.stat().st_mtime)
-        for path in files[: max(0, len(files) - MOST)]:
+        for path in files[: max(0, len(files) - MAX_FILES)]:
             path.unlink(missing_ok=True)
         for path in self.folder.glob("compiling-*"):
             if time.time() - path.stat().st_mtime > DAY:
@@ -133,7 +133,7 @@ class Graphs:
 
 
 @functools.cache
-def graphs() -> Graphs | None:
+def graph_cache() -> GraphCache | None:
     """Return this process's graph cache; None if ``DUALML_MINDSPORE_GRAPHS=off``, if the user
     already uses MindSpore's own cache, if nothing can be stored, or on accelerators, where it is
     untested."""
@@ -141,6 +141,6 @@ def graphs() -> Graphs | None:
     if os.environ.get(VARIABLE) == "off" or ENABLE in os.environ or not cpu:
         return None
     try:
-        return Graphs(machine.cache_dir() / f"mindspore-graphs-{ms.__version__}")
+        return GraphCache(machine.cache_dir() / f"mindspore-graphs-{ms.__version__}")
     except (AttributeError, ImportError, OSError, RuntimeError):
         return None

@@ -24,7 +24,7 @@ from dualml.files import read_json, write_json
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
 CAP = "AVX2"
 #: Variable that passes the reason of the choice to workers.
-TOLD = "DUALML_ISA_REASON"
+REASON_VARIABLE = "DUALML_ISA_REASON"
 #: Smallest speed-up for which the cap is used; less is noise.
 WORTH_IT = 1.3
 #: Timeout of each of the two processes in seconds; usually they take three.
@@ -34,7 +34,7 @@ PROBE = Path(__file__).with_name("isa_probe.py")
 
 
 @dataclass(frozen=True)
-class Choice:
+class IsaChoice:
     """The instruction set to use, and the reason.
 
     Attributes:
@@ -57,67 +57,67 @@ class Choice:
 
 
 @functools.cache
-def choice() -> Choice:
+def choose_isa() -> IsaChoice:
     """Return the choice for this machine: the user's, the cached one, or a new measurement
     (seconds)."""
     if (chosen := os.environ.get(VARIABLE)) is not None:
-        return Choice(chosen, "user", f"{VARIABLE} is set by the user")
+        return IsaChoice(chosen, "user", f"{VARIABLE} is set by the user")
     flags = machine.cpu_flags()
     if "avx512f" not in flags:
-        return Choice("", "not_needed", "this CPU has no AVX-512")
+        return IsaChoice("", "not_needed", "this CPU has no AVX-512")
     try:
         installed = version("mindspore")
     except PackageNotFoundError:
-        return Choice("", "not_installed", "MindSpore is not installed")
-    key = _key(machine.cpu_model(), installed, sorted(f for f in flags if f.startswith("avx")))
+        return IsaChoice("", "not_installed", "MindSpore is not installed")
+    key = _cache_key(machine.cpu_model(), installed, sorted(f for f in flags if f.startswith("avx")))
     try:
         folder = machine.cache_dir()
     except (ImportError, OSError, RuntimeError):
         return measure()
     path = folder / f"mindspore-isa-{key}.json"
-    if (known := _recall(path)) is not None:
+    if (known := _load_choice(path)) is not None:
         return known
     measured = measure()
-    return measured if measured.code == "failed" else _keep(path, measured)
+    return measured if measured.code == "failed" else _save_choice(path, measured)
 
 
-def measure() -> Choice:
+def measure() -> IsaChoice:
     """Time the probe with and without the cap; a failure is a choice with a reason."""
     timings: list[dict[str, float]] = []
     for isa in ("", CAP):
         env = {**os.environ, "GLOG_v": "3", **({VARIABLE: isa} if isa else {})}
         try:
-            result = machine.bounded([sys.executable, "-P", str(PROBE)], LIMIT, env)
+            result = machine.run_bounded([sys.executable, "-P", str(PROBE)], LIMIT, env)
         except OSError as error:
-            return Choice("", "failed", f"the measurement could not start: {error}")
+            return IsaChoice("", "failed", f"the measurement could not start: {error}")
         if result.code is None:
-            return Choice("", "failed", f"the measurement took longer than {LIMIT:.0f} s")
+            return IsaChoice("", "failed", f"the measurement took longer than {LIMIT:.0f} s")
         try:
             timing = json.loads(result.out.strip().splitlines()[-1])
             timings.append({k: float(timing[k]) for k in ("convolution_ms", "matmul_ms")})
         except (IndexError, KeyError, TypeError, ValueError):
             last = (result.err.strip().splitlines() or ["no output"])[-1][:200]
-            return Choice("", "failed", f"the measurement ended with {result.code}: {last}")
+            return IsaChoice("", "failed", f"the measurement ended with {result.code}: {last}")
     return decide(*timings)
 
 
-def decide(default: Mapping[str, float], capped: Mapping[str, float]) -> Choice:
+def decide(default: Mapping[str, float], capped: Mapping[str, float]) -> IsaChoice:
     """Choose the cap only if convolution and matrix product together become clearly faster."""
     ratio = sum(default.values()) / sum(capped.values())
     times = f"{default['convolution_ms']:.1f} ms, {CAP} {capped['convolution_ms']:.1f} ms"
     if ratio >= WORTH_IT:
         reason = f"convolutions of LeNet: default {times}"
-        return Choice(CAP, "measured_cap", reason, ratio, dict(default), dict(capped))
+        return IsaChoice(CAP, "measured_cap", reason, ratio, dict(default), dict(capped))
     reason = f"the default is fast here: convolutions of LeNet {times}"
-    return Choice("", "measured_default", reason, ratio, dict(default), dict(capped))
+    return IsaChoice("", "measured_default", reason, ratio, dict(default), dict(capped))
 
 
-def _key(*parts: object) -> str:
+def _cache_key(*parts: object) -> str:
     text = json.dumps([PROBE.read_text("utf-8"), CAP, *parts])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _recall(path: Path) -> Choice | None:
+def _load_choice(path: Path) -> IsaChoice | None:
     """Load a stored measurement and decide again; None if the file is missing or damaged."""
     try:
         record = read_json(path)
@@ -127,14 +127,14 @@ def _recall(path: Path) -> Choice | None:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
         return None
-    return Choice(**{**asdict(choice), "cache": str(path)})
+    return IsaChoice(**{**asdict(choice), "cache": str(path)})
 
 
-def _keep(path: Path, choice: Choice) -> Choice:
+def _save_choice(path: Path, choice: IsaChoice) -> IsaChoice:
     """Store the measurement; if the folder is not writable, it is repeated next time."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_json(path, asdict(choice))
     except OSError:
         return choice
-    return Choice(**{**asdict(choice), "cache": str(path)})
+    return IsaChoice(**{**asdict(choice), "cache": str(path)})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from dualml.backend import Adopted
+from dualml.backend import ExternalLaunch
 
 #: The scheduler, through which ranks find one another; ``msrun`` starts the ranks' own command for
 #: it. It ends when the other end of its standard input is closed, for whatever reason. Two
@@ -21,7 +21,7 @@ finally:
 """
 
 
-def adopted() -> Adopted | None:
+def detect_external_launch() -> ExternalLaunch | None:
     """Return the rank, or the scheduler, that ``msrun`` states in the environment; None without
     one.
 
@@ -32,4 +32,4 @@ def adopted() -> Adopted | None:
         return None
     rank = -1 if role == "MS_SCHED" else int(os.environ["RANK_ID"])
     size = int(os.environ["MS_WORKER_NUM"])
-    return Adopted("msrun", "mindspore", rank, size, 1, (sys.executable, "-P", "-c", SCHEDULER))
+    return ExternalLaunch("msrun", "mindspore", rank, size, 1, (sys.executable, "-P", "-c", SCHEDULER))

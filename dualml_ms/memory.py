@@ -27,7 +27,7 @@ def state_bytes(optimizer: RuleOptimizer | None) -> int:
     return sum(nbytes(getattr(optimizer, slot)) for slot in optimizer.rule.slots)
 
 
-def peak(device: str, work: Callable[[], object]) -> int | None:
+def measure_peak_memory(device: str, work: Callable[[], object]) -> int | None:
     """Return the peak bytes of a device during ``work``; None on a CPU."""
     if device == "CPU":
         return None

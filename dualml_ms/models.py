@@ -13,14 +13,14 @@ from mindspore import nn, ops
 from numpy.typing import NDArray
 
 from dualml.errors import UserError
-from dualml.optim import Rule
-from dualml.parity.models.built import built
-from dualml.parity.models.operations import Place
-from dualml.parity.models.probe import class_axis, weights
-from dualml.parity.models.trace import leaves
+from dualml.optim import OptimizerSpec
+from dualml.parity.models.built import record_construction
+from dualml.parity.models.operations import SourceLocation
+from dualml.parity.models.probe import class_axis, probe_weights
+from dualml.parity.models.trace import iter_tensors
 from dualml_ms.operations import SKIP
 from dualml_ms.optim import optimizer as own
-from dualml_ms.record import Recorder, updated
+from dualml_ms.record import Recorder, updated_parameters
 
 __all__ = ["Recorder", "building", "losses", "optimizer", "prepare", "step", "tensor", "train"]
 
@@ -33,9 +33,9 @@ def prepare(seed: int) -> None:
     ms.set_seed(seed)
 
 
-def building() -> AbstractContextManager[dict[int, Place]]:
+def building() -> AbstractContextManager[dict[int, SourceLocation]]:
     """Record where the user's code constructs each cell, inside the block."""
-    return built(nn.Cell, SKIP)
+    return record_construction(nn.Cell, SKIP)
 
 
 def train(model: nn.Cell, on: bool) -> None:
@@ -54,7 +54,7 @@ def tensor(array: NDArray[Any]) -> ms.Tensor:
 def optimizer(model: nn.Cell, given: Any) -> Any:
     """Make the user's optimizer, or that of a rule, over a model's parameters."""
     parameters = model.trainable_params()
-    optimizer = own(given, parameters) if isinstance(given, Rule) else given(parameters)
+    optimizer = own(given, parameters) if isinstance(given, OptimizerSpec) else given(parameters)
     if not callable(optimizer):
         raise UserError(
             "the optimizer must be one of mindspore.nn or of mindspore.experimental.optim, or your "
@@ -74,28 +74,28 @@ def step(
 ) -> Callable[..., None]:
     """Return the function of one step, which records loss and gradients; a forward pass only,
     without a loss."""
-    parameters = updated(model, optimizer)
+    parameters = updated_parameters(model, optimizer)
     order = {id(p): name for name, p in model.parameters_and_names()}
 
     def mean(*given: Any) -> ms.Tensor:
         *inputs, targets = given if takes else (*given, None)
-        with recorder.watching():
+        with recorder.watch_operations():
             return loss(model(*inputs), targets)
 
     gradient = ms.value_and_grad(mean, None, ms.ParameterTuple(parameters))
 
     def forward(*given: Any) -> None:
-        with recorder.watching():
+        with recorder.watch_operations():
             model(*given)
 
-    def one(*given: Any) -> None:
+    def train_step(*given: Any) -> None:
         value, gradients = gradient(*given)
         named = {order[id(p)]: g for p, g in zip(parameters, gradients, strict=True)}
         recorder.saw(loss=value, gradients=named)
         if optimizer is not None:
             optimizer(gradients)
 
-    return forward if loss is None else one
+    return forward if loss is None else train_step
 
 
 def losses() -> dict[str, Callable[[Any, Any], ms.Tensor]]:
@@ -107,9 +107,9 @@ def is_tensor(value: Any) -> bool:
     return isinstance(value, ms.Tensor)
 
 
-def first(outputs: Any) -> ms.Tensor:
+def first_tensor(outputs: Any) -> ms.Tensor:
     """Return the first tensor of a model's outputs."""
-    tensors = [value for _, value in leaves(outputs, is_tensor)]
+    tensors = [value for _, value in iter_tensors(outputs, is_tensor)]
     if not tensors:
         raise UserError(f"the model returned {type(outputs).__name__}, which has no tensor")
     return tensors[0]
@@ -117,7 +117,7 @@ def first(outputs: Any) -> ms.Tensor:
 
 def cross_entropy(outputs: Any, targets: ms.Tensor) -> ms.Tensor:
     """Return the mean cross entropy of the first output; classes on axis 1 or on the last axis."""
-    logits = first(outputs)
+    logits = first_tensor(outputs)
     if class_axis(logits.shape, targets.shape) == 1:
         logits = logits.transpose(0, *range(2, logits.ndim), 1)
     return ops.cross_entropy(logits.reshape(-1, logits.shape[-1]), targets.reshape(-1))
@@ -125,7 +125,7 @@ def cross_entropy(outputs: Any, targets: ms.Tensor) -> ms.Tensor:
 
 def mse(outputs: Any, targets: ms.Tensor) -> ms.Tensor:
     """Return the mean squared error of the first output."""
-    value = first(outputs)
+    value = first_tensor(outputs)
     if value.shape != targets.shape:
         raise UserError(f"loss 'mse': outputs {value.shape}, targets {targets.shape}")
     return ops.mean((value - targets) * (value - targets))
@@ -136,9 +136,9 @@ def probe(outputs: Any, _: None) -> ms.Tensor:
     if isinstance(outputs, Mapping):
         outputs = tuple(outputs.values())
     total = None
-    for i, (_, y) in enumerate(leaves(outputs, is_tensor)):
+    for i, (_, y) in enumerate(iter_tensors(outputs, is_tensor)):
         if y.is_floating_point():
-            part = (y * ms.Tensor(weights(i, y.shape), y.dtype)).mean()
+            part = (y * ms.Tensor(probe_weights(i, y.shape), y.dtype)).mean()
             total = part if total is None else total + part
     if total is None:
         raise UserError("no output is a floating-point number; compare with loss='none'")

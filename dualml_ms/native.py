@@ -9,12 +9,12 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
-from dualml.backend import chunks
+from dualml.backend import split_into_chunks
 from dualml.communicator import Communicator
 from dualml.errors import Unsupported
-from dualml_ms.aggregation import Array, MindSporePieces
+from dualml_ms.aggregation import Array, MindSporeGradientBuckets
 from dualml_ms.memory import nbytes
-from dualml_ms.scaled import AllFinite, Scaled, UpdateFrom
+from dualml_ms.scaled import AllFinite, ScaledLoss, UnscaledUpdateFromSums
 from dualml_ms.training import LossCell, MindSporeTraining
 
 
@@ -40,7 +40,7 @@ class ReducedGradient(nn.Cell):
     ) -> None:
         super().__init__(auto_prefix=False)
         self.sums, self.given = sums, 2 + len(loss.network.spec.dropouts)
-        self.gradient = ops.value_and_grad(Scaled(loss), None, parameters, has_aux=True)
+        self.gradient = ops.value_and_grad(ScaledLoss(loss), None, parameters, has_aux=True)
         reducers = [
             nn.DistributedGradReducer([p], mean=False, degree=comm.size, group=comm.group)
             for p in parameters
@@ -58,7 +58,7 @@ class ReducedGradient(nn.Cell):
         return loss
 
 
-class Update(nn.Cell):
+class UpdateFromSums(nn.Cell):
     """A cell that runs the optimizer on the sums."""
 
     def __init__(self, optimizer: nn.Optimizer, sums: ms.ParameterTuple) -> None:
@@ -69,7 +69,7 @@ class Update(nn.Cell):
         return self.optimizer(self.sums)
 
 
-class MindSporeNative(MindSporePieces):
+class MindSporeDataParallel(MindSporeGradientBuckets):
     """`nn.DistributedGradReducer`; see `dualml.backend.capability.ReducingBuckets`.
 
     It reduces every parameter separately, so every parameter is a bucket here; only gradients are
@@ -89,33 +89,33 @@ class MindSporeNative(MindSporePieces):
         self.comm = comm
         parameters = ms.ParameterTuple(training.parameters.values())
         self.sums = parameters.clone(prefix="sums", init="zeros")
-        with data_parallel(comm):
-            self._reduced = ReducedGradient(training.mean, parameters, self.sums, comm)
+        with data_parallel_mode(comm):
+            self._reduced = ReducedGradient(training.mean_loss, parameters, self.sums, comm)
         scaled = training.scaler is not None
         self._finite = AllFinite(*self.sums)
-        self._update = (UpdateFrom if scaled else Update)(training.optimizer, self.sums)
+        self._update = (UnscaledUpdateFromSums if scaled else UpdateFromSums)(training.optimizer, self.sums)
         self.compiled: set[tuple[int, bool]] = set()
 
     def gradient(
         self, batch: Array, factor: float
     ) -> tuple[list[tuple[ms.Tensor, float]] | None, list[ms.Tensor]]:
         if not len(batch):
-            self._sum(np.zeros(1, np.int64), 0.0, [])
+            self._reduce(np.zeros(1, np.int64), 0.0, [])
             return None, list(self.sums)
-        *before, (last, share) = chunks(batch, self.training.recipe.chunk)
+        *before, (last, share) = split_into_chunks(batch, self.training.recipe.chunk)
         losses, total = [], []
         for part, portion in before:
-            scale, given = self.factor(portion * factor), self.training.tensors(part)
+            scale, given = self.gradient_factor(portion * factor), self.training.batch_tensors(part)
             loss, flat = self._gradient(scale, *given)
             losses.append((loss, portion))
             total = [ops.add(a, b) for a, b in zip(total, flat, strict=True)] if total else flat
-        losses.append((self._sum(last, share * factor, total), share))
+        losses.append((self._reduce(last, share * factor, total), share))
         return losses, list(self.sums)
 
-    def held(self) -> int:
+    def bucket_bytes(self) -> int:
         return nbytes(self.sums)
 
-    def settle(self, gradients: Sequence[ms.Tensor]) -> list[ms.Tensor]:
+    def wait_reduction(self, gradients: Sequence[ms.Tensor]) -> list[ms.Tensor]:
         """Return the gradients, which are summed when the step returns."""
         return list(gradients)
 
@@ -124,22 +124,22 @@ class MindSporeNative(MindSporePieces):
             if gradient is not own:
                 ops.assign(own, gradient.reshape(own.shape))
         self.training.update(step, self._finite, self._update)
-        self.training.now = step
+        self.training.step_count = step
 
-    def _sum(self, part: Array, factor: float, before: Sequence[ms.Tensor]) -> ms.Tensor:
+    def _reduce(self, part: Array, factor: float, before: Sequence[ms.Tensor]) -> ms.Tensor:
         """Reduce the gradients; the parallel mode only matters for compilation, for every new batch
         length."""
         key = len(part), bool(before)
-        with nullcontext() if key in self.compiled else data_parallel(self.comm):
+        with nullcontext() if key in self.compiled else data_parallel_mode(self.comm):
             loss: ms.Tensor = self._reduced(
-                self.factor(factor), *self.training.tensors(part), *before
+                self.gradient_factor(factor), *self.training.batch_tensors(part), *before
             )
         self.compiled.add(key)
         return loss
 
 
 @contextmanager
-def data_parallel(comm: Communicator) -> Iterator[None]:
+def data_parallel_mode(comm: Communicator) -> Iterator[None]:
     """Set MindSpore's data parallel mode for cells that are made and compiled inside the block.
 
     In a cluster joined by a store MindSpore does not know the number of ranks or its own, so both
@@ -148,8 +148,8 @@ def data_parallel(comm: Communicator) -> Iterator[None]:
     ms.set_auto_parallel_context(
         parallel_mode=ms.ParallelMode.DATA_PARALLEL,
         gradients_mean=False,
-        device_num=comm.place.size,
-        global_rank=comm.place.rank,
+        device_num=comm.context.size,
+        global_rank=comm.context.rank,
     )
     try:
         yield

@@ -10,7 +10,7 @@ import mindspore as ms
 from mindspore.utils import MsDispatchMode
 
 import dualml
-from dualml.parity.models.operations import Tape, caller
+from dualml.parity.models.operations import Tape, caller_frame
 
 #: Lines of these packages are not the user's.
 SKIP = tuple(
@@ -20,7 +20,7 @@ SKIP = tuple(
 SILENT = ("typeof", "make_range", "shape", "dtype")
 
 
-class Watch(MsDispatchMode):
+class OperationTracer(MsDispatchMode):
     """A mode that records each operator with its inputs, settings and outputs.
 
     MindSpore calls ``__ms_dispatch__`` for every operator of PyNative mode; a slice that is a view
@@ -31,16 +31,16 @@ class Watch(MsDispatchMode):
         super().__init__()
         self.tape = tape
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> OperationTracer:
         own, tape = ms.Tensor.__getitem__, self.tape
 
-        def item(tensor: ms.Tensor, index: Any) -> ms.Tensor:
+        def traced_getitem(tensor: ms.Tensor, index: Any) -> ms.Tensor:
             result = own(tensor, index)
             if id(result) not in tape.sources:  # a view, not made by an operator
-                tape.note("getitem", [tensor], {"index": index}, [result], caller())
+                tape.note("getitem", [tensor], {"index": index}, [result], caller_frame())
             return result
 
-        ms.Tensor.__getitem__ = item
+        ms.Tensor.__getitem__ = traced_getitem
         super().__enter__()
         return self
 
@@ -54,40 +54,40 @@ class Watch(MsDispatchMode):
         primitive, given = None, list(args)
         if len(given) == 3 and isinstance(given[0], ms.ops.Primitive):
             primitive, given = given[0], list(given[2])
-        inputs = tensors((given, kwargs or {}))
+        inputs = find_tensors((given, kwargs or {}))
         sources = [] if func.name in SILENT else [self.tape.source(one) for one in inputs]
         result = func(*args, **(kwargs or {}))
-        outputs = [] if func.name in SILENT else tensors(result)
+        outputs = [] if func.name in SILENT else find_tensors(result)
         if outputs:
             self.tape.note(
                 func.name,
                 inputs,
-                settings(primitive, given, kwargs or {}),
+                operator_settings(primitive, given, kwargs or {}),
                 outputs,
-                caller(),
+                caller_frame(),
                 sources,
             )
         return result
 
 
-def tensors(value: Any) -> list[ms.Tensor]:
+def find_tensors(value: Any) -> list[ms.Tensor]:
     """Return all tensors in an argument or a result, in order."""
     if isinstance(value, ms.Tensor):
         return [value]
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list | tuple):
-        return [one for inner in value for one in tensors(inner)]
+        return [one for inner in value for one in find_tensors(inner)]
     return []
 
 
-def settings(primitive: Any, given: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def operator_settings(primitive: Any, given: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return an operator's settings: by name if the primitive has names, else by position."""
     known = (
         {}
         if primitive is None
-        else {name: value for name, value in primitive.attrs.items() if not tensors(value)}
+        else {name: value for name, value in primitive.attrs.items() if not find_tensors(value)}
     )
     if not known:
-        known = {f"argument {i}": value for i, value in enumerate(given) if not tensors(value)}
-    return {**known, **{name: value for name, value in kwargs.items() if not tensors(value)}}
+        known = {f"argument {i}": value for i, value in enumerate(given) if not find_tensors(value)}
+    return {**known, **{name: value for name, value in kwargs.items() if not find_tensors(value)}}

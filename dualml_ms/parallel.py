@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from dualml.backend import Divisible, Layout, NativeParallel, Overlapping, Replicable
+from dualml.backend import GradientAccess, Layout, FrameworkDataParallel, CommOverlap, DeviceReplication
 from dualml.communicator import Communicator
-from dualml_ms.aggregation import MindSporePieces
-from dualml_ms.native import MindSporeNative
+from dualml_ms.aggregation import MindSporeGradientBuckets
+from dualml_ms.native import MindSporeDataParallel
 from dualml_ms.training import MindSporeTraining
 
 
-class MindSporeParallel(MindSporeTraining, Divisible, NativeParallel):
+class MindSporeParallel(MindSporeTraining, GradientAccess, FrameworkDataParallel):
     """A training with MindSpore's data parallel capabilities, see `dualml.backend.capability`."""
 
-    lacks: ClassVar = {
+    missing_reasons: ClassVar = {
         # Measured: in a graph with an all-reduce for each gradient, a rank with a late peer
         # computed the earlier layers only after the peer's arrival, whatever the settings.
-        Overlapping: "MindSpore runs the operators of a graph one by one on a CPU: an all-reduce "
+        CommOverlap: "MindSpore runs the operators of a graph one by one on a CPU: an all-reduce "
         "in the backward pass holds up what comes after it",
-        Replicable: "MindSpore has no training by replicas in one process",
+        DeviceReplication: "MindSpore has no training by replicas in one process",
     }
 
-    def pieces(self, layout: Layout) -> MindSporePieces:
-        return MindSporePieces(self, layout)
+    def make_buckets(self, layout: Layout) -> MindSporeGradientBuckets:
+        return MindSporeGradientBuckets(self, layout)
 
-    def native(self, comm: Communicator) -> MindSporeNative:
-        return MindSporeNative(self, comm)
+    def wrap_data_parallel(self, comm: Communicator) -> MindSporeDataParallel:
+        return MindSporeDataParallel(self, comm)

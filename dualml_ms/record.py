@@ -14,25 +14,25 @@ from mindspore import nn, ops
 from numpy.typing import NDArray
 
 from dualml.errors import UserError
-from dualml.parity.models.attributes import remembered, remind
-from dualml.parity.models.chance import Chance
+from dualml.parity.models.attributes import capture_attributes, restore_attributes
+from dualml.parity.models.chance import SharedRng
 from dualml.parity.models.operations import Tape
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.recorder import Recorder as Base
-from dualml_ms.chance import Drawn
+from dualml_ms.chance import SharedRngMode
 from dualml_ms.environment import environment
-from dualml_ms.operations import SKIP, Watch
+from dualml_ms.operations import SKIP, OperationTracer
 from dualml_ms.optim import RuleOptimizer, state
 
 Arrays = dict[str, NDArray[Any]]
 
 
-def copied(value: Any) -> ms.Tensor | None:
+def copy_tensor(value: Any) -> ms.Tensor | None:
     """Return a copy of a tensor; None for any other value."""
     return value.copy() if isinstance(value, ms.Tensor) else None
 
 
-def elsewhere(value: Any) -> bool:
+def is_saved_elsewhere(value: Any) -> bool:
     """Return whether a value is a parameter, which is saved by name, or never changed by a step."""
     kinds = (ms.Parameter, ms.ParameterTuple, ops.Primitive, type, ModuleType)
     return isinstance(value, kinds)
@@ -57,20 +57,20 @@ SLOTS = {
 ACCUM = {"SGD": "momentum_buffer", "Adagrad": "sum"}
 
 
-def put(parameter: ms.Parameter, value: NDArray[Any]) -> None:
+def assign_values(parameter: ms.Parameter, value: NDArray[Any]) -> None:
     """Set a parameter in place: MindSpore's own optimizers are compiled, and after a ``set_data``
     would continue to use its previous memory."""
     ops.assign(parameter, ms.Tensor(value, parameter.dtype))
 
 
-def updated(model: nn.Cell, optimizer: Any) -> list[ms.Parameter]:
+def updated_parameters(model: nn.Cell, optimizer: Any) -> list[ms.Parameter]:
     """Return the parameters that an optimizer updates, in its order; all trainable ones for a
     custom optimizer that does not list them."""
     own = getattr(optimizer, "parameters", None)
-    return list(own if tensors_alone(own) else model.trainable_params())
+    return list(own if is_tensor_sequence(own) else model.trainable_params())
 
 
-def tensors_alone(value: Any) -> bool:
+def is_tensor_sequence(value: Any) -> bool:
     """Return whether a value is a non-empty sequence of tensors."""
     row = isinstance(value, ms.ParameterTuple | list | tuple)
     return row and len(value) > 0 and all(isinstance(one, ms.Tensor) for one in value)
@@ -116,27 +116,27 @@ class Recorder(Base):
     def environment(self) -> dict[str, str]:
         return environment(ms.get_context("device_target"), 0)
 
-    def named(self) -> dict[str, ms.Parameter]:
+    def named_tensors(self) -> dict[str, ms.Parameter]:
         return dict(self.model.parameters_and_names())
 
     def tensors(self) -> list[Tensor]:
-        return [Tensor(n, tuple(p.shape), bool(p.requires_grad)) for n, p in self.named().items()]
+        return [Tensor(n, tuple(p.shape), bool(p.requires_grad)) for n, p in self.named_tensors().items()]
 
     def modules(self) -> dict[str, str]:
         return {name: type(cell).__name__ for name, cell in self.model.cells_and_names() if name}
 
     def weights(self) -> Arrays:
-        return {name: self.array(p) for name, p in self.named().items()}
+        return {name: self.array(p) for name, p in self.named_tensors().items()}
 
     def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
-        named = self.named()
+        named = self.named_tensors()
         for name, value in weights.items():
-            put(named[name], np.array(value))
+            assign_values(named[name], np.array(value))
 
-    def named_gradients(self, gradients: Any) -> Arrays:
+    def gradients_by_name(self, gradients: Any) -> Arrays:
         if not isinstance(gradients, Mapping):
-            names = {id(p): name for name, p in self.named().items()}
-            order = [names.get(id(p), p.name) for p in updated(self.model, self.optimizer)]
+            names = {id(p): name for name, p in self.named_tensors().items()}
+            order = [names.get(id(p), p.name) for p in updated_parameters(self.model, self.optimizer)]
             if len(order) != len(gradients):
                 raise UserError(
                     f"saw(gradients=…): {len(order)} trained parameters, {len(gradients)} gradients"
@@ -144,15 +144,15 @@ class Recorder(Base):
             gradients = dict(zip(order, gradients, strict=True))
         return {name: self.array(g) for name, g in gradients.items()}
 
-    def slots(self) -> dict[str, Arrays]:
-        own, names = self.optimizer, {id(p): name for name, p in self.named().items()}
-        parameters = updated(self.model, own)
+    def optimizer_state(self) -> dict[str, Arrays]:
+        own, names = self.optimizer, {id(p): name for name, p in self.named_tensors().items()}
+        parameters = updated_parameters(self.model, own)
         order = [names.get(id(p), p.name) for p in parameters]
         if isinstance(own, RuleOptimizer):
             return state(own, order)
         slots = {}
         for attribute, value in vars(own).items():
-            if not tensors_alone(value) or attribute == "stat":
+            if not is_tensor_sequence(value) or attribute == "stat":
                 continue
             if [id(p) for p in value] == [id(p) for p in parameters]:
                 continue
@@ -163,22 +163,22 @@ class Recorder(Base):
             slots[slot] = dict(zip(order, map(self.array, value), strict=True))
         return slots
 
-    def all_parameters(self) -> list[ms.Parameter]:
+    def unique_parameters(self) -> list[ms.Parameter]:
         """Return the parameters of the cell and of the optimizer (its state and counters), each
         once."""
         held = getattr(self.optimizer, "get_parameters", None)
-        own = list(held()) if held is not None else updated(self.model, self.optimizer)
-        return list({id(p): p for p in [*self.named().values(), *own]}.values())
+        own = list(held()) if held is not None else updated_parameters(self.model, self.optimizer)
+        return list({id(p): p for p in [*self.named_tensors().values(), *own]}.values())
 
     def snapshot(self) -> Any:
-        own = [] if self.optimizer is None else remembered(self.optimizer, copied, elsewhere)
-        return [(p, p.asnumpy().copy()) for p in self.all_parameters()], own
+        own = [] if self.optimizer is None else capture_attributes(self.optimizer, copy_tensor, is_saved_elsewhere)
+        return [(p, p.asnumpy().copy()) for p in self.unique_parameters()], own
 
     def restore(self, kept: Any) -> None:
         parameters, own = kept
         for p, value in parameters:
-            put(p, value)
-        remind(own, copied)
+            assign_values(p, value)
+        restore_attributes(own, copy_tensor)
 
     def is_tensor(self, value: Any) -> bool:
         return isinstance(value, ms.Tensor)
@@ -188,25 +188,25 @@ class Recorder(Base):
             tensor = tensor.astype(ms.float32)
         return tensor.asnumpy().copy()
 
-    def like(self, array: NDArray[Any], tensor: ms.Tensor) -> ms.Tensor:
+    def tensor_like(self, array: NDArray[Any], tensor: ms.Tensor) -> ms.Tensor:
         return ms.Tensor(array, tensor.dtype)
 
-    def tape_of_step(self) -> Tape:
+    def make_tape(self) -> Tape:
         tape = Tape(
             self.array, self.skip, {id(one): name for name, one in self.model.cells_and_names()}
         )
-        for name, one in self.named().items():
-            tape.known(one, f"parameter:{name}")
+        for name, one in self.named_tensors().items():
+            tape.register(one, f"parameter:{name}")
         return tape
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
-        watch = contextlib.nullcontext() if self.tape is None else Watch(self.tape)
-        with Drawn(Chance(self.seed)), watch:
+    def watch_operations(self) -> Iterator[None]:
+        watch = contextlib.nullcontext() if self.tape is None else OperationTracer(self.tape)
+        with SharedRngMode(SharedRng(self.seed)), watch:
             yield
 
     @contextlib.contextmanager
-    def hooked(self, tell: Callable[[str, Any], None]) -> Iterator[None]:
+    def hook_modules(self, tell: Callable[[str, Any], None]) -> Iterator[None]:
         def hook(name: str) -> Callable[..., None]:
             return lambda cell, given, output: tell(name, output)
 

@@ -17,7 +17,7 @@ from typing import Any
 from mindspore.communication import management
 from mindspore.mint.distributed import distributed as private
 
-from dualml.communicator import Place
+from dualml.communicator import RankContext
 from dualml.errors import CommunicationError, UserError
 from dualml.launch.route import free_port
 from dualml_ms.launched import SCHEDULER
@@ -33,7 +33,7 @@ def store_functions() -> tuple[Any, Any] | None:
     return None if None in functions else functions
 
 
-def open_store(place: Place, host: str, port: int) -> Any:
+def open_store(place: RankContext, host: str, port: int) -> Any:
     """Open rank 0's server, which listens on ``host`` alone, or a client of it."""
     return store_functions()[0](
         host_name=host,
@@ -45,14 +45,14 @@ def open_store(place: Place, host: str, port: int) -> Any:
     )
 
 
-def start_scheduler(place: Place, host: str, port: int) -> Scheduler:
+def start_scheduler(place: RankContext, host: str, port: int) -> Scheduler:
     """Start the scheduler's process; it ends by `end_scheduler`, or with this process."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind((host, port))  # checked here: its own error would take seconds to arrive
     return subprocess.Popen(
         [sys.executable, "-P", "-c", SCHEDULER],
-        env={**os.environ, **variables(place, "MS_SCHED", host, port)},
+        env={**os.environ, **cluster_environ(place, "MS_SCHED", host, port)},
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -60,7 +60,7 @@ def start_scheduler(place: Place, host: str, port: int) -> Scheduler:
     )
 
 
-def variables(place: Place, role: str, host: str, port: int) -> dict[str, str]:
+def cluster_environ(place: RankContext, role: str, host: str, port: int) -> dict[str, str]:
     """Return the environment of a process in the scheduler's cluster."""
     return {
         "MS_ROLE": role,
@@ -75,7 +75,7 @@ def variables(place: Place, role: str, host: str, port: int) -> dict[str, str]:
     }
 
 
-def attempt(make: Callable[[int], Any], host: str, port: int) -> tuple[Any, int]:
+def open_at_port(make: Callable[[int], Any], host: str, port: int) -> tuple[Any, int]:
     """Call ``make`` with this port, or with free ones until one is not taken; return its result and
     the port."""
     reason = ""
@@ -88,7 +88,7 @@ def attempt(make: Callable[[int], Any], host: str, port: int) -> tuple[Any, int]
     raise CommunicationError(f"rank 0 cannot open port {chosen} of {host}, is it in use? {reason}")
 
 
-def address_of(text: str) -> tuple[str, int]:
+def parse_address(text: str) -> tuple[str, int]:
     """Parse ``host:port`` into an IPv4 address, which MindSpore requires, and a port number."""
     host, _, port = text.rpartition(":")
     try:
@@ -97,7 +97,7 @@ def address_of(text: str) -> tuple[str, int]:
         raise UserError(f"rendezvous tcp://{text}: use tcp://host:port") from None
 
 
-def end(scheduler: Scheduler | None) -> None:
+def end_scheduler(scheduler: Scheduler | None) -> None:
     """Kill rank 0's scheduler, which would otherwise stay for half a minute."""
     if scheduler is not None:
         with suppress(ProcessLookupError):

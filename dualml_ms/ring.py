@@ -17,56 +17,56 @@ import numpy as np
 from mindspore import nn, ops
 
 from dualml.backend import Array
-from dualml.backend.stage import Block, seen
+from dualml.backend.stage import Block, visible_slices
 from dualml.model.decoder import GroupedAttention
 from dualml.reference.ring import NumpyBlockAttention
-from dualml_ms.compiled import Compiled
+from dualml_ms.compiled import CompiledCell
 
 
 class MindSporeBlockAttention:
     """MindSpore implementation of `dualml.backend.stage.BlockAttention`, with the reference's
     layout of heads."""
 
-    def __init__(self, layer: GroupedAttention, places: Array) -> None:
-        self.layout, self.scale = NumpyBlockAttention(layer, places), 1 / math.sqrt(layer.width)
-        self.scores, self.weigh = Compiled(Scores()), Compiled(Weigh())
-        self.slopes, self.gradients = Compiled(Scores()), Compiled(Gradients())
+    def __init__(self, layer: GroupedAttention, positions: Array) -> None:
+        self.layout, self.scale = NumpyBlockAttention(layer, positions), 1 / math.sqrt(layer.width)
+        self.scores, self.weigh = CompiledCell(Scores()), CompiledCell(WeightedSum())
+        self.slopes, self.gradients = CompiledCell(Scores()), CompiledCell(ScoreGradients())
 
-    def split(self, x: ms.Tensor) -> tuple[ms.Tensor, ms.Tensor]:
-        q, kv = self.layout.split(x.asnumpy())
-        return tensor(q), tensor(kv)
+    def split_qkv(self, x: ms.Tensor) -> tuple[ms.Tensor, ms.Tensor]:
+        q, kv = self.layout.split_qkv(x.asnumpy())
+        return to_tensor(q), to_tensor(kv)
 
     def attend(
         self, q: ms.Tensor, kv: ms.Tensor, block: Block, state: tuple[ms.Tensor, ms.Tensor] | None
     ) -> tuple[ms.Tensor, ms.Tensor]:
-        queries, own, (k, v) = self.block(q, kv, block)
-        weights = self.scored(own, k, block)
+        queries, own, (k, v) = self.select_block(q, kv, block)
+        weights = self.masked_scores(own, k, block)
         top = weights.max(-1, keepdims=True)
         weights -= top
         np.exp(weights, out=weights)
         sums = weights.sum(-1, keepdims=True)
-        y = (self.weigh(tensor(weights), tensor(v)).asnumpy() / sums).reshape(own.shape)
+        y = (self.weigh(to_tensor(weights), to_tensor(v)).asnumpy() / sums).reshape(own.shape)
         lse = (top + np.log(sums)).reshape(own.shape[:-1])
         if state is None:
-            return tensor(y), tensor(lse)
+            return to_tensor(y), to_tensor(lse)
         whole, sums_so_far = (one.asnumpy() for one in state)
         before = sums_so_far[..., queries]
         after = np.logaddexp(before, lse)
         old, new = (np.exp(one - after)[..., None] for one in (before, lse))
         whole[..., queries, :] = old * whole[..., queries, :] + new * y
         sums_so_far[..., queries] = after
-        return tensor(whole), tensor(sums_so_far)
+        return to_tensor(whole), to_tensor(sums_so_far)
 
-    def block(self, q: ms.Tensor, kv: ms.Tensor, block: Block) -> tuple[slice, Array, Array]:
+    def select_block(self, q: ms.Tensor, kv: ms.Tensor, block: Block) -> tuple[slice, Array, Array]:
         """Return the slice of queries that see the block, those queries, scaled, and its keys and
         values."""
-        queries, keys = seen(block, q.shape[-2])
+        queries, keys = visible_slices(block, q.shape[-2])
         own = q.asnumpy()[..., queries, :] * np.float32(self.scale)
         return queries, own, kv.asnumpy()[..., keys, :]
 
-    def scored(self, own: Array, k: Array, block: Block) -> Array:
+    def masked_scores(self, own: Array, k: Array, block: Block) -> Array:
         """Return the scores, B G RT S, with future positions masked in a rank's own block."""
-        scores: Array = self.scores(tensor(flat(own)), tensor(k)).asnumpy()
+        scores: Array = self.scores(to_tensor(flatten_heads(own)), to_tensor(k)).asnumpy()
         if block == "own":
             length = own.shape[-2]
             later = np.triu(np.full((length, length), -np.inf, np.float32), 1)
@@ -74,13 +74,13 @@ class MindSporeBlockAttention:
             heads += later
         return scores
 
-    def joined(self, y: ms.Tensor) -> ms.Tensor:
-        return tensor(self.layout.joined(y.asnumpy()))
+    def merge_heads(self, y: ms.Tensor) -> ms.Tensor:
+        return to_tensor(self.layout.merge_heads(y.asnumpy()))
 
-    def heads(self, y: ms.Tensor) -> ms.Tensor:
-        return tensor(self.layout.heads(y.asnumpy()))
+    def split_heads(self, y: ms.Tensor) -> ms.Tensor:
+        return to_tensor(self.layout.split_heads(y.asnumpy()))
 
-    def back(
+    def backward_block(
         self,
         q: ms.Tensor,
         kv: ms.Tensor,
@@ -89,33 +89,33 @@ class MindSporeBlockAttention:
         y: ms.Tensor,
         lse: ms.Tensor,
     ) -> tuple[ms.Tensor, ms.Tensor]:
-        queries, own, (k, v) = self.block(q, kv, block)
+        queries, own, (k, v) = self.select_block(q, kv, block)
         flow, y = (one.asnumpy()[..., queries, :] for one in (flow, y))
-        weights = self.scored(own, k, block)
-        weights -= flat(lse.asnumpy()[..., queries, None])
+        weights = self.masked_scores(own, k, block)
+        weights -= flatten_heads(lse.asnumpy()[..., queries, None])
         np.exp(weights, out=weights)
-        given = tensor(flat(flow))
-        slopes = self.slopes(given, tensor(v)).asnumpy()
-        slopes -= flat(np.einsum("...k,...k->...", flow, y)[..., None])
+        given = to_tensor(flatten_heads(flow))
+        slopes = self.slopes(given, to_tensor(v)).asnumpy()
+        slopes -= flatten_heads(np.einsum("...k,...k->...", flow, y)[..., None])
         slopes *= weights
-        others = tensor(weights), given, tensor(flat(own)), tensor(k)
-        dq, dk, dv = (one.asnumpy() for one in self.gradients(tensor(slopes), *others))
+        others = to_tensor(weights), given, to_tensor(flatten_heads(own)), to_tensor(k)
+        dq, dk, dv = (one.asnumpy() for one in self.gradients(to_tensor(slopes), *others))
         all_q, all_kv = np.zeros(q.shape, np.float32), np.zeros(kv.shape, np.float32)
         all_q[..., queries, :] = (dq * np.float32(self.scale)).reshape(own.shape)
-        keys = seen(block, q.shape[-2])[1]
+        keys = visible_slices(block, q.shape[-2])[1]
         all_kv[0][..., keys, :], all_kv[1][..., keys, :] = dk, dv
-        return tensor(all_q), tensor(all_kv)
+        return to_tensor(all_q), to_tensor(all_kv)
 
-    def whole(self, dq: ms.Tensor, dkv: ms.Tensor) -> ms.Tensor:
-        return tensor(self.layout.whole(dq.asnumpy(), dkv.asnumpy()))
+    def merge_qkv_gradients(self, dq: ms.Tensor, dkv: ms.Tensor) -> ms.Tensor:
+        return to_tensor(self.layout.merge_qkv_gradients(dq.asnumpy(), dkv.asnumpy()))
 
 
-def tensor(array: Array) -> ms.Tensor:
+def to_tensor(array: Array) -> ms.Tensor:
     """Make a float32 tensor of an array, in the same memory if possible."""
     return ms.Tensor.from_numpy(np.ascontiguousarray(array, np.float32))
 
 
-def flat(x: Array) -> Array:
+def flatten_heads(x: Array) -> Array:
     """Flatten to B G RT K: the heads of a group see the same keys, so their queries form one long
     sequence."""
     return x.reshape(*x.shape[:2], -1, x.shape[-1])
@@ -132,7 +132,7 @@ class Scores(nn.Cell):
         return self.product(a, b)
 
 
-class Weigh(nn.Cell):
+class WeightedSum(nn.Cell):
     """A cell that returns sums of values (B G S K) with weights (B G RT S)."""
 
     def __init__(self) -> None:
@@ -143,7 +143,7 @@ class Weigh(nn.Cell):
         return self.product(weights, v)
 
 
-class Gradients(nn.Cell):
+class ScoreGradients(nn.Cell):
     """A cell that returns the gradients of queries (still to be scaled), keys and values from those
     of the scores (B G RT S)."""
 

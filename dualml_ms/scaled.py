@@ -10,10 +10,10 @@ import mindspore as ms
 from mindspore import nn, ops
 from mindspore.nn.learning_rate_schedule import LearningRateSchedule
 
-from dualml_ms.compiled import Compiled
+from dualml_ms.compiled import CompiledCell
 
 
-class Scaled(nn.Cell):
+class ScaledLoss(nn.Cell):
     """A cell that returns a loss times a factor, which is differentiated, and the loss."""
 
     def __init__(self, loss: nn.Cell) -> None:
@@ -31,7 +31,7 @@ class ScaledGradient(nn.Cell):
 
     def __init__(self, loss: nn.Cell, parameters: ms.ParameterTuple) -> None:
         super().__init__(auto_prefix=False)
-        self.gradient = ops.value_and_grad(Scaled(loss), None, parameters, has_aux=True)
+        self.gradient = ops.value_and_grad(ScaledLoss(loss), None, parameters, has_aux=True)
 
     def construct(self, factor, *given):
         (_, loss), gradients = self.gradient(factor, *given)
@@ -73,7 +73,7 @@ class AllFinite(nn.Cell):
         return finite
 
 
-class Unscaling(nn.Cell):
+class UnscaledUpdate(nn.Cell):
     """A cell that runs an optimizer on gradients times ``inverse``.
 
     The decision to call it is made outside of the graph: measured on a CPU, in a branch inside of a
@@ -92,12 +92,12 @@ class Unscaling(nn.Cell):
         return self.optimizer(own)
 
 
-class UpdateFrom(nn.Cell):
+class UnscaledUpdateFromSums(nn.Cell):
     """A cell like `UnscaledUpdate` that takes the gradients from sums."""
 
     def __init__(self, optimizer: nn.Optimizer, sums: ms.ParameterTuple) -> None:
         super().__init__(auto_prefix=False)
-        self.optimizer, self.sums = Unscaling(optimizer), sums
+        self.optimizer, self.sums = UnscaledUpdate(optimizer), sums
 
     def construct(self, inverse):
         return self.optimizer(inverse, self.sums)
@@ -111,12 +111,12 @@ class ScaledUpdate:
     ) -> None:
         sums = parameters.clone(prefix="scaled", init="zeros")
         cells = (ScaledSums(loss, parameters, sums, put) for put in (ops.Assign(), ops.AssignAdd()))
-        self.first, self.more = map(Compiled, cells)
-        self.finite = Compiled(AllFinite(*sums))
-        self.apply = Compiled(UpdateFrom(optimizer, sums))
+        self.first, self.more = map(CompiledCell, cells)
+        self.finite = CompiledCell(AllFinite(*sums))
+        self.apply = CompiledCell(UnscaledUpdateFromSums(optimizer, sums))
 
 
-class Clocked(LearningRateSchedule):
+class DueRateSchedule(LearningRateSchedule):
     """A schedule with the rate of the current step, which counts skipped updates; the optimizer's
     own count does not."""
 
@@ -129,13 +129,13 @@ class Clocked(LearningRateSchedule):
         return self.rates[self.due]
 
 
-class Numbers:
+class ScalarCache:
     """Cached scalar tensors of Python numbers, which would otherwise be compiled into graphs."""
 
     def __init__(self) -> None:
-        self.kept: dict[float, ms.Tensor] = {}
+        self.tensors: dict[float, ms.Tensor] = {}
 
     def __call__(self, value: float) -> Any:
-        if value not in self.kept:
-            self.kept[value] = ms.Tensor(value, ms.float32)
-        return self.kept[value]
+        if value not in self.tensors:
+            self.tensors[value] = ms.Tensor(value, ms.float32)
+        return self.tensors[value]

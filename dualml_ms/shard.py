@@ -13,13 +13,13 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn
 
-from dualml.backend import Array, Recipe
-from dualml.backend.shard import Shardable, Slots, State, Vectors, spans
+from dualml.backend import Array, TrainingSpec
+from dualml.backend.shard import FlatParameterStorage, Slots, State, FlatLayout, parameter_spans
 from dualml.errors import Unsupported
-from dualml_ms.compiled import Compiled
+from dualml_ms.compiled import CompiledCell
 from dualml_ms.memory import state_bytes
 from dualml_ms.optim import load_state, optimizer, state
-from dualml_ms.scaled import AllFinite, Clocked, Numbers, Unscaling
+from dualml_ms.scaled import AllFinite, DueRateSchedule, ScalarCache, UnscaledUpdate
 
 
 class VectorUpdate(nn.Cell):
@@ -28,7 +28,7 @@ class VectorUpdate(nn.Cell):
 
     def __init__(self, optimizer: nn.Optimizer, scaled: bool) -> None:
         super().__init__(auto_prefix=False)
-        self.scaled, self.optimizer = scaled, Unscaling(optimizer) if scaled else optimizer
+        self.scaled, self.optimizer = scaled, UnscaledUpdate(optimizer) if scaled else optimizer
 
     def construct(self, *tensors):
         if self.scaled:
@@ -40,22 +40,22 @@ class MindSporeShard:
     """MindSpore implementation of `dualml.backend.shard.OptimizerShard`."""
 
     def __init__(
-        self, recipe: Recipe, weights: Sequence[ms.Tensor], state: State | None = None
+        self, recipe: TrainingSpec, weights: Sequence[ms.Tensor], state: State | None = None
     ) -> None:
-        self.scaled, self.number = recipe.precision.loss_scale is not None, Numbers()
+        self.scaled, self.scalar = recipe.precision.loss_scale is not None, ScalarCache()
         parameters = [ms.Parameter(w, name=f"shard{i}") for i, w in enumerate(weights)]
         for parameter, vector in zip(parameters, weights, strict=True):
             parameter.set_data(vector)  # its memory, not a copy of it
-        rates = recipe.rule.lr if recipe.schedule.constant else recipe.rates()
-        self.clock: Clocked | None = None
+        rates = recipe.rule.lr if recipe.schedule.constant else recipe.learning_rates()
+        self.clock: DueRateSchedule | None = None
         if self.scaled and not recipe.schedule.constant:
-            rates = self.clock = Clocked(rates)
+            rates = self.clock = DueRateSchedule(rates)
         self.optimizer = optimizer(recipe.rule, parameters, rates)
         for slot, vectors in (state or {}).items():
             for parameter, vector in zip(getattr(self.optimizer, slot), vectors, strict=True):
                 parameter.set_data(vector)
-        self.all_finite = Compiled(AllFinite())
-        self.apply = Compiled(VectorUpdate(self.optimizer, self.scaled))
+        self.all_finite = CompiledCell(AllFinite())
+        self.apply = CompiledCell(VectorUpdate(self.optimizer, self.scaled))
 
     def finite(self, gradients: Sequence[ms.Tensor]) -> bool:
         return bool(self.all_finite(*gradients).asnumpy())
@@ -64,7 +64,7 @@ class MindSporeShard:
         """Update the vectors; ``made`` is ignored, because the optimizer counts its own steps."""
         if self.clock is not None:
             self.clock.due.set_data(ms.Tensor(step - 1, ms.int32))
-        inverse = [self.number(1 / scale)] if self.scaled else []
+        inverse = [self.scalar(1 / scale)] if self.scaled else []
         self.apply(*inverse, *gradients)
 
     def state(self) -> Slots:
@@ -74,11 +74,11 @@ class MindSporeShard:
         named = {slot: dict(enumerate(parts)) for slot, parts in state.items()}
         load_state(self.optimizer, named, made)
 
-    def held(self) -> int:
+    def state_bytes(self) -> int:
         return state_bytes(self.optimizer)
 
 
-class MindSporeShardable(Shardable):
+class MindSporeShardable(FlatParameterStorage):
     """MindSpore implementation of `dualml.backend.shard.FlatParameterStorage`, for a stage with
     these attributes."""
 
@@ -91,43 +91,43 @@ class MindSporeShardable(Shardable):
     precision: str
 
     def flatten(
-        self, weights: Vectors, gradients: Vectors
+        self, weights: FlatLayout, gradients: FlatLayout
     ) -> tuple[list[ms.Tensor], list[ms.Tensor]]:
-        if weights.lower and self.precision != "fp16":
+        if weights.low_precision and self.precision != "fp16":
             raise Unsupported(
                 f"MindSpore has no kernels of {self.precision} on a CPU, where its numbers are "
                 'held in float32: use precision = "fp16", or leave out zero_lower'
             )
         self.optimizer = self.apply = self.apply_scaled = None
-        return laid(self.parameters, weights), laid(self.sums, gradients)
+        return lay_out_vectors(self.parameters, weights), lay_out_vectors(self.sums, gradients)
 
-    def wipe(self, vector: ms.Tensor) -> None:
+    def zero_vector(self, vector: ms.Tensor) -> None:
         vector.asnumpy()[...] = 0
 
-    def shard(
-        self, recipe: Recipe, weights: Sequence[ms.Tensor], state: State | None = None
+    def make_optimizer_shard(
+        self, recipe: TrainingSpec, weights: Sequence[ms.Tensor], state: State | None = None
     ) -> MindSporeShard:
         return MindSporeShard(recipe, weights, state)
 
-    def put(self, vector: ms.Tensor, array: Array) -> None:
+    def copy_from_host(self, vector: ms.Tensor, array: Array) -> None:
         vector.asnumpy()[...] = array
 
-    def get(self, vector: ms.Tensor, array: Array) -> None:
+    def copy_to_host(self, vector: ms.Tensor, array: Array) -> None:
         array[...] = vector.asnumpy()
 
-    def drop(self) -> None:
+    def drop_saved_activations(self) -> None:
         self.kept.clear()
 
 
-def laid(parameters: Mapping[str, ms.Parameter], how: Vectors) -> list[ms.Tensor]:
+def lay_out_vectors(parameters: Mapping[str, ms.Parameter], how: FlatLayout) -> list[ms.Tensor]:
     """Allocate vectors and move the parameters into them; return the vectors."""
     shapes = {name: tuple(p.shape) for name, p in parameters.items()}
-    kind, typed = (np.float16, ms.float16) if how.lower else (np.float32, ms.float32)
+    kind, typed = (np.float16, ms.float16) if how.low_precision else (np.float32, ms.float32)
     memory: list[Array] = [np.zeros(size, kind) for size in how.memory]
     vectors = []
     for number, (names, length) in enumerate(zip(how.names, how.lengths, strict=True)):
-        vector = memory[how.room(number)][:length]
-        for name, (start, stop) in spans(names, shapes).items():
+        vector = memory[how.slot_of(number)][:length]
+        for name, (start, stop) in parameter_spans(names, shapes).items():
             part = vector[start:stop].reshape(shapes[name])
             parameters[name].set_dtype(typed)
             parameters[name].set_data(ms.Tensor.from_numpy(part))

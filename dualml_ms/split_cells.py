@@ -10,16 +10,16 @@ from mindspore import nn, ops
 from mindspore.ops.operations._grad_ops import ReluGrad, TanhGrad
 
 from dualml.precision import Stack
-from dualml_ms.model.network import BRANCH, CARRY, DROPOUT, MERGE, Block, Part
-from dualml_ms.model.recurrent import Begun
-from dualml_ms.split_tape import RELU, TANH, Tape, span
+from dualml_ms.model.network import BRANCH, CARRY, DROPOUT, MERGE, LayerBlock, ModelPart
+from dualml_ms.model.recurrent import RecurrentOutputs
+from dualml_ms.split_tape import RELU, TANH, SegmentTape, layer_range
 
 
 class Forward(nn.Cell):
     """A cell that returns the stack after a segment, then the tops on its tape from inside the
     segment, then the final states of stateful layers."""
 
-    def __init__(self, part: Part, tape: Tape) -> None:
+    def __init__(self, part: ModelPart, tape: SegmentTape) -> None:
         super().__init__(auto_prefix=False)
         self.part = part
         self.inner = tuple(at for at in tape.kept if 0 < at < len(part.order))
@@ -33,12 +33,12 @@ class Forward(nn.Cell):
         return outputs + states
 
 
-class Step(nn.Cell):
+class LayerWithCasts(nn.Cell):
     """One layer of a part in low precision, with its casts."""
 
-    def __init__(self, part: Part, i: int) -> None:
+    def __init__(self, part: ModelPart, i: int) -> None:
         super().__init__(auto_prefix=False)
-        self.cell, self.lower = part.order[i], part.lower
+        self.cell, self.lower = part.order[i], part.low_cast
         self.casts, self.widens, self.after = part.casts[i], part.widens[i], part.after[i]
 
     def construct(self, x):
@@ -63,60 +63,60 @@ class Backward(nn.Cell):
     In low precision a gradient has the type of its value.
     """
 
-    def __init__(self, part: Part, sums: ms.ParameterTuple, tape: Tape, wanted: bool) -> None:
+    def __init__(self, part: ModelPart, sums: ms.ParameterTuple, tape: SegmentTape, wanted: bool) -> None:
         super().__init__(auto_prefix=False)
         self.part, self.sums, self.wanted, self.first = part, sums, wanted, tape.first
-        lower, n = part.lower is not None, len(part.order)
-        self.order = tuple(Step(part, i) if lower else self.cell(part, i) for i in range(n))
-        self.lower = part.lower if lower else None
-        self.before = tuple(held.before for held in part.around) if lower else (False,) * n
-        self.after = tuple(held.after for held in part.around) if lower else (False,) * n
-        self.branch = tuple(held.branch for held in part.around) if lower else (False,) * n
-        self.own = tuple(ms.ParameterTuple(cell.trainable_params()) for cell in part.order)
+        lower, n = part.low_cast is not None, len(part.order)
+        self.order = tuple(LayerWithCasts(part, i) if lower else self.differentiated_cell(part, i) for i in range(n))
+        self.lower = part.low_cast if lower else None
+        self.before = tuple(held.before for held in part.precisions) if lower else (False,) * n
+        self.after = tuple(held.after for held in part.precisions) if lower else (False,) * n
+        self.branch = tuple(held.branch for held in part.precisions) if lower else (False,) * n
+        self.layer_parameters = tuple(ms.ParameterTuple(cell.trainable_params()) for cell in part.order)
         names = list(part.canonical())  # in the order of the sums
-        self.at = tuple(tuple(names.index(p.name) for p in own) for own in self.own)
-        self.kept, self.of, self.slopes = len(tape.kept), tuple(tape.of), tape.slopes
-        self.place = tuple(tape.kept.index(at) if at in tape.kept else 0 for at in tape.of)
-        self.again(part, tape)
+        self.sum_indices = tuple(tuple(names.index(p.name) for p in own) for own in self.layer_parameters)
+        self.kept, self.top_numbers, self.slopes = len(tape.kept), tuple(tape.top_numbers), tape.slopes
+        self.place = tuple(tape.kept.index(at) if at in tape.kept else 0 for at in tape.top_numbers)
+        self.plan_recomputation(part, tape)
         self.tanh, self.relu = TanhGrad(), ReluGrad()
         self.inputs = ops.GradOperation(sens_param=True)
         self.weights = ops.GradOperation(get_by_list=True, sens_param=True)
         self.both = ops.GradOperation(get_all=True, get_by_list=True, sens_param=True)
 
     @staticmethod
-    def cell(part: Part, i: int) -> nn.Cell:
+    def differentiated_cell(part: ModelPart, i: int) -> nn.Cell:
         """Return the cell of a layer that is differentiated."""
         carry = part.kinds[i] == CARRY and part.dropouts > 0
-        return Begun(part.order[i]) if carry else part.order[i]
+        return RecurrentOutputs(part.order[i]) if carry else part.order[i]
 
-    def again(self, part: Part, tape: Tape) -> None:
+    def plan_recomputation(self, part: ModelPart, tape: SegmentTape) -> None:
         """Determine for each layer the span to recompute that ends with it (``recomputed_span``;
         −1: none), and its saved top within that span (``inside``)."""
         n = len(part.order)
-        self.stretches = [Block(part, replace(some, again=False)) for some in tape.again]
+        self.stretches = [LayerBlock(part, replace(some, again=False)) for some in tape.recomputed_spans]
         self.entries = tuple(tuple(map(tape.kept.index, own)) for own in tape.entries)
-        ends = {some.layers.stop - 1: number for number, some in enumerate(tape.again)}
-        starts = {i: some.layers.start for some in tape.again for i in span(some)}
-        self.anew = tuple(ends.get(i, -1) for i in range(n))
-        self.inside = tuple(tape.of[i] - starts.get(i, tape.of[i]) for i in range(n))
+        ends = {some.layers.stop - 1: number for number, some in enumerate(tape.recomputed_spans)}
+        starts = {i: some.layers.start for some in tape.recomputed_spans for i in layer_range(some)}
+        self.recomputed_span = tuple(ends.get(i, -1) for i in range(n))
+        self.inside = tuple(tape.top_numbers[i] - starts.get(i, tape.top_numbers[i]) for i in range(n))
 
-    def stacks(self, number, tape, masks, flow):
+    def recompute_stacks(self, number, tape, masks, flow):
         """Recompute the stack before the first layer of a span and after each of its layers."""
         block, values = self.stretches[number], ()
         for at in self.entries[number]:
             values += (ops.depend(tape[at], flow),)
         return block.walk(values, masks[block.begins : block.begins + block.dropouts])
 
-    def top(self, i, tape, stacks):
+    def saved_top(self, i, tape, stacks):
         """Return the saved value from which layer ``i`` goes back."""
         if self.inside[i] > 0:
             return stacks[self.inside[i]][-1]
         return tape[self.place[i]]
 
-    def taken(self, i, tape, stacks):
+    def layer_input(self, i, tape, stacks):
         """Return the input of layer ``i``."""
-        x = self.top(i, tape, stacks)
-        for k in range(self.of[i], i):
+        x = self.saved_top(i, tape, stacks)
+        for k in range(self.top_numbers[i], i):
             x = self.order[k](x)
         return x
 
@@ -130,8 +130,8 @@ class Backward(nn.Cell):
             if i >= self.first:
                 if self.after[i]:
                     flow = self.lower(flow)
-                if self.anew[i] >= 0:
-                    stacks = self.stacks(self.anew[i], tape, masks, flow)
+                if self.recomputed_span[i] >= 0:
+                    stacks = self.recompute_stacks(self.recomputed_span[i], tape, masks, flow)
                 if part.kinds[i] == BRANCH:
                     flow = flow + kept[-1]
                     kept = kept[:-1]
@@ -143,23 +143,23 @@ class Backward(nn.Cell):
                         mask = masks[used]
                         flow = flow * (self.lower(mask) if self.after[i] else mask)
                 elif self.slopes[i] == TANH:
-                    flow = self.tanh(self.top(i, tape, stacks), flow)
+                    flow = self.tanh(self.saved_top(i, tape, stacks), flow)
                 elif self.slopes[i] == RELU:
-                    flow = self.relu(flow, self.top(i, tape, stacks))
-                elif len(self.own[i]) == 0:
-                    flow = self.inputs(self.order[i])(self.taken(i, tape, stacks), flow)
+                    flow = self.relu(flow, self.saved_top(i, tape, stacks))
+                elif len(self.layer_parameters[i]) == 0:
+                    flow = self.inputs(self.order[i])(self.layer_input(i, tape, stacks), flow)
                 else:
-                    given = (self.taken(i, tape, stacks),)
+                    given = (self.layer_input(i, tape, stacks),)
                     if part.kinds[i] == CARRY and part.dropouts > 0:
                         used -= 1
                         given = (*given, masks[used])
                     if i > self.first:
-                        gradients = self.both(self.order[i], self.own[i])(*given, flow)
+                        gradients = self.both(self.order[i], self.layer_parameters[i])(*given, flow)
                         flow, own = gradients[0][0], gradients[1]
                     else:
-                        own = self.weights(self.order[i], self.own[i])(*given, flow)
-                    for k in range(len(self.own[i])):
-                        done = ops.depend(done, ops.assign_add(self.sums[self.at[i][k]], own[k]))
+                        own = self.weights(self.order[i], self.layer_parameters[i])(*given, flow)
+                    for k in range(len(self.layer_parameters[i])):
+                        done = ops.depend(done, ops.assign_add(self.sums[self.sum_indices[i][k]], own[k]))
                 if self.before[i]:
                     flow = self.lower(flow)
         if not self.wanted:
@@ -179,10 +179,10 @@ class Loss(nn.Cell):
             the same type.
     """
 
-    def __init__(self, part: Part, criterion: nn.Cell, before: Stack) -> None:
+    def __init__(self, part: ModelPart, criterion: nn.Cell, before: Stack) -> None:
         super().__init__(auto_prefix=False)
-        self.part, self.criterion, self.lower = part, criterion, part.lower
-        self.before = before if part.lower is not None else (False,) * part.depth
+        self.part, self.criterion, self.lower = part, criterion, part.low_cast
+        self.before = before if part.low_cast is not None else (False,) * part.depth
 
     def construct(self, *arguments):
         stack = ()
@@ -195,7 +195,7 @@ class Loss(nn.Cell):
         return loss * share, loss
 
 
-class EndingLoss(Loss):
+class StatefulStageLoss(Loss):
     """A loss cell like `Loss` that also returns the final states of stateful layers."""
 
     def construct(self, *arguments):
@@ -205,7 +205,7 @@ class EndingLoss(Loss):
         return loss * share, (loss, *states)
 
 
-class Last(nn.Cell):
+class LossBackward(nn.Cell):
     """A cell that returns the loss and the gradients of the stack, and adds those of the parameters
     to the sums; with a `StatefulStageLoss`, the final states follow.
 
@@ -216,7 +216,7 @@ class Last(nn.Cell):
         self, loss: Loss, depth: int, parameters: ms.ParameterTuple, sums: ms.ParameterTuple
     ) -> None:
         super().__init__(auto_prefix=False)
-        self.carries = isinstance(loss, EndingLoss)
+        self.carries = isinstance(loss, StatefulStageLoss)
         self.loss, self.sums, self.depth, self.own = loss, sums, depth, len(sums) > 0
         positions = tuple(range(depth)) if depth else None
         weights = parameters if self.own else None
@@ -247,7 +247,7 @@ class Outputs(nn.Cell):
     """A cell that returns the stack after a segment, then the top of the stack after each of its
     layers."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: ModelPart) -> None:
         super().__init__(auto_prefix=False)
         self.part = part
 
@@ -270,7 +270,7 @@ class Score(nn.Cell):
         return self.criterion.each(logits.astype(ms.float32), labels), ops.argmax(logits, -1)
 
 
-class Zero(nn.Cell):
+class ZeroSums(nn.Cell):
     """A cell that sets the sums to zero."""
 
     def __init__(self, sums: ms.ParameterTuple) -> None:
@@ -284,7 +284,7 @@ class Zero(nn.Cell):
         return done
 
 
-class Update(nn.Cell):
+class UpdateFromSums(nn.Cell):
     """A cell that makes one update with the accumulated gradients."""
 
     def __init__(self, optimizer: nn.Optimizer, sums: ms.ParameterTuple) -> None:
@@ -295,7 +295,7 @@ class Update(nn.Cell):
         return self.optimizer(self.sums)
 
 
-class Joined(nn.Cell):
+class JoinSums(nn.Cell):
     """A cell that returns the sums as one flat tensor."""
 
     def __init__(self, sums: ms.ParameterTuple) -> None:
@@ -309,7 +309,7 @@ class Joined(nn.Cell):
         return ops.cat(parts)
 
 
-class Divided(nn.Cell):
+class AssignSums(nn.Cell):
     """A cell that sets the sums from one flat tensor."""
 
     def __init__(self, sums: ms.ParameterTuple) -> None:

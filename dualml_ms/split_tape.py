@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dualml.model.layers import Flatten, ReLU, Tanh
-from dualml.model.recompute import Stretch
-from dualml_ms.model.network import BRANCH, CARRY, CELL, MERGE, Part
+from dualml.model.recompute import LayerSpan
+from dualml_ms.model.network import BRANCH, CARRY, CELL, MERGE, ModelPart
 
 #: Kinds of derivatives: of Tanh and ReLU from their output, of any other layer from its input.
 LAYER, TANH, RELU = range(3)
 SLOPES = {Tanh: TANH, ReLU: RELU}
 
 
-class Tape:
+class SegmentTape:
     """The values that a segment's forward pass saves for its backward pass.
 
     Stacks before the first layer and after each layer are numbered from 0. Saved are the tops that
@@ -30,33 +30,33 @@ class Tape:
         entries: for each of them the numbers of its input values.
     """
 
-    def __init__(self, part: Part, wanted: bool, stretches: Sequence[Stretch] = ()) -> None:
+    def __init__(self, part: ModelPart, wanted: bool, stretches: Sequence[LayerSpan] = ()) -> None:
         kinds = [type(layer) for _, layer in part.layers]
         weighted = [i for i, cell in enumerate(part.order) if cell.trainable_params()]
         self.first = -1 if wanted else min(weighted, default=len(kinds))
         self.slopes = tuple(SLOPES.get(kind, LAYER) for kind in kinds)
         self.flat = tuple(kind is Flatten for kind in kinds)
-        begins = {i: s.layers.start for s in stretches if s.again for i in span(s)}
-        self.of = [i if slope == LAYER else i + 1 for i, slope in enumerate(self.slopes)]
-        for i in range(len(self.of)):
-            while self.of[i] > begins.get(i, 0) and self.flat[self.of[i] - 1]:
-                self.of[i] -= 1
+        begins = {i: s.layers.start for s in stretches if s.recomputed for i in layer_range(s)}
+        self.top_numbers = [i if slope == LAYER else i + 1 for i, slope in enumerate(self.slopes)]
+        for i in range(len(self.top_numbers)):
+            while self.top_numbers[i] > begins.get(i, 0) and self.flat[self.top_numbers[i] - 1]:
+                self.top_numbers[i] -= 1
         cells = {i for i, kind in enumerate(part.kinds) if kind in (CELL, CARRY)}
         used = {i for i in cells if i >= self.first}
-        inside = {i for i in used if i in begins and self.of[i] > begins[i]}
-        self.again = [s for s in stretches if s.again and not inside.isdisjoint(span(s))]
-        stacks = numbers(part)
-        self.entries = [stacks[s.layers.start][-s.takes :] for s in self.again]
-        kept = {self.of[i] for i in used - inside} | {n for own in self.entries for n in own}
+        inside = {i for i in used if i in begins and self.top_numbers[i] > begins[i]}
+        self.recomputed_spans = [s for s in stretches if s.recomputed and not inside.isdisjoint(layer_range(s))]
+        stacks = value_numbers(part)
+        self.entries = [stacks[s.layers.start][-s.input_count :] for s in self.recomputed_spans]
+        kept = {self.top_numbers[i] for i in used - inside} | {n for own in self.entries for n in own}
         self.kept = tuple(sorted(kept))
 
 
-def span(some: Stretch) -> range:
+def layer_range(some: LayerSpan) -> range:
     """Return the range of a span's layers."""
     return range(some.layers.start, some.layers.stop)
 
 
-def numbers(part: Part) -> list[tuple[int, ...]]:
+def value_numbers(part: ModelPart) -> list[tuple[int, ...]]:
     """Return the numbers of the values on the stack before the first layer and after each."""
     stack = tuple(range(1 - part.depth, 1))
     stacks = [stack]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dualml.backend import Adopted, BackendInfo
+    from dualml.backend import ExternalLaunch, BackendInfo
 
 
 def info() -> BackendInfo:
@@ -18,10 +18,10 @@ def info() -> BackendInfo:
 
         return environ(threads)
 
-    def adopted() -> Adopted | None:
-        from dualml_torch.launched import adopted
+    def detect_external_launch() -> ExternalLaunch | None:
+        from dualml_torch.launched import detect_external_launch
 
-        return adopted()
+        return detect_external_launch()
 
     from dualml_torch.launchers import LAUNCHERS
 
@@ -33,6 +33,6 @@ def info() -> BackendInfo:
         environ=environ,
         ranks="processes",
         preload=("dualml_torch.backend", "torch._dynamo"),  # every optimizer imports the latter
-        adopted=adopted,
+        adopted=detect_external_launch,
         launchers=LAUNCHERS,
     )

@@ -9,14 +9,14 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from dualml.backend import chunks
+from dualml.backend import split_into_chunks
 from dualml_torch.memory import nbytes
 from dualml_torch.training import TorchTraining
 
 Array = NDArray[Any]
 
 
-class TorchPieces:
+class TorchGradientBuckets:
     """PyTorch implementation of `dualml.backend.capability.GradientBuckets`."""
 
     def __init__(self, training: TorchTraining, layout: Sequence[Sequence[str]]) -> None:
@@ -26,10 +26,10 @@ class TorchPieces:
             torch.zeros(sum(own[n].numel() for n in names), device=training.device)
             for names in layout
         ]
-        self.views = self._split(self.buckets)
+        self.views = self._split_views(self.buckets)
         self.pairs = [[(own[n], self.views[n]) for n in names] for names in layout]
 
-    def _split(self, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    def _split_views(self, tensors: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
         """Map canonical parameter names to views into flat tensors, one per bucket."""
         own, views = self.training.parameters, {}
         for names, tensor in zip(self.layout, tensors, strict=True):
@@ -42,21 +42,21 @@ class TorchPieces:
     ) -> tuple[list[tuple[torch.Tensor, float]] | None, list[torch.Tensor]]:
         losses = self._backward(batch, factor)
         for bucket in range(len(self.buckets)):
-            self._fill(bucket)
+            self._fill_bucket(bucket)
         return losses, list(self.buckets)
 
     def _backward(self, batch: Array, factor: float) -> list[tuple[torch.Tensor, float]] | None:
         """Compute the gradients of the whole batch in every parameter's own ``grad``; return the
         losses."""
-        self.training.clear()
+        self.training.zero_grad()
         losses = [
             (self.training.backward(part, share * factor), share)
-            for part, share in chunks(batch, self.training.recipe.chunk)
+            for part, share in split_into_chunks(batch, self.training.recipe.chunk)
         ]
         return losses or None
 
     @torch.no_grad()
-    def _fill(self, bucket: int) -> None:
+    def _fill_bucket(self, bucket: int) -> None:
         """Copy all gradients of a bucket into it at once.
 
         If ``grad`` were a view of the bucket, backward would add to a view that is zeroed first,
@@ -83,12 +83,12 @@ class TorchPieces:
 
     @torch.no_grad()
     def assign(self, parameters: Sequence[torch.Tensor]) -> None:
-        for name, view in self._split(parameters).items():
+        for name, view in self._split_views(parameters).items():
             self.training.parameters[name].copy_(view)
 
-    def held(self) -> int:
+    def bucket_bytes(self) -> int:
         return nbytes(self.buckets)
 
-    def named(self, tensors: Sequence[torch.Tensor]) -> dict[str, Array]:
-        split = self._split(tensors)
+    def unflatten(self, tensors: Sequence[torch.Tensor]) -> dict[str, Array]:
+        split = self._split_views(tensors)
         return {n: split[n].detach().cpu().numpy().copy() for n in self.training.parameters}

@@ -11,29 +11,29 @@ import torch
 from dualml.backend import (
     Array,
     Backend,
-    Grouping,
-    Metered,
-    Placing,
-    Recipe,
-    RemoteCalls,
+    ProcessGroups,
+    PeakMemory,
+    DevicePlacement,
+    TrainingSpec,
+    RemoteProcedureCalls,
     Segment,
-    Staging,
+    PipelineStages,
 )
 from dualml.clock import EVENTS, WALL
-from dualml.communicator import Communicator, Place
+from dualml.communicator import Communicator, RankContext
 from dualml.errors import Unsupported
-from dualml.methods.driven import Driving, MethodTraining
+from dualml.methods.driven import EngineSupport, MethodTraining
 from dualml.split.plan import SplitPlan
 from dualml.split.remote import SplitModel
 from dualml_torch.clock import start_events
 from dualml_torch.devices import TorchPlacedStage
 from dualml_torch.environment import environment, resolve_device
-from dualml_torch.memory import peak
+from dualml_torch.memory import measure_peak_memory
 from dualml_torch.parallel import TorchParallel
 from dualml_torch.split import TorchStage
 
 
-class TorchBackend(Backend, Grouping, Staging, Placing, RemoteCalls, Driving, Metered):
+class TorchBackend(Backend, ProcessGroups, PipelineStages, DevicePlacement, RemoteProcedureCalls, EngineSupport, PeakMemory):
     """PyTorch implementation of `dualml.backend.Backend`.
 
     Args:
@@ -52,7 +52,7 @@ class TorchBackend(Backend, Grouping, Staging, Placing, RemoteCalls, Driving, Me
         self.clock = EVENTS if self.device.type == "cuda" else WALL
         if threads:
             torch.set_num_threads(threads)
-        self.trained: TorchParallel | None = None  # the latest; its kernel choice is recorded
+        self.last_training: TorchParallel | None = None  # the latest; its kernel choice is recorded
         torch.manual_seed(0)  # nothing here uses it; a stray draw would at least repeat
         # The flag of use_deterministic_algorithms(True), which would also import the compiler: a
         # second for every rank. What compiles here sets the compiler's own (optim/compiled.py).
@@ -62,22 +62,22 @@ class TorchBackend(Backend, Grouping, Staging, Placing, RemoteCalls, Driving, Me
 
     def environment(self) -> dict[str, str]:
         facts = environment(str(self.device), torch.get_num_threads())
-        choice = self.trained.choice if self.trained else None
-        return facts | (choice.facts() if choice else {})
+        choice = self.last_training.choice if self.last_training else None
+        return facts | (choice.environment_facts() if choice else {})
 
-    def training(self, recipe: Recipe) -> TorchParallel:
-        self.trained = TorchParallel(recipe, self.device)
-        return self.trained
+    def training(self, recipe: TrainingSpec) -> TorchParallel:
+        self.last_training = TorchParallel(recipe, self.device)
+        return self.last_training
 
     def stage(
-        self, segments: Sequence[Segment], recipe: Recipe, *, first: bool, last: bool
+        self, segments: Sequence[Segment], recipe: TrainingSpec, *, first: bool, last: bool
     ) -> TorchStage:
         return TorchStage(segments, recipe, self.device, first=first)
 
     def placed_stage(
         self,
         segments: Sequence[Segment],
-        recipe: Recipe,
+        recipe: TrainingSpec,
         devices: Sequence[str],
         comm: Communicator,
     ) -> TorchPlacedStage:
@@ -86,15 +86,15 @@ class TorchBackend(Backend, Grouping, Staging, Placing, RemoteCalls, Driving, Me
     def method(
         self,
         name: str,
-        recipe: Recipe,
+        recipe: TrainingSpec,
         comm: Communicator | None,
         config: Mapping[str, Any] | None = None,
     ) -> MethodTraining:
-        from dualml_torch.methods import method
+        from dualml_torch.methods import make_method
 
-        return method(name, recipe, self.device, comm, config)
+        return make_method(name, recipe, self.device, comm, config)
 
-    def rpc(self, plan: SplitPlan, comm: Communicator, recipe: Recipe) -> SplitModel:
+    def rpc(self, plan: SplitPlan, comm: Communicator, recipe: TrainingSpec) -> SplitModel:
         import torch.distributed.rpc
 
         if not torch.distributed.rpc.is_available():
@@ -106,13 +106,13 @@ class TorchBackend(Backend, Grouping, Staging, Placing, RemoteCalls, Driving, Me
 
         return RpcTraining(self, plan, comm, recipe)
 
-    def read(self, losses: Sequence[Any]) -> Array:
+    def materialize_losses(self, losses: Sequence[Any]) -> Array:
         if not losses:
             return np.zeros(0)
         values = torch.stack([loss for parts in losses for loss, _ in parts]).double().cpu().numpy()
-        return weighted(values, losses)
+        return combine_chunk_losses(values, losses)
 
-    def connect(self, place: Place) -> Communicator:
+    def connect(self, place: RankContext) -> Communicator:
         from dualml_torch.communicator import connect
 
         if place.host_staged:
@@ -125,8 +125,8 @@ class TorchBackend(Backend, Grouping, Staging, Placing, RemoteCalls, Driving, Me
         self.device = torch.device(comm.device)  # with several ranks each has a GPU of its own
         return comm
 
-    def peak(self, work: Callable[[], object]) -> int | None:
-        return peak(self.device, work)
+    def measure_peak(self, work: Callable[[], object]) -> int | None:
+        return measure_peak_memory(self.device, work)
 
     def stopwatch(self) -> Callable[[], float]:
         """Start a stopwatch; on a GPU it uses CUDA events, see `TorchCommunicator.stopwatch`."""
@@ -137,7 +137,7 @@ class TorchBackend(Backend, Grouping, Staging, Placing, RemoteCalls, Driving, Me
             torch.cuda.synchronize(self.device)
 
 
-def weighted(values: Array, losses: Sequence[Any]) -> Array:
+def combine_chunk_losses(values: Array, losses: Sequence[Any]) -> Array:
     """Return the mean loss of each batch, in order, from the mean losses of its chunks."""
     shares = np.array([share for parts in losses for _, share in parts])
     starts = np.cumsum([0] + [len(parts) for parts in losses[:-1]])

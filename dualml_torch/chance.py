@@ -9,13 +9,13 @@ import torch
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode, handle_torch_function
 
-from dualml.parity.models.chance import Chance
+from dualml.parity.models.chance import SharedRng
 from dualml_torch.operations import PARTS
 
 Tensor = torch.Tensor
 
 
-class Drawn(TorchFunctionMode):
+class SharedRngMode(TorchFunctionMode):
     """A mode inside which Dropout of every kind, ``bernoulli`` and ``rand`` draw from a
     `SharedRng`.
 
@@ -23,7 +23,7 @@ class Drawn(TorchFunctionMode):
     gives the same numbers in every replay.
     """
 
-    def __init__(self, chance: Chance) -> None:
+    def __init__(self, chance: SharedRng) -> None:
         super().__init__()
         self.chance = chance
 
@@ -51,10 +51,10 @@ class Drawn(TorchFunctionMode):
         """Apply Dropout with shared random numbers; None: leave the call unchanged."""
         if not training or p == 0:
             return None
-        result = dropped(self.uniform(input.shape), input, p)
+        result = apply_dropout(self.uniform(input.shape), input, p)
         return input.copy_(result) if inplace else result
 
-    def channels(
+    def dropout_channels(
         self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
     ) -> Tensor | None:
         """Drop whole channels: the first two axes of the input."""
@@ -62,18 +62,18 @@ class Drawn(TorchFunctionMode):
             return None
         numbers = self.chance.uniform(tuple(input.shape[:2]))
         axes = [1] * (input.ndim - 2)
-        result = dropped(torch.from_numpy(numbers.reshape(*numbers.shape, *axes)), input, p)
+        result = apply_dropout(torch.from_numpy(numbers.reshape(*numbers.shape, *axes)), input, p)
         return input.copy_(result) if inplace else result
 
     def bernoulli_(self, input: Tensor, p: Any = 0.5, generator: Any = None) -> Tensor | None:
-        return None if generator is not None else input.copy_(self.ones(input.shape, p))
+        return None if generator is not None else input.copy_(self.draw_ones(input.shape, p))
 
     def bernoulli(self, input: Tensor, p: Any = None, generator: Any = None) -> Tensor | None:
         if generator is not None:
             return None
-        return self.ones(input.shape, input.detach() if p is None else p).to(input.dtype)
+        return self.draw_ones(input.shape, input.detach() if p is None else p).to(input.dtype)
 
-    def ones(self, shape: Sequence[int], p: Any) -> Tensor:
+    def draw_ones(self, shape: Sequence[int], p: Any) -> Tensor:
         """Draw a float mask whose entries are one with probability ``p``."""
         return (self.uniform(shape) >= 1 - p).float()
 
@@ -87,11 +87,11 @@ class Drawn(TorchFunctionMode):
         return self.uniform(input.shape).to(dtype or input.dtype)
 
 
-def dropped(numbers: Tensor, input: Tensor, p: float) -> Tensor:
+def apply_dropout(numbers: Tensor, input: Tensor, p: float) -> Tensor:
     """Apply Dropout with rate ``p`` to an input, with given uniform numbers."""
 
     def dropout(input: Tensor, p: float) -> Tensor:
-        if watched():  # dispatch to the next mode
+        if has_outer_mode():  # dispatch to the next mode
             result: Tensor = handle_torch_function(dropout, (input,), input, p)
             return result
         scale = 1 / (1 - p) if p < 1 else 0.0
@@ -100,19 +100,19 @@ def dropped(numbers: Tensor, input: Tensor, p: float) -> Tensor:
     return dropout(input, p)
 
 
-def watched() -> bool:
+def has_outer_mode() -> bool:
     """Return whether another torch function mode is active."""
     return torch.overrides._len_torch_function_stack() > 0  # type: ignore[attr-defined]
 
 
 DRAWS: dict[Any, Callable[..., Tensor | None]] = {
-    functional.dropout: Drawn.dropout,
+    functional.dropout: SharedRngMode.dropout,
     **dict.fromkeys(
-        (functional.dropout1d, functional.dropout2d, functional.dropout3d), Drawn.channels
+        (functional.dropout1d, functional.dropout2d, functional.dropout3d), SharedRngMode.dropout_channels
     ),
-    Tensor.bernoulli_: Drawn.bernoulli_,
-    torch.bernoulli: Drawn.bernoulli,
-    Tensor.bernoulli: Drawn.bernoulli,
-    torch.rand: Drawn.rand,
-    torch.rand_like: Drawn.rand_like,
+    Tensor.bernoulli_: SharedRngMode.bernoulli_,
+    torch.bernoulli: SharedRngMode.bernoulli,
+    Tensor.bernoulli: SharedRngMode.bernoulli,
+    torch.rand: SharedRngMode.rand,
+    torch.rand_like: SharedRngMode.rand_like,
 }

@@ -24,24 +24,24 @@ import torch
 from torch import Tensor, nn
 
 from dualml import machine
-from dualml.backend import Recipe
+from dualml.backend import TrainingSpec
 from dualml.errors import UserError
 from dualml.files import read_json, write_json
-from dualml.optim import Rule
+from dualml.optim import OptimizerSpec
 from dualml_torch.environ import COMPILE, MEMORY_FORMAT
 from dualml_torch.optim import optimizer
-from dualml_torch.recorded import Loss, Recorded
+from dualml_torch.recorded import Loss, RecordedGradient
 
 CONTIGUOUS, CHANNELS_LAST = "contiguous_format", "channels_last"
 FORMATS = (CONTIGUOUS, CHANNELS_LAST)
 #: Smallest speed-up over the plain choice that counts; less is noise.
 WORTH_IT = 1.03
 #: Seconds of remaining training below which compilation is not even measured.
-LONG = 30.0
+MIN_COMPILED_S = 30.0
 #: Smallest ratio of the time that compilation saves to the time it takes.
 PAYS = 2.0
 #: Milliseconds of one measurement.
-ENOUGH = 150.0
+MEASUREMENT_MS = 150.0
 
 #: Keys of a comparison with compiled kernels that has not failed.
 COMPARED = {"recorded", "compiled", "seconds"}
@@ -51,7 +51,7 @@ Batch = tuple[Sequence[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Choice:
+class KernelChoice:
     """The kernels that a training uses, and the reason.
 
     Attributes:
@@ -64,7 +64,7 @@ class Choice:
     compiled: bool
     reason: str
 
-    def facts(self) -> dict[str, str]:
+    def environment_facts(self) -> dict[str, str]:
         """Return the choice as facts for the environment of a run."""
         return {
             "memory_format": self.memory_format,
@@ -73,7 +73,7 @@ class Choice:
         }
 
 
-def choose(recipe: Recipe, network: nn.Module, loss: Loss, batch: Batch | None) -> Choice:
+def choose_kernels(recipe: TrainingSpec, network: nn.Module, loss: Loss, batch: Batch | None) -> KernelChoice:
     """Return the user's choice, the choice by stored times, or that of a new measurement (one
     second; up to a minute with compilation).
 
@@ -85,8 +85,8 @@ def choose(recipe: Recipe, network: nn.Module, loss: Loss, batch: Batch | None) 
         UserError: `MEMORY_FORMAT` or `COMPILE` has an invalid value, or compilation was requested
             and fails.
     """
-    wanted, compiling = setting(MEMORY_FORMAT, FORMATS), setting(COMPILE, ("never", "always"))
-    if recipe.precision.lower or recipe.recompute:
+    wanted, compiling = read_setting(MEMORY_FORMAT, FORMATS), read_setting(COMPILE, ("never", "always"))
+    if recipe.precision.is_low or recipe.recompute:
         # The compiler keeps float32 where the rule rounds, and activations to be recomputed.
         compiling = "never"
     images = any(p.dim() == 4 for p in network.parameters())
@@ -94,31 +94,31 @@ def choose(recipe: Recipe, network: nn.Module, loss: Loss, batch: Batch | None) 
     if wanted and images:
         formats = (wanted,)
     if batch is None or (compiling == "never" and len(formats) == 1):
-        return Choice(formats[0], False, "set by the user" if wanted else "nothing was measured")
-    path = kept_at(recipe, batch)
-    times = recall(path)
+        return KernelChoice(formats[0], False, "set by the user" if wanted else "nothing was measured")
+    path = times_path(recipe, batch)
+    times = load_times(path)
     if not times.keys() >= set(formats):
-        times = keep(
-            path, times | by_turns({f: gradient(network, loss, f, batch) for f in formats})
+        times = save_times(
+            path, times | time_in_turns({f: make_gradient_work(network, loss, f, batch) for f in formats})
         )
     plain = formats[0]
     best = next((f for f in formats if times[plain] > WORTH_IT * times[f]), plain)
     reason = ", ".join(f"{name} {times[name]:.3g} ms" for name in formats)
     if compiling == "never":
-        return Choice(best, False, f"{reason}; compiling is off")
-    if compiling != "always" and times[best] * recipe.updates / 1e3 < LONG:
-        return Choice(best, False, f"{reason}; too short to compile for")
+        return KernelChoice(best, False, f"{reason}; compiling is off")
+    if compiling != "always" and times[best] * recipe.updates / 1e3 < MIN_COMPILED_S:
+        return KernelChoice(best, False, f"{reason}; too short to compile for")
     name = f"{best}, {replace(recipe.rule, lr=1.0)}"
     if name not in times:
         makers = {
-            kernels: partial(update, recipe.rule, network, loss, best, batch, kernels == "compiled")
+            kernels: partial(make_update_work, recipe.rule, network, loss, best, batch, kernels == "compiled")
             for kernels in ("recorded", "compiled")
         }
-        times = keep(path, times | {name: compiled_against(**makers)})
-    return judge(best, times[name], reason, recipe.updates, compiling == "always")
+        times = save_times(path, times | {name: compare_compiled(**makers)})
+    return decide_compilation(best, times[name], reason, recipe.updates, compiling == "always")
 
 
-def judge(best: str, times: Times, reason: str, updates: int, always: bool) -> Choice:
+def decide_compilation(best: str, times: Times, reason: str, updates: int, always: bool) -> KernelChoice:
     """Decide to compile if the time saved over ``updates`` pays for the compilation time.
 
     Raises:
@@ -130,14 +130,14 @@ def judge(best: str, times: Times, reason: str, updates: int, always: bool) -> C
                 f"{COMPILE}=always, but compiling failed: {times['failed']}; leave it unset, or "
                 "install a C++ compiler such as g++ where there is none"
             )
-        return Choice(best, False, f"{reason}; compiling failed: {times['failed']}")
+        return KernelChoice(best, False, f"{reason}; compiling failed: {times['failed']}")
     before, after, seconds = times["recorded"], times["compiled"], times["seconds"]
     reason = f"{reason}; compiled in {seconds:.1f} s: {before:.3g} ms, then {after:.3g} ms"
     pays = (before - after) * updates / 1e3 > PAYS * seconds and before > WORTH_IT * after
-    return Choice(best, always or pays, reason)
+    return KernelChoice(best, always or pays, reason)
 
 
-def setting(variable: str, values: Sequence[str]) -> str:
+def read_setting(variable: str, values: Sequence[str]) -> str:
     """Return the user's value of an environment variable; an empty string if it is unset."""
     value = os.environ.get(variable, "")
     if value and value not in values:
@@ -145,35 +145,35 @@ def setting(variable: str, values: Sequence[str]) -> str:
     return value
 
 
-def copied(network: nn.Module, memory_format: str) -> nn.Module:
+def copy_network(network: nn.Module, memory_format: str) -> nn.Module:
     """Return a copy of the network in a memory format."""
     network = copy.deepcopy(network)
     return network.to(memory_format=getattr(torch, memory_format))  # type: ignore[call-overload, no-any-return]
 
 
-def gradient(network: nn.Module, loss: Loss, memory_format: str, batch: Batch) -> Work:
+def make_gradient_work(network: nn.Module, loss: Loss, memory_format: str, batch: Batch) -> Work:
     """Return a function that computes the gradients of a batch, for timing."""
-    return partial(Recorded(copied(network, memory_format), loss).gradient, *batch)
+    return partial(RecordedGradient(copy_network(network, memory_format), loss).gradient, *batch)
 
 
-def update(
-    rule: Rule, network: nn.Module, loss: Loss, memory_format: str, batch: Batch, compiled: bool
+def make_update_work(
+    rule: OptimizerSpec, network: nn.Module, loss: Loss, memory_format: str, batch: Batch, compiled: bool
 ) -> Work:
     """Return a function that makes whole updates of a copy of the network, for timing."""
-    network = copied(network, memory_format)
-    recorded = Recorded(network, loss, compiled=len(batch[1]) * compiled)
+    network = copy_network(network, memory_format)
+    recorded = RecordedGradient(network, loss, compiled=len(batch[1]) * compiled)
     rules = optimizer(rule, network.parameters(), compiled=compiled)
 
-    def once() -> None:
+    def run_update() -> None:
         for parameter in network.parameters():
             parameter.grad = None
         recorded(*batch, 1.0)
         rules.advance()
 
-    return once
+    return run_update
 
 
-def compiled_against(recorded: Callable[[], Work], compiled: Callable[[], Work]) -> Times:
+def compare_compiled(recorded: Callable[[], Work], compiled: Callable[[], Work]) -> Times:
     """Return milliseconds of an update as recorded and compiled, and the seconds of compilation."""
     begin = time.perf_counter()
     try:
@@ -182,10 +182,10 @@ def compiled_against(recorded: Callable[[], Work], compiled: Callable[[], Work])
     except Exception as error:  # any failure of the compiler: continue without it
         return {"failed": f"{error}".strip().partition("\n")[0][:200]}
     seconds = time.perf_counter() - begin
-    return {**by_turns({"recorded": recorded(), "compiled": fast}), "seconds": seconds}
+    return {**time_in_turns({"recorded": recorded(), "compiled": fast}), "seconds": seconds}
 
 
-def by_turns(variants: Mapping[str, Work]) -> Times:
+def time_in_turns(variants: Mapping[str, Work]) -> Times:
     """Return the smallest milliseconds of each variant, run in turns: disturbances only add
     time."""
     for work in variants.values():
@@ -198,18 +198,18 @@ def by_turns(variants: Mapping[str, Work]) -> Times:
             work()
             spent = (time.perf_counter() - start) * 1e3
             best[name] = min(spent, best.get(name, spent))
-        if number >= 4 and (time.perf_counter() - begin) * 1e3 > ENOUGH * len(variants):
+        if number >= 4 and (time.perf_counter() - begin) * 1e3 > MEASUREMENT_MS * len(variants):
             break
     return best
 
 
-def kept_at(recipe: Recipe, batch: Batch) -> Path | None:
+def times_path(recipe: TrainingSpec, batch: Batch) -> Path | None:
     """Return the file of the stored times; None where there is no cache folder."""
     spec, threads = recipe.spec, torch.get_num_threads()
     versions = torch.__version__, torch.backends.cpu.get_cpu_capability(), machine.cpu_model()
     compiler = any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++")))
     parts = [*versions, threads, compiler, repr(spec), recipe.loss, len(batch[1])]
-    parts += [recipe.precision.type] if recipe.precision.lower else []
+    parts += [recipe.precision.type] if recipe.precision.is_low else []
     parts += [recipe.recompute] if recipe.recompute else []
     key = hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
     try:
@@ -218,7 +218,7 @@ def kept_at(recipe: Recipe, batch: Batch) -> Path | None:
         return None
 
 
-def recall(path: Path | None) -> Times:
+def load_times(path: Path | None) -> Times:
     """Load stored times; a missing or damaged file gives none."""
     try:
         times = read_json(path) if path else {}
@@ -230,10 +230,10 @@ def recall(path: Path | None) -> Times:
         return {}
 
 
-def keep(path: Path | None, times: Times) -> Times:
+def save_times(path: Path | None, times: Times) -> Times:
     """Store times, keeping those that another process stored first; if the file cannot be written,
     they hold for this trial only."""
-    times = times | recall(path)
+    times = times | load_times(path)
     try:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)

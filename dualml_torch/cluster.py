@@ -11,18 +11,18 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from dualml.communicator import Place
-from dualml.communicator.place import exchange_notes
+from dualml.communicator import RankContext
+from dualml.communicator.place import all_gather_via_store
 from dualml.errors import CommunicationError, Unsupported, UserError
 from dualml.machine import parse_device
-from dualml_torch.gloo import wait_your_turn
-from dualml_torch.rendezvous import INTERFACE, Membership, attempt, first, meet
+from dualml_torch.gloo import use_batch_scheduling
+from dualml_torch.rendezvous import INTERFACE, Membership, group_key, first_line, open_shared_store
 
 #: Seconds to wait when leaving: enough for ranks that end together, little if one is gone.
 FAREWELL_S = 5.0
 
 
-def join(place: Place, device: str | torch.device = "cpu") -> Membership:
+def join(place: RankContext, device: str | torch.device = "cpu") -> Membership:
     """Make torch's default process group of all ranks.
 
     Args:
@@ -33,36 +33,36 @@ def join(place: Place, device: str | torch.device = "cpu") -> Membership:
         UserError: an invalid rendezvous or environment.
         Unsupported: fewer GPUs than ranks.
     """
-    chosen, limit = device_of(place, str(device)), timedelta(seconds=place.timeout)
+    chosen, limit = rank_device(place, str(device)), timedelta(seconds=place.timeout)
     if place.size == 1:
         return Membership(chosen, "", limit)
     if dist.is_initialized():
         raise UserError("this process is in a process group already; close that one first")
     member = Membership(chosen, "nccl" if chosen.type == "cuda" else "gloo", limit)
     try:
-        store = meet(place, member)
+        store = open_shared_store(place, member)
         bound = {"device_id": chosen} if member.engine == "nccl" else {}
         dist.init_process_group(
             member.engine,
-            store=dist.PrefixStore(f"dualml/{attempt(place)}", store),
+            store=dist.PrefixStore(f"dualml/{group_key(place)}", store),
             rank=place.rank,
             world_size=place.size,
             timeout=limit,
             **bound,
         )
     except (CommunicationError, UserError):
-        _undo(member)
+        _clean_up(member)
         raise
     except (RuntimeError, ValueError) as error:  # torch's network, store and backend errors
-        _undo(member)
+        _clean_up(member)
         raise CommunicationError(
-            f"rank {place.rank} of {place.size} cannot join by {place.rendezvous}: {first(error)}"
+            f"rank {place.rank} of {place.size} cannot join by {place.rendezvous}: {first_line(error)}"
         ) from error
-    wait_your_turn()
+    use_batch_scheduling()
     return member
 
 
-def new_group(place: Place, member: Membership, ranks: list[int], key: str) -> Any:
+def new_group(place: RankContext, member: Membership, ranks: list[int], key: str) -> Any:
     """Make a process group of some ranks; only these ranks call it.
 
     torch names such a group after its ranks and the number of groups its maker is in already. If
@@ -74,11 +74,11 @@ def new_group(place: Place, member: Membership, ranks: list[int], key: str) -> A
     """
     count = len(dist.distributed_c10d._world.pg_names)
     what = f"a group of ranks {ranks}"
-    notes = exchange_notes(place.board, key, place.rank, ranks, str(count), place.timeout, what)
+    notes = all_gather_via_store(place.store, key, place.rank, ranks, str(count), place.timeout, what)
     for _ in range(max(map(int, notes.values())) - count):
         dist.new_group([place.rank], timeout=member.limit, use_local_synchronization=True)
     group = dist.new_group(ranks, timeout=member.limit, use_local_synchronization=True)
-    wait_your_turn()
+    use_batch_scheduling()
     return group
 
 
@@ -88,8 +88,8 @@ def leave(member: Membership) -> None:
     gloo's threads can still abort the interpreter's exit (pytorch #190489): a process that was in a
     group should end with ``os._exit``.
     """
-    while member.ends:
-        member.ends.pop()()
+    while member.exit_callbacks:
+        member.exit_callbacks.pop()()
     if member.engine and dist.is_initialized():
         if not member.broken:
             # A rank that leaves while another still receives would cut that one's connection.
@@ -99,10 +99,10 @@ def leave(member: Membership) -> None:
         end = threading.Thread(target=_destroy, daemon=True)
         end.start()
         end.join(FAREWELL_S)
-    _undo(member)
+    _clean_up(member)
 
 
-def device_of(place: Place, device: str) -> torch.device:
+def rank_device(place: RankContext, device: str) -> torch.device:
     """Return the device of this rank; on GPUs, the one with its local rank."""
     kind, index = parse_device(device)
     if kind == "ascend":
@@ -129,15 +129,15 @@ def _destroy() -> None:
         dist.destroy_process_group()
 
 
-def _undo(member: Membership) -> None:
+def _clean_up(member: Membership) -> None:
     if member.interface:
         os.environ.pop(INTERFACE, None)
     if member.store_file is not None:
         # torch removes it with the last store, which a rank that ends by `os._exit` still holds.
         with contextlib.suppress(OSError):
             member.store_file.unlink()
-    if member.scrap is not None:
+    if member.temp_folder is not None:
         with contextlib.suppress(OSError):
-            for path in member.scrap.iterdir():
+            for path in member.temp_folder.iterdir():
                 path.unlink()
-            member.scrap.rmdir()
+            member.temp_folder.rmdir()

@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dualml.clock import EVENTS, WALL
-from dualml.communicator import BITWISE, Communicator, How, Place
-from dualml.communicator.how import Work
+from dualml.communicator import BITWISE, Communicator, Implementation, RankContext
+from dualml.communicator.how import EngineWork
 from dualml.sockets import sent_bytes
 from dualml_torch.clock import start_events
 from dualml_torch.cluster import join, leave, new_group
@@ -30,7 +30,7 @@ DTYPES = {
 KINDS = {name: kind for kind, name in DTYPES.items()}
 COMBINE = {"sum": torch.add, "max": torch.maximum, "min": torch.minimum, "prod": torch.mul}
 #: Primitive → functions of `torch.distributed` that implement it, if their name differs.
-CALLED = {
+DIST_FUNCTIONS = {
     "reduce_scatter": "reduce_scatter_tensor",
     "all_to_all": "all_to_all_single",
     "exchange": "isend, irecv",
@@ -40,7 +40,7 @@ CALLED = {
     "any_source": "irecv with src=None",
 }
 #: Primitives that gloo supports and nccl does not → reason.
-OF_GLOO = {
+GLOO_ONLY = {
     "tags": "nccl ignores the tag of a message",
     "any_source": "nccl receives from a named rank alone",
 }
@@ -54,7 +54,7 @@ FOLDED = {
 }
 
 
-def connect(place: Place, device: str | torch.device = "cpu") -> TorchCommunicator:
+def connect(place: RankContext, device: str | torch.device = "cpu") -> TorchCommunicator:
     """Join the other ranks and return the communicator of all of them.
 
     Args:
@@ -87,7 +87,7 @@ class TorchCommunicator(TorchCollectives):
 
     def __init__(
         self,
-        place: Place,
+        place: RankContext,
         member: Membership,
         ranks: Sequence[int] | None = None,
         group: Any = None,
@@ -98,23 +98,23 @@ class TorchCommunicator(TorchCollectives):
         self.clock = EVENTS if member.device.type == "cuda" else WALL
         if ranks is None and self.size > 1:
             group = dist.group.WORLD
-        self.group, self.whole = group, ranks is None
+        self.group, self.is_world = group, ranks is None
 
-    def how(self, primitive: str, dtype: str = "float32", op: str = "sum") -> How:
+    def implementation_of(self, primitive: str, dtype: str = "float32", op: str = "sum") -> Implementation:
         if self.group is None:
-            return How("native", "one rank: nothing to send")
-        if self.member.engine == "nccl" and primitive in OF_GLOO:
-            return How("unsupported", OF_GLOO[primitive])
+            return Implementation("native", "one rank: nothing to send")
+        if self.member.engine == "nccl" and primitive in GLOO_ONLY:
+            return Implementation("unsupported", GLOO_ONLY[primitive])
         if self.member.engine == "nccl" and op in BITWISE and primitive in REDUCTIONS:
-            return How("composed", FOLDED[primitive])
-        text = f"dist.{CALLED.get(primitive, primitive)}, {self.member.engine}"
+            return Implementation("composed", FOLDED[primitive])
+        text = f"dist.{DIST_FUNCTIONS.get(primitive, primitive)}, {self.member.engine}"
         if op == "mean" and primitive in REDUCTIONS:
             text += ", then divided by n"
         if primitive == "reduce_scatter":
             if self.member.engine == "gloo":
                 text += " (which reduces all of it everywhere)"
             text += "; unequal parts padded"
-        return How("native", text)
+        return Implementation("native", text)
 
     def stopwatch(self) -> Callable[[], float]:
         """Start a stopwatch; on a GPU it uses CUDA events, so that launch latency is not
@@ -161,9 +161,9 @@ class TorchCommunicator(TorchCollectives):
     def slice(self, x: Tensor, start: int, stop: int) -> Tensor:
         return x[start:stop]
 
-    def write(self, x: Tensor, start: int, value: Tensor, then: str) -> Tensor:
+    def write(self, x: Tensor, start: int, value: Tensor, op: str) -> Tensor:
         place = x[start : start + len(value)]
-        if then == "add":
+        if op == "add":
             place.add_(value)
         elif value.data_ptr() != place.data_ptr():  # else received in place
             place.copy_(value)
@@ -173,14 +173,14 @@ class TorchCommunicator(TorchCollectives):
         if self.member.device.type == "cuda":
             torch.cuda.synchronize(self.member.device)
 
-    def sent(self) -> int | None:
+    def count_sent_bytes(self) -> int | None:
         """Return the bytes that gloo has written to its sockets; None for NCCL, which also uses
         other transports."""
         return sent_bytes() if self.member.engine == "gloo" else None
 
     def close(self) -> None:
         """Leave the group of all ranks; its subgroups end with it."""
-        if self.whole:
+        if self.is_world:
             leave(self.member)
 
     def _subgroup(self, ranks: Sequence[int]) -> Communicator:
@@ -188,16 +188,16 @@ class TorchCommunicator(TorchCollectives):
         group = None
         if len(chosen) > 1:
             made_of = "-".join(map(str, self.ranks))
-            key = f"group.{self.place.key}.{made_of}.{self._sequence}"
-            with self._name_errors("subgroup"):
-                group = new_group(self.place, self.member, chosen, key)
-        return type(self)(self.place, self.member, chosen, group)
+            key = f"group.{self.context.key}.{made_of}.{self._sequence}"
+            with self._translate_errors("subgroup"):
+                group = new_group(self.context, self.member, chosen, key)
+        return type(self)(self.context, self.member, chosen, group)
 
     def _exchange(
         self, send: Mapping[int, Tensor], receive: Mapping[int, Tensor]
     ) -> dict[int, Tensor]:
         buffers = {peer: x.contiguous() for peer, x in receive.items()}
-        with self._name_errors("exchange"):
+        with self._translate_errors("exchange"):
             if self.member.engine == "nccl":  # separate calls could deadlock
                 steps = [(dist.irecv, peer, x) for peer, x in buffers.items()]
                 steps += [(dist.isend, peer, x.contiguous()) for peer, x in send.items()]
@@ -211,26 +211,26 @@ class TorchCommunicator(TorchCollectives):
                 work.wait()
         return buffers
 
-    def _isend(self, x: Tensor, peer: int) -> Work:
-        return self._message(dist.isend, x, peer)
+    def _isend(self, x: Tensor, peer: int) -> EngineWork:
+        return self._start_message(dist.isend, x, peer)
 
-    def _irecv(self, buffer: Tensor, peer: int) -> Work:
-        return self._message(dist.irecv, buffer, peer)
+    def _irecv(self, buffer: Tensor, peer: int) -> EngineWork:
+        return self._start_message(dist.irecv, buffer, peer)
 
-    def _isend_tagged(self, x: Tensor, peer: int, tag: int) -> Work:
-        return self._message(dist.isend, x, peer, tag)
+    def _isend_tagged(self, x: Tensor, peer: int, tag: int) -> EngineWork:
+        return self._start_message(dist.isend, x, peer, tag)
 
-    def _irecv_tagged(self, buffer: Tensor, peer: int | None, tag: int) -> Work:
-        return self._message(dist.irecv, buffer, peer, tag)
+    def _irecv_tagged(self, buffer: Tensor, peer: int | None, tag: int) -> EngineWork:
+        return self._start_message(dist.irecv, buffer, peer, tag)
 
-    def _message(self, begin: Any, x: Tensor, peer: int | None, tag: int = 0) -> Work:
+    def _start_message(self, begin: Any, x: Tensor, peer: int | None, tag: int = 0) -> EngineWork:
         """Start a message to or from a peer; None receives from any rank."""
-        with self._name_errors("exchange"):
+        with self._translate_errors("exchange"):
             work = begin(x, None if peer is None else self.ranks[peer], self.group, tag)
         read: list[int] = []
 
         def wait() -> Tensor:
-            with self._name_errors("exchange"):
+            with self._translate_errors("exchange"):
                 work.wait()
                 if peer is None:
                     read.append(work._source_rank())  # in the group
@@ -238,4 +238,4 @@ class TorchCommunicator(TorchCollectives):
 
         source = (lambda: read[0]) if peer is None else None
         done = work.is_completed if self.member.engine == "nccl" else None
-        return Work(wait, done, "gloo does not tell of a message", source)
+        return EngineWork(wait, done, "gloo does not tell of a message", source)

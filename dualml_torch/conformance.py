@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from dualml.backend import Array
-from dualml.backend.conformance import End, Gradient, Mode, Params
-from dualml.optim import Rule
+from dualml.backend.conformance import OptimizerResult, Gradient, Mode, Params
+from dualml.optim import OptimizerSpec
 
 MODES = {
     "float32": Mode("float32"),
@@ -24,17 +24,17 @@ class Optimizers:
 
     def __init__(
         self,
-        rules: Mapping[str, Rule],
+        rules: Mapping[str, OptimizerSpec],
         mode: str,
         rates: Mapping[str, Sequence[float]] | None,
         device: str,
     ) -> None:
         self.rules, self.mode, self.rates, self.device = rules, mode, rates, device
 
-    def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, End]:
-        return {name: self.one(name, start, gradient, steps) for name in self.rules}
+    def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, OptimizerResult]:
+        return {name: self.run_optimizer(name, start, gradient, steps) for name in self.rules}
 
-    def one(self, name: str, start: Params, gradient: Gradient, steps: int) -> End:
+    def run_optimizer(self, name: str, start: Params, gradient: Gradient, steps: int) -> OptimizerResult:
         """Run one optimizer for some steps; return parameters and state."""
         import torch
 
@@ -44,23 +44,23 @@ class Optimizers:
         own = {n: torch.nn.Parameter(torch.tensor(a, **place)) for n, a in start.items()}
         opt = optimizer(self.rules[name], own.values(), compiled=self.mode == "compiled")
         for step in range(1, steps + 1):
-            now = {n: array(p).astype(np.float64) for n, p in own.items()}
+            now = {n: to_numpy(p).astype(np.float64) for n, p in own.items()}
             for n, g in gradient(now, step).items():
                 own[n].grad = torch.tensor(g, **place)
             if self.rates is not None:
                 opt.param_groups[0]["lr"] = self.rates[name][step - 1]
             opt.step()
-        return End({n: array(p) for n, p in own.items()}, state(opt, list(own)))
+        return OptimizerResult({n: to_numpy(p) for n, p in own.items()}, state(opt, list(own)))
 
 
-def array(parameter: Any) -> Array:
+def to_numpy(parameter: Any) -> Array:
     """Return a copy of a parameter's values on the host."""
     values: Array = parameter.detach().cpu().numpy()
     return values
 
 
 def optimizers(
-    rules: Mapping[str, Rule],
+    rules: Mapping[str, OptimizerSpec],
     shapes: Mapping[str, tuple[int, ...]],
     mode: str,
     rates: Mapping[str, Sequence[float]] | None = None,

@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from dualml.data import normalised
 from dualml.data.layout import raw_folder
-from dualml.data.registry import find
+from dualml.data.registry import find_dataset
 from dualml.errors import Unsupported, UserError
 
 #: Operator schemas defined in torchvision's place; torch forgets them when this list is dropped.
@@ -98,7 +98,7 @@ def torchvision_mnist(folder: str | Path, train: bool, *, name: str = "mnist") -
         UserError: a file is missing or damaged. Unsupported: torchvision cannot be used.
     """
     vision = import_torchvision()
-    info = find(name)
+    info = find_dataset(name)
     kinds = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}
     if name not in kinds:
         raise UserError(f"torchvision reads {' and '.join(kinds)}; received name={name!r}")

@@ -19,14 +19,14 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from dualml.backend import Array, PlacedStage, Recipe, Segment
+from dualml.backend import Array, PlacedStage, TrainingSpec, Segment
 from dualml.backend.devices import check_present, parse_device
 from dualml.communicator import Communicator
-from dualml_torch.environment import why_no_cuda
+from dualml_torch.environment import missing_cuda_reason
 from dualml_torch.split import TorchStage, Values
 
 
-def torch_devices(names: Sequence[str]) -> list[torch.device]:
+def resolve_devices(names: Sequence[str]) -> list[torch.device]:
     """Return the devices of these names; the processor's logical devices are all ``cpu``.
 
     Raises:
@@ -35,7 +35,7 @@ def torch_devices(names: Sequence[str]) -> list[torch.device]:
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     reasons = {"ascend": "PyTorch drives Ascend only with torch_npu, which dualml does not use"}
     if any(parse_device(name)[0] == "cuda" for name in names) and not count:
-        reasons["cuda"] = why_no_cuda()
+        reasons["cuda"] = missing_cuda_reason()
     check_present(names, {"cuda": count}, reasons)
     return [
         torch.device(*parse_device(n)) if n[:3] != "cpu" else torch.device("cpu") for n in names
@@ -65,11 +65,11 @@ class TorchPlacedStage(TorchStage, PlacedStage):
     transfers_by = "torch.Tensor.to"
 
     def __init__(
-        self, segments: Sequence[Segment], recipe: Recipe, names: Sequence[str], comm: Communicator
+        self, segments: Sequence[Segment], recipe: TrainingSpec, names: Sequence[str], comm: Communicator
     ) -> None:
-        self.devices = torch_devices(names)
+        self.devices = resolve_devices(names)
         super().__init__(segments, recipe, self.devices[0], first=True, devices=self.devices)
-        self.size, self.synchronising = comm.size, -1
+        self.size, self.last_micro = comm.size, -1
         self.parallel: DistributedDataParallel | None = None
         group = getattr(comm, "group", None)
         if group is not None:
@@ -96,7 +96,7 @@ class TorchPlacedStage(TorchStage, PlacedStage):
     # --- several processes ------------------------------------------------------------------------
 
     def expect_last(self, micro: int) -> None:
-        self.synchronising = micro
+        self.last_micro = micro
         if self.parallel is None or micro >= 0:
             return
         # Take part in the other processes' all-reduce: the gradient of an empty sum is zero.
@@ -106,12 +106,12 @@ class TorchPlacedStage(TorchStage, PlacedStage):
             values = self.parallel(segment, values, ())
         values[-1].sum().backward()  # type: ignore[no-untyped-call]
 
-    def compute(
+    def run_layers(
         self, segment: int, micro: int, values: Values, masks: Sequence[torch.Tensor]
     ) -> Values:
         if self.parallel is None:
-            return super().compute(segment, micro, values, masks)
-        last = micro == self.synchronising
+            return super().run_layers(segment, micro, values, masks)
+        last = micro == self.last_micro
         with nullcontext() if last else self.parallel.no_sync():
             outputs: Values = self.parallel(segment, values, masks)
             return outputs
@@ -123,12 +123,12 @@ class TorchPlacedStage(TorchStage, PlacedStage):
 
     # --- all gradients ----------------------------------------------------------------------------
 
-    def flat(self) -> torch.Tensor:
+    def flatten_gradients(self) -> torch.Tensor:
         own = self.parameters.values()
         parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in own]
         return torch.cat([part.flatten().to(self.device) for part in parts])
 
-    def assign_flat(self, flat: torch.Tensor) -> None:
+    def assign_flat_gradients(self, flat: torch.Tensor) -> None:
         sizes = [p.numel() for p in self.parameters.values()]
         parts: Any = flat.split(sizes)  # type: ignore[no-untyped-call]
         for parameter, part in zip(self.parameters.values(), parts, strict=True):

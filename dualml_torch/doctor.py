@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 
 from dualml import machine
-from dualml.doctor.finding import Finding, finding, version_finding
+from dualml.doctor.finding import DoctorFinding, make_finding, version_finding
 
 WORDS = "dualml_torch.words"
 
 
-def examine() -> Iterator[Finding]:
+def examine() -> Iterator[DoctorFinding]:
     """Check versions, a real computation on every device, and torchvision.
 
     Raises:
@@ -23,11 +23,11 @@ def examine() -> Iterator[Finding]:
     build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "CPU build"
     yield version_finding("torch", torch.__version__, "torch", build)
     _compute("cpu")
-    yield finding("device cpu", "ok", "computes", package=WORDS)
+    yield make_finding("device cpu", "ok", "computes", package=WORDS)
     yield from _gpus()
     yield _torchvision(torch.__version__)
     n = torch.get_num_threads()
-    yield finding("threads", "ok", "threads", package=WORDS, n=n)
+    yield make_finding("threads", "ok", "threads", package=WORDS, n=n)
 
 
 def _compute(device: str) -> None:
@@ -42,15 +42,15 @@ def _compute(device: str) -> None:
         raise RuntimeError(f"a matrix product on {device} gives a wrong gradient")
 
 
-def _gpus() -> Iterator[Finding]:
+def _gpus() -> Iterator[DoctorFinding]:
     import torch
 
-    from dualml_torch.environment import why_no_cuda
+    from dualml_torch.environment import missing_cuda_reason
 
     if not torch.cuda.is_available():
-        if machine.nvidia()[0]:  # a GPU that torch cannot use
-            problem, _, remedy = why_no_cuda().partition("; ")
-            yield finding(
+        if machine.query_gpus()[0]:  # a GPU that torch cannot use
+            problem, _, remedy = missing_cuda_reason().partition("; ")
+            yield make_finding(
                 "device cuda", "warn", "unusable_gpu", remedy, package=WORDS, problem=problem
             )
         return
@@ -60,27 +60,27 @@ def _gpus() -> Iterator[Finding]:
             _compute(f"cuda:{index}")
         except RuntimeError as error:
             reason = str(error).strip().splitlines()[0]
-            yield finding(
+            yield make_finding(
                 item, "warn", "gpu_fails", "gpu_fails", package=WORDS, name=name, reason=reason
             )
         else:
-            yield finding(item, "ok", "gpu_computes", package=WORDS, name=name)
+            yield make_finding(item, "ok", "gpu_computes", package=WORDS, name=name)
 
 
-def _torchvision(torch_version: str) -> Finding:
+def _torchvision(torch_version: str) -> DoctorFinding:
     """Check that torchvision imports: its compiled operators fail with another build of torch."""
     try:
         installed = version("torchvision")
     except PackageNotFoundError:
         remedy = "pip install 'dualml[torch]'"
-        return finding("torchvision", "warn", "no_torchvision", remedy, package=WORDS)
+        return make_finding("torchvision", "warn", "no_torchvision", remedy, package=WORDS)
     try:
         importlib.import_module("torchvision")
     except Exception as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         kind = "cpu" if "+cpu" in torch_version else "cuda"
-        return finding(
+        return make_finding(
             "torchvision", "warn", "torchvision_unfit", f"one_index_{kind}", package=WORDS,
             version=installed, torch=torch_version, reason=reason,
         )  # fmt: skip
-    return finding("torchvision", "ok", "torchvision", package=WORDS, version=installed)
+    return make_finding("torchvision", "ok", "torchvision", package=WORDS, version=installed)

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from dualml.errors import UserError
-from dualml.files import readable
+from dualml.files import convert_read_errors
 
 
 def convert(folder: Path) -> int:
@@ -26,7 +26,7 @@ def convert(folder: Path) -> int:
     """
     paths = sorted(folder.rglob("dump_tensor_data/*.pt"))
     for path in paths:
-        with readable(f"{path}: no tensor that torch opens with weights_only"):
+        with convert_read_errors(f"{path}: no tensor that torch opens with weights_only"):
             tensor = torch.load(path, map_location="cpu", weights_only=True).detach()
             single = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
             np.save(path.with_suffix(".npy"), single.numpy())

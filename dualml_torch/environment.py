@@ -44,27 +44,27 @@ def resolve_device(name: str = "auto") -> torch.device:
     if kind == "ascend":
         raise Unsupported("PyTorch drives Ascend only with torch_npu, which dualml does not use")
     if not torch.cuda.is_available():
-        raise UserError(f"no CUDA device: {why_no_cuda()}")
+        raise UserError(f"no CUDA device: {missing_cuda_reason()}")
     count = torch.cuda.device_count()
     if index >= count:
         raise UserError(f"no CUDA device {index}: of {count}, use cuda:0 to cuda:{count - 1}")
     return torch.device("cuda", index)
 
 
-def why_no_cuda() -> str:
+def missing_cuda_reason() -> str:
     """Return the reason why ``torch.cuda.is_available()`` is false, with the remedy."""
     from dualml.doctor import fit
 
-    (gpus, newest), cuda = machine.nvidia(), torch.version.cuda
+    (gpus, newest), cuda = machine.query_gpus(), torch.version.cuda
     if not gpus:
         what = "has CUDA, but" if cuda else "is a CPU build, and"
         return f"torch {torch.__version__} {what} NVIDIA's driver finds no GPU; use --device cpu"
-    chosen = fit.torch(fit.here())
+    chosen = fit.newest_torch(fit.read_machine_facts())
     remedy = chosen.command if chosen else "use --device cpu"
     if cuda is None:
         return f"torch {torch.__version__} is a CPU build; {remedy}"
     driver, least = gpus[0].driver, fit.oldest_driver(cuda)
-    if least and not fit.newer(driver, least):
+    if least and not fit.is_at_least(driver, least):
         return (
             f"torch {torch.__version__} is built with CUDA {cuda}, which needs driver {least} or "
             f"newer, and this is {driver}; update the driver, or {remedy}"
@@ -99,8 +99,8 @@ def environment(device: str | torch.device, threads: int) -> dict[str, str]:
         "deterministic": "yes" if torch.are_deterministic_algorithms_enabled() else "no",
         "matmul_precision": torch.get_float32_matmul_precision(),
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "blas": _named(config, r"BLAS_INFO=(\w+)"),
-        "onednn": _named(config, r"MKL-DNN v([\d.]+)"),
+        "blas": _first_match(config, r"BLAS_INFO=(\w+)"),
+        "onednn": _first_match(config, r"MKL-DNN v([\d.]+)"),
     }
     facts |= {name: os.environ.get(name, "") for name in VARIABLES}
     return {key: value for key, value in facts.items() if value} | machine.environment()
@@ -113,7 +113,7 @@ def device_name(device: torch.device) -> str:
     return machine.cpu_model()
 
 
-def _named(text: str, pattern: str) -> str:
+def _first_match(text: str, pattern: str) -> str:
     """Return the first group of a pattern in a text; an empty string without a match."""
     match = re.search(pattern, text)
     return match[1] if match else ""

@@ -10,7 +10,7 @@ from pathlib import Path
 LOOP = "gloo_tcp_loop"
 
 
-def loops() -> list[int]:
+def loop_thread_ids() -> list[int]:
     """Return the ids of gloo's socket threads in this process; none outside Linux."""
     tasks, numbers = Path("/proc/self/task"), []
     for task in tasks.iterdir() if tasks.is_dir() else ():
@@ -20,7 +20,7 @@ def loops() -> list[int]:
     return numbers
 
 
-def wait_your_turn() -> None:
+def use_batch_scheduling() -> None:
     """Keep gloo's receiving thread from preempting the sending thread on its core.
 
     Measured on a Linux kernel of 250 Hz without preemption, all-reduces of 240 KB over two ranks
@@ -29,6 +29,6 @@ def wait_your_turn() -> None:
     thread that wakes up waits until the core is free, nine in ten take less than 0.3 ms. The likely
     reason: the thread tries the lock of a connection repeatedly after preempting the lock's holder.
     """
-    for thread in loops():
+    for thread in loop_thread_ids():
         with contextlib.suppress(OSError):  # the system forbids it
             os.sched_setscheduler(thread, os.SCHED_BATCH, os.sched_param(0))

@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dualml.communicator import How, Place
-from dualml.communicator.how import Work
+from dualml.communicator import Implementation, RankContext
+from dualml.communicator.how import EngineWork
 from dualml_torch.cluster import join
 from dualml_torch.communicator import TorchCommunicator
 
@@ -40,23 +40,23 @@ class HostStagedCommunicator(TorchCommunicator):
     def __init__(self, *words: Any, compute: torch.device | None = None) -> None:
         super().__init__(*words)
         self.compute = compute or HOST
-        self.device, self.staged = str(self.compute), [0, 0]
+        self.device, self.staged_bytes = str(self.compute), [0, 0]
 
-    def how(self, primitive: str, dtype: str = "float32", op: str = "sum") -> How:
-        known = super().how(primitive, dtype, op)
-        return known if self.group is None else How(known.kind, f"{known.detail}, by host memory")
+    def implementation_of(self, primitive: str, dtype: str = "float32", op: str = "sum") -> Implementation:
+        known = super().implementation_of(primitive, dtype, op)
+        return known if self.group is None else Implementation(known.kind, f"{known.detail}, by host memory")
 
     def to_host(self, x: Tensor) -> Tensor:
         """Copy a tensor into host memory, even if it is there already."""
-        self.staged[0] += x.nbytes
+        self.staged_bytes[0] += x.nbytes
         return x.detach().to(HOST, copy=True).contiguous()
 
     def to_device(self, x: Tensor) -> Tensor:
         """Copy a tensor from host memory to the device."""
-        self.staged[1] += x.nbytes
+        self.staged_bytes[1] += x.nbytes
         return x.to(self.compute, copy=True)
 
-    def moved(self, result: Any) -> Any:
+    def results_to_device(self, result: Any) -> Any:
         """Copy the result of a collective to the device: a tensor, a list of tensors, or
         nothing."""
         if isinstance(result, list):
@@ -73,7 +73,7 @@ class HostStagedCommunicator(TorchCommunicator):
     def _subgroup(self, ranks: Sequence[int]) -> Any:
         made: Any = super()._subgroup(ranks)
         made.compute, made.device = self.compute, self.device
-        made.staged = self.staged
+        made.staged = self.staged_bytes
         return made
 
     def _exchange(
@@ -86,39 +86,39 @@ class HostStagedCommunicator(TorchCommunicator):
     def _isend(self, x: Tensor, peer: int) -> Callable[[], Tensor]:
         wait = super()._isend(self.to_host(x), peer)
 
-        def sent() -> Tensor:
+        def wait_sent() -> Tensor:
             wait()
             return x
 
-        return sent
+        return wait_sent
 
     def _irecv(self, buffer: Tensor, peer: int) -> Callable[[], Tensor]:
         wait = super()._irecv(torch.empty_like(buffer, device=HOST), peer)
         return lambda: self.to_device(wait())
 
-    def _isend_tagged(self, x: Tensor, peer: int, tag: int) -> Work:
+    def _isend_tagged(self, x: Tensor, peer: int, tag: int) -> EngineWork:
         work = super()._isend_tagged(self.to_host(x), peer, tag)
 
-        def sent() -> Tensor:
+        def wait_sent() -> Tensor:
             work()
             return x
 
-        return Work(sent, work.done, work.why)
+        return EngineWork(wait_sent, work.done, work.why)
 
-    def _irecv_tagged(self, buffer: Tensor, peer: int | None, tag: int) -> Work:
+    def _irecv_tagged(self, buffer: Tensor, peer: int | None, tag: int) -> EngineWork:
         work = super()._irecv_tagged(torch.empty_like(buffer, device=HOST), peer, tag)
-        return Work(lambda: self.to_device(work()), work.done, work.why, work.source)
+        return EngineWork(lambda: self.to_device(work()), work.done, work.why, work.source)
 
     def _native(self, primitive: str, x: Any, **options: Any) -> Any:
-        own, options = self._on_host(x, options)
-        return self.moved(super()._native(primitive, own, **options))
+        own, options = self._arguments_to_host(x, options)
+        return self.results_to_device(super()._native(primitive, own, **options))
 
     def _start(self, primitive: str, x: Tensor, **options: Any) -> Callable[[], Any]:
-        own, options = self._on_host(x, options)
+        own, options = self._arguments_to_host(x, options)
         work = super()._start(primitive, own, **options)
-        return Work(lambda: self.moved(work()), work.done)
+        return EngineWork(lambda: self.results_to_device(work()), work.done)
 
-    def _on_host(self, x: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _arguments_to_host(self, x: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """Copy the arguments of a collective to the host: its tensor, and the parts of a
         scatter."""
         parts = options.get("parts")
@@ -127,7 +127,7 @@ class HostStagedCommunicator(TorchCommunicator):
         return (self.to_host(x) if isinstance(x, Tensor) else x), options
 
 
-def connect_staged(place: Place, device: torch.device) -> HostStagedCommunicator:
+def connect_staged(place: RankContext, device: torch.device) -> HostStagedCommunicator:
     """Join the other ranks by gloo and return the communicator of tensors on ``device``.
 
     Args:

@@ -21,13 +21,13 @@ def state_bytes(optimizer: RuleOptimizer | None) -> int:
     return nbytes(t.to_local() if hasattr(t, "to_local") else t for t in kept)
 
 
-def memory_of(tensor: torch.Tensor) -> int:
+def storage_address(tensor: torch.Tensor) -> int:
     """Return the address of a tensor's storage, which views share."""
     return tensor.untyped_storage().data_ptr()
 
 
-def keeping(
-    sizes: dict[int, int], but: Collection[int]
+def record_saved_tensors(
+    sizes: dict[int, int], excluded: Collection[int]
 ) -> torch.autograd.graph.saved_tensors_hooks:
     """Record the storage of every tensor that autograd saves inside the block in ``sizes``.
 
@@ -37,14 +37,14 @@ def keeping(
     """
 
     def note(tensor: torch.Tensor) -> torch.Tensor:
-        if (place := memory_of(tensor)) not in but:
+        if (place := storage_address(tensor)) not in excluded:
             sizes[place] = tensor.untyped_storage().nbytes()
         return tensor
 
     return torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor)
 
 
-def peak(device: torch.device, work: Callable[[], object]) -> int | None:
+def measure_peak_memory(device: torch.device, work: Callable[[], object]) -> int | None:
     """Return the peak bytes of a GPU during ``work``; None on a CPU, where PyTorch counts
     nothing."""
     if device.type != "cuda":

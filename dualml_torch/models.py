@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from torch.nn import functional
 
 from dualml.errors import UserError
-from dualml.optim import Rule
-from dualml.parity.models.built import built
-from dualml.parity.models.operations import Place
-from dualml.parity.models.probe import class_axis, weights
-from dualml.parity.models.trace import leaves
+from dualml.optim import OptimizerSpec
+from dualml.parity.models.built import record_construction
+from dualml.parity.models.operations import SourceLocation
+from dualml.parity.models.probe import class_axis, probe_weights
+from dualml.parity.models.trace import iter_tensors
 from dualml_torch.operations import SKIP
 from dualml_torch.optim import optimizer as own
 from dualml_torch.record import Recorder
@@ -29,9 +29,9 @@ def prepare(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def building() -> AbstractContextManager[dict[int, Place]]:
+def building() -> AbstractContextManager[dict[int, SourceLocation]]:
     """Record where the user's code constructs each module, inside the block."""
-    return built(torch.nn.Module, SKIP)
+    return record_construction(torch.nn.Module, SKIP)
 
 
 def train(model: torch.nn.Module, on: bool) -> None:
@@ -48,7 +48,7 @@ def tensor(array: NDArray[Any]) -> torch.Tensor:
 def optimizer(model: torch.nn.Module, given: Any) -> Any:
     """Make the user's optimizer, or that of a rule, over a model's trainable parameters."""
     parameters = [p for p in model.parameters() if p.requires_grad]
-    optimizer = own(given, parameters) if isinstance(given, Rule) else given(parameters)
+    optimizer = own(given, parameters) if isinstance(given, OptimizerSpec) else given(parameters)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise UserError(
             f"the optimizer must be a torch.optim.Optimizer; received {type(optimizer).__name__}"
@@ -67,20 +67,20 @@ def step(
     loss."""
 
     def forward(*given: Any) -> None:
-        with torch.no_grad(), recorder.watching():
+        with torch.no_grad(), recorder.watch_operations():
             model(*given)
 
-    def one(*given: Any) -> None:
+    def train_step(*given: Any) -> None:
         *inputs, targets = given if takes else (*given, None)
         model.zero_grad()
-        with recorder.watching():
+        with recorder.watch_operations():
             value = loss(model(*inputs), targets)
         value.backward()
         recorder.saw(loss=value)
         if optimizer is not None:
             optimizer.step()
 
-    return forward if loss is None else one
+    return forward if loss is None else train_step
 
 
 def losses() -> dict[str, Callable[[Any, Any], torch.Tensor]]:
@@ -88,9 +88,9 @@ def losses() -> dict[str, Callable[[Any, Any], torch.Tensor]]:
     return {"cross_entropy": cross_entropy, "mse": mse, "probe": probe}
 
 
-def first(outputs: Any) -> torch.Tensor:
+def first_tensor(outputs: Any) -> torch.Tensor:
     """Return the first tensor of a model's outputs."""
-    tensors = [value for _, value in leaves(outputs, torch.is_tensor)]
+    tensors = [value for _, value in iter_tensors(outputs, torch.is_tensor)]
     if not tensors:
         raise UserError(f"the model returned {type(outputs).__name__}, which has no tensor")
     return tensors[0]
@@ -98,7 +98,7 @@ def first(outputs: Any) -> torch.Tensor:
 
 def cross_entropy(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
     """Return the mean cross entropy of the first output; classes on axis 1 or on the last axis."""
-    logits = first(outputs)
+    logits = first_tensor(outputs)
     if class_axis(tuple(logits.shape), tuple(targets.shape)) == 1:
         logits = logits.movedim(1, -1)
     return functional.cross_entropy(logits.flatten(0, -2), targets.flatten())
@@ -106,7 +106,7 @@ def cross_entropy(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
 
 def mse(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
     """Return the mean squared error of the first output."""
-    value = first(outputs)
+    value = first_tensor(outputs)
     if value.shape != targets.shape:
         raise UserError(f"loss 'mse': outputs {tuple(value.shape)}, targets {tuple(targets.shape)}")
     return functional.mse_loss(value, targets)
@@ -117,9 +117,9 @@ def probe(outputs: Any, _: None) -> torch.Tensor:
     if isinstance(outputs, Mapping):
         outputs = tuple(outputs.values())
     total = None
-    for i, (_, y) in enumerate(leaves(outputs, torch.is_tensor)):
+    for i, (_, y) in enumerate(iter_tensors(outputs, torch.is_tensor)):
         if y.is_floating_point():
-            part = (y * torch.from_numpy(weights(i, tuple(y.shape))).to(y.dtype)).mean()
+            part = (y * torch.from_numpy(probe_weights(i, tuple(y.shape))).to(y.dtype)).mean()
             total = part if total is None else total + part
     if total is None or not total.requires_grad:
         raise UserError("no output depends on a parameter; compare with loss='none'")

@@ -11,14 +11,14 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from dualml.backend import chunks
+from dualml.backend import split_into_chunks
 from dualml.communicator import Communicator
 from dualml.errors import Unsupported
-from dualml_torch.aggregation import Array, TorchPieces
+from dualml_torch.aggregation import Array, TorchGradientBuckets
 from dualml_torch.training import TorchTraining
 
 
-class TorchNative(TorchPieces):
+class TorchDataParallel(TorchGradientBuckets):
     """`DistributedDataParallel` around the network; see
     `dualml.backend.capability.ReducingBuckets`.
 
@@ -47,16 +47,16 @@ class TorchNative(TorchPieces):
         self, batch: Array, factor: float
     ) -> tuple[list[tuple[torch.Tensor, float]] | None, list[torch.Tensor]]:
         own = self.training.parameters.values()
-        self.training.clear()
+        self.training.zero_grad()
         losses = None
         if len(batch):
-            losses, parts = [], chunks(batch, self.training.recipe.chunk)
+            losses, parts = [], split_into_chunks(batch, self.training.recipe.chunk)
             for number, (part, share) in enumerate(parts, start=1):
                 last = number == len(parts)
                 with nullcontext() if last else self.parallel.no_sync():
                     losses.append((self._backward(part, share * factor), share))
         else:  # take part in the all-reduce: the gradient of an empty sum is zero
-            inputs, _ = self.training.tensors(np.zeros(0, np.int64))
+            inputs, _ = self.training.batch_tensors(np.zeros(0, np.int64))
             self.training.network.eval()  # no statistics of an empty batch
             self.parallel(*inputs).sum().backward()
             self.training.network.train()
@@ -65,17 +65,17 @@ class TorchNative(TorchPieces):
 
     def _backward(self, part: Array, factor: float) -> torch.Tensor:
         """Add this part's share of the sum; return the part's own mean loss."""
-        inputs, labels = self.training.tensors(part)
+        inputs, labels = self.training.batch_tensors(part)
         loss = self.training.loss(self.parallel(*inputs), labels)
-        factor = factor * self.training.scale * self.size  # DDP averages over the ranks
+        factor = factor * self.training.loss_scale * self.size  # DDP averages over the ranks
         (loss * factor).backward()
         return loss.detach()
 
-    def held(self) -> int:
+    def bucket_bytes(self) -> int:
         """Return 0: gradients are views of its buckets."""
         return 0
 
-    def settle(self, gradients: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def wait_reduction(self, gradients: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Return the gradients, which are summed when the backward pass returns."""
         return list(gradients)
 
@@ -91,7 +91,7 @@ class Replicas(nn.DataParallel):
             return getattr(super().__getattr__("module"), name)
 
 
-def replicas(network: nn.Module, device: torch.device) -> Replicas:
+def make_replicas(network: nn.Module, device: torch.device) -> Replicas:
     """Wrap a network in `Replicas`.
 
     Raises:

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 import dualml
-from dualml.parity.models.operations import Tape, caller
+from dualml.parity.models.operations import Tape, caller_frame
 from dualml_torch.parts.attention import attention
 
 #: Packages whose lines are not the user's; torchvision's count as the user's.
@@ -31,7 +31,7 @@ PLAIN = frozenset((int, float, bool, str, type(None), slice, torch.dtype))
 PROPERTIES = ("T", "mT", "H", "mH", "real", "imag", "data")
 
 
-class Watch(TorchFunctionMode):
+class OperationTracer(TorchFunctionMode):
     """A mode that records each call that returns tensors, with its inputs, settings and outputs.
 
     Args:
@@ -51,22 +51,22 @@ class Watch(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        name = name_of(func)
+        name = operation_name(func)
         if name in self.parts:
             with self, contextlib.suppress(NotImplementedError):
                 return self.parts[name](*args, **kwargs)
-        inputs = tensors((args, kwargs))
+        inputs = find_tensors((args, kwargs))
         if any(map(torch._C._functorch.is_functorch_wrapped_tensor, inputs)):
             return func(*args, **kwargs)  # no values inside of vmap or grad
         # Before the call: it may overwrite them.
         sources = [self.tape.source(one) for one in inputs] if name else []
         result = self.call(func, name, args, kwargs)
-        outputs = tensors(args[0] if name in ASSIGNS else result) if name else []
+        outputs = find_tensors(args[0] if name in ASSIGNS else result) if name else []
         if outputs:
             given = {
-                k: v for k, v in Bound(func, name, args, kwargs).values.items() if not tensors(v)
+                k: v for k, v in BoundCall(func, name, args, kwargs).values.items() if not find_tensors(v)
             }
-            self.tape.note(name, inputs, given, outputs, caller(), sources)
+            self.tape.note(name, inputs, given, outputs, caller_frame(), sources)
         return result
 
     def call(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -74,20 +74,20 @@ class Watch(TorchFunctionMode):
         return func(*args, **kwargs)
 
 
-def tensors(value: Any) -> list[torch.Tensor]:
+def find_tensors(value: Any) -> list[torch.Tensor]:
     """Return all tensors in an argument or a result, in order."""
     if isinstance(value, torch.Tensor):
         return [value]
     if isinstance(value, tuple | list):
-        return [one for part in value for one in tensors(part)]
+        return [one for part in value for one in find_tensors(part)]
     if type(value) in PLAIN:
         return []
     if type(value) is dict:
-        return [one for part in value.values() for one in tensors(part)]
+        return [one for part in value.values() for one in find_tensors(part)]
     return [one for one in tree_leaves(value) if isinstance(one, torch.Tensor)]
 
 
-def name_of(func: Any) -> str:
+def operation_name(func: Any) -> str:
     """Return the name of an operation, such as ``conv2d``; an empty string for queries about a
     tensor."""
     name: str = getattr(func, "__name__", "")
@@ -117,7 +117,7 @@ DISPATCHED = {
 }
 
 
-def unwatched(function: FunctionType) -> Callable[..., Any]:
+def without_dispatch(function: FunctionType) -> Callable[..., Any]:
     """Return a copy of a function that skips its own dispatch, so that the calls inside it are
     traced."""
     names = {"has_torch_function": lambda given: False}
@@ -130,21 +130,21 @@ def unwatched(function: FunctionType) -> Callable[..., Any]:
     )
 
 
-def parts(function: Any) -> Callable[..., Any]:
+def trace_inside(function: Any) -> Callable[..., Any]:
     """Return a copy of a function, with its keyword defaults, whose inner calls are traced."""
-    copied = unwatched(function)
+    copied = without_dispatch(function)
     copied.__kwdefaults__ = function.__kwdefaults__  # type: ignore[attr-defined]
     return copied
 
 
 #: Functions that are whole models: the calls inside are traced instead.
 PARTS: dict[str, Callable[..., Any]] = {
-    "multi_head_attention_forward": parts(functional.multi_head_attention_forward),
+    "multi_head_attention_forward": trace_inside(functional.multi_head_attention_forward),
     "scaled_dot_product_attention": attention,
 }
 
 
-class Bound:
+class BoundCall:
     """The arguments of a call by name, with positions to change them.
 
     Attributes:
@@ -155,24 +155,24 @@ class Bound:
         self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
         self.args, self.kwargs = list(args), dict(kwargs)
-        self.at: dict[str, int | slice] = {}
+        self.positions: dict[str, int | slice] = {}
         # The original of a wrapped function.
         func = getattr(func, "original", func)
-        names, defaults, lists = signature(func, name, kinds(args), tuple(sorted(kwargs)))
+        names, defaults, lists = find_signature(func, name, argument_kinds(args), tuple(sorted(kwargs)))
         self.values: dict[str, Any] = dict(defaults)
         for i, value in enumerate(args):
             one = names[i] if i < len(names) else f"argument {i}"
-            if one in lists and i == len(names[: names.index(one)]) and whole_numbers(args[i:]):
-                self.at[one] = slice(i, len(args))
+            if one in lists and i == len(names[: names.index(one)]) and are_integers(args[i:]):
+                self.positions[one] = slice(i, len(args))
                 self.values[one] = list(args[i:])
                 break
-            self.at[one] = i
+            self.positions[one] = i
             self.values[one] = value
         self.values |= kwargs
 
-    def put(self, name: str, value: Any) -> None:
+    def set_argument(self, name: str, value: Any) -> None:
         """Pass another value under this name."""
-        at = self.at.get(name)
+        at = self.positions.get(name)
         if at is None:
             self.kwargs[name] = value
         elif isinstance(at, slice):
@@ -182,7 +182,7 @@ class Bound:
         self.values[name] = value
 
 
-def kinds(args: Sequence[Any]) -> str:
+def argument_kinds(args: Sequence[Any]) -> str:
     """Return one letter per argument: t(ensor), n(umber), l(ist), a(ny) for None, o(ther)."""
     return "".join(
         "a"
@@ -198,13 +198,13 @@ def kinds(args: Sequence[Any]) -> str:
     )
 
 
-def whole_numbers(args: Sequence[Any]) -> bool:
+def are_integers(args: Sequence[Any]) -> bool:
     """Return whether there are arguments and all of them are integers."""
     return len(args) > 0 and all(isinstance(one, int) and not isinstance(one, bool) for one in args)
 
 
 @functools.cache
-def signature(
+def find_signature(
     func: Any, name: str, given: str, named: tuple[str, ...]
 ) -> tuple[tuple[str, ...], dict[str, Any], frozenset[str]]:
     """Return the names of positional arguments, the defaults, and the argument that takes integers
@@ -237,7 +237,7 @@ def signature(
         types = [str(one.type) for one in arguments]
         lists = frozenset(n for n, t in zip(names, types, strict=True) if "List[int]" in t)
         if all(
-            fits(kind, kind_of, n in lists)
+            accepts_kind(kind, kind_of, n in lists)
             for kind, kind_of, n in zip(given, types, names, strict=False)
         ):
             defaults = {one.name: one.default_value for one in arguments if one.has_default_value()}
@@ -246,7 +246,7 @@ def signature(
     return (), {}, frozenset()
 
 
-def fits(kind: str, wanted: str, is_list: bool) -> bool:
+def accepts_kind(kind: str, wanted: str, is_list: bool) -> bool:
     """Return whether an argument of a kind (see `argument_kinds`) can have a schema type."""
     if kind == "a":
         return "Optional" in wanted

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from dualml.backend import chunks
+from dualml.backend import split_into_chunks
 from dualml.communicator import Communicator
-from dualml_torch.aggregation import Array, TorchPieces
+from dualml_torch.aggregation import Array, TorchGradientBuckets
 from dualml_torch.training import TorchTraining
 
 
-class TorchOverlap(TorchPieces):
+class TorchReducingBuckets(TorchGradientBuckets):
     """PyTorch implementation of `dualml.backend.capability.ReducingBuckets` by gradient hooks.
 
     A bucket is sent as soon as its gradients are final, in the last chunk of the batch. The last
@@ -31,48 +31,48 @@ class TorchOverlap(TorchPieces):
     ) -> None:
         super().__init__(training, layout)
         self.comm = comm
-        self.missing: list[int] = []  # bucket → missing gradients; empty: hooks do nothing
-        self.due = 0  # number of buckets not sent yet, the first ones
-        self.under_way: deque[tuple[int, Any]] = deque()
+        self.pending_gradients: list[int] = []  # bucket → missing gradients; empty: hooks do nothing
+        self.unsent = 0  # number of buckets not sent yet, the first ones
+        self.in_flight: deque[tuple[int, Any]] = deque()
         for bucket, names in enumerate(layout):
             for name in names:
                 training.parameters[name].register_post_accumulate_grad_hook(
-                    lambda _, bucket=bucket: self._arrived(bucket)
+                    lambda _, bucket=bucket: self._on_gradient_ready(bucket)
                 )
 
     def gradient(
         self, batch: Array, factor: float
     ) -> tuple[list[tuple[torch.Tensor, float]] | None, list[torch.Tensor]]:
-        self.settle(self.buckets)  # unfinished work still reads and writes the buckets
+        self.wait_reduction(self.buckets)  # unfinished work still reads and writes the buckets
         # A hook is called once per chunk.
-        times = len(chunks(batch, self.training.recipe.chunk))
-        self.missing = [times * len(names) for names in self.layout] if times else []
-        self.due = len(self.layout)
+        times = len(split_into_chunks(batch, self.training.recipe.chunk))
+        self.pending_gradients = [times * len(names) for names in self.layout] if times else []
+        self.unsent = len(self.layout)
         try:
             losses = self._backward(batch, factor)
         finally:
-            self.missing = []
-        while self.due:  # no samples, or a parameter without a gradient
-            self._send()
+            self.pending_gradients = []
+        while self.unsent:  # no samples, or a parameter without a gradient
+            self._send_next()
         return losses, list(self.buckets)
 
-    def settle(self, gradients: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def wait_reduction(self, gradients: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         summed = list(gradients)
-        while self.under_way:
-            bucket, pending = self.under_way.popleft()
+        while self.in_flight:
+            bucket, pending = self.in_flight.popleft()
             summed[bucket] = pending.wait()
         return summed
 
-    def _arrived(self, bucket: int) -> None:
+    def _on_gradient_ready(self, bucket: int) -> None:
         """Count a gradient of a bucket as ready; send the buckets that are complete, in order."""
-        if self.missing:
-            self.missing[bucket] -= 1
-            while self.due and not self.missing[self.due - 1]:
-                self._send()
+        if self.pending_gradients:
+            self.pending_gradients[bucket] -= 1
+            while self.unsent and not self.pending_gradients[self.unsent - 1]:
+                self._send_next()
 
-    def _send(self) -> None:
+    def _send_next(self) -> None:
         """Send the last bucket that has not been sent."""
-        self.due -= 1
-        self._fill(self.due)
-        pending = self.comm.all_reduce(self.buckets[self.due], inplace=True, wait=False)
-        self.under_way.append((self.due, pending))
+        self.unsent -= 1
+        self._fill_bucket(self.unsent)
+        pending = self.comm.all_reduce(self.buckets[self.unsent], inplace=True, wait=False)
+        self.in_flight.append((self.unsent, pending))

@@ -4,37 +4,37 @@ from __future__ import annotations
 
 import torch
 
-from dualml.backend import Divisible, Layout, NativeParallel, Overlapping, Replicable
+from dualml.backend import GradientAccess, Layout, FrameworkDataParallel, CommOverlap, DeviceReplication
 from dualml.communicator import Communicator
-from dualml_torch.aggregation import TorchPieces
-from dualml_torch.native import TorchNative, replicas
-from dualml_torch.overlap import TorchOverlap
+from dualml_torch.aggregation import TorchGradientBuckets
+from dualml_torch.native import TorchDataParallel, make_replicas
+from dualml_torch.overlap import TorchReducingBuckets
 from dualml_torch.training import TorchTraining
 
 
-class TorchParallel(TorchTraining, Divisible, Overlapping, NativeParallel, Replicable):
+class TorchParallel(TorchTraining, GradientAccess, CommOverlap, FrameworkDataParallel, DeviceReplication):
     """A training with PyTorch's data parallel capabilities, see `dualml.backend.capability`."""
 
-    def flat(self) -> None:
+    def use_contiguous_format(self) -> None:
         """Store every tensor in contiguous format, as buckets require."""
         self.network.to(memory_format=torch.contiguous_format)
         self.choice = None
         if self.recorded is not None:
-            self.recorded.forget()
+            self.recorded.clear()
 
-    def pieces(self, layout: Layout) -> TorchPieces:
-        self.flat()
-        return TorchPieces(self, layout)
+    def make_buckets(self, layout: Layout) -> TorchGradientBuckets:
+        self.use_contiguous_format()
+        return TorchGradientBuckets(self, layout)
 
-    def overlapping(self, layout: Layout, comm: Communicator) -> TorchOverlap:
-        self.flat()
+    def make_reducing_buckets(self, layout: Layout, comm: Communicator) -> TorchReducingBuckets:
+        self.use_contiguous_format()
         self.recorded = None  # no hook would be called
-        return TorchOverlap(self, layout, comm)
+        return TorchReducingBuckets(self, layout, comm)
 
-    def native(self, comm: Communicator) -> TorchNative:
-        self.flat()
-        return TorchNative(self, comm)
+    def wrap_data_parallel(self, comm: Communicator) -> TorchDataParallel:
+        self.use_contiguous_format()
+        return TorchDataParallel(self, comm)
 
-    def replicas(self) -> None:
-        self.flat()
-        self.network, self.recorded = replicas(self.network, self.device), None
+    def enable_replicas(self) -> None:
+        self.use_contiguous_format()
+        self.network, self.recorded = make_replicas(self.network, self.device), None

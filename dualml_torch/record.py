@@ -14,25 +14,25 @@ import torch
 from numpy.typing import NDArray
 
 from dualml.errors import UserError
-from dualml.parity.models.attributes import remembered, remind
-from dualml.parity.models.chance import Chance
+from dualml.parity.models.attributes import capture_attributes, restore_attributes
+from dualml.parity.models.chance import SharedRng
 from dualml.parity.models.operations import Tape
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.recorder import Recorder as Base
-from dualml_torch.chance import Drawn
+from dualml_torch.chance import SharedRngMode
 from dualml_torch.environment import environment
-from dualml_torch.operations import SKIP, Watch
-from dualml_torch.rounding import Rounding
+from dualml_torch.operations import SKIP, OperationTracer
+from dualml_torch.rounding import RoundingMode
 
 Arrays = dict[str, NDArray[Any]]
 
 
-def copied(value: Any) -> torch.Tensor | None:
+def copy_tensor(value: Any) -> torch.Tensor | None:
     """Return a detached copy of a tensor; None for any other value."""
     return value.detach().clone() if torch.is_tensor(value) else None
 
 
-def elsewhere(value: Any) -> bool:
+def is_saved_elsewhere(value: Any) -> bool:
     """Return whether a value is saved with the state dict, or never changed by a step."""
     return isinstance(value, torch.nn.Parameter | torch.nn.Module | type | ModuleType)
 
@@ -69,36 +69,36 @@ class Recorder(Base):
         first = next(iter(self.model.parameters()), torch.empty(0))
         return environment(str(first.device), torch.get_num_threads())
 
-    def named(self) -> dict[str, torch.Tensor]:
+    def named_tensors(self) -> dict[str, torch.Tensor]:
         return dict(self.model.named_parameters()) | dict(self.model.named_buffers())
 
     def tensors(self) -> list[Tensor]:
         return [
             Tensor(name, tuple(t.shape), isinstance(t, torch.nn.Parameter) and t.requires_grad)
-            for name, t in self.named().items()
+            for name, t in self.named_tensors().items()
         ]
 
     def modules(self) -> dict[str, str]:
         return {name: type(m).__name__ for name, m in self.model.named_modules() if name}
 
     def weights(self) -> Arrays:
-        return {name: self.array(t) for name, t in self.named().items()}
+        return {name: self.array(t) for name, t in self.named_tensors().items()}
 
     @torch.no_grad()
     def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
-        named = self.named()
+        named = self.named_tensors()
         for name, value in weights.items():
-            named[name].copy_(self.like(np.array(value), named[name]))
+            named[name].copy_(self.tensor_like(np.array(value), named[name]))
 
     def gradients(self) -> Arrays:
-        return self.named_gradients([p.grad for p in self.trained().values()])
+        return self.gradients_by_name([p.grad for p in self.trainable_parameters().values()])
 
-    def trained(self) -> dict[str, torch.nn.Parameter]:
+    def trainable_parameters(self) -> dict[str, torch.nn.Parameter]:
         """Return the trainable parameters by name."""
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
-    def named_gradients(self, gradients: Any) -> Arrays:
-        trained = self.trained()
+    def gradients_by_name(self, gradients: Any) -> Arrays:
+        trained = self.trainable_parameters()
         if not isinstance(gradients, Mapping):
             gradients = dict(zip(trained, gradients, strict=True))
         if all(g is None for g in gradients.values()):
@@ -108,7 +108,7 @@ class Recorder(Base):
             for name, g in gradients.items()
         }
 
-    def slots(self) -> dict[str, Arrays]:
+    def optimizer_state(self) -> dict[str, Arrays]:
         names = {id(p): name for name, p in self.model.named_parameters()}
         slots: dict[str, Arrays] = {}
         for p, state in self.optimizer.state.items():
@@ -121,23 +121,23 @@ class Recorder(Base):
 
     def snapshot(self) -> Any:
         gradients = {n: None if p.grad is None else p.grad.clone()
-                     for n, p in self.trained().items()}  # fmt: skip
-        weights = {name: t.detach().clone() for name, t in self.named().items()}
+                     for n, p in self.trainable_parameters().items()}  # fmt: skip
+        weights = {name: t.detach().clone() for name, t in self.named_tensors().items()}
         state = None if self.optimizer is None else copy.deepcopy(self.optimizer.state_dict())
-        own = [] if self.optimizer is None else remembered(self.optimizer, copied, elsewhere)
+        own = [] if self.optimizer is None else capture_attributes(self.optimizer, copy_tensor, is_saved_elsewhere)
         return weights, gradients, state, own
 
     @torch.no_grad()
     def restore(self, kept: Any) -> None:
         weights, gradients, state, own = kept
-        for name, t in self.named().items():
+        for name, t in self.named_tensors().items():
             t.copy_(weights[name])
         for name, p in self.model.named_parameters():
             kept_gradient = gradients.get(name)
             p.grad = None if kept_gradient is None else kept_gradient.clone()
         if state is not None:
             self.optimizer.load_state_dict(copy.deepcopy(state))
-        remind(own, copied)
+        restore_attributes(own, copy_tensor)
 
     def is_tensor(self, value: Any) -> bool:
         return torch.is_tensor(value)
@@ -151,37 +151,37 @@ class Recorder(Base):
                 tensor = torch.view_as_real(tensor.resolve_conj())
             return tensor.resolve_neg().numpy().copy()
 
-    def like(self, array: NDArray[Any], tensor: torch.Tensor) -> torch.Tensor:
+    def tensor_like(self, array: NDArray[Any], tensor: torch.Tensor) -> torch.Tensor:
         given = torch.from_numpy(array)
         if tensor.is_complex():
             given = torch.view_as_complex(given)
         return given.to(tensor.device, tensor.dtype)
 
-    def tape_of_step(self) -> Tape:
+    def make_tape(self) -> Tape:
         tape = Tape(
             self.array, self.skip, {id(one): name for name, one in self.model.named_modules()}
         )
-        for name, one in self.named().items():
-            tape.known(one, f"parameter:{name}")
+        for name, one in self.named_tensors().items():
+            tape.register(one, f"parameter:{name}")
         return tape
 
-    def watch(self) -> Watch | None:
+    def make_tracer(self) -> OperationTracer | None:
         """Make the tracer that records every operation in `tape`; None if there is no tape."""
-        return None if self.tape is None else Watch(self.tape)
+        return None if self.tape is None else OperationTracer(self.tape)
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[None]:
-        self.chance = Chance(self.seed)
+    def watch_operations(self) -> Iterator[None]:
+        self.chance = SharedRng(self.seed)
         with contextlib.ExitStack() as stack:
-            if (watch := self.watch()) is not None:
+            if (watch := self.make_tracer()) is not None:
                 stack.enter_context(watch)
             if self.rounding is not None:
-                stack.enter_context(Rounding(*self.rounding, lambda: self.answered))
-            stack.enter_context(Drawn(self.chance))
+                stack.enter_context(RoundingMode(*self.rounding, lambda: self.output_seen))
+            stack.enter_context(SharedRngMode(self.chance))
             yield
 
     @contextlib.contextmanager
-    def hooked(self, tell: Callable[[str, Any], None]) -> Iterator[None]:
+    def hook_modules(self, tell: Callable[[str, Any], None]) -> Iterator[None]:
         def hook(name: str) -> Callable[..., None]:
             return lambda module, given, output: tell(name, output)
 
@@ -200,5 +200,5 @@ class Recorder(Base):
         """Record the gradients; a hook that PyTorch calls with an ``optimizer`` whose step begins,
         and with the step's arguments ``given`` and ``named``."""
         # A step that calls its parent's triggers the hook twice, perhaps with changed gradients.
-        if self.now is not None and not any(name.startswith("gradient/") for name in self.now):
+        if self.step_arrays is not None and not any(name.startswith("gradient/") for name in self.step_arrays):
             self.note_gradients(self.gradients())

@@ -24,7 +24,7 @@ aten = torch.ops.aten
 VIEWS = (aten._unsafe_view.default,)
 #: Operations that may write into the memory of their first argument → the in-place operator; only
 #: if shape, type and layout are the same.
-INTO = {
+INPLACE_VARIANTS = {
     aten.relu.default: aten.relu_.default,
     aten.tanh.default: aten.tanh_.default,
     aten.add.Tensor: aten.add_.Tensor,
@@ -38,7 +38,7 @@ INTO = {
 OPAQUE = {aten.mkldnn_rnn_layer.default, aten.mkldnn_rnn_layer_backward.default}
 
 
-class Recorded:
+class RecordedGradient:
     """``loss(network(*inputs), labels).backward()`` as a recorded graph, one per batch size.
 
     Args:
@@ -51,22 +51,22 @@ class Recorded:
     """
 
     def __init__(
-        self, network: nn.Module, loss: Loss, compiled: int = 0, *, added: bool = False
+        self, network: nn.Module, loss: Loss, compiled: int = 0, *, accumulate: bool = False
     ) -> None:
-        self.network, self.loss, self.compiled, self.added = network, loss, compiled, added
-        self.forget()
+        self.network, self.loss, self.compiled, self.accumulate = network, loss, compiled, accumulate
+        self.clear()
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """Drop all recorded graphs and read the network's parameters again."""
         self.parameters = tuple(self.network.parameters())
-        self.whole = torch.ones(())
+        self.unit_share = torch.ones(())
         self.calls: dict[int, Call] = {}
 
     def __call__(self, inputs: Sequence[Tensor], labels: Tensor, share: float) -> Tensor:
         """Add ``share`` times the gradient of the mean loss to the parameters' gradients; return
         the mean loss."""
         loss, *gradients = self.gradient(inputs, labels, share)
-        if self.added:
+        if self.accumulate:
             return loss
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             if parameter.grad is None:
@@ -78,19 +78,19 @@ class Recorded:
     def gradient(self, inputs: Sequence[Tensor], labels: Tensor, share: float = 1) -> Sequence[Any]:
         """Return the mean loss and each parameter's gradient, None for unreached parameters. With
         `accumulate` the gradients are added in place, and only the mean loss is returned."""
-        part = self.whole if share == 1 else torch.full((), share)
-        places = [p.grad for p in self.parameters] if self.added else []
+        part = self.unit_share if share == 1 else torch.full((), share)
+        places = [p.grad for p in self.parameters] if self.accumulate else []
         given = (part, labels, *inputs, *self.parameters, *places)
         call = self.calls.get(len(labels))
         if call is None:
-            graph = record(self.network, self.loss, part, labels, inputs, places)
-            fused = len(labels) == self.compiled and OPAQUE.isdisjoint(targets(graph))
-            call = self.calls[len(labels)] = compiled(graph, given) if fused else graph.forward
+            graph = record_gradient(self.network, self.loss, part, labels, inputs, places)
+            fused = len(labels) == self.compiled and OPAQUE.isdisjoint(called_operators(graph))
+            call = self.calls[len(labels)] = compile_graph(graph, given) if fused else graph.forward
         with torch._C._AutoDispatchBelowAutograd():
             return call(*given)
 
 
-def record(
+def record_gradient(
     network: nn.Module,
     loss: Loss,
     share: Tensor,
@@ -110,7 +110,7 @@ def record(
 
     names, parameters = zip(*network.named_parameters(), strict=True)
 
-    whole, end = Gradient(network, loss), len(inputs) + len(names)
+    whole, end = LossAndGradients(network, loss), len(inputs) + len(names)
 
     def run(share: Tensor, labels: Tensor, *tensors: Tensor) -> tuple[Tensor | None, ...]:
         given, own = tensors[: len(inputs)], tensors[len(inputs) : end]
@@ -123,12 +123,12 @@ def record(
     recorded = make_fx(run)(share, labels, *inputs, *parameters, *places)
     simplify(recorded.graph)
     if places:
-        add_up(recorded.graph, len(places))
+        accumulate_gradients(recorded.graph, len(places))
     recorded.recompile()
     return recorded
 
 
-class Gradient(nn.Module):
+class LossAndGradients(nn.Module):
     """Loss and gradients in one call: recomputation in the backward pass uses the same parameters
     as the forward pass."""
 
@@ -143,12 +143,12 @@ class Gradient(nn.Module):
         return mean.detach(), *torch.autograd.grad(mean, own, share, allow_unused=True)
 
 
-def targets(graph: GraphModule) -> set[Any]:
+def called_operators(graph: GraphModule) -> set[Any]:
     """Return the operators that a graph calls."""
     return {node.target for node in graph.graph.nodes}
 
 
-def compiled(recorded: GraphModule, given: Sequence[Tensor]) -> Call:
+def compile_graph(recorded: GraphModule, given: Sequence[Tensor]) -> Call:
     """Compile a graph with TorchInductor in one piece: `torch.compile` would make two, with
     guards."""
     from torch._inductor import compile as fuse
@@ -179,21 +179,21 @@ def simplify(graph: Graph) -> None:
     last: dict[Node, int] = {}  # owner of memory → the last node that reads it
     for node in graph.nodes:
         for used in node.all_input_nodes:
-            last[owner(used)] = order[node]
+            last[storage_owner(used)] = order[node]
     for node in graph.nodes:
         if (
-            node.target in INTO
-            and alike(node, node.args[0])
-            and is_free(node.args[0], last, order[node])
+            node.target in INPLACE_VARIANTS
+            and same_layout(node, node.args[0])
+            and is_last_read(node.args[0], last, order[node])
         ):
-            node.target = INTO[node.target]
+            node.target = INPLACE_VARIANTS[node.target]
             outputs = [a.name for a in node.target._schema.arguments if a.kwarg_only and a.is_out]
             node.kwargs = {**node.kwargs, **dict.fromkeys(outputs, node.args[0])}
             # The result is in that memory: later readers of it read the owner.
-            last[owner(node.args[0])] = last.get(node, order[node])
+            last[storage_owner(node.args[0])] = last.get(node, order[node])
 
 
-def add_up(graph: Graph, count: int) -> None:
+def accumulate_gradients(graph: Graph, count: int) -> None:
     """Add each gradient to its place, one of the last ``count`` inputs, as soon as it is
     computed."""
     places = [node for node in graph.nodes if node.op == "placeholder"][-count:]
@@ -206,22 +206,22 @@ def add_up(graph: Graph, count: int) -> None:
     output.args = ((loss,),)
 
 
-def owner(node: Node) -> Node:
+def storage_owner(node: Node) -> Node:
     """Return the node that allocated the memory of this one."""
-    while node.op == "call_function" and looks(node):
+    while node.op == "call_function" and is_view(node):
         node = node.args[0]  # type: ignore[assignment]
     return node
 
 
-def looks(node: Node) -> bool:
+def is_view(node: Node) -> bool:
     """Return whether a node's result shares the memory of its first argument."""
-    if node.target in VIEWS or node.target in INTO.values():
+    if node.target in VIEWS or node.target in INPLACE_VARIANTS.values():
         return True
     schema = getattr(node.target, "_schema", None)
     return schema is not None and any(value.alias_info for value in schema.returns)
 
 
-def alike(node: Node, other: Any) -> bool:
+def same_layout(node: Node, other: Any) -> bool:
     """Return whether both nodes are tensors of one shape, type and layout."""
     if not isinstance(other, Node):
         return False
@@ -229,10 +229,10 @@ def alike(node: Node, other: Any) -> bool:
     return (one.shape, one.dtype, one.stride()) == (two.shape, two.dtype, two.stride())
 
 
-def is_free(node: Node, last: dict[Node, int], now: int) -> bool:
+def is_last_read(node: Node, last: dict[Node, int], now: int) -> bool:
     """Return whether ``now`` is the last to read this memory, in the layout in which it was
     allocated."""
     if node.target in (aten.view.default, *VIEWS):
         node = node.args[0]  # type: ignore[assignment]
-    own = node.op == "call_function" and (node.target is operator.getitem or not looks(node))
+    own = node.op == "call_function" and (node.target is operator.getitem or not is_view(node))
     return own and last[node] == now

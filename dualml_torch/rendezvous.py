@@ -21,10 +21,10 @@ from urllib.parse import urlsplit
 import torch
 import torch.distributed as dist
 
-from dualml.communicator import FileBoard, Place
-from dualml.communicator.place import exchange_notes
+from dualml.communicator import FileStore, RankContext
+from dualml.communicator.place import all_gather_via_store
 from dualml.errors import CommunicationError, UserError
-from dualml.machine import network
+from dualml.machine import network_id
 from dualml.messages import decode_header
 
 INTERFACE = "GLOO_SOCKET_IFNAME"
@@ -49,38 +49,38 @@ class Membership:
     engine: str
     limit: timedelta
     interface: bool = False
-    scrap: Path | None = None
+    temp_folder: Path | None = None
     store_file: Path | None = None
     broken: bool = False
-    ends: list[Callable[[], None]] = field(default_factory=list)
+    exit_callbacks: list[Callable[[], None]] = field(default_factory=list)
 
 
-def first(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """Return the first line of a torch error, without its C++ stack."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def meet(place: Place, member: Membership) -> Any:
+def open_shared_store(place: RankContext, member: Membership) -> Any:
     """Exchange notes with the other ranks, then open the store that all of them share.
 
     The rank that hosts the store opens it before it posts its note; if it fails, its note says so.
     """
-    details: dict[str, str] = {"machine": network()}
+    details: dict[str, str] = {"machine": network_id()}
     scheme = place.rendezvous.partition(":")[0]
-    open_store, hosts = {"auto": _file, "file": _file, "tcp": _tcp, "env": _env}[scheme](
+    open_store, hosts = {"auto": _file_store, "file": _file_store, "tcp": _tcp_store, "env": _env_store}[scheme](
         place, member, details
     )
-    store, key = None, f"join.{attempt(place)}"
+    store, key = None, f"join.{group_key(place)}"
     if hosts:
         try:
             store = open_store(details)
         except RuntimeError as error:
-            details["error"] = _cannot_host(place, error)
-            place.board.post(f"{key}.{place.rank}", json.dumps(details))
+            details["error"] = _hosting_error(place, error)
+            place.store.set(f"{key}.{place.rank}", json.dumps(details))
             raise CommunicationError(details["error"]) from error
     text, what = json.dumps(details), "the others to join"
-    notes = exchange_notes(
-        place.board, key, place.rank, range(place.size), text, place.timeout, what
+    notes = all_gather_via_store(
+        place.store, key, place.rank, range(place.size), text, place.timeout, what
     )
     try:
         others = {rank: decode_header(note.encode(), NOTE) for rank, note in notes.items()}
@@ -97,15 +97,15 @@ def meet(place: Place, member: Membership) -> Any:
     return store if store is not None else open_store(others[0])
 
 
-def _file(place: Place, member: Membership, details: dict[str, str]) -> tuple[Any, bool]:
+def _file_store(place: RankContext, member: Membership, details: dict[str, str]) -> tuple[Any, bool]:
     if place.rendezvous != "auto":
         # One file for each group: torch needs a fresh one, and the user's file is not touched.
-        path = Path(f"{urlsplit(place.rendezvous).path}.{attempt(place)}")
-    elif isinstance(place.board, FileBoard):
-        path = place.board.folder / f"store{attempt(place)}"
+        path = Path(f"{urlsplit(place.rendezvous).path}.{group_key(place)}")
+    elif isinstance(place.store, FileStore):
+        path = place.store.folder / f"store{group_key(place)}"
     elif place.rank == 0:
-        member.scrap = Path(tempfile.mkdtemp(prefix="dualml-"))
-        path = member.scrap / "store"
+        member.temp_folder = Path(tempfile.mkdtemp(prefix="dualml-"))
+        path = member.temp_folder / "store"
     else:
         path = Path()
     if place.rank == 0:
@@ -115,13 +115,13 @@ def _file(place: Place, member: Membership, details: dict[str, str]) -> tuple[An
     return (lambda host: dist.FileStore(host["store"], place.size)), False
 
 
-def _tcp(place: Place, member: Membership, details: dict[str, str]) -> tuple[Any, bool]:
+def _tcp_store(place: RankContext, member: Membership, details: dict[str, str]) -> tuple[Any, bool]:
     url = urlsplit(place.rendezvous)
     hosts = place.rank == 0
-    return _server(str(url.hostname), int(url.port or 0), place, hosts), hosts
+    return _tcp_server(str(url.hostname), int(url.port or 0), place, hosts), hosts
 
 
-def _env(place: Place, member: Membership, details: dict[str, str]) -> tuple[Any, bool]:
+def _env_store(place: RankContext, member: Membership, details: dict[str, str]) -> tuple[Any, bool]:
     names = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
     if missing := [name for name in names if not os.environ.get(name)]:
         raise UserError(
@@ -136,26 +136,26 @@ def _env(place: Place, member: Membership, details: dict[str, str]) -> tuple[Any
         )
     # Under torchrun the agent keeps the store, and the same one for every group of the job.
     hosts = place.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-    return _server(host, int(port), place, hosts), hosts
+    return _tcp_server(host, int(port), place, hosts), hosts
 
 
-def _server(host: str, port: int, place: Place, hosts: bool) -> Any:
+def _tcp_server(host: str, port: int, place: RankContext, hosts: bool) -> Any:
     limit = timedelta(seconds=place.timeout)
     return lambda _: dist.TCPStore(
         host, port, place.size, is_master=hosts, timeout=limit, wait_for_workers=False
     )
 
 
-def _cannot_host(place: Place, error: RuntimeError) -> str:
+def _hosting_error(place: RankContext, error: RuntimeError) -> str:
     where = place.rendezvous
     if where.startswith("env"):
         where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     if "EADDRINUSE" in str(error) or "already in use" in str(error):
         return f"the port of {where} is in use on rank 0's machine; choose another one, or auto"
-    return f"rank 0 cannot host the rendezvous {where}: {first(error)}"
+    return f"rank 0 cannot host the rendezvous {where}: {first_line(error)}"
 
 
-def attempt(place: Place) -> str:
+def group_key(place: RankContext) -> str:
     """Return a key that distinguishes this group on a store: the trial, and torchrun's restart
     count."""
     restarts = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
-from dualml_torch.operations import ASSIGNS, name_of
+from dualml_torch.operations import ASSIGNS, operation_name
 
 #: One unit in the last place of float32.
 UNIT = 2.0**-23
@@ -21,7 +21,7 @@ APPROXIMATED = frozenset({"exp", "expm1", "log", "log1p", "log2", "log10", "logs
                           "mish"})  # fmt: skip
 
 
-class Rounding(TorchFunctionMode):
+class RoundingMode(TorchFunctionMode):
     """A mode inside which every result is moved up or down by some units in the last place.
 
     Moved weights do not show the rounding of a loss: a divergence between two distributions hardly
@@ -33,9 +33,9 @@ class Rounding(TorchFunctionMode):
             those of `APPROXIMATED` functions are.
     """
 
-    def __init__(self, rng: np.random.Generator, units: int, now: Callable[[], bool]) -> None:
+    def __init__(self, rng: np.random.Generator, units: int, is_active: Callable[[], bool]) -> None:
         super().__init__()
-        self.rng, self.units, self.now = rng, units, now
+        self.rng, self.units, self.is_active = rng, units, is_active
 
     def __torch_function__(
         self,
@@ -45,9 +45,9 @@ class Rounding(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        name = name_of(func)
+        name = operation_name(func)
         if (
-            not (self.now() or name in APPROXIMATED)
+            not (self.is_active() or name in APPROXIMATED)
             or name in ("", *ASSIGNS)
             or name.endswith("_")
             or not isinstance(result, torch.Tensor)

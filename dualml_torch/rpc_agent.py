@@ -26,7 +26,7 @@ from torch.distributed.rendezvous import register_rendezvous_handler
 
 from dualml.errors import CommunicationError, TrialError, Unsupported
 from dualml_torch.cluster import FAREWELL_S
-from dualml_torch.collectives import cause
+from dualml_torch.collectives import likely_cause
 from dualml_torch.communicator import TorchCommunicator
 from dualml_torch.rendezvous import INTERFACE
 
@@ -35,7 +35,7 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
     from torch.distributed.optim import DistributedOptimizer
 
-__all__ = ["DistributedOptimizer", "name_of", "start", "told"]
+__all__ = ["DistributedOptimizer", "worker_name", "start_agent", "translate_errors"]
 
 SCHEME = "dualml"
 #: Threads that serve calls. A rank serves few calls at once, and every thread that computes has an
@@ -45,12 +45,12 @@ SERVING = 2
 SLOWER = "without TorchScript support"
 
 
-def name_of(rank: int) -> str:
+def worker_name(rank: int) -> str:
     """Return the name of a rank's agent."""
     return f"rank{rank}"
 
 
-def start(comm: TorchCommunicator) -> None:
+def start_agent(comm: TorchCommunicator) -> None:
     """Start this rank's agent, unless it is running; all ranks of the world call it.
 
     Raises:
@@ -69,7 +69,7 @@ def start(comm: TorchCommunicator) -> None:
         os.environ.setdefault("TP_SOCKET_IFNAME", os.environ[INTERFACE])
     options = rpc.TensorPipeRpcBackendOptions(
         init_method=f"{SCHEME}://",
-        rpc_timeout=comm.place.timeout,
+        rpc_timeout=comm.context.timeout,
         num_worker_threads=SERVING,
         _transports=["uv"],
         _channels=["basic"],
@@ -77,14 +77,14 @@ def start(comm: TorchCommunicator) -> None:
     logging.getLogger("torch.distributed.optim.optimizer").addFilter(
         lambda record: SLOWER not in str(record.msg)
     )
-    with told(comm, "starting"), warnings.catch_warnings():
+    with translate_errors(comm, "starting"), warnings.catch_warnings():
         # A warning about torch's own use of a group.
         warnings.filterwarnings("ignore", "You are using a Backend", UserWarning)
-        rpc.init_rpc(name_of(comm.rank), None, comm.rank, comm.size, options)
-    comm.member.ends.append(lambda: stop(comm))
+        rpc.init_rpc(worker_name(comm.rank), None, comm.rank, comm.size, options)
+    comm.member.exit_callbacks.append(lambda: stop_agent(comm))
 
 
-def stop(comm: TorchCommunicator) -> None:
+def stop_agent(comm: TorchCommunicator) -> None:
     """Stop the agent, together with the other ranks if no error occurred; never waits long."""
 
     def end() -> None:
@@ -97,7 +97,7 @@ def stop(comm: TorchCommunicator) -> None:
 
 
 @contextlib.contextmanager
-def told(comm: TorchCommunicator, what: str) -> Iterator[None]:
+def translate_errors(comm: TorchCommunicator, what: str) -> Iterator[None]:
     """Translate errors of a remote call into one line: the caller and the likely cause.
 
     Raises:
@@ -112,16 +112,16 @@ def told(comm: TorchCommunicator, what: str) -> Iterator[None]:
         comm.member.broken = True
         text, who = str(error), f"rank {comm.rank} of {comm.size}, {what} by rpc"
         far = re.search(r"(?:On WorkerInfo\(id=|Error on Node )(\d+)[^\n:]*:\s*([^\n]*)", text)
-        if far and not silent(far[2]):
+        if far and not is_unresponsive(far[2]):
             raise TrialError(f"{who}: rank {far[1]} failed: {far[2]}") from error
         if not isinstance(error, RuntimeError):
             raise
-        if silent(text) and "timeout" not in text:  # in the words that `cause` knows
+        if is_unresponsive(text) and "timeout" not in text:  # in the words that `cause` knows
             error = RuntimeError("Connection closed by peer")
-        raise CommunicationError(f"{who}: {cause(error, comm.place)}") from error
+        raise CommunicationError(f"{who}: {likely_cause(error, comm.context)}") from error
 
 
-def silent(text: str) -> bool:
+def is_unresponsive(text: str) -> bool:
     """Return whether an error means that a rank does not answer: too late, or not any more."""
     words = r"\beof\b|connection (reset|refused|closed)|broken pipe|pipe closed|cancell?ed|RPCErr"
     return bool(re.search(words, text, re.IGNORECASE))

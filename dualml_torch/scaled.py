@@ -8,7 +8,7 @@ import torch
 
 
 @torch.no_grad()
-def finite(parameters: Iterable[torch.Tensor]) -> bool:
+def all_gradients_finite(parameters: Iterable[torch.Tensor]) -> bool:
     """Return whether all gradients are finite; one synchronisation."""
     each = [p.grad.isfinite().all() for p in parameters if p.grad is not None]
     there = [one.to(each[0].device) for one in each]  # stages may lie on several devices
@@ -16,7 +16,7 @@ def finite(parameters: Iterable[torch.Tensor]) -> bool:
 
 
 @torch.no_grad()
-def unscale(parameters: Iterable[torch.Tensor], scale: float) -> None:
+def unscale_gradients(parameters: Iterable[torch.Tensor], scale: float) -> None:
     """Divide the gradients by the loss scale, in place."""
     if gradients := [p.grad for p in parameters if p.grad is not None]:
         torch._foreach_mul_(gradients, 1 / scale)

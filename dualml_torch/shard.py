@@ -7,53 +7,53 @@ from typing import Any
 
 import torch
 
-from dualml.backend import Array, Recipe
-from dualml.backend.shard import Shardable, Slots, State, Vectors, spans
+from dualml.backend import Array, TrainingSpec
+from dualml.backend.shard import FlatParameterStorage, Slots, State, FlatLayout, parameter_spans
 from dualml_torch.memory import state_bytes
-from dualml_torch.model.network import Network, Part
+from dualml_torch.model.network import Network, ModelPart
 from dualml_torch.optim import load_state, optimizer, state
-from dualml_torch.recorded import Loss, Recorded
-from dualml_torch.scaled import finite, unscale
+from dualml_torch.recorded import Loss, RecordedGradient
+from dualml_torch.scaled import all_gradients_finite, unscale_gradients
 
 
 class TorchShard:
     """PyTorch implementation of `dualml.backend.shard.OptimizerShard`."""
 
     def __init__(
-        self, recipe: Recipe, weights: Sequence[torch.Tensor], state: State | None = None
+        self, recipe: TrainingSpec, weights: Sequence[torch.Tensor], state: State | None = None
     ) -> None:
-        self.recipe, self.places = recipe, state
+        self.recipe, self.state_vectors = recipe, state
         self.parameters = [torch.nn.Parameter(vector) for vector in weights]  # shares memory
         self.optimizer = optimizer(recipe.rule, self.parameters)
-        self._settle(0)
+        self._place_state(0)
 
     @torch.no_grad()
-    def _settle(self, made: int) -> None:
+    def _place_state(self, made: int) -> None:
         """Move the optimizer state into the given vectors, if there are any."""
-        if self.places is None:
+        if self.state_vectors is None:
             return
         now = state(self.optimizer)
         for i, parameter in enumerate(self.parameters):
-            own = {slot: vectors[i] for slot, vectors in self.places.items()}
+            own = {slot: vectors[i] for slot, vectors in self.state_vectors.items()}
             for slot, vector in own.items():
                 vector.copy_(torch.from_numpy(now[slot][i]))
             self.optimizer.state[parameter] = {"step": made, **own}
 
     def finite(self, gradients: Sequence[torch.Tensor]) -> bool:
-        self._give(gradients)
-        return finite(self.parameters)
+        self._set_gradients(gradients)
+        return all_gradients_finite(self.parameters)
 
     def update(self, gradients: Sequence[torch.Tensor], step: int, made: int, scale: float) -> None:
         """Update the vectors; ``made`` is ignored, because the optimizer counts its own steps."""
-        self._give(gradients)
+        self._set_gradients(gradients)
         if scale != 1:
-            unscale(self.parameters, scale)
+            unscale_gradients(self.parameters, scale)
         if not self.recipe.schedule.constant:
             for group in self.optimizer.param_groups:
-                group["lr"] = self.recipe.rate(step)
+                group["lr"] = self.recipe.learning_rate(step)
         self.optimizer.advance()
 
-    def _give(self, gradients: Sequence[torch.Tensor]) -> None:
+    def _set_gradients(self, gradients: Sequence[torch.Tensor]) -> None:
         """Set the gradients of the parameters."""
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient
@@ -64,13 +64,13 @@ class TorchShard:
     def load(self, state: Slots, made: int) -> None:
         named = {slot: dict(enumerate(parts)) for slot, parts in state.items()}
         load_state(self.optimizer, named, made)
-        self._settle(made)
+        self._place_state(made)
 
-    def held(self) -> int:
+    def state_bytes(self) -> int:
         return state_bytes(self.optimizer)
 
 
-class TorchShardable(Shardable):
+class TorchShardable(FlatParameterStorage):
     """PyTorch implementation of `dualml.backend.shard.FlatParameterStorage`, for a stage with these
     attributes."""
 
@@ -78,63 +78,63 @@ class TorchShardable(Shardable):
     type: torch.dtype
     parameters: dict[str, torch.nn.Parameter]
     optimizer: Any
-    parts: list[Part]
+    parts: list[ModelPart]
     criterion: Loss
     kept: dict[tuple[int, int], Any]
-    bytes: dict[tuple[int, int], dict[int, int]]
+    saved_sizes: dict[tuple[int, int], dict[int, int]]
     #: Whether gradients are views into flat vectors.
     flattened = False
     #: On a CPU, if the stage is the whole model: its recorded graph, which accumulates gradients.
-    recorded: Recorded | None = None
+    recorded: RecordedGradient | None = None
     #: Micro-batch → inputs and labels for the recorded graph.
-    waiting: dict[int, tuple[Sequence[torch.Tensor], torch.Tensor]]
+    pending_inputs: dict[int, tuple[Sequence[torch.Tensor], torch.Tensor]]
 
     def flatten(
-        self, weights: Vectors, gradients: Vectors
+        self, weights: FlatLayout, gradients: FlatLayout
     ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """Move weights and gradients into flat vectors; autograd accumulates in place into an
         existing ``grad``."""
         self.optimizer, self.flattened = None, True
         shapes = {name: tuple(p.shape) for name, p in self.parameters.items()}
-        vectors, places = laid(shapes, weights, self.device, self.type)
-        sums, grads = laid(shapes, gradients, self.device, self.type)
+        vectors, places = lay_out_vectors(shapes, weights, self.device, self.type)
+        sums, grads = lay_out_vectors(shapes, gradients, self.device, self.type)
         for name, parameter in self.parameters.items():
             parameter.data, parameter.grad = places[name], grads[name]
         if self.device.type == "cpu" and isinstance(self.parts[-1], Network):
-            self.recorded, self.waiting = Recorded(self.parts[-1], self.criterion, added=True), {}
+            self.recorded, self.pending_inputs = RecordedGradient(self.parts[-1], self.criterion, accumulate=True), {}
         return vectors, sums
 
-    def wipe(self, vector: torch.Tensor) -> None:
+    def zero_vector(self, vector: torch.Tensor) -> None:
         vector.zero_()
 
-    def shard(
-        self, recipe: Recipe, weights: Sequence[torch.Tensor], state: State | None = None
+    def make_optimizer_shard(
+        self, recipe: TrainingSpec, weights: Sequence[torch.Tensor], state: State | None = None
     ) -> TorchShard:
         return TorchShard(recipe, weights, state)
 
-    def put(self, vector: torch.Tensor, array: Array) -> None:
+    def copy_from_host(self, vector: torch.Tensor, array: Array) -> None:
         vector.copy_(torch.from_numpy(array))
 
-    def get(self, vector: torch.Tensor, array: Array) -> None:
+    def copy_to_host(self, vector: torch.Tensor, array: Array) -> None:
         torch.from_numpy(array).copy_(vector)
 
-    def drop(self) -> None:
+    def drop_saved_activations(self) -> None:
         self.kept.clear()
-        self.bytes.clear()
+        self.saved_sizes.clear()
         if self.recorded is not None:
-            self.waiting.clear()
+            self.pending_inputs.clear()
 
 
-def laid(
-    shapes: Mapping[str, tuple[int, ...]], how: Vectors, device: torch.device, lower: torch.dtype
+def lay_out_vectors(
+    shapes: Mapping[str, tuple[int, ...]], how: FlatLayout, device: torch.device, lower: torch.dtype
 ) -> tuple[list[torch.Tensor], dict[str, torch.Tensor]]:
     """Allocate vectors; return them, and each parameter's view into them by name."""
-    kind = lower if how.lower else torch.float32
+    kind = lower if how.low_precision else torch.float32
     memory = [torch.zeros(size, dtype=kind, device=device) for size in how.memory]
     vectors, places = [], {}
     for number, (names, length) in enumerate(zip(how.names, how.lengths, strict=True)):
-        vector = memory[how.room(number)][:length]
-        for name, (start, stop) in spans(names, shapes).items():
+        vector = memory[how.slot_of(number)][:length]
+        for name, (start, stop) in parameter_spans(names, shapes).items():
             places[name] = vector[start:stop].view(shapes[name])
         vectors.append(vector)
     return vectors, places

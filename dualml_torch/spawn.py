@@ -10,7 +10,7 @@ import sys
 import torch.multiprocessing
 
 
-def rank(number: int, size: int, module: str, words: list[str]) -> None:
+def run_rank(number: int, size: int, module: str, words: list[str]) -> None:
     """Run the module in one of the processes."""
     os.environ |= {"RANK": str(number), "WORLD_SIZE": str(size)}
     sys.argv = [module, *words]
@@ -19,4 +19,4 @@ def rank(number: int, size: int, module: str, words: list[str]) -> None:
 
 if __name__ == "__main__":
     count, name, *rest = sys.argv[1:]
-    torch.multiprocessing.spawn(rank, (int(count), name, rest), nprocs=int(count))
+    torch.multiprocessing.spawn(run_rank, (int(count), name, rest), nprocs=int(count))

@@ -14,7 +14,7 @@ import mindspore.dataset as ds
 import numpy as np
 from sklearn.datasets import load_digits
 
-from dualml.partition import DirichletLabels, state
+from dualml.partition import DirichletLabels, partition_stats
 from dualml_ms.partition import PartitionSampler
 
 RANKS, EPOCHS = 2, 2
@@ -36,7 +36,7 @@ def main() -> None:
                 seen += np.bincount(labels, minlength=10)
             print(f"{epoch:5}{rank:6}{seen.sum():9}" + "".join(f"{n:5}" for n in seen))
         parts.append(sampler.order())
-    statement = state(parts, digits.target)
+    statement = partition_stats(parts, digits.target)
     print(f"dealt to nobody: {statement.missed}, to both: {statement.shared}")
     print(f"SHA-256 of the lists of epoch {EPOCHS - 1}: {statement.sha256}")
 

@@ -15,7 +15,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
 
-from dualml.partition import DirichletLabels, state
+from dualml.partition import DirichletLabels, partition_stats
 from dualml_torch.partition import PartitionSampler
 
 RANKS, EPOCHS = 2, 2
@@ -39,7 +39,7 @@ def main() -> None:
                 seen += np.bincount(labels.numpy(), minlength=10)
             print(f"{epoch:5}{rank:6}{seen.sum():9}" + "".join(f"{n:5}" for n in seen))
         parts.append(sampler.order())
-    statement = state(parts, digits.target)
+    statement = partition_stats(parts, digits.target)
     print(f"dealt to nobody: {statement.missed}, to both: {statement.shared}")
     print(f"SHA-256 of the lists of epoch {EPOCHS - 1}: {statement.sha256}")
 

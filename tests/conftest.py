@@ -30,7 +30,7 @@ sys.modules["conformance"] = conformance
 ISOLATED = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 
 
-def named(variable: str) -> list[str]:
+def env_names(variable: str) -> list[str]:
     return [name.strip() for name in os.environ.get(variable, "").split(",") if name.strip()]
 
 
@@ -43,8 +43,8 @@ def installed(name: str) -> bool:
 
 def wrong_frameworks() -> list[str]:
     """Return sentences that name missing and unwanted modules."""
-    missing = [name for name in named("DUALML_REQUIRE") if not installed(name)]
-    extra = [name for name in named("DUALML_ABSENT") if installed(name)]
+    missing = [name for name in env_names("DUALML_REQUIRE") if not installed(name)]
+    extra = [name for name in env_names("DUALML_ABSENT") if installed(name)]
     return [f"DUALML_REQUIRE names {name}, which is not installed" for name in missing] + [
         f"DUALML_ABSENT names {name}, which is installed" for name in extra
     ]
@@ -67,10 +67,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=list(slow))
         items[:] = [item for item in items if item not in slow]
     if config.pluginmanager.hasplugin("rerunfailures"):
-        again_once(items)
+        rerun_flaky(items)
 
 
-def again_once(items: list[pytest.Item]) -> None:
+def rerun_flaky(items: list[pytest.Item]) -> None:
     """Rerun failed system and whole-run tests once, because busy machines cause timeouts; the first
     failure appears in the summary as RERUN."""
     for item in items:

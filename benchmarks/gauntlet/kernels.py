@@ -78,7 +78,7 @@ def gelu(input: Tensor, *, approximate: str = "none") -> Tensor:
     return ops.gelu(input, approximate)
 
 
-def left(tensor: Tensor, *ignored: Any, **other: Any) -> Tensor:
+def keep_tensor(tensor: Tensor, *ignored: Any, **other: Any) -> Tensor:
     """Replace initializers of weights, because the other side's weights are loaded later."""
     return tensor
 
@@ -101,4 +101,4 @@ def install() -> None:
     mint.nn.Dropout.construct = lambda self, x: dropout(x, self.p, self.training)
     mint.nn.GELU.construct = lambda self, x: gelu(x, approximate=self.approximate)
     for name in ("zero_", "fill_", "normal_", "uniform_", "set_data"):
-        setattr(Tensor, name, left)
+        setattr(Tensor, name, keep_tensor)

@@ -111,13 +111,13 @@ def measured(row: dict[str, Any]) -> Iterator[None]:
     done, most = threading.Event(), [0]
     own = psutil.Process()
 
-    def look() -> None:
+    def sample_memory() -> None:
         while not done.wait(LOOK_S):
             with contextlib.suppress(psutil.Error):
                 of_all = [own, *own.children(recursive=True)]
                 most[0] = max(most[0], sum(one.memory_info().rss for one in of_all))
 
-    watcher, start = threading.Thread(target=look, daemon=True), time.perf_counter()
+    watcher, start = threading.Thread(target=sample_memory, daemon=True), time.perf_counter()
     watcher.start()
     try:
         yield

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dualml.parity.models.say import change
+from dualml.parity.models.say import describe_mutation
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {"en": DOCS / "gauntlet.md", "zh": DOCS / "gauntlet.zh.md"}
@@ -47,13 +47,13 @@ def table(rows: Sequence[dict[str, Any]], lang: str) -> str:
 def cells(row: dict[str, Any], lang: str, after: str | None) -> list[str]:
     """Return the cells of one pair."""
     first, found = row.get("first") or {}, row.get("explanation") or {}
-    verdict = [said(row["verdict"], lang)] + ([said(after, lang)] if after else [])
+    verdict = [verdict_text(row["verdict"], lang)] + ([verdict_text(after, lang)] if after else [])
     return [
         f"`{row['name']}`",
         paired(row),
         verdict[0],
         f"`{first['layer'] or first['tensor']}`" if first else reason(row, lang),
-        causes(found, lang, alone(row)) if first else "",
+        causes(found, lang, count_unmatched(row)) if first else "",
         line(found),
         f"{row.get('seconds', 0):.0f}",
         f"{row.get('megabytes', 0):.0f}",
@@ -61,7 +61,7 @@ def cells(row: dict[str, Any], lang: str, after: str | None) -> list[str]:
     ]
 
 
-def said(verdict: str, lang: str) -> str:
+def verdict_text(verdict: str, lang: str) -> str:
     return VERDICTS.get(verdict, verdict) if lang == "zh" else verdict
 
 
@@ -69,10 +69,10 @@ def paired(row: dict[str, Any]) -> str:
     """Return the share of matched parameters; those matched by order alone are not counted."""
     pairs = row.get("mapping", ())
     sure = sum(pair["how"] != "order" for pair in pairs)
-    return f"{sure / (len(pairs) + alone(row)):.0%}" if pairs else ""
+    return f"{sure / (len(pairs) + count_unmatched(row)):.0%}" if pairs else ""
 
 
-def alone(row: dict[str, Any]) -> int:
+def count_unmatched(row: dict[str, Any]) -> int:
     """Return the number of parameters without a partner."""
     return sum(note["n"] for note in row.get("notes", ()) if note["key"] == "alone")
 
@@ -90,7 +90,7 @@ def causes(found: dict[str, Any], lang: str, alone: int) -> str:
     if found.get("equal") and not found.get("causes"):
         return ALONE[lang].format(n=alone)
     names = [
-        " / ".join(dict.fromkeys(change(lang, one) for one in cause["alterations"]))
+        " / ".join(dict.fromkeys(describe_mutation(lang, one) for one in cause["alterations"]))
         for cause in found.get("causes", ())
     ]
     rest = [] if found.get("enough") else ["…"]

@@ -301,8 +301,8 @@ def data(name: str) -> None:
 
 
 def batches(name: str) -> None:
-    right = Training.tensors
-    Training.tensors = lambda self, part: right(self, neutral.part_of(name, part))
+    right = Training.batch_tensors
+    Training.batch_tensors = lambda self, part: right(self, neutral.part_of(name, part))
 
 
 # --- layers --------------------------------------------------------------------------------------
@@ -314,10 +314,10 @@ class SwappedLSTM(nn.Cell):
     def __init__(self, inputs: int, hidden: int) -> None:
         super().__init__()
         self.hidden = hidden
-        self.weight_ih_l0 = modules.parameter("weight_ih_l0", 4 * hidden, inputs)
-        self.weight_hh_l0 = modules.parameter("weight_hh_l0", 4 * hidden, hidden)
-        self.bias_ih_l0 = modules.parameter("bias_ih_l0", 4 * hidden)
-        self.bias_hh_l0 = modules.parameter("bias_hh_l0", 4 * hidden)
+        self.weight_ih_l0 = modules.zero_parameter("weight_ih_l0", 4 * hidden, inputs)
+        self.weight_hh_l0 = modules.zero_parameter("weight_hh_l0", 4 * hidden, hidden)
+        self.bias_ih_l0 = modules.zero_parameter("bias_ih_l0", 4 * hidden)
+        self.bias_hh_l0 = modules.zero_parameter("bias_hh_l0", 4 * hidden)
 
     def construct(self, x):
         h = ops.zeros((x.shape[0], self.hidden), ms.float32)
@@ -368,8 +368,8 @@ class StaleLinear(nn.Dense):
 
 def stale_weights(name: str) -> None:
     """The layer, and a network that fills it the first time it is loaded."""
-    make, load = network.realise, network.Network.load
-    network.realise = lambda layer: linear(StaleLinear, 120)(layer) or make(layer)
+    make, load = network.make_layer, network.Network.load
+    network.make_layer = lambda layer: linear(StaleLinear, 120)(layer) or make(layer)
 
     def first(self: Any, weights: Any) -> None:
         load(self, weights)

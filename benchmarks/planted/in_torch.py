@@ -11,11 +11,11 @@ from torch.nn import functional
 
 from dualml.model import layers as spec
 from dualml.model.decoder import RMSNorm, SwiGLU
-from dualml.optim import Schedule
+from dualml.optim import LRSchedule
 from dualml_torch import split, training
 from dualml_torch.model import LOSSES, decoder, modules, network, recurrent
 from dualml_torch.optim import adam, base, rmsprop
-from dualml_torch.optim.foreach import scale
+from dualml_torch.optim.foreach import foreach_mul_
 from planted import neutral
 from planted.neutral import linear, on
 
@@ -78,7 +78,7 @@ def set_rate(name: str) -> None:
     right = Training.update
 
     def update(self: Any, step: int) -> None:
-        kept, self.recipe = self.recipe, replace(self.recipe, schedule=Schedule())
+        kept, self.recipe = self.recipe, replace(self.recipe, schedule=LRSchedule())
         default_rate(self)
         right(self, step)
         self.recipe = kept
@@ -112,7 +112,7 @@ def epsilon_inside(name: str) -> None:
         (b1, b2), m, v = group["betas"], state["exp_avg"], state["exp_avg_sq"]
         t = update.count = update.count
         torch._foreach_lerp_(m, g, 1 - b1)
-        scale(v, b2)
+        foreach_mul_(v, b2)
         torch._foreach_addcmul_(v, g, g, 1 - b2)
         for a, b, c in zip(p, m, v, strict=True):
             a.sub_(group["lr"] * (b / (1 - b1**t)) / torch.sqrt(c / (1 - b2**t) + group["eps"]))
@@ -153,7 +153,7 @@ def bare_biases(name: str) -> None:
 def root_inside(name: str) -> None:
     def update(p: Any, g: Any, state: Any, group: Any, rate: Any, *, room: Any) -> None:
         v = state["square_avg"]
-        scale(v, group["alpha"])
+        foreach_mul_(v, group["alpha"])
         torch._foreach_addcmul_(v, g, g, 1 - group["alpha"])
         for a, b, c in zip(p, g, v, strict=True):
             a.sub_(rate * b / torch.sqrt(c + group["eps"]))
@@ -209,8 +209,8 @@ def data(name: str) -> None:
 
 
 def batches(name: str) -> None:
-    right = Training.tensors
-    Training.tensors = lambda self, part: right(self, neutral.part_of(name, part))
+    right = Training.batch_tensors
+    Training.batch_tensors = lambda self, part: right(self, neutral.part_of(name, part))
 
 
 def gradient(name: str) -> None:
@@ -256,7 +256,7 @@ def unrecorded(make: Any) -> Any:
     """A layer of a training whose gradients autograd computes anew in every update."""
 
     def made(layer: Any) -> Any:
-        training.Recorded = lambda *args: None
+        training.RecordedGradient = lambda *args: None
         return make(layer)
 
     return made

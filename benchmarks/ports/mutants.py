@@ -70,7 +70,7 @@ class Mutations:
         start, end = self.span(node)
         return self.raw[start:end].decode()
 
-    def other(self, kind: str, node: Any, text: str) -> Mutant:
+    def make_mutant(self, kind: str, node: Any, text: str) -> Mutant:
         return Mutant(kind, *self.span(node), text)
 
     def __iter__(self) -> Iterator[Mutant]:
@@ -89,11 +89,11 @@ class Mutations:
 
     def numbers(self, node: ast.AST) -> Iterator[Mutant]:
         if isinstance(node, ast.Constant) and isinstance(node.value, bool):
-            yield self.other("bool", node, str(not node.value))
+            yield self.make_mutant("bool", node, str(not node.value))
         elif isinstance(node, ast.Constant) and isinstance(node.value, int | float):
             n = node.value
             for value in (n + 1, n - 1) if isinstance(n, int) else (2 * n, n / 2, 10 * n):
-                yield self.other("number", node, repr(value))
+                yield self.make_mutant("number", node, repr(value))
         elif isinstance(node, ast.keyword):
             start, end = self.span(node)
             comma = self.raw.rfind(b",", 0, start)
@@ -106,20 +106,20 @@ class Mutations:
         if isinstance(node, ast.BinOp):
             left, right = self.text(node.left), self.text(node.right)
             sign = self.raw[self.span(node.left)[1] : self.span(node.right)[0]].decode().strip()
-            yield self.other("left", node, f"({left})")
-            yield self.other("right", node, f"({right})")
+            yield self.make_mutant("left", node, f"({left})")
+            yield self.make_mutant("right", node, f"({right})")
             if isinstance(node.op, ast.Sub | ast.Div | ast.Pow | ast.MatMult):
-                yield self.other("swap", node, f"({right}) {sign} ({left})")
+                yield self.make_mutant("swap", node, f"({right}) {sign} ({left})")
             if (new := {"+": "-", "-": "+", "*": "/", "/": "*"}.get(sign)) is not None:
-                yield self.other("sign", node, f"({left}) {new} ({right})")
+                yield self.make_mutant("sign", node, f"({left}) {new} ({right})")
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             if not isinstance(node.operand, ast.Constant):
-                yield self.other("sign", node, f"({self.text(node.operand)})")
+                yield self.make_mutant("sign", node, f"({self.text(node.operand)})")
         elif isinstance(node, ast.Compare):
             between = self.raw[self.span(node.left)[1] : self.span(node.comparators[0])[0]]
             if (sign := COMPARISONS.get(between.decode().strip())) is not None:
                 new = f"{self.text(node.left)} {sign} {self.text(node.comparators[0])}"
-                yield self.other("compare", node, new)
+                yield self.make_mutant("compare", node, new)
         elif isinstance(node, ast.Call):
             yield from self.calls(node, function)
         elif isinstance(node, ast.Tuple) and isinstance(node.ctx, ast.Load):
@@ -131,7 +131,7 @@ class Mutations:
                      and isinstance(one.ctx, ast.Store)}  # fmt: skip
             known |= {one.arg for one in function.args.args} - {"self"}
             if node.id in known:
-                yield from (self.other("name", node, one) for one in sorted(known - {node.id}))
+                yield from (self.make_mutant("name", node, one) for one in sorted(known - {node.id}))
 
     def calls(self, node: ast.Call, function: ast.FunctionDef) -> Iterator[Mutant]:
         name = self.text(node.func)
@@ -139,11 +139,11 @@ class Mutations:
             if name not in PLAIN:
                 first = self.text(node.args[0])
                 rest = self.raw[self.span(node.args[0])[1] : self.span(node)[1]].decode()
-                yield self.other("drop", node, f"({first})")
-                yield self.other("twice", node, f"{name}({self.text(node)}{rest}")
-                yield self.other("detach", node.args[0], f"ops.stop_gradient({first})")
+                yield self.make_mutant("drop", node, f"({first})")
+                yield self.make_mutant("twice", node, f"{name}({self.text(node)}{rest}")
+                yield self.make_mutant("detach", node.args[0], f"ops.stop_gradient({first})")
         elif isinstance(node.func, ast.Attribute) and not isinstance(node.func.value, ast.Name):
-            yield self.other("drop", node, f"({self.text(node.func.value)})")
+            yield self.make_mutant("drop", node, f"({self.text(node.func.value)})")
         if isinstance(node.func, ast.Attribute):
             word, end = node.func.attr, self.span(node.func)[1]
             others = {o for family in FAMILIES if word in family for o in family}
@@ -169,7 +169,7 @@ class Mutations:
             if not isinstance(one, plain) or "super()" in self.text(one):
                 continue
             if not isinstance(one, ast.Assign) or self.changes_itself(one):
-                yield self.other("delete", one, "pass")
+                yield self.make_mutant("delete", one, "pass")
             if isinstance(then, plain):
                 start, end = self.span(one)[0], self.span(then)[1]
                 between = self.raw[self.span(one)[1] : self.span(then)[0]].decode()
@@ -182,7 +182,7 @@ class Mutations:
         return isinstance(target, ast.Name) and target.id in names
 
 
-def chosen(source: str, seed: str, count: int) -> list[Mutant]:
+def choose_mutants(source: str, seed: str, count: int) -> list[Mutant]:
     """Return some mutants that parse, with each kind equally likely."""
     kinds: dict[str, list[Mutant]] = defaultdict(list)
     for mutant in Mutations(source):
@@ -241,7 +241,7 @@ def main() -> None:
     for toml in sorted(HERE.glob("*.toml")):
         case = tomllib.loads(toml.read_text())
         source = (MODELS / case["mindspore"]).read_text()
-        for i, mutant in enumerate(chosen(source, f"{given.seed}:{toml.stem}", given.per)):
+        for i, mutant in enumerate(choose_mutants(source, f"{given.seed}:{toml.stem}", given.per)):
             name = f"{toml.stem}-{given.seed}-{i}"
             if not given.only or name in given.only:
                 work.append(partial(compared, name, case, mutant))

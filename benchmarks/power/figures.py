@@ -20,7 +20,7 @@ def interval(found: int, of: int) -> tuple[float, float]:
     return low, high
 
 
-def at_most(trials: int) -> float:
+def upper_bound(trials: int) -> float:
     """Return the one-sided upper 95 % bound of a share that none of ``trials`` showed, about
     3/n."""
     return 1.0 - float(0.05 ** (1.0 / trials))
@@ -32,7 +32,7 @@ def sizes(low: int, high: int) -> list[float]:
     return [*found, float(f"1e{high}")]
 
 
-def always(counts: Counts) -> float | None:
+def smallest_always_found(counts: Counts) -> float | None:
     """Return the smallest size from which on every trial found the difference; None if there is
     none."""
     found = None
@@ -43,7 +43,7 @@ def always(counts: Counts) -> float | None:
     return found
 
 
-def never(counts: Counts) -> float | None:
+def largest_never_found(counts: Counts) -> float | None:
     """Return the largest size up to which no trial found the difference; None if there is none."""
     found = None
     for delta in sorted(counts):
@@ -53,7 +53,7 @@ def never(counts: Counts) -> float | None:
     return found
 
 
-def cut(told: Any, horizon: int) -> Any:
+def shorten_envelope(told: Any, horizon: int) -> Any:
     """Return the envelope file of the same trial with a shorter ``parity.horizon``."""
     if not isinstance(told, Mapping):
         return told
@@ -64,7 +64,7 @@ def cut(told: Any, horizon: int) -> Any:
         elif key == "tensors":
             short[key] = {k: w for k, w in value.items() if int(k.split("/")[1]) <= horizon}
         else:
-            short[key] = cut(value, horizon)
+            short[key] = shorten_envelope(value, horizon)
     return short
 
 
@@ -74,20 +74,20 @@ def thresholds(files: Sequence[Record], margin: float = MARGIN) -> dict[str, dic
     Args:
         files: contents of the ``envelope.json`` of every backend of one arm and seed.
     """
-    from dualml.parity.envelope import believed
-    from dualml.parity.pairs import FLOOR, reach, widest, widest_loss
+    from dualml.parity.envelope import robust_envelopes
+    from dualml.parity.pairs import FLOOR, envelope_horizon, max_envelope, max_loss_envelope
     from dualml.store.envelope import Envelope
 
-    drawn = believed([Envelope.restore(file) for file in files], OUTPUT)
+    drawn = robust_envelopes([Envelope.from_content(file) for file in files], OUTPUT)
     horizon = min(len(envelope.loss) for envelope in drawn)
-    width_at, loss = widest(drawn, horizon), widest_loss(drawn, horizon)
+    width_at, loss = max_envelope(drawn, horizon), max_loss_envelope(drawn, horizon)
     named: dict[tuple[str, int], list[str]] = {}
     for key in drawn[0].tensors:
         phase, at, tensor = key.split("/", 2)
         named.setdefault((phase, int(at)), []).append(tensor)
     found: dict[str, dict[int, float]] = {phase: {} for phase in PHASES}
     for step in sorted({at for _, at in named}):
-        found["loss"][step] = margin * max(float(loss[min(reach(step), horizon) - 1]), FLOOR)
+        found["loss"][step] = margin * max(float(loss[min(envelope_horizon(step), horizon) - 1]), FLOOR)
         for phase in PHASES:
             if mine := named.get((phase, step)):
                 widths = [max(width_at(phase, tensor, step), FLOOR) for tensor in mine]

@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from power.figures import Counts, always, at_most, counts, interval, never
+from power.figures import Counts, smallest_always_found, upper_bound, counts, interval, largest_never_found
 from power.settings import HORIZONS, MARGIN, PLANTS, UPDATES, Record
 
 TEXTS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("pages.toml").read_text("utf-8"))
 COMMAND = "python benchmarks/power/run.py --seeds {seeds} --markdown docs"
 
 
-def told(value: float | None) -> str:
+def format_value(value: float | None) -> str:
     """Format a number with at most two digits: 3e-6, 1.2e-7, 0.85, 16000."""
     if value is None:
         return "–"
@@ -62,7 +62,7 @@ class Page:
             cpu=found["cpu"], cores=found["cores"],
         )  # fmt: skip
 
-    def of(self, kind: str, arm: str, horizon: int) -> Counts:
+    def counts_of(self, kind: str, arm: str, horizon: int) -> Counts:
         """Return the counts of an error kind, without seeds at which the unchanged programs are
         already called different."""
         skip = {
@@ -75,7 +75,7 @@ class Page:
         """Return each kind with its limits, once if both rules have the same."""
         text, items = self.text, []
         for kind, (arms, _) in PLANTS.items():
-            known = {arm: told(limit(self.of(kind, arm, horizon))) for arm in arms}
+            known = {arm: format_value(limit(self.counts_of(kind, arm, horizon))) for arm in arms}
             size = " / ".join(
                 dict.fromkeys(known.values())
                 if len(set(known.values())) == 1
@@ -87,21 +87,21 @@ class Page:
     def bound(self) -> float:
         """Return the upper 95 % bound of the false-alarm rate."""
         wrong, n = len(self.false), len(self.clean)
-        return interval(wrong, n)[1] if wrong else at_most(n)
+        return interval(wrong, n)[1] if wrong else upper_bound(n)
 
     def statements(self) -> list[str]:
         text, moved = self.text, self.moved
         covered = text["covered"].format(
             n=len(moved), same=len(self.found["changes"]) - len(moved), outside=len(self.outside),
-            median=told(statistics.median(r["ratio"] for r in moved)), margin=MARGIN,
-            largest=told(max(r["ratio"] for r in moved if r not in self.outside)),
-            bare=told(max(r["all_draws"]["ratio"] for r in moved)),
+            median=format_value(statistics.median(r["ratio"] for r in moved)), margin=MARGIN,
+            largest=format_value(max(r["ratio"] for r in moved if r not in self.outside)),
+            bare=format_value(max(r["all_draws"]["ratio"] for r in moved)),
         )  # fmt: skip
         found = [
-            text["found"].format(when=text[f"when{h}"], listed=self.limits_of(always, h))
+            text["found"].format(when=text[f"when{h}"], listed=self.limits_of(smallest_always_found, h))
             for h in (1, UPDATES)
         ]
-        passes = text["passes"].format(listed=self.limits_of(never, UPDATES))
+        passes = text["passes"].format(listed=self.limits_of(largest_never_found, UPDATES))
         rate = text["alarm_rate"].format(n=len(self.clean), k=len(self.false), bound=self.bound())
         return [covered, *found, passes, rate]
 
@@ -120,12 +120,12 @@ class Page:
                 sum(r["same"] for r in mine),
             )
             rows.append([self.text["groups"][group], backend, f"`{change}`", str(len(mine)),
-                         str(same), told(statistics.median(ratios)), told(max(ratios)),
-                         told(max(bare)), str(wrong)])  # fmt: skip
+                         str(same), format_value(statistics.median(ratios)), format_value(max(ratios)),
+                         format_value(max(bare)), str(wrong)])  # fmt: skip
         return table(self.text["changes_head"], rows)
 
     def alarm(self, row: Record) -> str:
-        bare, ratio = told(row["all_draws"]["ratio"]), told(row["ratio"])
+        bare, ratio = format_value(row["all_draws"]["ratio"]), format_value(row["ratio"])
         return str(self.text["alarm"].format(**row | row["first"] | {"ratio": ratio}, bare=bare))
 
     def alarms_of_pairs(self) -> list[str]:
@@ -140,14 +140,14 @@ class Page:
         steps = list(next(iter(known.values()))["phases"]["loss"])
         head = "|".join([text["phase_head"], *(text["update"].format(s=s) for s in steps)])
         return table(head, [
-            [text["rules"][arm], f"`{phase}`", *(told(row[s]) for s in steps)]
+            [text["rules"][arm], f"`{phase}`", *(format_value(row[s]) for s in steps)]
             for arm, one in known.items() for phase, row in one["phases"].items()
         ])  # fmt: skip
 
     def rates(self) -> str:
         text = self.text
         return str(text["comma"].join(
-            text["rate"].format(rule=text["rules"][arm], size=told(one["rate"]))
+            text["rate"].format(rule=text["rules"][arm], size=format_value(one["rate"]))
             for arm, one in self.found["thresholds"].items()
         ))  # fmt: skip
 
@@ -156,13 +156,13 @@ class Page:
         text, limits, by_size = self.text, [], []
         for kind, arm in ((kind, arm) for kind, (arms, _) in PLANTS.items() for arm in arms):
             rule = text["rules"][arm]
-            cells = [told(f(self.of(kind, arm, h))) for h in HORIZONS for f in (never, always)]
+            cells = [format_value(f(self.counts_of(kind, arm, h))) for h in HORIZONS for f in (largest_never_found, smallest_always_found)]
             limits.append([text["kinds"][kind], rule, *cells])
             for horizon in HORIZONS:
-                mine = self.of(kind, arm, horizon)
-                least, most = never(mine) or 0.0, always(mine) or math.inf
+                mine = self.counts_of(kind, arm, horizon)
+                least, most = largest_never_found(mine) or 0.0, smallest_always_found(mine) or math.inf
                 shown = [
-                    f"{told(d)}:&nbsp;{k}/{n}"
+                    f"{format_value(d)}:&nbsp;{k}/{n}"
                     for d, (k, n) in sorted(mine.items())
                     if least <= d <= most
                 ]
@@ -176,7 +176,7 @@ class Page:
         low, high = interval(kk, nn)
         return str(self.text["clean"].format(
             n=len(self.clean), seeds=self.found["seeds"], k=wrong,
-            largest=told(max(r["ratio"] for r in self.clean)), bound=self.bound(),
+            largest=format_value(max(r["ratio"] for r in self.clean)), bound=self.bound(),
             m=len(self.moved), kk=kk, nn=nn, low=low, high=high,
         ))  # fmt: skip
 

@@ -101,7 +101,7 @@ def change_jobs(run: Path, seeds: Sequence[int]) -> Iterator[Record]:
 
 def ranks(run: Path, folder: Path) -> list[Record]:
     """Compare four ranks in every order of summation with one rank of the same framework."""
-    from dualml.store.plan import restore
+    from dualml.store.plan import restore_plan
     from dualml.store.trajectory import read_trajectory
 
     out = folder / "ranks"
@@ -112,7 +112,7 @@ def ranks(run: Path, folder: Path) -> list[Record]:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 3):
         raise SystemExit(f"ranks: {done.stderr[-3000:]}")
-    plan, rows = restore(out / "plan"), []
+    plan, rows = restore_plan(out / "plan"), []
     shapes = plan.spec_of(plan.experiment.arms["adam-ring"]).parameters()
     for backend in FRAMEWORKS:
         for name in plan.experiment.arms:
@@ -142,19 +142,19 @@ def pairs(run: Path, seeds: Sequence[int]) -> list[Record]:
 def steps_and_thresholds(run: Path, seeds: Sequence[int]) -> Record:
     """Return, for each arm, margin × envelope of every phase, and the step-size error that shows at
     update 1: threshold × ‖θ‖ / ‖step‖ of the most sensitive tensor; medians over the seeds."""
-    from dualml.parity.envelope import believed
-    from dualml.parity.pairs import FLOOR, widest
+    from dualml.parity.envelope import robust_envelopes
+    from dualml.parity.pairs import FLOOR, max_envelope
     from dualml.store.envelope import Envelope
-    from dualml.store.plan import restore
+    from dualml.store.plan import restore_plan
 
-    plan, found = restore(run / "plan"), {}
+    plan, found = restore_plan(run / "plan"), {}
     for arm in RULES:
         tables, rates = [], []
         for seed in seeds:
             files = [envelope_file(run, arm, backend, seed) for backend in FRAMEWORKS]
             tables.append(thresholds(files))
-            drawn = believed([Envelope.restore(file) for file in files], OUTPUT)
-            width_at = widest(drawn, UPDATES)
+            drawn = robust_envelopes([Envelope.from_content(file) for file in files], OUTPUT)
+            width_at = max_envelope(drawn, UPDATES)
             begin = plan.initial(seed, plan.experiment.arms[arm])
             end = usual(run, arm, "torch", seed, 1).tensors
             rates.append(min(
@@ -175,11 +175,11 @@ def steps_and_thresholds(run: Path, seeds: Sequence[int]) -> Record:
 def measure(seeds: int, at_once: int, folder: Path) -> Iterator[Record]:
     """Measure everything, and write the figures after each step."""
     from dualml.machine import cpu_model
-    from dualml.session.prepare import Request, prepare
+    from dualml.session.prepare import RunRequest, prepare_run
 
     run, numbers = folder / "run", list(range(seeds))
     few = numbers[:CHANGE_SEEDS]
-    prepare(Request(lab=str(experiment(folder)), backend="both", out=run, threads=1,
+    prepare_run(RunRequest(lab=str(experiment(folder)), backend="both", out=run, threads=1,
                     seeds=numbers, arms=["all"]))  # fmt: skip
     trials = [[arm, seed] for arm in RULES for seed in numbers]
     common = {"run": str(run), "threads": 1}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from power.figures import cut
+from power.figures import shorten_envelope
 from power.settings import FRAMEWORKS, MARGIN, UPDATES, Record
 
 
@@ -17,10 +17,10 @@ def usual_folder(run: Path, arm: str, backend: str, seed: int) -> Path:
 
 def usual(run: Path, arm: str, backend: str, seed: int, horizon: int = UPDATES) -> Any:
     """Return the usual trial, as if its horizon had been this one."""
-    from dualml.store.plan import restore
+    from dualml.store.plan import restore_plan
     from dualml.store.trajectory import read_trajectory
 
-    plan = restore(run / "plan")
+    plan = restore_plan(run / "plan")
     shapes = plan.spec_of(plan.experiment.arms[arm]).parameters()
     found = read_trajectory(usual_folder(run, arm, backend, seed), backend, shapes)
     return shortened(found, envelope_file(run, arm, backend, seed), horizon)
@@ -52,18 +52,18 @@ def shortened(trajectory: Any, drawn: Record | None, horizon: int) -> Any:
         losses=trajectory.losses[:horizon],
         tensors=kept,
         data={step: digest for step, digest in trajectory.data.items() if step <= horizon},
-        envelope=None if drawn is None else Envelope.restore(cut(drawn, horizon)),
+        envelope=None if drawn is None else Envelope.from_content(shorten_envelope(drawn, horizon)),
     )
 
 
 def compared(a: Any, b: Any, envelopes: list[Any]) -> Record:
     """Return the verdict on two trajectories; its ``all_draws`` is the verdict if every draw
     counted."""
-    from dualml.parity.pairs import compare
+    from dualml.parity.pairs import compare_trajectories
 
-    found = compare(a, b, MARGIN, envelopes)
+    found = compare_trajectories(a, b, MARGIN, envelopes)
     bare = [replace(drawn, plain_loss=None, plain_tensors={}) for drawn in envelopes]
-    naive = compare(a, b, MARGIN, bare)
+    naive = compare_trajectories(a, b, MARGIN, bare)
     phases = found.get("phases", {})
     worst = max(phases, key=lambda phase: phases[phase]["ratio"], default=None)
     return {

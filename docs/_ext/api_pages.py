@@ -20,7 +20,7 @@ def pages() -> Iterator[Page]:
     """Yield a page for each public module, and an index of them."""
     yield Page("reference/api/index", make=index)
     for module in public():
-        yield Page(f"reference/api/{module['name']}", make=made(module), hidden=True)
+        yield Page(f"reference/api/{module['name']}", make=page_maker(module), hidden=True)
 
 
 def index(lang: str) -> str:
@@ -35,7 +35,7 @@ def index(lang: str) -> str:
     return f"# {texts['title']}\n\n{texts['intro']}\n\n{table(head, rows)}\n\n{tree}\n"
 
 
-def made(module: dict[str, Any]) -> Callable[[str], str]:
+def page_maker(module: dict[str, Any]) -> Callable[[str], str]:
     """Return a function that makes the page of a module in a language."""
     return lambda lang: page(module, lang)
 

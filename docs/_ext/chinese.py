@@ -24,7 +24,7 @@ THEME = {
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    app.add_transform(Joined)
+    app.add_transform(JoinChineseLines)
     app.connect("builder-inited", translate)
     logging.getLogger("jieba").setLevel(logging.WARNING)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
@@ -36,7 +36,7 @@ def translate(app: Sphinx) -> None:
         get_translator()._catalog.update(THEME)  # type: ignore[attr-defined]
 
 
-class Joined(SphinxTransform):
+class JoinChineseLines(SphinxTransform):
     """Joins the lines of Chinese paragraphs without a space between them."""
 
     default_priority = 800

@@ -12,11 +12,11 @@ from functools import cache
 
 from _ext.pages import DOCS, Page, SiteError
 from _ext.words import words
-from dualml.diffs.code import package_of, used
-from dualml.diffs.entry import Entry, Lang
+from dualml.diffs.code import package_of, helper_source
+from dualml.diffs.entry import DifferenceEntry, Lang
 from dualml.diffs.load import catalogue
-from dualml.diffs.page import PAGES, SIDES, listing
-from dualml.words import phrases
+from dualml.diffs.page import PAGES, SIDES, render_listing
+from dualml.words import section_messages
 
 SECTION = re.compile(r"^### (\S+)\n\n(.*?)(?=^##|\Z)", re.M | re.S)
 #: Fold tags around the listings, which a separate page does not need.
@@ -34,16 +34,16 @@ def pages() -> Iterator[Page]:
         for lang in PAGES:
             if name not in sections(lang):
                 raise SiteError(f"docs/{PAGES[lang]} lacks {name}: dualml diffs --page docs")
-        yield Page(f"differences/{name}", make=made(entry), hidden=True)
+        yield Page(f"differences/{name}", make=page_maker(entry), hidden=True)
 
 
-def made(entry: Entry) -> Callable[[Lang], str]:
+def page_maker(entry: DifferenceEntry) -> Callable[[Lang], str]:
     """Return a function that makes the page of an entry in a language."""
     return lambda lang: page(entry, lang)
 
 
 @cache
-def whole(lang: Lang) -> str:
+def read_catalogue_page(lang: Lang) -> str:
     """Return the written page of the catalogue in a language."""
     return (DOCS / PAGES[lang]).read_text("utf-8")
 
@@ -51,12 +51,12 @@ def whole(lang: Lang) -> str:
 @cache
 def sections(lang: Lang) -> dict[str, str]:
     """Return entry → its section of the written page."""
-    return dict(SECTION.findall(whole(lang)))
+    return dict(SECTION.findall(read_catalogue_page(lang)))
 
 
 def index(lang: Lang) -> str:
     """Return the written page's introduction and tables, with links to the pages of the entries."""
-    text = whole(lang).partition("\n## ")[0]
+    text = read_catalogue_page(lang).partition("\n## ")[0]
     text = re.sub(r"^(?:\[English\].*|English · .*)\n", "", text, flags=re.M)
     text = re.sub(r"^\*\*(.+)\*\*$", r"## \1", text, flags=re.M)
     text = re.sub(r"\(#([\w-]+)\)", r"(\1.md)", text) + "\n"
@@ -65,18 +65,18 @@ def index(lang: Lang) -> str:
     return text.replace("\n## ", f"\n<div data-filter {data}></div>\n\n## ", 1)
 
 
-def page(entry: Entry, lang: Lang) -> str:
+def page(entry: DifferenceEntry, lang: Lang) -> str:
     """Return the page of one entry: what the frameworks do, what was measured, and the code of both
     sides."""
-    texts, own = phrases(lang, "diffs"), words(lang)["differences"]
+    texts, own = section_messages(lang, "diffs"), words(lang)["differences"]
     heading, _, rest = sections(lang)[entry.name].partition("\n\n")
     rest = FOLD.sub(rf"\n\n## {texts['listing'].capitalize()}\n\n\1", rest)
     mark = re.sub(r"^\*\*.*\*\*\s*", "", heading).strip("()（）")
     helpers = [
         part
         for side in SIDES
-        if (text := used([entry], package_of(side)))
-        for part in listing(side, "helpers", text, lang)
+        if (text := helper_source([entry], package_of(side)))
+        for part in render_listing(side, "helpers", text, lang)
     ]
     parts = [
         f"# {getattr(entry.title, lang)}",

@@ -25,13 +25,13 @@ def setup(app: Sphinx) -> dict[str, Any]:
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
 
 
-def nothing() -> None: ...
+def empty_function() -> None: ...
 
 
 def imported(app: Sphinx) -> None:
     """Import the public modules, including names that they resolve lazily."""
     for name in ("__code__", "__globals__", "__defaults__", "__closure__", "__kwdefaults__"):
-        setattr(_MockObject, name, getattr(nothing, name))  # functions are taken apart
+        setattr(_MockObject, name, getattr(empty_function, name))  # functions are taken apart
     for name in ("__or__", "__ror__"):  # types stand in unions: `float | Tensor`
         setattr(_MockObject, name, lambda self, other: self)
     with mock(app.config.autodoc_mock_imports):
@@ -69,12 +69,12 @@ def formulas(
 ) -> None:
     """Append the formulas of a rule or a strategy to its docstring."""
     from dualml.aggregation import Strategy
-    from dualml.optim import Rule
+    from dualml.optim import OptimizerSpec
 
     if what != "class" or not isinstance(thing, type):
         return
     latex: list[str] = []
-    if issubclass(thing, Rule) and thing is not Rule and thing.__module__.startswith("dualml."):
+    if issubclass(thing, OptimizerSpec) and thing is not OptimizerSpec and thing.__module__.startswith("dualml."):
         latex = thing(**next(iter(thing.variants.values()))).formulas()
     elif issubclass(thing, Strategy):
         latex = list(thing.formulas)

@@ -47,7 +47,7 @@ def page(lang: str) -> str:
     for registry, title in texts["registries"].items():
         parts.append(f"### {title}")
         head = [texts["name"], texts["settings"]]
-        parts.append(table(head, ([code(name), settings(kind)] for name, kind in things(registry))))
+        parts.append(table(head, ([code(name), settings(kind)] for name, kind in registered_classes(registry))))
     return "\n\n".join(parts) + "\n"
 
 
@@ -127,32 +127,32 @@ def labs() -> dict[str, dict[str, Any]]:
 def labs_of(path: tuple[str, ...], texts: Mapping[str, Any]) -> str:
     """Return links to the labs whose files set this key."""
     names = [
-        name for name, file in labs().items() if any(has(one, path) for one in laid_over(file))
+        name for name, file in labs().items() if any(has_path(one, path) for one in overlaid_tables(file))
     ]
     if len(names) == len(labs()):
         return str(texts["all"])
     return " ".join(f"[{name}](../labs/{name}.md)" for name in names)
 
 
-def laid_over(table: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def overlaid_tables(table: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield a file's table and the tables that override it (``quick``, ``small``)."""
     yield table
     for key in ("quick", "small"):
         if isinstance(table.get(key), dict):
-            yield from laid_over(table[key])
+            yield from overlaid_tables(table[key])
 
 
-def has(table: Any, path: tuple[str, ...]) -> bool:
+def has_path(table: Any, path: tuple[str, ...]) -> bool:
     """Return whether a table has a value at this path; ``*`` stands for any key."""
     if not path:
         return True
     if not isinstance(table, dict):
         return False
     inner = table.values() if path[0] == "*" else [table[path[0]]] if path[0] in table else []
-    return any(has(one, path[1:]) for one in inner)
+    return any(has_path(one, path[1:]) for one in inner)
 
 
-def things(registry: str) -> Iterator[tuple[str, type]]:
+def registered_classes(registry: str) -> Iterator[tuple[str, type]]:
     """Yield the name and class of everything that an experiment file can name in a registry."""
     from dualml.aggregation import STRATEGIES
     from dualml.optim import RULES

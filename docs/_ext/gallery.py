@@ -20,11 +20,11 @@ ORDER = ("lab1", "lab2", "lab3", "lab4", "rnn_ps", "methods", "memory")
 
 
 def pages() -> Iterator[Page]:
-    if shown():
+    if gallery_facts():
         yield Page("gallery/index", make=page)
 
 
-def shown() -> dict[str, dict[str, Any]]:
+def gallery_facts() -> dict[str, dict[str, Any]]:
     """Return lab → facts of its run: ``command``, ``date``, ``machine``, ``versions``."""
     facts = {path.stem: json.loads(path.read_text("utf-8")) for path in FOLDER.glob("*.json")}
     return {lab: facts[lab] for lab in ORDER if lab in facts}
@@ -35,7 +35,7 @@ def page(lang: str) -> str:
     machine."""
     texts = words(lang)["gallery"]
     parts = [f"# {texts['title']}", texts["intro"]]
-    for lab, facts in shown().items():
+    for lab, facts in gallery_facts().items():
         title = tomllib.loads((ROOT / "experiments" / f"{lab}.toml").read_text("utf-8"))["title"]
         parts += [
             f"## {title[lang]}",
@@ -51,7 +51,7 @@ def page(lang: str) -> str:
 def write(lang: str, folder: Path) -> None:
     """Copy the reports and their screenshots next to the page."""
     folder = folder / "gallery"
-    for lab in shown():
+    for lab in gallery_facts():
         with zipfile.ZipFile(FOLDER / f"{lab}.zip") as packed:
             (folder / f"{lab}.html").write_bytes(packed.read(f"{lang}.html"))
         shutil.copyfile(FOLDER / f"{lab}.{lang}.png", folder / f"{lab}.png")

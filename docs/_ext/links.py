@@ -69,19 +69,19 @@ class Links:
         path, mark, fragment = target.partition("#")
         file = normpath((at.parent / path).relative_to(self.root).as_posix())
         if CATALOGUE.fullmatch(file):
-            return between(name, f"differences/{fragment or 'index'}") + ".md"
+            return relative_page(name, f"differences/{fragment or 'index'}") + ".md"
         if file in self.names:
-            return f"{between(name, self.names[file])}.md{mark}{fragment}"
+            return f"{relative_page(name, self.names[file])}.md{mark}{fragment}"
         here = self.root / file
         if not here.exists():
             raise SiteError(f"{at.relative_to(self.root)} links to {target}, which does not exist")
         if here.suffix in PICTURES:
             self.pictures[here] = file.removeprefix("docs/")
-            return between(name, file.removeprefix("docs/"))
+            return relative_page(name, file.removeprefix("docs/"))
         return f"{self.url}/{'tree' if here.is_dir() else 'blob'}/main/{file}{mark}{fragment}"
 
 
-def between(name: str, other: str) -> str:
+def relative_page(name: str, other: str) -> str:
     """Return the relative path from the page ``name`` to another page.
 
     >>> between("labs/lab1", "split")

@@ -38,7 +38,7 @@ class Page:
         return self.make(lang) if self.make else self.files[lang].read_text("utf-8")
 
 
-def written(root: Path = ROOT) -> Iterator[Page]:
+def source_pages(root: Path = ROOT) -> Iterator[Page]:
     """Yield the pages that are files of the repository.
 
     Raises:

@@ -47,10 +47,10 @@ def page(lang: str) -> str:
 def keys(schema: Mapping[str, Any], head: list[str], own: Mapping[str, Any]) -> str:
     """Return the table of a schema's keys."""
     fields = schema["properties"].items()
-    return table(head, ([code(key), shown(field, own)] for key, field in fields))
+    return table(head, ([code(key), type_cell(field, own)] for key, field in fields))
 
 
-def shown(field: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+def type_cell(field: Mapping[str, Any], own: Mapping[str, Any]) -> str:
     """Return a field's type; for a nested record, its name."""
     inner = field.get("items") or field.get("additionalProperties") or {}
     for ref in (field.get("$ref"), isinstance(inner, dict) and inner.get("$ref")):

@@ -14,8 +14,8 @@ from dualml.aggregation.parameter_server import ParameterServer as ParameterServ
 from dualml.aggregation.reduce_broadcast import ReduceBroadcast as ReduceBroadcast
 from dualml.aggregation.reduce_scatter import ReduceScatterAllGather as ReduceScatterAllGather
 from dualml.aggregation.ring import Ring as Ring
-from dualml.aggregation.schedule import Schedule as Schedule
-from dualml.aggregation.schedule import Stage as Stage
+from dualml.aggregation.schedule import CollectiveSchedule as CollectiveSchedule
+from dualml.aggregation.schedule import StepGroup as StepGroup
 from dualml.aggregation.schedule import Transfer as Transfer
 from dualml.aggregation.tree import Tree as Tree
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dualml.aggregation.base import STRATEGIES, Strategy, Tensor
-from dualml.aggregation.schedule import Schedule, Stage, Transfer
+from dualml.aggregation.schedule import CollectiveSchedule, StepGroup, Transfer
 from dualml.communicator.base import Communicator
 
 
@@ -25,7 +25,7 @@ class AllGather(Strategy):
 
     formulas: ClassVar = (r"m = n - 1", r"b = (n-1) S", r"T = (n-1) ( \alpha + S \beta )")
     uses: ClassVar[tuple[str, ...]] = ("all_gather",)
-    counted: ClassVar[bool] = False
+    is_point_to_point: ClassVar[bool] = False
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
         total, *others = comm.all_gather(x)
@@ -33,15 +33,15 @@ class AllGather(Strategy):
             total = comm.combine(total, other, "sum")
         return total
 
-    def schedule(self, n: int) -> Schedule:
+    def schedule(self, n: int) -> CollectiveSchedule:
         steps = tuple(
             tuple(Transfer(r, (r + shift) % n, 0, 0, "add") for r in range(n))
             for shift in range(1, n)
         )
-        return Schedule(n, 1, steps)
+        return CollectiveSchedule(n, 1, steps)
 
-    def stages(self, n: int, length: int) -> list[Stage]:
-        return [Stage("shift", 0, 1, length, length, n * length, n, times=n - 1)]
+    def step_groups(self, n: int, length: int) -> list[StepGroup]:
+        return [StepGroup("shift", 0, 1, length, length, n * length, n, times=n - 1)]
 
-    def busiest(self, n: int, length: int) -> tuple[int, int]:
+    def max_rank_volume(self, n: int, length: int) -> tuple[int, int]:
         return n - 1, (n - 1) * length

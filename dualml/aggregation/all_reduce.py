@@ -21,9 +21,9 @@ class AllReduce(Strategy):
     Workstations", J. Parallel Distrib. Comput. 69(2), theorem 1.
     """
 
-    textbook: ClassVar[str] = "ring"
+    reference_algorithm: ClassVar[str] = "ring"
     uses: ClassVar[tuple[str, ...]] = ("all_reduce",)
-    counted: ClassVar[bool] = False
+    is_point_to_point: ClassVar[bool] = False
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
         return comm.all_reduce(x, inplace=True)

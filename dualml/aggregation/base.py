@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dualml.aggregation.schedule import Schedule, Stage, stages_of
+from dualml.aggregation.schedule import CollectiveSchedule, StepGroup, count_step_groups
 from dualml.communicator.base import Communicator
 from dualml.errors import UserError
-from dualml.registry import Kinds
+from dualml.registry import ClassRegistry
 
 Tensor = Any
 
@@ -36,26 +36,26 @@ class Strategy:
     name: ClassVar[str]
     exact: ClassVar[bool] = True
     uses: ClassVar[tuple[str, ...]] = ("exchange",)
-    counted: ClassVar[bool] = True
+    is_point_to_point: ClassVar[bool] = True
     formulas: ClassVar[tuple[str, ...]] = ()
-    textbook: ClassVar[str] = ""
+    reference_algorithm: ClassVar[str] = ""
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
         """Return the sum over ranks of ``x`` (1-D, the same length everywhere) on every rank, by
         executing the schedule. ``x`` may be overwritten and returned."""
-        return execute(self.schedule(comm.size), comm, x)
+        return execute_schedule(self.schedule(comm.size), comm, x)
 
-    def schedule(self, n: int) -> Schedule:
+    def schedule(self, n: int) -> CollectiveSchedule:
         """Return the messages among n ranks; for a native collective those of its reference
         algorithm."""
-        return STRATEGIES[self.textbook]().schedule(n)
+        return STRATEGIES[self.reference_algorithm]().schedule(n)
 
-    def on_nodes(self, per_node: int) -> Strategy:
+    def for_nodes(self, per_node: int) -> Strategy:
         """Return the strategy for ``per_node`` ranks on each machine; most strategies do not depend
         on it."""
         return self
 
-    def on_layers(self, sizes: Sequence[int]) -> Strategy:
+    def for_layers(self, sizes: Sequence[int]) -> Strategy:
         """Return the strategy for a vector of layers with these numbers of elements, split only
         between layers.
 
@@ -65,29 +65,29 @@ class Strategy:
         raise UserError(f"cut = layers is for the ring; {self.name} has no chunk for each rank")
 
     @classmethod
-    def closed(cls) -> bool:
+    def has_closed_form(cls) -> bool:
         """Return whether `step_groups` and `max_rank_volume` are closed forms, and so cheap for any
         n."""
-        return cls.stages is not Strategy.stages
+        return cls.step_groups is not Strategy.step_groups
 
-    def stages(self, n: int, length: int) -> list[Stage]:
+    def step_groups(self, n: int, length: int) -> list[StepGroup]:
         """Return the steps of one aggregation of ``length`` elements, with equal consecutive steps
         grouped; n ≥ 2."""
-        return stages_of(self.schedule(n), length)
+        return count_step_groups(self.schedule(n), length)
 
-    def busiest(self, n: int, length: int) -> tuple[int, int]:
+    def max_rank_volume(self, n: int, length: int) -> tuple[int, int]:
         """Return the number of messages and of elements that the busiest rank sends, which are also
         those that it receives; n ≥ 2."""
         schedule = self.schedule(n)
-        moved = (f(rank, length) for f in (schedule.sent, schedule.received) for rank in range(n))
+        moved = (f(rank, length) for f in (schedule.sent_volume, schedule.received_volume) for rank in range(n))
         return max(moved, key=lambda pair: (pair[1], pair[0]))
 
 
 #: Name → strategy, in the order of tables.
-STRATEGIES: Kinds[Strategy] = Kinds("strategy", "dualml.aggregation")
+STRATEGIES: ClassRegistry[Strategy] = ClassRegistry("strategy", "dualml.aggregation")
 
 
-def execute(schedule: Schedule, comm: Communicator, x: Tensor) -> Tensor:
+def execute_schedule(schedule: CollectiveSchedule, comm: Communicator, x: Tensor) -> Tensor:
     """Execute a schedule with point-to-point messages and return the result; ``x`` may be
     overwritten.
 
@@ -104,8 +104,8 @@ def execute(schedule: Schedule, comm: Communicator, x: Tensor) -> Tensor:
         receive = {}
         for t in into:
             place = comm.slice(x, *schedule.span(t, length))
-            receive[t.source] = place if t.then == "put" else comm.scratch(place, t.source)
+            receive[t.source] = place if t.op == "put" else comm.scratch(place, t.source)
         got = comm.exchange(send, receive)
         for t in into:
-            x = comm.write(x, schedule.span(t, length)[0], got[t.source], t.then)
+            x = comm.write(x, schedule.span(t, length)[0], got[t.source], t.op)
     return x

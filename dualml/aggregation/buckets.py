@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 BUCKET_BYTES = 25 * 2**20
 
 
-def layout(
+def bucket_layout(
     shapes: Mapping[str, Sequence[int]], limit: int = BUCKET_BYTES, width: int = 4
 ) -> list[list[str]]:
     """Return the names of the tensors of each bucket, in their order.

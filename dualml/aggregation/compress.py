@@ -12,7 +12,7 @@ from dualml.communicator.base import Communicator
 from dualml.errors import TrialError
 
 
-def sum_half(strategy: Strategy, comm: Communicator, x: Tensor) -> Tensor:
+def sum_fp16(strategy: Strategy, comm: Communicator, x: Tensor) -> Tensor:
     """Return the strategy's sum of ``x`` rounded to float16, accumulated in float16.
 
     It sends half the bytes; entries below 6e-8 vanish.
@@ -46,18 +46,18 @@ class TopK:
 
     def __init__(self, fraction: float) -> None:
         self.fraction = fraction
-        self.kept: dict[str, np.ndarray[Any, Any]] = {}
+        self.residuals: dict[str, np.ndarray[Any, Any]] = {}
 
     def sum(self, comm: Communicator, x: Tensor, bucket: str) -> Tensor:
         """Return the sum over ranks of the largest entries of ``x`` plus the bucket's residual;
         keep the rest."""
         own = comm.numpy(x)
-        own += self.kept.get(bucket, 0)
+        own += self.residuals.get(bucket, 0)
         k = max(1, math.ceil(self.fraction * len(own))) if len(own) else 0
         chosen = np.sort(np.argsort(-np.abs(own), kind="stable")[:k])
         values = own[chosen]
-        self.kept[bucket] = own
-        self.kept[bucket][chosen] = 0
+        self.residuals[bucket] = own
+        self.residuals[bucket][chosen] = 0
         places = comm.all_gather(comm.tensor(chosen.astype(np.int32)))
         sent = comm.all_gather(comm.tensor(values))
         total = np.zeros_like(own)

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dualml.aggregation.base import STRATEGIES, Strategy
-from dualml.aggregation.schedule import Schedule, Stage, Transfer
-from dualml.communicator.parts import start_of
+from dualml.aggregation.schedule import CollectiveSchedule, StepGroup, Transfer
+from dualml.communicator.parts import part_start
 
 
 @STRATEGIES.register("halving_doubling", 80)
@@ -29,7 +29,7 @@ class HalvingDoubling(Strategy):
         r"T = 2 \log_2 n \, \alpha + 2 \frac{n-1}{n} S \beta",
     )
 
-    def schedule(self, n: int) -> Schedule:
+    def schedule(self, n: int) -> CollectiveSchedule:
         p = 1 << (n.bit_length() - 1)
         extra = range(p, n)
         halving: list[tuple[Transfer, ...]] = []
@@ -53,23 +53,23 @@ class HalvingDoubling(Strategy):
         ]
         begin = [tuple(Transfer(r, r - p, 0, p - 1, "add") for r in extra)] if extra else []
         end = [tuple(Transfer(r - p, r, 0, p - 1, "put") for r in extra)] if extra else []
-        return Schedule(n, p, tuple(begin + halving + doubling + end))
+        return CollectiveSchedule(n, p, tuple(begin + halving + doubling + end))
 
-    def stages(self, n: int, length: int) -> list[Stage]:
+    def step_groups(self, n: int, length: int) -> list[StepGroup]:
         p = 1 << (n.bit_length() - 1)
         m = n - p
         halving, doubling, distance = [], [], p // 2
         while distance:
-            block = start_of(length, p, distance)
-            halving.append(Stage("swap", distance, 1, block, block, distance * length, p))
-            doubling.append(Stage("swap", distance, 1, block, 0, distance * length, p))
+            block = part_start(length, p, distance)
+            halving.append(StepGroup("swap", distance, 1, block, block, distance * length, p))
+            doubling.append(StepGroup("swap", distance, 1, block, 0, distance * length, p))
             distance //= 2
-        begin = [Stage("in", p, 1, length, length, m * length, m)] if m else []
-        end = [Stage("out", p, 1, length, 0, m * length, m)] if m else []
+        begin = [StepGroup("in", p, 1, length, length, m * length, m)] if m else []
+        end = [StepGroup("out", p, 1, length, 0, m * length, m)] if m else []
         return begin + halving + doubling[::-1] + end
 
-    def busiest(self, n: int, length: int) -> tuple[int, int]:
+    def max_rank_volume(self, n: int, length: int) -> tuple[int, int]:
         p = 1 << (n.bit_length() - 1)
         k, extra = p.bit_length() - 1, 1 if n > p else 0
-        blocks = sum(start_of(length, p, 1 << i) for i in range(1, k))
+        blocks = sum(part_start(length, p, 1 << i) for i in range(1, k))
         return 2 * k + extra, length * (1 + extra) + blocks

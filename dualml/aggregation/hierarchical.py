@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from dualml.aggregation.base import STRATEGIES, Strategy, Tensor, execute
-from dualml.aggregation.ring import turn
-from dualml.aggregation.schedule import Schedule, Stage, Then, Transfer
+from dualml.aggregation.base import STRATEGIES, Strategy, Tensor, execute_schedule
+from dualml.aggregation.ring import ring_pass
+from dualml.aggregation.schedule import CollectiveSchedule, StepGroup, ReceiveOp, Transfer
 from dualml.communicator.base import Communicator
-from dualml.communicator.parts import start_of
+from dualml.communicator.parts import part_start
 
 
 @STRATEGIES.register("hierarchical", 85)
@@ -41,24 +41,24 @@ class Hierarchical(Strategy):
     )
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
-        way = self if self.per_node else self.on_nodes(comm.per_machine())
-        return execute(way.schedule(comm.size), comm, x)
+        way = self if self.per_node else self.for_nodes(comm.ranks_per_machine())
+        return execute_schedule(way.schedule(comm.size), comm, x)
 
-    def on_nodes(self, per_node: int) -> Hierarchical:
+    def for_nodes(self, per_node: int) -> Hierarchical:
         return replace(self, per_node=per_node)
 
-    def inside(self, n: int) -> int:
+    def ranks_on_node(self, n: int) -> int:
         """Return the number K of ranks on each node, out of n."""
         k = self.per_node
         if 1 < k < n and n % k == 0:
             return k
         return max(d for d in range(1, int(n**0.5) + 1) if n % d == 0)
 
-    def schedule(self, n: int) -> Schedule:
-        k = self.inside(n)
+    def schedule(self, n: int) -> CollectiveSchedule:
+        k = self.ranks_on_node(n)
         nodes = n // k
 
-        def within(first: int, then: Then) -> list[tuple[Transfer, ...]]:
+        def intra_node_steps(first: int, then: ReceiveOp) -> list[tuple[Transfer, ...]]:
             """Return the steps of the rings inside the nodes, on parts of as many chunks as there
             are nodes."""
             return [
@@ -67,10 +67,10 @@ class Hierarchical(Strategy):
                              t.first * nodes + nodes - 1, then)
                     for a in range(nodes) for t in step
                 )
-                for step in turn(k, first, then)
+                for step in ring_pass(k, first, then)
             ]  # fmt: skip
 
-        def across(first: int, then: Then) -> list[tuple[Transfer, ...]]:
+        def inter_node_steps(first: int, then: ReceiveOp) -> list[tuple[Transfer, ...]]:
             """Return the steps of the rings between nodes: local rank l of each node holds part l +
             1."""
             return [
@@ -79,32 +79,32 @@ class Hierarchical(Strategy):
                     for r in range(k) for t in step
                     for chunk in [(r + 1) % k * nodes + t.first]
                 )
-                for step in turn(nodes, first, then)
+                for step in ring_pass(nodes, first, then)
             ]  # fmt: skip
 
-        steps = [*within(0, "add"), *across(0, "add"), *across(1, "put"), *within(1, "put")]
-        return Schedule(n, n, tuple(steps))
+        steps = [*intra_node_steps(0, "add"), *inter_node_steps(0, "add"), *inter_node_steps(1, "put"), *intra_node_steps(1, "put")]
+        return CollectiveSchedule(n, n, tuple(steps))
 
-    def stages(self, n: int, length: int) -> list[Stage]:
-        k = self.inside(n)
+    def step_groups(self, n: int, length: int) -> list[StepGroup]:
+        k = self.ranks_on_node(n)
         nodes = n // k
-        part, chunk = start_of(length, n, nodes), -(-length // n)
+        part, chunk = part_start(length, n, nodes), -(-length // n)
 
-        def within(added: int) -> list[Stage]:
-            return [Stage("turn", k, 1, part, added, nodes * length, n, k - 1)] if k > 1 else []
+        def intra_node_groups(added: int) -> list[StepGroup]:
+            return [StepGroup("turn", k, 1, part, added, nodes * length, n, k - 1)] if k > 1 else []
 
-        def across(added: int) -> list[Stage]:
-            return [Stage("shift", k, 1, chunk, added, length, n, nodes - 1)] if nodes > 1 else []
+        def inter_node_groups(added: int) -> list[StepGroup]:
+            return [StepGroup("shift", k, 1, chunk, added, length, n, nodes - 1)] if nodes > 1 else []
 
-        return [*within(part), *across(chunk), *across(0), *within(0)]
+        return [*intra_node_groups(part), *inter_node_groups(chunk), *inter_node_groups(0), *intra_node_groups(0)]
 
-    def busiest(self, n: int, length: int) -> tuple[int, int]:
+    def max_rank_volume(self, n: int, length: int) -> tuple[int, int]:
         import numpy as np
 
-        k = self.inside(n)
+        k = self.ranks_on_node(n)
         nodes = n // k
         # Row: part, column: its chunk. Each rank sends (and receives) all chunks but one, twice.
-        chunks = np.diff([start_of(length, n, c) for c in range(n + 1)]).reshape(k, nodes)
+        chunks = np.diff([part_start(length, n, c) for c in range(n + 1)]).reshape(k, nodes)
         parts = chunks.sum(axis=1, keepdims=True)
 
         left_out = chunks + np.roll(chunks, -1, axis=1)

@@ -12,7 +12,7 @@ import numpy as np
 from dualml.aggregation.all_reduce import AllReduce
 from dualml.aggregation.coordinates import COORDINATEWISE
 from dualml.aggregation.parallel import DataParallel
-from dualml.backend import Array, Arrays, Trace
+from dualml.backend import Array, Arrays, BatchTrace
 from dualml.backend.ability import Tensor
 
 
@@ -45,83 +45,83 @@ class LocalSGD(DataParallel):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.apart: list[tuple[int, float, float]] = []
-        self.before: list[Array] = []  # the last average
+        self.divergence_log: list[tuple[int, float, float]] = []
+        self.last_average: list[Array] = []  # the last average
         self.samples = np.zeros(2)  # of this rank and of all ranks, since then
         self.updates = 0  # of this rank: its schedule pauses, too, once its epoch is over
 
     def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
-        loss, gradients = self.pieces.gradient(part, factor)
+        loss, gradients = self.buckets.gradient(part, factor)
         if len(part):  # a rank whose epoch is over makes no update
             self.updates += 1
-            self.pieces.update(gradients, self.updates)
+            self.buckets.update(gradients, self.updates)
         return loss, gradients
 
     def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
-        if self.now % self.settings.every == 0:
-            self.average()
+        if self.step_count % self.settings.every == 0:
+            self.average_parameters()
         return gradients
 
     def finish(self, gradients: list[Tensor]) -> None:
         """Do nothing: each rank updated its parameters before the aggregation."""
 
-    def deal(self, batch: Array | Sequence[Array]) -> tuple[Array, float, float]:
-        part, share, _ = super().deal(batch)
+    def local_batch(self, batch: Array | Sequence[Array]) -> tuple[Array, float, float]:
+        part, share, _ = super().local_batch(batch)
         return part, share, 1.0  # each rank follows its own gradient
 
     def step(self, batch: Array | Sequence[Array], step: int) -> tuple[Any, float]:
         whole = len(batch) if isinstance(batch, np.ndarray) else sum(map(len, batch))
-        self.samples += [len(self.deal(batch)[0]), whole]
+        self.samples += [len(self.local_batch(batch)[0]), whole]
         return super().step(batch, step)
 
     @property
-    def weight(self) -> float:
+    def averaging_weight(self) -> float:
         """Weight of this rank's parameters in an average."""
         weighted = self.settings.reduce == "weighted" and self.strategy.exact
         own, total = self.samples
         return float(own / total) if weighted and total else 1 / self.comm.size
 
-    def average(self) -> None:
+    def average_parameters(self) -> None:
         """Replace the parameters by their average over the ranks (or the neighbours), or by the
         reduction that the settings ask for instead."""
         plain = self.settings.reduce in ("sum", *COORDINATEWISE)
-        weight, own = 1.0 if plain else self.weight, self.pieces.parameters()
-        before = [self.comm.numpy(p) for p in own] if self.diverges else []
-        parts = [self.sum(self.comm.scale(p, weight), f"bucket{i}") for i, p in enumerate(own)]
-        if self.diverges:
-            self.measure(before, [self.comm.numpy(p) for p in parts])
-        self.pieces.assign(parts)
+        weight, own = 1.0 if plain else self.averaging_weight, self.buckets.parameters()
+        before = [self.comm.numpy(p) for p in own] if self.ranks_diverge else []
+        parts = [self.reduce_bucket(self.comm.scale(p, weight), f"bucket{i}") for i, p in enumerate(own)]
+        if self.ranks_diverge:
+            self.record_divergence(before, [self.comm.numpy(p) for p in parts])
+        self.buckets.assign(parts)
         self.samples[:] = 0
 
-    def measure(self, own: list[Array], mean: list[Array]) -> None:
+    def record_divergence(self, own: list[Array], mean: list[Array]) -> None:
         """Record the distance of this rank's parameters from the average."""
         gap, size = _norm([a - b for a, b in zip(own, mean, strict=True)]), _norm(mean)
-        way = _norm([a - b for a, b in zip(mean, self.before, strict=True)]) if self.before else 0.0
-        self.apart.append((self.now, gap / size if size else nan, gap / way if way else nan))
-        self.before = mean
+        way = _norm([a - b for a, b in zip(mean, self.last_average, strict=True)]) if self.last_average else 0.0
+        self.divergence_log.append((self.step_count, gap / size if size else nan, gap / way if way else nan))
+        self.last_average = mean
 
     @property
-    def diverges(self) -> bool:
+    def ranks_diverge(self) -> bool:
         """Whether the ranks hold different parameters between two updates."""
         return self.settings.every > 1 or not self.strategy.exact
 
     def consensus(self) -> list[Tensor] | None:
-        if not self.diverges:
+        if not self.ranks_diverge:
             return None
-        parts = [self.comm.scale(p, self.weight) for p in self.pieces.parameters()]
+        parts = [self.comm.scale(p, self.averaging_weight) for p in self.buckets.parameters()]
         return [AllReduce().sum(self.comm, p) for p in parts]
 
-    def trace(self, batch: Array | Sequence[Array], probe: Array) -> Trace:
+    def trace(self, batch: Array | Sequence[Array], probe: Array) -> BatchTrace:
         """Return the trace of the batch, with the gradient of the whole batch while the parameters
         agree, otherwise this rank's own."""
-        part, share, _ = self.deal(batch)
-        _, gradients = self.pieces.gradient(part, 1.0 if self.diverges else share)
-        if not self.diverges:
+        part, share, _ = self.local_batch(batch)
+        _, gradients = self.buckets.gradient(part, 1.0 if self.ranks_diverge else share)
+        if not self.ranks_diverge:
             gradients = [AllReduce().sum(self.comm, g) for g in gradients]
-        return Trace(*self.look(batch, probe), 0.0, dict(self.pieces.named(gradients)))
+        return BatchTrace(*self.capture_forward(batch, probe), 0.0, dict(self.buckets.unflatten(gradients)))
 
     def state(self) -> dict[str, Arrays]:
-        before = {f"bucket{i}": mean for i, mean in enumerate(self.before)}
+        before = {f"bucket{i}": mean for i, mean in enumerate(self.last_average)}
         since = {"samples": self.samples.copy(), "updates": np.array(self.updates)}
         return {**super().state(), "average": before, "since": since}
 
@@ -130,9 +130,9 @@ class LocalSGD(DataParallel):
         before, since = state.pop("average", {}), state.pop("since", {})
         self.updates = int(since.get("updates", step))
         super().load(weights, state, self.updates)
-        self.before = [np.array(before[f"bucket{i}"]) for i in range(len(before))]
+        self.last_average = [np.array(before[f"bucket{i}"]) for i in range(len(before))]
         self.samples = np.array(since.get("samples", np.zeros(2)))
-        self.apart = []
+        self.divergence_log = []
 
 
 def _norm(parts: Sequence[Array]) -> float:

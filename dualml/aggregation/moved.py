@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 
 from dualml.aggregation import ASYNCHRONOUS, NATIVE, strategy
 from dualml.aggregation.all_reduce import AllReduce
-from dualml.aggregation.buckets import layout
+from dualml.aggregation.buckets import bucket_layout
 from dualml.aggregation.settings import Aggregation
 
 HALF = 2  # bytes of a float16
 PLACE = 4  # bytes of the index of an entry that `topk` sends
 
 
-def moved(settings: Aggregation, shapes: Mapping[str, Sequence[int]], n: int, width: int) -> float:
+def aggregation_volume(settings: Aggregation, shapes: Mapping[str, Sequence[int]], n: int, width: int) -> float:
     """Return the bytes that n ranks together send to combine one model's gradients or parameters.
 
     A native collective counts with its reference algorithm. No algorithm sends less than the ring's
@@ -31,7 +31,7 @@ def moved(settings: Aggregation, shapes: Mapping[str, Sequence[int]], n: int, wi
     if settings.strategy == ASYNCHRONOUS:  # a gradient to the server, parameters back
         return 2.0 * (n - 1) * total * width
     if settings.compress == "topk":
-        buckets = layout(shapes, settings.bucket_bytes)
+        buckets = bucket_layout(shapes, settings.bucket_bytes)
         lengths = [sum(math.prod(shapes[name]) for name in names) for names in buckets]
         entries = sum(max(1, math.ceil(settings.fraction * length)) for length in lengths)
         return float(n * (n - 1) * entries * (PLACE + width))

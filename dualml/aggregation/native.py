@@ -11,10 +11,10 @@ from dualml.aggregation.base import Strategy
 from dualml.aggregation.parallel import DataParallel
 from dualml.aggregation.settings import Aggregation
 from dualml.backend import Array, Arrays, Backend, Training
-from dualml.backend.ability import Summing, Tensor
+from dualml.backend.ability import ReducingBuckets, Tensor
 
 
-class Summed(DataParallel):
+class NativeDataParallel(DataParallel):
     """Data parallel training with `dualml.backend.capability.ReducingBuckets`.
 
     Waiting and transfers before the last gradient is computed count as computing, because they
@@ -24,28 +24,28 @@ class Summed(DataParallel):
     """
 
     def __init__(
-        self, backend: Backend, training: Training, pieces: Summing, *rest: Any, **options: Any
+        self, backend: Backend, training: Training, pieces: ReducingBuckets, *rest: Any, **options: Any
     ) -> None:
         super().__init__(backend, training, pieces, *rest, **options)
-        self.summing = pieces
+        self.reducing_buckets = pieces
 
     @property
     def detail(self) -> str:
         """Name of the mechanism that sums the gradients, for the records."""
-        return self.summing.detail
+        return self.reducing_buckets.detail
 
-    def strategy_of(self, settings: Aggregation) -> Strategy:
+    def make_strategy(self, settings: Aggregation) -> Strategy:
         """Return the all-reduce, which has the same messages and bytes."""
         return AllReduce()
 
     @property
-    def by_message(self) -> bool:
+    def has_separate_messages(self) -> bool:
         """False: the framework sends the messages, so that they cannot be delayed one by one."""
         return False
 
-    def own_gradient(self, batch: Array | Sequence[Array]) -> Arrays:
+    def local_gradient(self, batch: Array | Sequence[Array]) -> Arrays:
         """Return no gradient: once a gradient is visible it is already the sum."""
         return {}
 
     def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
-        return self.summing.settle(gradients)
+        return self.reducing_buckets.wait_reduction(gradients)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dualml.aggregation.base import STRATEGIES, Strategy, Tensor, execute
-from dualml.aggregation.schedule import Schedule, Stage, Transfer
+from dualml.aggregation.base import STRATEGIES, Strategy, Tensor, execute_schedule
+from dualml.aggregation.schedule import CollectiveSchedule, StepGroup, Transfer
 from dualml.communicator.base import Communicator
 
 
@@ -29,18 +29,18 @@ class Neighbour(Strategy):
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
         n = comm.size
-        x = execute(self.schedule(n), comm, x)
+        x = execute_schedule(self.schedule(n), comm, x)
         return comm.scale(x, n / min(n, 3))
 
-    def schedule(self, n: int) -> Schedule:
+    def schedule(self, n: int) -> CollectiveSchedule:
         pairs = sorted({(r, (r + shift) % n) for r in range(n) for shift in (1, -1)})
         step = tuple(Transfer(a, b, 0, 0, "add") for a, b in pairs if a != b)
-        return Schedule(n, 1, (step,) if step else ())
+        return CollectiveSchedule(n, 1, (step,) if step else ())
 
-    def stages(self, n: int, length: int) -> list[Stage]:
+    def step_groups(self, n: int, length: int) -> list[StepGroup]:
         m = min(n - 1, 2)
-        return [Stage("both", 1, m, m * length, m * length, n * m * length, n * m)]
+        return [StepGroup("both", 1, m, m * length, m * length, n * m * length, n * m)]
 
-    def busiest(self, n: int, length: int) -> tuple[int, int]:
+    def max_rank_volume(self, n: int, length: int) -> tuple[int, int]:
         m = min(n - 1, 2)
         return m, m * length

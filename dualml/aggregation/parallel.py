@@ -16,19 +16,19 @@ from typing import Any
 import numpy as np
 
 from dualml.aggregation import Strategy, strategy
-from dualml.aggregation.buckets import layout
-from dualml.aggregation.compress import TopK, sum_half
+from dualml.aggregation.buckets import bucket_layout
+from dualml.aggregation.compress import TopK, sum_fp16
 from dualml.aggregation.coordinates import COORDINATEWISE, reduce_coordinates
 from dualml.aggregation.layers import layer_sizes
 from dualml.aggregation.settings import Aggregation
-from dualml.aggregation.slow import Slow, pause
+from dualml.aggregation.slow import Straggler, pause
 from dualml.aggregation.times import Times
-from dualml.backend import Array, Arrays, Backend, Memory, Observable, Trace, Training, Weighable
-from dualml.backend.ability import Pieces, Tensor
+from dualml.backend import Array, Arrays, Backend, MemoryUsage, ActivationCapture, BatchTrace, Training, MemoryReport
+from dualml.backend.ability import GradientBuckets, Tensor
 from dualml.communicator import Communicator
 
 
-class DataParallel(Training, Observable, Weighable):
+class DataParallel(Training, ActivationCapture, MemoryReport):
     """A `dualml.backend.Training` over several ranks, each with its part of the batch.
 
     Args:
@@ -42,33 +42,33 @@ class DataParallel(Training, Observable, Weighable):
         self,
         backend: Backend,
         training: Training,
-        pieces: Pieces,
+        pieces: GradientBuckets,
         comm: Communicator,
         settings: Aggregation,
-        slow: Slow | None = None,
+        slow: Straggler | None = None,
         seed: int = 0,
     ) -> None:
-        self.backend, self.training, self.pieces, self.comm = backend, training, pieces, comm
-        self.observed = training.ability(Observable)
+        self.backend, self.training, self.buckets, self.comm = backend, training, pieces, comm
+        self.observed = training.require_capability(ActivationCapture)
         self.settings, self.slow, self.seed = settings, slow, seed
-        self.strategy = self.strategy_of(settings)
-        self.strategies = self.strategies_of(settings)
+        self.strategy = self.make_strategy(settings)
+        self.strategies = self.make_bucket_strategies(settings)
         self.top = TopK(settings.fraction) if settings.compress == "topk" else None
-        self.times, self.now = Times(), 0
+        self.times, self.step_count = Times(), 0
 
-    def strategy_of(self, settings: Aggregation) -> Strategy:
+    def make_strategy(self, settings: Aggregation) -> Strategy:
         """Return the aggregation strategy of these settings."""
         return strategy(settings.strategy)
 
-    def strategies_of(self, settings: Aggregation) -> dict[str, Strategy]:
+    def make_bucket_strategies(self, settings: Aggregation) -> dict[str, Strategy]:
         """Return bucket → strategy, for settings whose chunks depend on the bucket's layers; else
         empty."""
         if settings.cut != "layers":
             return {}
-        shapes = {name: weight.shape for name, weight in self.training.learned().items()}
-        buckets = enumerate(layout(shapes, settings.bucket_bytes))
+        shapes = {name: weight.shape for name, weight in self.training.trainable_weights().items()}
+        buckets = enumerate(bucket_layout(shapes, settings.bucket_bytes))
         return {
-            f"bucket{i}": self.strategy.on_layers(layer_sizes(names, shapes))
+            f"bucket{i}": self.strategy.for_layers(layer_sizes(names, shapes))
             for i, names in buckets
         }
 
@@ -80,43 +80,43 @@ class DataParallel(Training, Observable, Weighable):
         Args:
             batch: samples of each rank, or of all, to be split into nearly equal parts.
         """
-        self.now = step
-        self.training.now = step - 1  # masks of Dropout depend on it
-        part, share, factor = self.deal(batch)
+        self.step_count = step
+        self.training.step_count = step - 1  # masks of Dropout depend on it
+        part, share, factor = self.local_batch(batch)
         begin = time.perf_counter()
         loss, gradients = self.compute(part, factor)
         if self.slow is not None:
             spent = time.perf_counter() - begin
-            pause(self.slow.computing(self.comm.rank, spent, self.now, self.seed))
+            pause(self.slow.compute_delay(self.comm.rank, spent, self.step_count, self.seed))
         arrive = time.perf_counter()
-        with self.slow_messages():
+        with self.delay_messages():
             gradients = self.combine(gradients, share)
         end = time.perf_counter()
         self.finish(gradients)
         self.times.add(begin, arrive, end, time.perf_counter())
-        self.training.now = step
+        self.training.step_count = step
         return loss, share
 
     def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
         """Compute this rank's lazy loss and gradients: the part of an update without
         communication."""
-        return self.pieces.gradient(part, factor)
+        return self.buckets.gradient(part, factor)
 
     def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
         """Combine the ranks' gradients: the part of an update with communication."""
-        return [self.sum(g, f"bucket{i}") for i, g in enumerate(gradients)]
+        return [self.reduce_bucket(g, f"bucket{i}") for i, g in enumerate(gradients)]
 
     def finish(self, gradients: list[Tensor]) -> None:
         """Apply the combined gradients on this rank."""
-        self.pieces.update(gradients, self.now)
+        self.buckets.update(gradients, self.step_count)
 
     @contextlib.contextmanager
-    def slow_messages(self) -> Iterator[None]:
+    def delay_messages(self) -> Iterator[None]:
         """Delay the straggler's messages inside this context, and nowhere else."""
         comm, slow = self.comm, self.slow
-        if slow is not None and self.by_message:
-            comm.delay = lambda sent, received: slow.transferring(
-                comm.rank, sent, received, self.now
+        if slow is not None and self.has_separate_messages:
+            comm.delay = lambda sent, received: slow.transfer_delay(
+                comm.rank, sent, received, self.step_count
             )
         try:
             yield
@@ -124,90 +124,90 @@ class DataParallel(Training, Observable, Weighable):
             comm.delay = None
 
     @property
-    def by_message(self) -> bool:
+    def has_separate_messages(self) -> bool:
         """Whether its messages are sent here one by one, so that each of them can be delayed."""
-        return self.strategy.counted
+        return self.strategy.is_point_to_point
 
-    def deal(self, batch: Array | Sequence[Array]) -> tuple[Array, float, float]:
+    def local_batch(self, batch: Array | Sequence[Array]) -> tuple[Array, float, float]:
         """Return this rank's samples, their share of the batch, and the factor of its gradient."""
         parts = np.array_split(batch, self.comm.size) if isinstance(batch, np.ndarray) else batch
         part = parts[self.comm.rank]
         share = len(part) / sum(map(len, parts))
-        return part, share, self.factor(share)
+        return part, share, self.gradient_factor(share)
 
-    def factor(self, share: float) -> float:
+    def gradient_factor(self, share: float) -> float:
         """Return the factor of this rank's mean gradient in the ranks' sum."""
         return {"weighted": share, "mean": 1 / self.comm.size}.get(self.settings.reduce, 1.0)
 
-    def sum(self, x: Tensor, bucket: str) -> Tensor:
+    def reduce_bucket(self, x: Tensor, bucket: str) -> Tensor:
         """Return the strategy's sum over the ranks, compressed as the settings say; or the
         reduction that they ask for instead."""
         comm, slow = self.comm, self.slow
-        if slow is not None and not self.strategy.counted:
+        if slow is not None and not self.strategy.is_point_to_point:
             schedule = self.strategy.schedule(comm.size)
-            pause(slow.schedule_delay(schedule, comm.rank, comm.nbytes(x), self.now))
+            pause(slow.schedule_delay(schedule, comm.rank, comm.nbytes(x), self.step_count))
         if self.top is not None:
             return self.top.sum(comm, x, bucket)
         if self.settings.compress == "fp16":
-            return sum_half(self.strategies.get(bucket, self.strategy), comm, x)
+            return sum_fp16(self.strategies.get(bucket, self.strategy), comm, x)
         if self.settings.reduce in COORDINATEWISE:
             return reduce_coordinates(self.strategy, comm, x, self.settings.reduce)
         return self.strategies.get(bucket, self.strategy).sum(comm, x)
 
     # --- memory -----------------------------------------------------------------------------------
 
-    def memory(self, batch: Array | Sequence[Array] | None = None) -> Memory:
+    def measure_memory(self, batch: Array | Sequence[Array] | None = None) -> MemoryUsage:
         """Count the bytes that this rank holds, including the buffers of the aggregation."""
-        part = None if batch is None else self.deal(batch)[0]
+        part = None if batch is None else self.local_batch(batch)[0]
         nothing = part is not None and not len(part)
-        own = self.training.ability(Weighable).memory(None if nothing else part)
+        own = self.training.require_capability(MemoryReport).measure_memory(None if nothing else part)
         kept = 0 if nothing else own.activations
-        return replace(own, buckets=self.buffers(), activations=kept)
+        return replace(own, buckets=self.buffer_bytes(), activations=kept)
 
-    def buffers(self) -> int:
+    def buffer_bytes(self) -> int:
         """Return the bytes of buckets and of compression residuals."""
-        kept = {} if self.top is None else self.top.kept
-        return self.pieces.held() + sum(e.nbytes for e in kept.values())
+        kept = {} if self.top is None else self.top.residuals
+        return self.buckets.bucket_bytes() + sum(e.nbytes for e in kept.values())
 
     # --- traces and evaluation --------------------------------------------------------------------
 
-    def read(self, lazy: Sequence[tuple[Any, float]]) -> Array:
-        return over_ranks(self.backend, self.comm, lazy)
+    def materialize_losses(self, lazy: Sequence[tuple[Any, float]]) -> Array:
+        return gather_mean_losses(self.backend, self.comm, lazy)
 
-    def trace(self, batch: Array | Sequence[Array], probe: Array) -> Trace:
+    def trace(self, batch: Array | Sequence[Array], probe: Array) -> BatchTrace:
         """Return activations of this rank's model, and the gradient as the ranks combine it."""
-        part, share, factor = self.deal(batch)
+        part, share, factor = self.local_batch(batch)
         with self.training.preserving_statistics():
-            _, gradients = self.pieces.gradient(part, factor)
-        kept = None if self.top is None else {k: v.copy() for k, v in self.top.kept.items()}
+            _, gradients = self.buckets.gradient(part, factor)
+        kept = None if self.top is None else {k: v.copy() for k, v in self.top.residuals.items()}
         gradients = self.combine(gradients, share)
         if self.top is not None and kept is not None:
-            self.top.kept = kept  # a trace changes nothing
-        named = self.training.unscaled(self.pieces.named(gradients))
-        return Trace(*self.look(batch, probe), 0.0, named)
+            self.top.residuals = kept  # a trace changes nothing
+        named = self.training.unscale_gradients(self.buckets.unflatten(gradients))
+        return BatchTrace(*self.capture_forward(batch, probe), 0.0, named)
 
-    def look(self, batch: Array | Sequence[Array], probe: Array) -> tuple[str, Arrays]:
+    def capture_forward(self, batch: Array | Sequence[Array], probe: Array) -> tuple[str, Arrays]:
         whole = batch if isinstance(batch, np.ndarray) else np.concatenate(batch)
-        return self.observed.look(whole, probe)
+        return self.observed.capture_forward(whole, probe)
 
-    def given(self, batch: Array | Sequence[Array]) -> tuple[Array, Array]:
+    def fetch_batch(self, batch: Array | Sequence[Array]) -> tuple[Array, Array]:
         """Return this rank's samples and labels as the model receives them."""
-        return self.observed.given(self.deal(batch)[0])
+        return self.observed.fetch_batch(self.local_batch(batch)[0])
 
-    def own_gradient(self, batch: Array | Sequence[Array]) -> Arrays:
+    def local_gradient(self, batch: Array | Sequence[Array]) -> Arrays:
         """Return this rank's gradient as it enters the sum; empty where it cannot be observed."""
-        part, _, factor = self.deal(batch)
+        part, _, factor = self.local_batch(batch)
         with self.training.preserving_statistics():
-            _, gradients = self.pieces.gradient(part, factor)
-        return self.training.unscaled(self.pieces.named(gradients))
+            _, gradients = self.buckets.gradient(part, factor)
+        return self.training.unscale_gradients(self.buckets.unflatten(gradients))
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
         return self.training.evaluate(x, y)
 
     #: Whether all ranks hold the same model (or can, by `consensus`) in an evaluation.
-    alike = True
+    replicas_identical = True
     #: Whether all ranks have to take part in the evaluation of any sample.
-    together = False
+    collective_eval = False
 
     def consensus(self) -> list[Tensor] | None:
         """Return the mean of all ranks' parameters where they differ, else None; all ranks call
@@ -224,24 +224,24 @@ class DataParallel(Training, Observable, Weighable):
         self.training.load_running_statistics(statistics)
 
     def state(self) -> dict[str, Arrays]:
-        kept = {} if self.top is None else {"kept_back": dict(self.top.kept)}
+        kept = {} if self.top is None else {"kept_back": dict(self.top.residuals)}
         return {**self.training.state(), **kept}
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         state = dict(state)
         kept = state.pop("kept_back", {})
         if self.top is not None:
-            self.top.kept = {bucket: np.array(e) for bucket, e in kept.items()}
+            self.top.residuals = {bucket: np.array(e) for bucket, e in kept.items()}
         self.training.load(weights, state, step)
-        self.now = step
+        self.step_count = step
         if step == 0:
             self.times.clear()
 
-    def move(self, by: Callable[[Arrays], Mapping[str, Array]]) -> None:
-        self.training.move(by)
+    def transform_weights(self, fn: Callable[[Arrays], Mapping[str, Array]]) -> None:
+        self.training.transform_weights(fn)
 
 
-def over_ranks(backend: Backend, comm: Communicator, lazy: Sequence[tuple[Any, float]]) -> Array:
+def gather_mean_losses(backend: Backend, comm: Communicator, lazy: Sequence[tuple[Any, float]]) -> Array:
     """Return the mean losses of the global batches, (updates,): the ranks' losses, weighted by
     their shares, summed in the order of ranks.
 
@@ -251,7 +251,7 @@ def over_ranks(backend: Backend, comm: Communicator, lazy: Sequence[tuple[Any, f
     losses = np.zeros(len(lazy))
     there = [i for i, (loss, _) in enumerate(lazy) if loss is not None]
     if there:
-        losses[there] = backend.read([lazy[i][0] for i in there])
+        losses[there] = backend.materialize_losses([lazy[i][0] for i in there])
     shares = np.array([share for _, share in lazy])
     parts = comm.all_gather(comm.tensor(losses * shares))
     total: Array = np.sum([comm.numpy(part) for part in parts], axis=0)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dualml.aggregation.base import STRATEGIES, Strategy, Tensor
-from dualml.aggregation.schedule import Schedule, Stage, Transfer
+from dualml.aggregation.schedule import CollectiveSchedule, StepGroup, Transfer
 from dualml.communicator.base import Communicator
 
 
@@ -24,7 +24,7 @@ class ParameterServer(Strategy):
 
     formulas: ClassVar = (r"m = n - 1", r"b = (n-1) S", r"T = 2 (n-1) ( \alpha + S \beta )")
     uses: ClassVar[tuple[str, ...]] = ("gather", "broadcast")
-    counted: ClassVar[bool] = False
+    is_point_to_point: ClassVar[bool] = False
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
         parts = comm.gather(x, root=0)
@@ -34,17 +34,17 @@ class ParameterServer(Strategy):
                 x = comm.combine(x, part, "sum")
         return comm.broadcast(x, root=0, inplace=True)
 
-    def schedule(self, n: int) -> Schedule:
+    def schedule(self, n: int) -> CollectiveSchedule:
         push = tuple(Transfer(r, 0, 0, 0, "add") for r in range(1, n))
         pull = tuple(Transfer(0, r, 0, 0, "put") for r in range(1, n))
-        return Schedule(n, 1, (push, pull) if n > 1 else ())
+        return CollectiveSchedule(n, 1, (push, pull) if n > 1 else ())
 
-    def stages(self, n: int, length: int) -> list[Stage]:
+    def step_groups(self, n: int, length: int) -> list[StepGroup]:
         m = n - 1
         return [
-            Stage("push", 0, m, m * length, m * length, m * length, m),
-            Stage("pull", 0, m, m * length, 0, m * length, m),
+            StepGroup("push", 0, m, m * length, m * length, m * length, m),
+            StepGroup("pull", 0, m, m * length, 0, m * length, m),
         ]
 
-    def busiest(self, n: int, length: int) -> tuple[int, int]:
+    def max_rank_volume(self, n: int, length: int) -> tuple[int, int]:
         return n - 1, (n - 1) * length

@@ -20,9 +20,9 @@ class ReduceBroadcast(Strategy):
     in MPICH", Int. J. High Perform. Comput. Appl. 19(1), sections 4.2 and 4.4.
     """
 
-    textbook: ClassVar[str] = "tree"
+    reference_algorithm: ClassVar[str] = "tree"
     uses: ClassVar[tuple[str, ...]] = ("reduce", "broadcast")
-    counted: ClassVar[bool] = False
+    is_point_to_point: ClassVar[bool] = False
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
         total = comm.reduce(x, root=0)

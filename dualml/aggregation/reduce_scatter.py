@@ -21,9 +21,9 @@ class ReduceScatterAllGather(Strategy):
     Models", section 7.1.
     """
 
-    textbook: ClassVar[str] = "ring"
+    reference_algorithm: ClassVar[str] = "ring"
     uses: ClassVar[tuple[str, ...]] = ("reduce_scatter", "all_gather")
-    counted: ClassVar[bool] = False
+    is_point_to_point: ClassVar[bool] = False
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
         even = len(x) - len(x) % comm.size

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from dualml.aggregation.base import STRATEGIES, Strategy
 from dualml.aggregation.layers import cut_layers
-from dualml.aggregation.schedule import Schedule, Stage, Then, Transfer
+from dualml.aggregation.schedule import CollectiveSchedule, StepGroup, ReceiveOp, Transfer
 
 
 @STRATEGIES.register("ring", 60)
@@ -41,25 +41,25 @@ class Ring(Strategy):
 
     layers: tuple[int, ...] = ()
 
-    def on_layers(self, sizes: Sequence[int]) -> Ring:
+    def for_layers(self, sizes: Sequence[int]) -> Ring:
         return Ring(tuple(sizes))
 
-    def schedule(self, n: int) -> Schedule:
+    def schedule(self, n: int) -> CollectiveSchedule:
         bounds = cut_layers(self.layers, n) if self.layers else ()
-        return Schedule(n, n, (*turn(n, 0, "add"), *turn(n, 1, "put")), bounds)
+        return CollectiveSchedule(n, n, (*ring_pass(n, 0, "add"), *ring_pass(n, 1, "put")), bounds)
 
-    def stages(self, n: int, length: int) -> list[Stage]:
+    def step_groups(self, n: int, length: int) -> list[StepGroup]:
         # The largest chunk's way around the ring is the critical path.
         largest = max(self.chunks(n)) if self.layers else -(-length // n)
         return [
-            Stage("shift", 1, 1, largest, added, length, n, times=n - 1) for added in (largest, 0)
+            StepGroup("shift", 1, 1, largest, added, length, n, times=n - 1) for added in (largest, 0)
         ]
 
     def chunks(self, n: int) -> list[int]:
         """Return the number of elements of each of the n chunks of whole layers."""
         return [b - a for a, b in pairwise(cut_layers(self.layers, n))]
 
-    def busiest(self, n: int, length: int) -> tuple[int, int]:
+    def max_rank_volume(self, n: int, length: int) -> tuple[int, int]:
         if self.layers:
             sizes = self.chunks(n)
             spared = min(a + b for a, b in zip(sizes, [*sizes[1:], sizes[0]], strict=True))
@@ -69,7 +69,7 @@ class Ring(Strategy):
         return 2 * (n - 1), 2 * length - 2 * (length // n) - (1 if n - longer == 1 else 0)
 
 
-def turn(n: int, first: int, then: Then) -> tuple[tuple[Transfer, ...], ...]:
+def ring_pass(n: int, first: int, then: ReceiveOp) -> tuple[tuple[Transfer, ...], ...]:
     """Return the n − 1 steps of one pass around the ring: rank r sends chunk r + ``first`` to the
     right, and from then on what it has just received; in the end it receives chunk r + ``first`` +
     1."""

@@ -11,11 +11,11 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import Literal
 
-from dualml.communicator.parts import start_of
+from dualml.communicator.parts import part_start
 from dualml.errors import CommunicationError
 
 #: Operation of the receiver: add the chunk to its own one, or replace its own one.
-Then = Literal["add", "put"]
+ReceiveOp = Literal["add", "put"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Transfer:
     target: int
     first: int
     last: int
-    then: Then
+    op: ReceiveOp
 
     @property
     def name(self) -> str:
@@ -36,7 +36,7 @@ class Transfer:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class CollectiveSchedule:
     """All messages of one aggregation.
 
     Attributes:
@@ -52,17 +52,17 @@ class Schedule:
     steps: tuple[tuple[Transfer, ...], ...]
     bounds: tuple[int, ...] = ()
 
-    def sent(self, rank: int, length: int) -> tuple[int, int]:
+    def sent_volume(self, rank: int, length: int) -> tuple[int, int]:
         """Return the number of messages and of elements that ``rank`` sends for a vector of
         ``length``."""
-        return self._moved("source", rank, length)
+        return self._volume("source", rank, length)
 
-    def received(self, rank: int, length: int) -> tuple[int, int]:
+    def received_volume(self, rank: int, length: int) -> tuple[int, int]:
         """Return the number of messages and of elements that ``rank`` receives for a vector of
         ``length``."""
-        return self._moved("target", rank, length)
+        return self._volume("target", rank, length)
 
-    def _moved(self, side: str, rank: int, length: int) -> tuple[int, int]:
+    def _volume(self, side: str, rank: int, length: int) -> tuple[int, int]:
         chosen = [t for step in self.steps for t in step if getattr(t, side) == rank]
         return len(chosen), sum(b - a for a, b in (self.span(t, length) for t in chosen))
 
@@ -79,7 +79,7 @@ class Schedule:
                     f"chunks of {self.bounds[-1]} elements cannot cut a vector of {length}"
                 )
             return self.bounds[t.first], self.bounds[t.last + 1]
-        return start_of(length, self.chunks, t.first), start_of(length, self.chunks, t.last + 1)
+        return part_start(length, self.chunks, t.first), part_start(length, self.chunks, t.last + 1)
 
     def grid(self) -> str:
         """Return the schedule as text, one line per rank, one column per step: ``2→3`` sends chunk
@@ -94,7 +94,7 @@ class Schedule:
         sign = {"add": "+", "put": "="}
         cells = [
             [
-                " ".join(f"{t.name}→{t.target}{sign[t.then]}" for t in step if t.source == rank)
+                " ".join(f"{t.name}→{t.target}{sign[t.op]}" for t in step if t.source == rank)
                 or "."
                 for step in self.steps
             ]
@@ -110,7 +110,7 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Stage:
+class StepGroup:
     """One step, or ``times`` equal steps in a row.
 
     Attributes:
@@ -136,7 +136,7 @@ class Stage:
     times: int = 1
 
 
-def stages_of(schedule: Schedule, length: int) -> list[Stage]:
+def count_step_groups(schedule: CollectiveSchedule, length: int) -> list[StepGroup]:
     """Return the step groups of a schedule for a vector of ``length`` elements, counted message by
     message."""
     stages = []
@@ -146,9 +146,9 @@ def stages_of(schedule: Schedule, length: int) -> list[Stage]:
             first, end = schedule.span(t, length)
             ports["out", t.source].append(end - first)
             ports["in", t.target].append(end - first)
-            added[t.target] += (end - first) * (t.then == "add")
+            added[t.target] += (end - first) * (t.op == "add")
         busiest = max(ports.values(), key=lambda moved: (sum(moved), len(moved)))
         total = sum(sum(moved) for (side, _), moved in ports.items() if side == "out")
         most = len(busiest), sum(busiest), max(added.values())
-        stages.append(Stage("step", 0, *most, total, len(step)))
+        stages.append(StepGroup("step", 0, *most, total, len(step)))
     return stages

@@ -9,14 +9,14 @@ from pydantic import Field, field_validator, model_validator
 from dualml.aggregation import SCHEMES, STRATEGIES
 from dualml.aggregation.buckets import BUCKET_BYTES
 from dualml.aggregation.coordinates import COORDINATEWISE
-from dualml.errors import UserError, nearest
-from dualml.strict import Strict
+from dualml.errors import UserError, did_you_mean
+from dualml.strict import StrictModel
 
 #: Newer keys, which a plan contains only if the user set them.
 RARE_OF_AGGREGATION = ("overlap", "cut")
 
 
-class Aggregation(Strict):
+class Aggregation(StrictModel):
     """Settings for combining gradients or parameters over the ranks of a trial.
 
     ``of`` says what is combined: gradients before every update, or parameters after every ``every``
@@ -45,7 +45,7 @@ class Aggregation(Strict):
     def _strategy_is_known(cls, value: str) -> str:
         known = [*STRATEGIES, *SCHEMES]
         if value not in known:
-            raise UserError(f"unknown strategy {value!r}{nearest(value, known)}")
+            raise UserError(f"unknown strategy {value!r}{did_you_mean(value, known)}")
         return value
 
     @model_validator(mode="after")

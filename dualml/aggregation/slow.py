@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from dualml.aggregation.schedule import Schedule
-from dualml.seeds import generator
+from dualml.aggregation.schedule import CollectiveSchedule
+from dualml.seeds import make_generator
 
 
 @dataclass(frozen=True)
-class Slow:
+class Straggler:
     """Delays of one slow rank.
 
     Args:
@@ -32,16 +32,16 @@ class Slow:
     jitter_s: float = 0.0
     since: int = 1
 
-    def computing(self, rank: int, seconds: float, step: int, seed: int) -> float:
+    def compute_delay(self, rank: int, seconds: float, step: int, seed: int) -> float:
         """Return the seconds to add to a computation of ``seconds``."""
         if rank != self.rank or step < self.since:
             return 0.0
         jitter = 0.0
         if self.jitter_s:
-            jitter = float(generator(seed, "jitter", step).exponential(self.jitter_s))
+            jitter = float(make_generator(seed, "jitter", step).exponential(self.jitter_s))
         return (self.compute - 1) * seconds + jitter
 
-    def transferring(self, rank: int, sent: int, received: int, step: int) -> float:
+    def transfer_delay(self, rank: int, sent: int, received: int, step: int) -> float:
         """Return the seconds to add to an exchange of this many bytes ``sent`` and ``received``;
         the link carries both directions at once."""
         if rank != self.rank or step < self.since:
@@ -49,7 +49,7 @@ class Slow:
         rate = self.bandwidth_bytes_per_s
         return self.latency_s + (max(sent, received) / rate if rate else 0.0)
 
-    def schedule_delay(self, schedule: Schedule, rank: int, nbytes: int, step: int) -> float:
+    def schedule_delay(self, schedule: CollectiveSchedule, rank: int, nbytes: int, step: int) -> float:
         """Return the seconds to add to a native collective of ``nbytes`` bytes: those of the
         messages of ``schedule``, its reference algorithm's, one by one."""
         total = 0.0
@@ -58,7 +58,7 @@ class Slow:
             into = [schedule.span(t, nbytes) for t in transfers if t.target == rank]
             if out or into:
                 sent, received = (sum(b - a for a, b in spans) for spans in (out, into))
-                total += self.transferring(rank, sent, received, step)
+                total += self.transfer_delay(rank, sent, received, step)
         return total
 
 

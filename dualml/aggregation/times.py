@@ -35,7 +35,7 @@ class Times:
         return {part: [row[i] for row in self.rows] for i, part in enumerate(PARTS)}
 
 
-def split(
+def split_times(
     ranks: Sequence[Mapping[str, NDArray[np.float64]]], peers: Sequence[Sequence[int]] | None = None
 ) -> list[dict[str, float]]:
     """Return for each rank the mean seconds per update that it computed, waited and transferred;
@@ -67,7 +67,7 @@ def split(
     return means
 
 
-def share(ranks: Sequence[Mapping[str, Any]]) -> float | None:
+def communication_share(ranks: Sequence[Mapping[str, Any]]) -> float | None:
     """Return the share of all ranks' time spent waiting and transferring, from the result of
     `split_times`; None without any time."""
     total = sum(r["step_s"] for r in ranks)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dualml.aggregation.base import STRATEGIES, Strategy
-from dualml.aggregation.schedule import Schedule, Stage, Transfer
+from dualml.aggregation.schedule import CollectiveSchedule, StepGroup, Transfer
 
 
-def up(n: int) -> list[tuple[Transfer, ...]]:
+def reduce_steps(n: int) -> list[tuple[Transfer, ...]]:
     """Return the steps that reduce to rank 0 over a binomial tree, ⌈log₂ n⌉ steps."""
     steps, distance = [], 1
     while distance < n:
@@ -19,10 +19,10 @@ def up(n: int) -> list[tuple[Transfer, ...]]:
     return steps
 
 
-def down(n: int) -> list[tuple[Transfer, ...]]:
+def broadcast_steps(n: int) -> list[tuple[Transfer, ...]]:
     """Return the steps that broadcast from rank 0 over the same tree, from its root."""
     return [
-        tuple(Transfer(t.target, t.source, 0, 0, "put") for t in step) for step in reversed(up(n))
+        tuple(Transfer(t.target, t.source, 0, 0, "put") for t in step) for step in reversed(reduce_steps(n))
     ]
 
 
@@ -44,18 +44,18 @@ class Tree(Strategy):
         r"T = 2 \lceil \log_2 n \rceil ( \alpha + S \beta )",
     )
 
-    def schedule(self, n: int) -> Schedule:
-        return Schedule(n, 1, tuple(up(n) + down(n)))
+    def schedule(self, n: int) -> CollectiveSchedule:
+        return CollectiveSchedule(n, 1, tuple(reduce_steps(n) + broadcast_steps(n)))
 
-    def stages(self, n: int, length: int) -> list[Stage]:
+    def step_groups(self, n: int, length: int) -> list[StepGroup]:
         ascent, descent, distance = [], [], 1
         while distance < n:
             m = len(range(distance, n, 2 * distance))
-            ascent.append(Stage("up", distance, 1, length, length, m * length, m))
-            descent.append(Stage("down", distance, 1, length, 0, m * length, m))
+            ascent.append(StepGroup("up", distance, 1, length, length, m * length, m))
+            descent.append(StepGroup("down", distance, 1, length, 0, m * length, m))
             distance *= 2
         return ascent + descent[::-1]
 
-    def busiest(self, n: int, length: int) -> tuple[int, int]:
+    def max_rank_volume(self, n: int, length: int) -> tuple[int, int]:
         steps = (n - 1).bit_length()
         return steps, steps * length

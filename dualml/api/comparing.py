@@ -8,10 +8,10 @@ from typing import Any, Protocol
 
 from dualml.api.runs import Run
 from dualml.errors import UserError
-from dualml.store.side import are_sides
+from dualml.store.side import are_run_operands
 
 
-class Verdict(Protocol):
+class ComparisonResult(Protocol):
     """Common interface of the result of every comparison."""
 
     @property
@@ -25,7 +25,7 @@ class Verdict(Protocol):
         """Return the full result as a JSON-serializable dict."""
 
 
-def compare(a: Any, b: Any, inputs: Any = None, **options: Any) -> Verdict:
+def compare(a: Any, b: Any, inputs: Any = None, **options: Any) -> ComparisonResult:
     """Compare two runs, two traces, or a model and its port, as ``dualml compare`` does.
 
     Args:
@@ -54,7 +54,7 @@ def compare(a: Any, b: Any, inputs: Any = None, **options: Any) -> Verdict:
         return compare_models(a, b, inputs, **options)
     if inputs is not None:
         raise UserError("inputs are of models; runs and traces have been computed already")
-    if are_sides(one, other):
+    if are_run_operands(one, other):
         from dualml.parity.against import compare_runs
 
         return compare_runs(one, other, **options)

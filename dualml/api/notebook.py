@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from dualml.report.blocks import Cell, Verdict
-from dualml.report.columns import named, status, table
+from dualml.report.blocks import Cell, VerdictBlock
+from dualml.report.columns import verdict_cell, status_cell, table
 from dualml.report.headline import headline
 from dualml.report.measures import loss_unit
-from dualml.report.page.html import rendered
-from dualml.store.run import Run
+from dualml.report.page.html import render_blocks
+from dualml.store.run import RunData
 from dualml.store.table import trials
-from dualml.words import Words, numbers
+from dualml.words import Messages, numbers
 
 COLUMNS = ("arm", "backend", "seed", "status", "final_loss", "test_accuracy", "train_s", "verdict")
 
 
-def html(run: Run) -> Markup:
+def html(run: RunData) -> Markup:
     """Render a run as an HTML fragment, in the language of the run."""
-    words = Words(str(run.meta.get("lang") or "en"))
+    words = Messages(str(run.meta.get("lang") or "en"))
     known = trials(run)
     rows = [
         [
-            arm, backend, str(seed), status(state, words), loss, accuracy, seconds,
-            Cell(numbers.NONE) if verdict is None else named(verdict, words),
+            arm, backend, str(seed), status_cell(state, words), loss, accuracy, seconds,
+            Cell(numbers.MISSING) if verdict is None else verdict_cell(verdict, words),
         ]
         for arm, backend, seed, state, loss, accuracy, seconds, verdict in zip(
             *(known[name] for name in COLUMNS), strict=True
@@ -32,4 +32,4 @@ def html(run: Run) -> Markup:
     heads = ("`arm`", "backend", "seed:", "status", f"final_loss:{loss_unit(run)}",
              "test_accuracy:percent", "train_s:seconds", "verdict")  # fmt: skip
     tone, sentence = headline(run, words)
-    return rendered([Verdict(sentence, tone), *table(words, "trials", heads, rows)], 3)
+    return render_blocks([VerdictBlock(sentence, tone), *table(words, "trials", heads, rows)], 3)

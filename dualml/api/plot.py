@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dualml.api.tools import listed, needed
-from dualml.errors import UserError, nearest
+from dualml.api.tools import as_list, import_optional
+from dualml.errors import UserError, did_you_mean
 from dualml.report import curves, keys
 from dualml.report.draw.palette import COLORS, STROKES
 from dualml.report.measures import loss_unit
-from dualml.store.run import Run, Trial
-from dualml.words import Words
+from dualml.store.run import RunData, Trial
+from dualml.words import Messages
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +41,7 @@ class Plot:
     in a pale colour behind it. A failed trial is a thin line that ends in a cross.
     """
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunData) -> None:
         self._run = run
 
     def loss(self, **options: Any) -> Axes:
@@ -79,56 +79,56 @@ class Plot:
         Raises:
             UserError: an unknown name, a metric that was not recorded, or Matplotlib is missing.
         """
-        run, words = self._run, Words(lang)
+        run, words = self._run, Messages(lang)
         if against not in curves.AXES:
-            raise UserError(f"unknown axis {against!r}{nearest(against, curves.AXES)}")
-        arms = chosen("arm", arm, list(run.arms)) or run.main_arms()
-        backends = chosen("backend", backend, run.backends) or run.backends
-        seeds = chosen("seed", seed, run.seeds) or run.seeds
+            raise UserError(f"unknown axis {against!r}{did_you_mean(against, curves.AXES)}")
+        arms = check_names("arm", arm, list(run.arms)) or run.main_arms()
+        backends = check_names("backend", backend, run.backends) or run.backends
+        seeds = check_names("seed", seed, run.seeds) or run.seeds
         drawn = {
             (a, b): [t for t in run.select(a, b, ok=False) if t.seed in seeds and t.curves]
             for a, b in itertools.product(arms, backends)
         }
         recorded = {name for trials in drawn.values() for t in trials for name in t.curves}
         if metric not in recorded:
-            raise UserError(f"these trials have no curve {metric!r}{nearest(metric, recorded)}")
-        axes = new_axes() if ax is None else ax
+            raise UserError(f"these trials have no curve {metric!r}{did_you_mean(metric, recorded)}")
+        axes = make_axes() if ax is None else ax
         scale = 100.0 if metric.endswith("accuracy") else 1.0
-        looks = appearance(run, arms, backends)
+        looks = line_styles(run, arms, backends)
         for place, trials in drawn.items():
             named = [n for n, several in zip(place, (arms, backends), strict=True) if several[1:]]
-            draw(axes, trials, metric, against, scale, looks[place], " · ".join(named) or place[0])
-        font, words = lettering(words)
+            draw_trials(axes, trials, metric, against, scale, looks[place], " · ".join(named) or place[0])
+        font, words = font_options(words)
         axes.set_xlabel(words(f"axis.{against}"), **font)
-        axes.set_ylabel(label(run, metric, words), **font)
+        axes.set_ylabel(axis_label(run, metric, words), **font)
         if ax is None:
-            finish(axes, metric)
+            format_axes(axes, metric)
         axes.legend(fontsize="small")
         return axes
 
 
-def new_axes() -> Axes:
+def make_axes() -> Axes:
     """Create a new figure with one pair of axes."""
-    axes: Axes = needed("matplotlib.pyplot").subplots(figsize=(8, 4.5), layout="constrained")[1]
+    axes: Axes = import_optional("matplotlib.pyplot").subplots(figsize=(8, 4.5), layout="constrained")[1]
     return axes
 
 
-def chosen(kind: str, asked: Any, known: Sequence[Any]) -> list[Any]:
+def check_names(kind: str, asked: Any, known: Sequence[Any]) -> list[Any]:
     """Return the requested names as a list; raise `UserError` for an unknown one."""
-    names = listed(asked)
+    names = as_list(asked)
     for name in names:
         if name not in known:
-            raise UserError(f"no {kind} {name!r} in this run{nearest(str(name), map(str, known))}")
+            raise UserError(f"no {kind} {name!r} in this run{did_you_mean(str(name), map(str, known))}")
     return names
 
 
-def appearance(
-    run: Run, arms: Sequence[str], backends: Sequence[str]
+def line_styles(
+    run: RunData, arms: Sequence[str], backends: Sequence[str]
 ) -> dict[tuple[str, str], dict[str, Any]]:
     """Map each (arm, backend) to the Matplotlib options of its line."""
     colors = keys.colors(run)
     if len({colors[arm] for arm in arms}) < len(arms):  # arms of several groups
-        colors = {key.name: key.color for key in keys.distinct(arms)}
+        colors = {key.name: key.color for key in keys.distinct_colors(arms)}
     strokes = {key.name: key.stroke for key in keys.backends(run)}
     if len(backends) == 1:
         strokes[backends[0]] = "solid"
@@ -143,7 +143,7 @@ def appearance(
     return looks
 
 
-def draw(
+def draw_trials(
     axes: Axes,
     trials: Sequence[Trial],
     metric: str,
@@ -155,7 +155,7 @@ def draw(
     """Draw the trials of one arm on one backend."""
     color = look["color"]
     good = [trial for trial in trials if trial.ok]
-    if line := curves.line(good, metric, against):
+    if line := curves.mean_curve(good, metric, against):
         if line.raw is not None:
             axes.plot(line.x, scale * line.raw, color=color, linewidth=0.7, alpha=0.25)
         axes.plot(line.x, scale * line.mean, label=name, **look)
@@ -165,22 +165,22 @@ def draw(
     broken = [trial for trial in trials if not trial.ok and metric in trial.curves]
     for trial in broken:
         curve, alone = trial.curves[metric], not good and trial is broken[0]
-        x, y = curves.position(trial, curve, against), scale * curve.value
+        x, y = curves.axis_positions(trial, curve, against), scale * curve.value
         axes.plot(x, y, color=color, linewidth=0.9, label=name if alone else None)
         end = np.flatnonzero(np.isfinite(y))[-1:]
         axes.plot(x[end], y[end], color=color, marker="x", linestyle="")
 
 
-def label(run: Run, metric: str, words: Words) -> str:
+def axis_label(run: RunData, metric: str, words: Messages) -> str:
     """Return the label of the y-axis: the metric and its unit."""
-    name = words.either(f"serve.metric.{metric}", metric)
+    name = words.get(f"serve.metric.{metric}", metric)
     if metric.endswith("accuracy"):
         return words("serve.percent", metric=name)
     unit = loss_unit(run) if metric.endswith("loss") else "1"
     return words("serve.unit", metric=name, unit=unit)
 
 
-def finish(axes: Axes, metric: str) -> None:
+def format_axes(axes: Axes, metric: str) -> None:
     """Set scales, limits and grid of axes that this module created."""
     values = np.concatenate([np.asarray(line.get_ydata(), float) for line in axes.lines])
     positive = values[values > 0]
@@ -194,15 +194,15 @@ def finish(axes: Axes, metric: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def known_family(again: bool = False) -> str | None:
+def chinese_font_family(search_system: bool = False) -> str | None:
     """Return the first font family of `CHINESE` that Matplotlib knows, or None.
 
     Args:
         search_system: search the system too, because Matplotlib caches its list of fonts.
     """
-    fonts = needed("matplotlib.font_manager")
+    fonts = import_optional("matplotlib.font_manager")
     known = {font.fname for font in fonts.fontManager.ttflist}
-    for path in fonts.findSystemFonts() if again else ():
+    for path in fonts.findSystemFonts() if search_system else ():
         if path not in known:
             with contextlib.suppress(OSError, RuntimeError):  # fonts that Matplotlib cannot use
                 fonts.fontManager.addfont(path)
@@ -210,19 +210,19 @@ def known_family(again: bool = False) -> str | None:
     return next((name for name in CHINESE if name in names), None)
 
 
-def lettering(words: Words) -> tuple[dict[str, Any], Words]:
+def font_options(words: Messages) -> tuple[dict[str, Any], Messages]:
     """Return the font options of labels and the messages to use.
 
     Falls back to English messages, with a warning, if no installed font has Chinese characters.
     """
     if words.lang != "zh":
         return {}, words
-    family = known_family() or known_family(again=True)
+    family = chinese_font_family() or chinese_font_family(search_system=True)
     if family is None:
         warnings.warn(
             "no font with Chinese letters is installed (Noto Sans CJK SC is one); labels are "
             "in English",
             stacklevel=3,
         )
-        return {}, Words("en")
-    return {"family": [*needed("matplotlib").rcParams["font.family"], family]}, words
+        return {}, Messages("en")
+    return {"family": [*import_optional("matplotlib").rcParams["font.family"], family]}, words

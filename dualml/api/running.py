@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from dualml.api.runs import Run, load
-from dualml.api.tools import listed
+from dualml.api.tools import as_list
 from dualml.errors import UserError
-from dualml.words import Words
+from dualml.words import Messages
 
 
 def run(
@@ -74,25 +74,25 @@ def run(
         >>> done = dualml.run("lab1", backend="numpy", arms=["adam"], quick=True, progress=False)
         >>> done.plot.loss()
     """
-    from dualml.launch.adopted import adopted
-    from dualml.session.execute import execute
-    from dualml.session.perform import INTERRUPTED
-    from dualml.session.prepare import Request
+    from dualml.launch.adopted import detect_external_launch
+    from dualml.session.execute import run_request
+    from dualml.session.perform import EXIT_INTERRUPTED
+    from dualml.session.prepare import RunRequest
 
-    if (there := adopted()) is not None:
+    if (there := detect_external_launch()) is not None:
         raise UserError(
             f"dualml.run starts the ranks itself; call it without {there.launcher}, or start "
             f"`dualml run` by {there.launcher}"
         )
-    done = execute(
-        Request(
+    done = run_request(
+        RunRequest(
             lab=None if lab is None else str(lab),
-            backend=",".join(listed(backend)) or None,
+            backend=",".join(as_list(backend)) or None,
             out=None if out is None else Path(out),
             name=name,
-            overrides=list(overrides(settings or {})),
-            arms=listed(arms),
-            seeds=listed(seeds),
+            overrides=list(settings_to_overrides(settings or {})),
+            arms=as_list(arms),
+            seeds=as_list(seeds),
             data=data,
             model=model,
             device=device,
@@ -108,7 +108,7 @@ def run(
         )
     )
     assert done.folder is not None  # only ranks of a launcher have none
-    if done.code == INTERRUPTED:
+    if done.code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
     return load(done.folder.path)
 
@@ -122,14 +122,14 @@ def experiments(lang: str = "en") -> dict[str, str]:
     Raises:
         UserError: the language is unknown.
     """
-    from dualml.experiment.find import names
+    from dualml.experiment.find import experiment_files
     from dualml.files import read_toml
 
-    lang = Words(lang).lang
-    return {name: read_toml(path)["title"][lang] for name, path in names().items()}
+    lang = Messages(lang).lang
+    return {name: read_toml(path)["title"][lang] for name, path in experiment_files().items()}
 
 
-def overrides(settings: Mapping[str, Any], above: str = "") -> Iterator[str]:
+def settings_to_overrides(settings: Mapping[str, Any], above: str = "") -> Iterator[str]:
     """Yield nested settings as ``KEY=VALUE``, the form that ``--set`` takes, with values in TOML.
 
     Raises:
@@ -138,7 +138,7 @@ def overrides(settings: Mapping[str, Any], above: str = "") -> Iterator[str]:
     for key, value in settings.items():
         name = f"{above}{key}"
         if isinstance(value, Mapping):
-            yield from overrides(value, f"{name}.")
+            yield from settings_to_overrides(value, f"{name}.")
             continue
         try:
             text = json.dumps(value, ensure_ascii=False, allow_nan=False)

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from dualml.api.plot import Plot
-from dualml.api.tools import needed
-from dualml.errors import UserError, nearest
+from dualml.api.tools import import_optional
+from dualml.errors import UserError, did_you_mean
 from dualml.store import load as stored
 from dualml.store import table
 from dualml.store.records import Curve
-from dualml.store.run import Comparison, Trial
-from dualml.store.run import Run as StoredRun
+from dualml.store.run import TrialComparison, Trial
+from dualml.store.run import RunData as StoredRun
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -55,16 +55,16 @@ class Run(StoredRun):
     @property
     def verdict(self) -> str | None:
         """The worst verdict of `verdicts`, or None if nothing was compared."""
-        return table.worst(each.verdict for each in self.verdicts)
+        return table.worst_verdict(each.verdict for each in self.verdicts)
 
     @property
-    def verdicts(self) -> tuple[Comparison, ...]:
+    def verdicts(self) -> tuple[TrialComparison, ...]:
         """Every comparison with a verdict.
 
         These compare two backends, or, on one backend, an arm with several ranks or a training
         method with the arm that it must equal.
         """
-        return tuple(table.compared(self))
+        return tuple(table.decided_comparisons(self))
 
     def trial(
         self, arm: str | None = None, backend: str | None = None, seed: int | None = None
@@ -86,7 +86,7 @@ class Run(StoredRun):
             there = {str(getattr(trial, name)) for trial in of}
             of = tuple(trial for trial in of if getattr(trial, name) == value)
             if not of:
-                raise UserError(f"no trial of {name} {value!r}{nearest(str(value), there)}")
+                raise UserError(f"no trial of {name} {value!r}{did_you_mean(str(value), there)}")
         if len(of) != 1:
             varies = [n for n in ("arm", "backend", "seed") if len({getattr(t, n) for t in of}) > 1]
             raise UserError(f"there are {len(of)} such trials; say {' and '.join(varies)}, too")
@@ -114,7 +114,7 @@ class Run(StoredRun):
         """
         curves = self.trial(arm, backend, seed).curves
         if metric not in curves:
-            raise UserError(f"the trial has no curve {metric!r}{nearest(metric, curves)}")
+            raise UserError(f"the trial has no curve {metric!r}{did_you_mean(metric, curves)}")
         return curves[metric]
 
     def frame(self, of: Literal["records", "trials", "verdicts"] = "records") -> DataFrame:
@@ -129,8 +129,8 @@ class Run(StoredRun):
             UserError: an unknown table, a damaged file of records, or pandas is missing.
         """
         if of not in TABLES:
-            raise UserError(f"unknown table {of!r}{nearest(of, TABLES)}")
-        return needed("pandas").DataFrame(TABLES[of](self))
+            raise UserError(f"unknown table {of!r}{did_you_mean(of, TABLES)}")
+        return import_optional("pandas").DataFrame(TABLES[of](self))
 
     @cached_property
     def plot(self) -> Plot:

@@ -8,7 +8,7 @@ from typing import Any
 from dualml.errors import UserError
 
 
-def needed(module: str) -> Any:
+def import_optional(module: str) -> Any:
     """Import a module of an optional library (pandas or Matplotlib).
 
     Raises:
@@ -25,7 +25,7 @@ def needed(module: str) -> Any:
         ) from None
 
 
-def listed(values: Any) -> list[Any]:
+def as_list(values: Any) -> list[Any]:
     """Return the values as a list: a single value becomes a list of one, None an empty list."""
     if values is None:
         return []

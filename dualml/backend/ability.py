@@ -13,10 +13,10 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
-from dualml.backend.memory import Memory
-from dualml.backend.recipe import Array, Recipe
+from dualml.backend.memory import MemoryUsage
+from dualml.backend.recipe import Array, TrainingSpec
 from dualml.backend.stage import BlockAttention, Segment, Stage
-from dualml.communicator import Communicator, How, Place
+from dualml.communicator import Communicator, Implementation, RankContext
 from dualml.errors import Unsupported
 from dualml.model.decoder import GroupedAttention
 
@@ -24,27 +24,27 @@ Layout = Sequence[Sequence[str]]
 Tensor = Any
 
 
-class Ability(ABC):
+class Capability(ABC):
     """Feature that only some backends, trainings or stages implement."""
 
     #: Verb phrase that completes the message "this backend cannot …".
-    does: ClassVar[str]
+    description: ClassVar[str]
 
 
 #: Type of a capability.
-A = TypeVar("A", bound=Ability)
+CapabilityT = TypeVar("A", bound=Capability)
 
 
-class Able:
+class SupportsCapabilities:
     """Base class of objects that can be asked for a capability.
 
     Attributes:
         missing_reasons: capability → why it is missing, where there is more to say than that it is.
     """
 
-    lacks: ClassVar[Mapping[type[Ability], str]] = {}
+    missing_reasons: ClassVar[Mapping[type[Capability], str]] = {}
 
-    def ability(self, kind: type[A]) -> A:
+    def require_capability(self, kind: type[CapabilityT]) -> CapabilityT:
         """Return this object as an instance of the capability ``kind``.
 
         Raises:
@@ -52,72 +52,72 @@ class Able:
         """
         if isinstance(self, kind):
             return self
-        raise Unsupported(self.lacks.get(kind) or f"this backend cannot {kind.does}")
+        raise Unsupported(self.missing_reasons.get(kind) or f"this backend cannot {kind.description}")
 
 
 # --- capabilities of a training -------------------------------------------------------------------
 
 
-class Observable(Ability):
+class ActivationCapture(Capability):
     """Shows the model's input and activations without computing a gradient; needed by ranks that
     share a batch and by the finder."""
 
-    does = "show what its model is given and what the layers make of it"
+    description = "show what its model is given and what the layers make of it"
 
     @abstractmethod
-    def look(self, batch: Array, probe: Array) -> tuple[str, dict[str, Array]]:
+    def capture_forward(self, batch: Array, probe: Array) -> tuple[str, dict[str, Array]]:
         """Run a forward pass without gradients; return `BatchTrace.data` of ``batch`` and
         `BatchTrace.activations` of the samples ``probe``."""
 
     @abstractmethod
-    def given(self, batch: Array) -> tuple[Array, Array]:
+    def fetch_batch(self, batch: Array) -> tuple[Array, Array]:
         """Return the samples and labels with these indices exactly as the model receives them."""
 
 
-class Mixed(Ability):
+class MixedPrecision(Capability):
     """Trains in the mixed precision of `TrainingSpec.precision`, by the rule of
     `dualml.precision`."""
 
-    does = "compute in a lower precision than float32"
+    description = "compute in a lower precision than float32"
 
     @property
     @abstractmethod
-    def held(self) -> How:
+    def precision_policy(self) -> Implementation:
         """Storage and arithmetic of the low-precision numbers in this training, for the run's
         records."""
 
 
-class Attending(Ability):
+class BlockwiseAttention(Capability):
     """A `Stage` whose attention processes keys and values block by block as they arrive from other
     ranks (`dualml.split.ring`)."""
 
-    does = "attend to keys and values block by block"
+    description = "attend to keys and values block by block"
 
     @abstractmethod
-    def attention(self, layer: GroupedAttention, places: Array) -> BlockAttention:
+    def attention(self, layer: GroupedAttention, positions: Array) -> BlockAttention:
         """Return the block attention of ``layer`` for a rank that holds the sequence positions
         ``positions``, int64 in ascending order."""
 
 
-class Regathering(Ability):
+class ActivationResharding(Capability):
     """A `Stage` that can free a segment's saved input and accept it again before the backward
     pass."""
 
-    does = "drop what a segment took and take it again"
+    description = "drop what a segment took and take it again"
 
     @abstractmethod
-    def forget(self, segment: int, micro: int) -> None:
+    def free_activation(self, segment: int, micro: int) -> None:
         """Free the saved input of ``segment``, the top of its stack. Call it after `Stage.forward`;
         nothing else may use that tensor, and `restore_activation` must follow before
         `Stage.backward`."""
 
     @abstractmethod
-    def remember(self, segment: int, micro: int, x: Tensor) -> None:
+    def restore_activation(self, segment: int, micro: int, x: Tensor) -> None:
         """Restore the saved input ``x`` of ``segment`` that `free_activation` freed. Call it before
         `Stage.backward`."""
 
 
-class MixedStage(Ability):
+class MixedPrecisionStage(Capability):
     """A `Stage` that trains in the mixed precision of `TrainingSpec.precision`.
 
     It applies the same rule to its part of the model as an unsplit training applies to the whole,
@@ -127,38 +127,38 @@ class MixedStage(Ability):
         is_low_precision: whether the training's precision is lower than float32.
     """
 
-    does = "train a part of a model in a lower precision than float32"
-    lower: bool
+    description = "train a part of a model in a lower precision than float32"
+    is_low_precision: bool
 
     @property
     @abstractmethod
-    def how(self) -> How:
+    def precision_policy(self) -> Implementation:
         """Storage and arithmetic of the low-precision numbers; see
         `MixedPrecision.precision_policy`."""
 
     @abstractmethod
-    def packed(self, x: Tensor) -> Tensor:
+    def to_wire(self, x: Tensor) -> Tensor:
         """Convert a low-precision tensor to the form in which it is sent: its own type, or its bits
         reinterpreted as another type that communicators support."""
 
     @abstractmethod
-    def unpacked(self, x: Tensor) -> Tensor:
+    def from_wire(self, x: Tensor) -> Tensor:
         """Convert a received tensor back to the low-precision type; the inverse of `to_wire`."""
 
     @abstractmethod
-    def to_receive(self, shape: tuple[int, ...]) -> Tensor:
+    def recv_buffer(self, shape: tuple[int, ...]) -> Tensor:
         """Return a contiguous, uninitialised tensor of the type that `to_wire` produces."""
 
     @abstractmethod
-    def widened(self, x: Tensor) -> Tensor:
+    def upcast(self, x: Tensor) -> Tensor:
         """Return a low-precision tensor as float32, for summation."""
 
     @abstractmethod
-    def rounded(self, x: Tensor) -> Tensor:
+    def downcast(self, x: Tensor) -> Tensor:
         """Round a float32 sum to the low-precision type."""
 
     @abstractmethod
-    def finite(self) -> bool:
+    def has_finite_gradients(self) -> bool:
         """Return whether all elements of the gradients are finite."""
 
     @abstractmethod
@@ -167,50 +167,50 @@ class MixedStage(Ability):
         update that the optimizer really applies."""
 
 
-class Recomputing(Ability):
+class ActivationRecomputation(Capability):
     """Saves only the inputs of the layers that `TrainingSpec.recompute` names and recomputes their
     activations in the backward pass; for a `Training` or a `Stage`."""
 
-    does = "compute activations again in the backward pass"
+    description = "compute activations again in the backward pass"
 
 
-class Carrying(Ability):
+class StateCarryover(Capability):
     """Carries the hidden state of stateful layers across the batches of `TrainingSpec.streams`
     (`dualml.model.streams`), as part of `Training.state`; for a `Training` or a `Stage`, whose
     `pop_states` then returns the final states of its micro-batches."""
 
-    does = "carry the state of recurrent layers over batches"
+    description = "carry the state of recurrent layers over batches"
 
 
-class Divisible(Ability):
+class GradientAccess(Capability):
     """Computes gradients and applies updates separately, which ranks that share a batch need."""
 
-    does = "take an update apart, which ranks that share a batch need"
+    description = "take an update apart, which ranks that share a batch need"
 
     @abstractmethod
-    def pieces(self, layout: Layout) -> Pieces:
+    def make_buckets(self, layout: Layout) -> GradientBuckets:
         """Return the gradient buckets of this training, with the parameters grouped as in
         ``layout``."""
 
 
-class Overlapping(Ability):
+class CommOverlap(Capability):
     """Sends gradients while the backward pass computes the others."""
 
-    does = "send gradients while others are computed"
+    description = "send gradients while others are computed"
 
     @abstractmethod
-    def overlapping(self, layout: Layout, comm: Communicator) -> Summing:
+    def make_reducing_buckets(self, layout: Layout, comm: Communicator) -> ReducingBuckets:
         """Return buckets like those of `GradientAccess.make_buckets`, each of which is reduced as
         soon as its gradients are computed."""
 
 
-class NativeParallel(Ability):
+class FrameworkDataParallel(Capability):
     """Offers the framework's own data parallel training."""
 
-    does = "train in parallel by itself"
+    description = "train in parallel by itself"
 
     @abstractmethod
-    def native(self, comm: Communicator) -> Summing:
+    def wrap_data_parallel(self, comm: Communicator) -> ReducingBuckets:
         """Wrap this model in the framework's own data parallel module (PyTorch: DDP).
 
         Raises:
@@ -218,13 +218,13 @@ class NativeParallel(Ability):
         """
 
 
-class Replicable(Ability):
+class DeviceReplication(Capability):
     """Splits a batch over several GPUs of one process."""
 
-    does = "split a batch over the GPUs of one process"
+    description = "split a batch over the GPUs of one process"
 
     @abstractmethod
-    def replicas(self) -> None:
+    def enable_replicas(self) -> None:
         """Make `Training.step` split its batch over the GPUs of this process from now on.
 
         Raises:
@@ -232,13 +232,13 @@ class Replicable(Ability):
         """
 
 
-class Weighable(Ability):
+class MemoryReport(Capability):
     """Counts the bytes that a `Training` or a `Stage` holds in memory."""
 
-    does = "count the bytes it holds"
+    description = "count the bytes it holds"
 
     @abstractmethod
-    def memory(self, batch: Any = None) -> Memory:
+    def measure_memory(self, batch: Any = None) -> MemoryUsage:
         """Count the bytes held after an update. Counting changes nothing, sends no message and
         draws no random number.
 
@@ -251,13 +251,13 @@ class Weighable(Ability):
 # --- capabilities of a backend --------------------------------------------------------------------
 
 
-class Grouping(Ability):
+class ProcessGroups(Capability):
     """Joins ranks that are processes, for backends with ``BackendInfo.ranks = "processes"``."""
 
-    does = "join ranks that are processes"
+    description = "join ranks that are processes"
 
     @abstractmethod
-    def connect(self, place: Place) -> Communicator:
+    def connect(self, place: RankContext) -> Communicator:
         """Join the other ranks of a trial and return the communicator.
 
         Raises:
@@ -266,14 +266,14 @@ class Grouping(Ability):
         """
 
 
-class Staging(Ability):
+class PipelineStages(Capability):
     """Trains one rank's part of a split model."""
 
-    does = "train a part of a model"
+    description = "train a part of a model"
 
     @abstractmethod
     def stage(
-        self, segments: Sequence[Segment], recipe: Recipe, *, first: bool, last: bool
+        self, segments: Sequence[Segment], recipe: TrainingSpec, *, first: bool, last: bool
     ) -> Stage:
         """Return the part of a split model that one rank trains.
 
@@ -286,16 +286,16 @@ class Staging(Ability):
         """
 
 
-class Placing(Ability):
+class DevicePlacement(Capability):
     """Places the stages of a model on several devices of one process."""
 
-    does = "put the stages of a model on several devices of one process"
+    description = "put the stages of a model on several devices of one process"
 
     @abstractmethod
     def placed_stage(
         self,
         segments: Sequence[Segment],
-        recipe: Recipe,
+        recipe: TrainingSpec,
         devices: Sequence[str],
         comm: Communicator,
     ) -> PlacedStage:
@@ -313,7 +313,7 @@ class Placing(Ability):
         """
 
 
-class PlacedStage(Ability):
+class PlacedStage(Capability):
     """A `Stage` whose segments lie on several devices of its process.
 
     Attributes:
@@ -322,7 +322,7 @@ class PlacedStage(Ability):
             backward pass of the last micro-batch; empty where the caller sums them.
     """
 
-    does = "move values between devices of one process"
+    description = "move values between devices of one process"
     transfers_by: str
     sums_by: str = ""
 
@@ -335,18 +335,18 @@ class PlacedStage(Ability):
         there is none, so that the gradients of this process are zero."""
 
 
-class Metered(Ability):
+class PeakMemory(Capability):
     """Reports how much device memory the framework's allocator has handed out."""
 
-    does = "tell how much of the device's memory is given out"
+    description = "tell how much of the device's memory is given out"
 
     @abstractmethod
-    def peak(self, work: Callable[[], object]) -> int | None:
+    def measure_peak(self, work: Callable[[], object]) -> int | None:
         """Run ``work`` and return the peak bytes allocated on the device meanwhile, older
         allocations included; None, without running it, where the allocator reports nothing."""
 
 
-class Pieces(Protocol):
+class GradientBuckets(Protocol):
     """One update of a `Training` in steps; the weights change only in `update` and `assign`."""
 
     def gradient(self, batch: NDArray[Any], factor: float) -> tuple[Any, list[Tensor]]:
@@ -366,32 +366,32 @@ class Pieces(Protocol):
     def assign(self, parameters: Sequence[Tensor]) -> None:
         """Replace the parameters by these tensors, one per bucket."""
 
-    def named(self, tensors: Sequence[Tensor]) -> Mapping[str, NDArray[Any]]:
+    def unflatten(self, tensors: Sequence[Tensor]) -> Mapping[str, NDArray[Any]]:
         """Split bucket tensors into copies under the parameters' canonical names."""
 
-    def held(self) -> int:
+    def bucket_bytes(self) -> int:
         """Return the bytes of the buckets, without those that are the gradients' own memory; called
         only where the training is a `MemoryReport`."""
 
 
-class Summing(Pieces, Protocol):
+class ReducingBuckets(GradientBuckets, Protocol):
     """Gradient buckets that are summed over the ranks while the gradient is computed."""
 
     #: What sums them, for the records: ``torch.nn.parallel.DistributedDataParallel``.
     detail: str
 
-    def settle(self, gradients: Sequence[Tensor]) -> list[Tensor]:
+    def wait_reduction(self, gradients: Sequence[Tensor]) -> list[Tensor]:
         """Wait until the tensors that `gradient` returned hold the sum over all ranks, each rank's
         gradient times its own factor, and return them."""
 
 
-class RemoteCalls(Ability):
+class RemoteProcedureCalls(Capability):
     """Executes a model split by layer by calling its stages with remote procedure calls."""
 
-    does = "call remote procedures"
+    description = "call remote procedures"
 
     @abstractmethod
-    def rpc(self, plan: Any, comm: Communicator, recipe: Recipe) -> Any:
+    def rpc(self, plan: Any, comm: Communicator, recipe: TrainingSpec) -> Any:
         """Return the `SplitModel` of `dualml.split.remote` as this rank sees it.
 
         Args:

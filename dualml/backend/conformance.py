@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from dualml.backend.info import BackendInfo
 from dualml.backend.recipe import Array
-from dualml.optim.base import Rule
+from dualml.optim.base import OptimizerSpec
 
 Params = dict[str, Array]
 #: (parameters, step from 1) → their gradient.
@@ -36,7 +36,7 @@ class Mode:
     steps: int = 30
 
 
-class End(NamedTuple):
+class OptimizerResult(NamedTuple):
     """Final state of an optimizer: parameters, and state key → parameter name → array."""
 
     parameters: Params
@@ -46,7 +46,7 @@ class End(NamedTuple):
 class Optimizers(Protocol):
     """One optimizer for each of several specifications, each with its own parameters."""
 
-    def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, End]:
+    def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, OptimizerResult]:
         """Apply ``steps`` updates from ``start`` and a fresh state; return name → final parameters
         and optimizer state."""
 
@@ -65,7 +65,7 @@ class Adapter(Protocol):
 
     def optimizers(
         self,
-        rules: Mapping[str, Rule],
+        rules: Mapping[str, OptimizerSpec],
         shapes: Mapping[str, tuple[int, ...]],
         mode: str,
         rates: Mapping[str, Sequence[float]] | None = None,
@@ -86,7 +86,7 @@ class Adapter(Protocol):
         restore."""
 
 
-def adapter(info: BackendInfo) -> Adapter:
+def load_adapter(info: BackendInfo) -> Adapter:
     """Import the ``conformance`` module of a backend."""
     module: Adapter = importlib.import_module(f"{info.package}.conformance")
     return module

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from dualml.errors import Unsupported, UserError
 
-MOST_DEVICES = 64
+MAX_DEVICES = 64
 NAME = re.compile(r"(cpu|cuda|gpu|ascend)(?::([0-9]{1,2}))?")
 #: Device kind as users may write it → canonical kind.
 KINDS = {"cpu": "cpu", "cuda": "cuda", "gpu": "cuda", "ascend": "ascend"}
@@ -27,10 +27,10 @@ def parse_device(name: str) -> tuple[str, int]:
         UserError: the name is not a device, or its index is not below `MOST_DEVICES`.
     """
     match = NAME.fullmatch(name)
-    if match is None or int(match[2] or 0) >= MOST_DEVICES:
+    if match is None or int(match[2] or 0) >= MAX_DEVICES:
         raise UserError(
             f"split.devices: {name!r} is no device; use cpu:0, cpu:1, … (logical devices of the "
-            f"processor), cuda:0, … or ascend:0, … with an index below {MOST_DEVICES}"
+            f"processor), cuda:0, … or ascend:0, … with an index below {MAX_DEVICES}"
         )
     return KINDS[match[1]], int(match[2] or 0)
 
@@ -81,7 +81,7 @@ def check_present(
         Unsupported: a device is missing.
     """
     there = [f"{kind}:{i}" for kind, count in present.items() for i in range(count)]
-    listed = ", ".join([f"cpu:0 to cpu:{MOST_DEVICES - 1} (logical)", *there])
+    listed = ", ".join([f"cpu:0 to cpu:{MAX_DEVICES - 1} (logical)", *there])
     for name in dict.fromkeys(devices):
         kind, index = parse_device(name)
         if kind != "cpu" and index >= present.get(kind, 0):

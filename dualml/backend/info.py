@@ -15,13 +15,13 @@ from importlib.metadata import entry_points
 from typing import Literal
 
 from dualml.backend.training import Backend
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError, did_you_mean
 
 GROUP = "dualml.backends"
 
 
 @dataclass(frozen=True)
-class Adopted:
+class ExternalLaunch:
     """Description of an external launch: this process was started as a rank by a framework's
     launcher or by the user's options.
 
@@ -63,7 +63,7 @@ class Launcher:
     install: str = ""
     rendezvous: str = "env://"
 
-    def missing(self) -> str | None:
+    def missing_reason(self) -> str | None:
         """Return why it cannot start anything, or None if it can."""
         if not self.package or importlib.util.find_spec(self.package) is not None:
             return None
@@ -99,7 +99,7 @@ class BackendInfo:
     environ: Callable[[int], dict[str, str]] = lambda threads: {}
     ranks: Literal["processes", "threads", "none"] = "none"
     preload: Sequence[str] = ()
-    adopted: Callable[[], Adopted | None] = lambda: None
+    adopted: Callable[[], ExternalLaunch | None] = lambda: None
     launchers: Mapping[str, Launcher] = field(default_factory=dict)
     crowded: bool = False
 
@@ -134,7 +134,7 @@ def backends() -> dict[str, BackendInfo]:
     return {name: points[name].load()() for name in names}
 
 
-def choose(word: str | None) -> list[BackendInfo]:
+def select_backends(word: str | None) -> list[BackendInfo]:
     """Return the backends that a ``--backend`` argument selects; None selects every installed
     framework.
 
@@ -150,7 +150,7 @@ def choose(word: str | None) -> list[BackendInfo]:
                 f"no framework is installed; install one with {hint}, or use --backend numpy"
             )
         return chosen
-    names = named(word)
+    names = parse_backend_names(word)
     for name in names:
         if not known[name].installed():
             raise UserError(
@@ -159,7 +159,7 @@ def choose(word: str | None) -> list[BackendInfo]:
     return [known[name] for name in names]
 
 
-def named(word: str) -> list[str]:
+def parse_backend_names(word: str) -> list[str]:
     """Return the backend names in a ``--backend`` argument, installed or not.
 
     Raises:
@@ -172,5 +172,5 @@ def named(word: str) -> list[str]:
         names += groups.get(part.strip(), [part.strip()])
     for name in names:
         if name not in known:
-            raise UserError(f"unknown backend {name!r}{nearest(name, [*known, *groups])}")
+            raise UserError(f"unknown backend {name!r}{did_you_mean(name, [*known, *groups])}")
     return list(dict.fromkeys(names))

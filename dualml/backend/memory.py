@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Memory:
+class MemoryUsage:
     """Memory of one rank in bytes, counted tensor by tensor; None where the framework does not
     report it.
 

@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 from dualml.model.recompute import Groups
 from dualml.model.spec import ModelSpec
-from dualml.model.streams import Hidden
-from dualml.optim.base import Rule, State
-from dualml.optim.schedule import Schedule
+from dualml.model.streams import HiddenStates
+from dualml.optim.base import OptimizerSpec, State
+from dualml.optim.schedule import LRSchedule
 from dualml.precision import FULL, Precision
 
 Array = NDArray[Any]
-CONSTANT = Schedule()
+CONSTANT = LRSchedule()
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Recipe:
+class TrainingSpec:
     """Everything that determines the numbers of a training, except the order of its samples.
 
     Attributes:
@@ -48,8 +48,8 @@ class Recipe:
 
     spec: ModelSpec
     weights: Mapping[str, Array]
-    rule: Rule
-    schedule: Schedule = CONSTANT
+    rule: OptimizerSpec
+    schedule: LRSchedule = CONSTANT
     loss: str = "cross_entropy"
     x: Array
     y: Array
@@ -62,20 +62,20 @@ class Recipe:
     recompute: Groups = ()
     streams: Array | None = None
 
-    def hidden(self, dtype: Any = np.float32) -> Hidden | None:
+    def make_hidden_states(self, dtype: Any = np.float32) -> HiddenStates | None:
         """Return the hidden states that a stateful model carries across batches, in their initial
         state; None for a stateless model."""
-        return Hidden(self.spec.layers, self.streams, dtype) if self.spec.stateful else None
+        return HiddenStates(self.spec.layers, self.streams, dtype) if self.spec.stateful else None
 
-    def rate(self, step: int) -> float:
+    def learning_rate(self, step: int) -> float:
         """Return the learning rate of update ``step`` (from 1)."""
         return self.rule.lr * self.schedule.factor(step, self.updates)
 
-    def state(self) -> State:
+    def initial_state(self) -> State:
         """Return the optimizer state before the first update."""
         names = self.spec.parameters()
         return self.rule.init({n: self.weights[n].astype(np.float64) for n in names})
 
-    def rates(self) -> list[float]:
+    def learning_rates(self) -> list[float]:
         """Return the learning rates of all updates."""
-        return [self.rate(step) for step in range(1, self.updates + 1)]
+        return [self.learning_rate(step) for step in range(1, self.updates + 1)]

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from dualml.backend.ability import Ability, Tensor
-from dualml.backend.recipe import Recipe
+from dualml.backend.ability import Capability, Tensor
+from dualml.backend.recipe import TrainingSpec
 
 #: State key → one array per vector.
 Slots = dict[str, list[NDArray[Any]]]
@@ -22,7 +22,7 @@ State = Mapping[str, Sequence[Tensor]]
 
 
 @dataclass(frozen=True)
-class Vectors:
+class FlatLayout:
     """Layout of a stage's parameters in flat memory.
 
     Attributes:
@@ -35,8 +35,8 @@ class Vectors:
 
     names: Sequence[Sequence[str]]
     lengths: Sequence[int]
-    rooms: int = 0
-    lower: bool = False
+    buffer_slots: int = 0
+    low_precision: bool = False
 
     @property
     def memory(self) -> Sequence[int]:
@@ -45,19 +45,19 @@ class Vectors:
         >>> Vectors([["a"], ["b"], ["c"]], [4, 6, 8], rooms=2).memory
         [8, 6]
         """
-        return largest(self.lengths, self.rooms) if self.rooms else self.lengths
+        return slot_lengths(self.lengths, self.buffer_slots) if self.buffer_slots else self.lengths
 
-    def room(self, number: int) -> int:
+    def slot_of(self, number: int) -> int:
         """Return the index of the memory buffer that a vector uses."""
-        return number % self.rooms if self.rooms else number
+        return number % self.buffer_slots if self.buffer_slots else number
 
 
-def largest(lengths: Sequence[int], rooms: int) -> list[int]:
+def slot_lengths(lengths: Sequence[int], slots: int) -> list[int]:
     """Return the length of each buffer slot: the largest of the vectors that use it in turn."""
-    return [max(lengths[room::rooms], default=0) for room in range(rooms)]
+    return [max(lengths[room::slots], default=0) for room in range(slots)]
 
 
-class Shard(Protocol):
+class OptimizerShard(Protocol):
     """The optimizer of some 1-D tensors, which it updates in place."""
 
     def finite(self, gradients: Sequence[Tensor]) -> bool:
@@ -73,17 +73,17 @@ class Shard(Protocol):
     def load(self, state: Slots, made: int) -> None:
         """Restore the state after ``made`` applied updates."""
 
-    def held(self) -> int:
+    def state_bytes(self) -> int:
         """Return the bytes of the optimizer's state."""
 
 
-class Shardable(Ability):
+class FlatParameterStorage(Capability):
     """A `Stage` whose parameters and gradients are stored in the flat vectors of a given layout."""
 
-    does = "keep the numbers of a model in vectors that ranks share out"
+    description = "keep the numbers of a model in vectors that ranks share out"
 
     @abstractmethod
-    def flatten(self, weights: Vectors, gradients: Vectors) -> tuple[list[Tensor], list[Tensor]]:
+    def flatten(self, weights: FlatLayout, gradients: FlatLayout) -> tuple[list[Tensor], list[Tensor]]:
         """Replace the parameters by views into new zero-filled vectors of the layout ``weights``,
         and accumulate gradients in vectors of the layout ``gradients``; return both. The stage's
         own optimizer is discarded.
@@ -93,11 +93,11 @@ class Shardable(Ability):
         """
 
     @abstractmethod
-    def wipe(self, vector: Tensor) -> None:
+    def zero_vector(self, vector: Tensor) -> None:
         """Fill a vector with zeros."""
 
     @abstractmethod
-    def shard(self, recipe: Recipe, weights: Sequence[Tensor], state: State | None = None) -> Shard:
+    def make_optimizer_shard(self, recipe: TrainingSpec, weights: Sequence[Tensor], state: State | None = None) -> OptimizerShard:
         """Return the training's optimizer over these vectors, or slices of vectors.
 
         Args:
@@ -107,19 +107,19 @@ class Shardable(Ability):
         """
 
     @abstractmethod
-    def put(self, vector: Tensor, array: NDArray[Any]) -> None:
+    def copy_from_host(self, vector: Tensor, array: NDArray[Any]) -> None:
         """Copy a host array into a device vector of the same length and type, in place."""
 
     @abstractmethod
-    def get(self, vector: Tensor, array: NDArray[Any]) -> None:
+    def copy_to_host(self, vector: Tensor, array: NDArray[Any]) -> None:
         """Copy a device vector into a host array of the same length and type."""
 
     @abstractmethod
-    def drop(self) -> None:
+    def drop_saved_activations(self) -> None:
         """Discard everything saved for backward passes."""
 
 
-def spans(names: Sequence[str], shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, int]]:
+def parameter_spans(names: Sequence[str], shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, int]]:
     """Return parameter name → (first element, one past its last) in a vector that holds ``names``
     in order.
 

@@ -26,14 +26,14 @@ Arrays = dict[str, NDArray[Any]]
 Block = Literal["own", "early", "late"]
 
 
-def seen(block: Block, length: int) -> tuple[slice, slice]:
+def visible_slices(block: Block, length: int) -> tuple[slice, slice]:
     """Return the slice of ``length`` queries that attend to a block, and the slice of its keys that
     they see."""
     whole, first, second = slice(0, length), slice(0, length // 2), slice(length // 2, length)
     return {"own": (whole, whole), "early": (whole, first), "late": (second, whole)}[block]
 
 
-class Sliced(NamedTuple):
+class OutputSplit(NamedTuple):
     """Split of a layer's output among ranks; see `dualml.split.pieces.Piece`.
 
     Attributes:
@@ -61,8 +61,8 @@ class Segment:
 
     layers: tuple[tuple[str, Layer], ...]
     depth: int
-    split: Mapping[str, Sliced]
-    lower: tuple[bool, ...] = (False,)
+    split: Mapping[str, OutputSplit]
+    low_precision: tuple[bool, ...] = (False,)
 
 
 class Stage(Protocol):
@@ -104,11 +104,11 @@ class Stage(Protocol):
         """Run the last segment's backward pass for ``share`` times the loss; return the lazy loss
         (None if `loss` returned it) and the gradients that `backward` would return."""
 
-    def states(self) -> dict[int, Arrays]:
+    def pop_states(self) -> dict[int, Arrays]:
         """Return, and forget, the final hidden states of the micro-batches since the last call:
         micro-batch → layer → (B, S, H), for stateful layers of a stage with `StateCarryover`."""
 
-    def lazy(self, losses: Sequence[tuple[Any, float]]) -> Any:
+    def combine_losses(self, losses: Sequence[tuple[Any, float]]) -> Any:
         """Combine the micro-batches' losses, weighted by their shares of the batch, into a value
         for `Backend.materialize_losses`."""
 
@@ -117,32 +117,32 @@ class Stage(Protocol):
         layer."""
 
     #: Minimum batch that `infer` receives, so that no smaller shape is compiled; 0: no minimum.
-    infers: int
+    min_eval_batch: int
 
-    def score(self, logits: Tensor, labels: Tensor) -> tuple[float, NDArray[Any]]:
+    def evaluate(self, logits: Tensor, labels: Tensor) -> tuple[float, NDArray[Any]]:
         """Return the mean loss and the predicted classes; of the first ``logits`` where there are
         fewer labels."""
 
     #: Whether the bytes saved for backward passes are counted.
-    measuring: bool
+    counts_saved_bytes: bool
 
-    def held(self) -> int:
+    def saved_activation_bytes(self) -> int:
         """Return the bytes that are saved for backward passes at this moment; valid while
         ``counts_saved_bytes``."""
 
     def concat(self, parts: Sequence[Tensor], axis: int) -> Tensor:
         """Concatenate tensors along an axis."""
 
-    def cut(self, x: Tensor, axis: int, part: int, parts: int) -> Tensor:
+    def take_chunk(self, x: Tensor, axis: int, part: int, parts: int) -> Tensor:
         """Return one of ``parts`` equal parts of ``x`` along an axis, contiguous."""
 
-    def zero(self) -> None:
+    def zero_grad(self) -> None:
         """Set the gradients to zero and free all saved activations."""
 
-    def flat(self) -> Tensor:
+    def flatten_gradients(self) -> Tensor:
         """Return all gradients as one contiguous 1-D tensor."""
 
-    def assign_flat(self, flat: Tensor) -> None:
+    def assign_flat_gradients(self, flat: Tensor) -> None:
         """Replace the gradients by a reduced tensor in the layout of `flatten_gradients`."""
 
     def gradients(self) -> Arrays:
@@ -168,7 +168,7 @@ class BlockAttention(Protocol):
     heads; keys and values are one contiguous tensor, which is sent as it is.
     """
 
-    def split(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def split_qkv(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Split ``x`` (B, T, G·(R + 2)·K) into queries and a tensor of keys and values, with the
         rotary position embedding applied."""
 
@@ -179,19 +179,19 @@ class BlockAttention(Protocol):
         before it. ``state`` holds the earlier ones and may be overwritten; None: this is the rank's
         own block, the first."""
 
-    def joined(self, y: Tensor) -> Tensor:
+    def merge_heads(self, y: Tensor) -> Tensor:
         """Return outputs by heads as (B, T, G·R·K)."""
 
-    def heads(self, y: Tensor) -> Tensor:
+    def split_heads(self, y: Tensor) -> Tensor:
         """Split (B, T, G·R·K) into heads; the inverse of `merge_heads`."""
 
-    def back(
+    def backward_block(
         self, q: Tensor, kv: Tensor, block: Block, flow: Tensor, y: Tensor, lse: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return what a block contributes to the gradients of the queries and of its keys and
         values, in full shape. ``flow`` is the gradient of the outputs ``y``; ``y`` and the
         log-sum-exp ``lse`` are those of all blocks."""
 
-    def whole(self, dq: Tensor, dkv: Tensor) -> Tensor:
+    def merge_qkv_gradients(self, dq: Tensor, dkv: Tensor) -> Tensor:
         """Combine the gradients of queries, keys and values into the gradient of the input of
         `split_qkv`."""

@@ -11,16 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from dualml.backend.ability import Able
-from dualml.backend.recipe import Array, Recipe
-from dualml.clock import WALL, start_wall
+from dualml.backend.ability import SupportsCapabilities
+from dualml.backend.recipe import Array, TrainingSpec
+from dualml.clock import WALL, start_wall_clock
 from dualml.precision import SLOT, Scaler
 
 Arrays = dict[str, Array]
 
 
 @dataclass(frozen=True)
-class Trace:
+class BatchTrace:
     """Values that one batch computes in a model, for comparison; taking a trace changes nothing.
 
     Attributes:
@@ -36,7 +36,7 @@ class Trace:
     gradients: Arrays
 
 
-class Training(Able, ABC):
+class Training(SupportsCapabilities, ABC):
     """A model, its optimizer and its training data on one device: what a trial trains.
 
     Arrays of parameters, gradients and state have the parameter's shape and canonical name. A
@@ -47,7 +47,7 @@ class Training(Able, ABC):
         scaler: loss scaler, or None where the loss is not scaled (`dualml.precision`).
     """
 
-    now: int
+    step_count: int
     scaler: Scaler | None = None
 
     @abstractmethod
@@ -66,13 +66,13 @@ class Training(Able, ABC):
             with its weight).
         """
 
-    def stretch(self, batches: Sequence[Any], first: int) -> list[Any]:
+    def run_steps(self, batches: Sequence[Any], first: int) -> list[Any]:
         """Run one update for each of the ``batches``, numbered from ``first``; return their lazy
         losses."""
         return [self.step(batch, step) for step, batch in enumerate(batches, start=first)]
 
     @abstractmethod
-    def trace(self, batch: Array, probe: Array) -> Trace:
+    def trace(self, batch: Array, probe: Array) -> BatchTrace:
         """Return loss and gradients of ``batch`` and activations of the samples ``probe``, with the
         dropout masks of the next update."""
 
@@ -104,7 +104,7 @@ class Training(Able, ABC):
     def load_running_statistics(self, statistics: Mapping[str, Array]) -> None:
         """Replace the running statistics; everything else stays."""
 
-    def learned(self) -> Arrays:
+    def trainable_weights(self) -> Arrays:
         """Return copies of the arrays that the optimizer changes: `weights` without running
         statistics."""
         running = self.running_statistics()
@@ -121,40 +121,40 @@ class Training(Able, ABC):
             if kept:
                 self.load_running_statistics(kept)
 
-    def move(self, by: Callable[[Arrays], Mapping[str, Array]]) -> None:
+    def transform_weights(self, fn: Callable[[Arrays], Mapping[str, Array]]) -> None:
         """Replace the weights by ``fn(weights)``; everything else stays.
 
         Args:
             fn: function of named arrays; ranks that share a model pass their own parts, and ranks
                 that hold the same part pass it under the same name.
         """
-        self.load(by(self.weights()), self.state(), self.now)
+        self.load(fn(self.weights()), self.state(), self.step_count)
 
     # --- loss scaling -----------------------------------------------------------------------------
 
     @property
-    def scale(self) -> float:
+    def loss_scale(self) -> float:
         """Factor that the loss of the next update is multiplied by."""
         return 1.0 if self.scaler is None else self.scaler.scale
 
-    def unscaled(self, gradients: Mapping[str, Array]) -> Arrays:
+    def unscale_gradients(self, gradients: Mapping[str, Array]) -> Arrays:
         """Return the gradients that the next update uses, from those of the scaled loss."""
-        return dict(gradients) if self.scaler is None else self.scaler.used(gradients)
+        return dict(gradients) if self.scaler is None else self.scaler.unscale_gradients(gradients)
 
-    def accepts(self, finite: bool) -> bool:
+    def should_step(self, finite: bool) -> bool:
         """Return whether the update is applied, given whether all its gradients are finite; updates
         the loss scale."""
-        return self.scaler is None or self.scaler.accepts(finite)
+        return self.scaler is None or self.scaler.should_step(finite)
 
-    def made(self, step: int) -> int:
+    def applied_steps(self, step: int) -> int:
         """Return how many of the updates up to ``step`` were applied."""
         return step - (0 if self.scaler is None else self.scaler.skipped)
 
-    def scaling(self) -> dict[str, Arrays]:
+    def scaler_state(self) -> dict[str, Arrays]:
         """Return the loss scaler's part of the optimizer state; empty without a scaler."""
         return {} if self.scaler is None else {**self.scaler.state()}
 
-    def rescale(self, state: Mapping[str, Arrays]) -> dict[str, Arrays]:
+    def pop_scaler_state(self, state: Mapping[str, Arrays]) -> dict[str, Arrays]:
         """Load the loss scaler's part of ``state``; return the rest."""
         if self.scaler is not None:
             self.scaler.load(state)
@@ -167,13 +167,13 @@ EVALUATED_AT_ONCE = 250
 POSITIONS_AT_ONCE = 2048
 
 
-def at_once(y: Array) -> int:
+def eval_batch_size(y: Array) -> int:
     """Return the number of samples per evaluation batch for labels (N,), or (N, T) with one label
     per position."""
     return EVALUATED_AT_ONCE if y.ndim == 1 else max(1, POSITIONS_AT_ONCE // y.shape[1])
 
 
-def chunks(batch: Array, size: int) -> list[tuple[Array, float]]:
+def split_into_chunks(batch: Array, size: int) -> list[tuple[Array, float]]:
     """Split ``batch`` into chunks of at most ``size`` indices, each with its share of the mean."""
     return [
         (batch[i : i + size], len(batch[i : i + size]) / len(batch))
@@ -189,7 +189,7 @@ def batch_digest(x: Array, y: Array) -> str:
     return digest.hexdigest()
 
 
-class Backend(Able, ABC):
+class Backend(SupportsCapabilities, ABC):
     """Interface of every backend. `BackendInfo.create` makes it from a device and a number of
     threads, only in the worker process.
 
@@ -209,11 +209,11 @@ class Backend(Able, ABC):
         folder."""
 
     @abstractmethod
-    def training(self, recipe: Recipe) -> Training:
+    def training(self, recipe: TrainingSpec) -> Training:
         """Put everything that a trial needs on the device and return its training."""
 
     @abstractmethod
-    def read(self, losses: Sequence[Any]) -> Array:
+    def materialize_losses(self, losses: Sequence[Any]) -> Array:
         """Copy the lazy losses of `Training.step` to the host as a float64 array; the only
         synchronisation of a training loop."""
 
@@ -224,4 +224,4 @@ class Backend(Able, ABC):
     def stopwatch(self) -> Callable[[], float]:
         """Start a clock; return a function that stops it and returns the seconds, the device's work
         included."""
-        return start_wall(self.synchronize)
+        return start_wall_clock(self.synchronize)

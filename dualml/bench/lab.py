@@ -10,10 +10,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from dualml.bench.section import Add, Job
+from dualml.bench.section import AddRow, BenchJob
 from dualml.errors import TrialError
-from dualml.machine import bounded, python
-from dualml.parity.pairs import compare
+from dualml.machine import run_bounded, python_argv
+from dualml.parity.pairs import compare_trajectories
 from dualml.store.envelope import Envelope
 from dualml.store.manifest import RUN, read_run
 from dualml.store.plan import PLAN, plan_folder
@@ -21,28 +21,28 @@ from dualml.store.trajectory import Trajectory, read_trajectory
 from dualml.store.trial import trial_folder
 
 #: Backend name of the reference.
-REFEREE = "numpy"
+REFERENCE = "numpy"
 ARMS = ("gd", "sgd", "adam")
 #: Options of a quick run: the least work that gives a verdict.
-LITTLE = ("--set", "arms.sgd.updates=10", "--set", "data.train=256", "--set", "data.test=64")
+QUICK_OPTIONS = ("--set", "arms.sgd.updates=10", "--set", "data.train=256", "--set", "data.test=64")
 
 
-class Trials:
+class LabRun:
     """The run of one backend on one device."""
 
     def __init__(self, folder: Path, backend: str, device: str) -> None:
         self.folder, self.backend = folder, backend
-        self.name = backend if backend == REFEREE else f"{backend} ({device})"
+        self.name = backend if backend == REFERENCE else f"{backend} ({device})"
         self.run = read_run(folder)
 
-    def of(self, arm: str) -> Trajectory:
+    def trajectory(self, arm: str) -> Trajectory:
         """Return the recorded trajectory of an arm.
 
         Raises:
             TrialError: the trial failed or is missing.
         """
         plan = PLAN.read(plan_folder(self.folder))
-        key = (arm, self.backend, self.run.protocol(self.folder).seeds_of(arm)[0])
+        key = (arm, self.backend, self.run.to_experiment(self.folder).seeds_of(arm)[0])
         trial = self.run.by_key().get(key)
         if trial is None or trial.status != "ok":
             why = f"{trial.status}: {trial.reason}" if trial else "not run"
@@ -51,14 +51,14 @@ class Trials:
         return read_trajectory(where, self.backend, plan.model.tensors())
 
 
-def arms_of(job: Job) -> Sequence[str]:
+def arms_for(job: BenchJob) -> Sequence[str]:
     """Return the arms to run."""
     return ("sgd",) if job.quick else ARMS
 
 
 def run_lab(
-    job: Job, backend: str, device: str, name: str = "", environ: Mapping[str, str] | None = None
-) -> Trials:
+    job: BenchJob, backend: str, device: str, name: str = "", environ: Mapping[str, str] | None = None
+) -> LabRun:
     """Run lab 1 in its quick form on the embedded digits, in a separate process, once per folder.
 
     Args:
@@ -70,23 +70,23 @@ def run_lab(
     """
     folder = Path(job.folder) / (name or f"lab-{backend}-{device.replace(':', '')}")
     if (folder / RUN.name).exists():
-        return Trials(folder, backend, device)
-    words = [word for arm in arms_of(job) for word in ("--arm", arm)]
-    command = python("-m", "dualml", "run", "lab1", "--quick", "--data", "digits",
+        return LabRun(folder, backend, device)
+    words = [word for arm in arms_for(job) for word in ("--arm", arm)]
+    command = python_argv("-m", "dualml", "run", "lab1", "--quick", "--data", "digits",
                      "--backend", backend, "--device", device, "--out", str(folder), "--threads",
                      str(job.threads), "--no-report", "--no-find", *words,
-                     *(LITTLE if job.quick else ()))  # fmt: skip
-    ended = bounded(command, job.seconds, {**os.environ, **(environ or {})})
+                     *(QUICK_OPTIONS if job.quick else ()))  # fmt: skip
+    ended = run_bounded(command, job.seconds, {**os.environ, **(environ or {})})
     if ended.code is None:
         raise TrialError(f"dualml run on {device} took longer than {job.seconds:.0f} s")
     if not (folder / RUN.name).exists():
         lines = ended.err.strip().splitlines() or [f"it ended with code {ended.code}"]
         raise TrialError(f"dualml run on {device}: {lines[-1]}")
-    return Trials(folder, backend, device)
+    return LabRun(folder, backend, device)
 
 
-def judge(
-    a: Trials, b: Trials, arm: str, envelopes: list[Envelope] | None = None
+def compare_trials(
+    a: LabRun, b: LabRun, arm: str, envelopes: list[Envelope] | None = None
 ) -> dict[str, Any]:
     """Compare one arm of two runs; return the cells, see `dualml.parity.pairs.compare`.
 
@@ -95,8 +95,8 @@ def judge(
     """
     if a.run.plan_hash != b.run.plan_hash:
         raise TrialError(f"{a.name} and {b.name} ran different plans: there is nothing to compare")
-    margin = a.run.protocol(a.folder).parity.margin
-    judged = compare(a.of(arm), b.of(arm), margin, envelopes)
+    margin = a.run.to_experiment(a.folder).parity.margin
+    judged = compare_trajectories(a.trajectory(arm), b.trajectory(arm), margin, envelopes)
     return {
         "pair": [a.name, b.name],
         "verdict": judged["verdict"],
@@ -107,9 +107,9 @@ def judge(
     }  # fmt: skip
 
 
-def section(job: Job, add: Add) -> None:
+def section(job: BenchJob, add: AddRow) -> None:
     """Add a row per arm and pair; what cannot run gets a row with the reason."""
-    devices = dict.fromkeys(((job.backend, job.device), (job.backend, "cpu"), (REFEREE, "cpu")))
+    devices = dict.fromkeys(((job.backend, job.device), (job.backend, "cpu"), (REFERENCE, "cpu")))
     together = len(devices) if job.threads >= 2 * len(devices) else 1
     job = replace(job, threads=max(1, job.threads // together))
     ran = []
@@ -120,10 +120,10 @@ def section(job: Job, add: Add) -> None:
             ran.append(run.result())
         except TrialError as error:
             add(pair=[backend, device], reason=str(error), ok=False)
-    for arm in arms_of(job):
+    for arm in arms_for(job):
         for a, b in combinations(ran, 2):
             try:
-                cells = judge(a, b, arm)
+                cells = compare_trials(a, b, arm)
                 add(arm=arm, **cells, ok=cells["verdict"] == "equal")
             except TrialError as error:
                 add(arm=arm, pair=[a.name, b.name], reason=str(error), ok=False)

@@ -11,26 +11,26 @@ from pathlib import Path
 from typing import Any
 
 from dualml.backend import BackendInfo
-from dualml.bench.section import JOB, REASON, Job, Section
+from dualml.bench.section import JOB, REASON, BenchJob, BenchSection
 from dualml.bench.work import MACHINE
 from dualml.errors import UserError
 from dualml.files import read_json, write_json
-from dualml.machine import Finished, bounded, python
+from dualml.machine import ProcessResult, run_bounded, python_argv
 
 RESULTS = "bench.json"
 #: Maximum seconds to import a framework and open a device.
 START_S = 120.0
 #: Sections are not started with fewer seconds left.
-LEAST_S = 5.0
+MIN_SECTION_S = 5.0
 
 Results = dict[str, Any]
 
 
-def run(
+def run_sections(
     info: BackendInfo,
-    chosen: Sequence[Section],
-    job: Job,
-    tell: Callable[[Section, float], None] = lambda section, seconds: None,
+    chosen: Sequence[BenchSection],
+    job: BenchJob,
+    tell: Callable[[BenchSection, float], None] = lambda section, seconds: None,
 ) -> Results:
     """Measure the chosen sections; ``bench.json`` in the job's folder is written after each.
 
@@ -46,7 +46,7 @@ def run(
         "format": 1,
         "backend": job.backend,
         "quick": job.quick,
-        "machine": machine(info, job),
+        "machine": describe_machine(info, job),
         "sections": [],
     }
     results["device"] = results["machine"]["device"]
@@ -54,33 +54,33 @@ def run(
     for section in chosen:
         limit = min(section.limit_s, job.seconds - (time.monotonic() - begin))
         tell(section, limit)
-        results["sections"].append(one(info, section, replace(job, seconds=limit), folder))
+        results["sections"].append(run_section(info, section, replace(job, seconds=limit), folder))
         results["seconds"] = time.monotonic() - begin
         write_json(folder / RESULTS, results)
     return results
 
 
-def machine(info: BackendInfo, job: Job) -> dict[str, str]:
+def describe_machine(info: BackendInfo, job: BenchJob) -> dict[str, str]:
     """Return the backend's facts about its device.
 
     Raises:
         UserError: the device is not available, with the backend's reason.
     """
     folder = Path(job.folder)
-    ended = start(info, MACHINE, job, START_S)
+    ended = run_process(info, MACHINE, job, START_S)
     if ended.code != 0:
         raise UserError(f"{info.name} on {job.device}: {last_line(ended)}")
     facts: dict[str, str] = read_json(folder / f"{MACHINE}.json")
     return facts
 
 
-def one(info: BackendInfo, section: Section, job: Job, folder: Path) -> Results:
+def run_section(info: BackendInfo, section: BenchSection, job: BenchJob, folder: Path) -> Results:
     """Run one section; return its rows, with a reason at the end if it failed."""
     begin, path = time.monotonic(), folder / f"{section.name}.jsonl"
     path.unlink(missing_ok=True)
-    if job.seconds < min(LEAST_S, section.limit_s):
-        return outcome(section, "not_run", 0.0, [{REASON: {"key": "no_time"}}])
-    ended = start(info, section.name, job, job.seconds, section.target)
+    if job.seconds < min(MIN_SECTION_S, section.limit_s):
+        return section_result(section, "not_run", 0.0, [{REASON: {"key": "no_time"}}])
+    ended = run_process(info, section.name, job, job.seconds, section.target)
     lines = path.read_text("utf-8").splitlines() if path.exists() else []
     rows = [json.loads(line) for line in lines if line.endswith("}")]  # skip truncated ones
     state = "done" if ended.code == 0 else "failed"
@@ -88,26 +88,26 @@ def one(info: BackendInfo, section: Section, job: Job, folder: Path) -> Results:
         rows.append({REASON: {"key": "stopped", "seconds": round(job.seconds)}, "ok": False})
     elif ended.code and not (rows and rows[-1].get("ok") is False):
         rows.append({REASON: last_line(ended), "ok": False})
-    return outcome(section, state, time.monotonic() - begin, rows)
+    return section_result(section, state, time.monotonic() - begin, rows)
 
 
-def start(info: BackendInfo, name: str, job: Job, limit: float, *target: str) -> Finished:
+def run_process(info: BackendInfo, name: str, job: BenchJob, limit: float, *target: str) -> ProcessResult:
     """Run `dualml.bench.work` in a process; its output is written to ``NAME.log``."""
     folder = Path(job.folder)
     write_json(folder / JOB, asdict(job))
-    command = python("-m", "dualml.bench.work", str(folder), name, *target)
-    ended = bounded(command, limit, {**os.environ, **info.environ(job.threads)})
+    command = python_argv("-m", "dualml.bench.work", str(folder), name, *target)
+    ended = run_bounded(command, limit, {**os.environ, **info.environ(job.threads)})
     (folder / f"{name}.log").write_text(ended.out + ended.err, "utf-8")
     return ended
 
 
-def last_line(ended: Finished) -> str:
+def last_line(ended: ProcessResult) -> str:
     """Return the last line that a process printed, or how it ended."""
     lines = [line.strip() for line in (ended.err or ended.out).splitlines() if line.strip()]
     return lines[-1][:300] if lines else f"ended with code {ended.code}"
 
 
-def outcome(section: Section, state: str, seconds: float, rows: list[Results]) -> Results:
+def section_result(section: BenchSection, state: str, seconds: float, rows: list[Results]) -> Results:
     """Return the result of a section as a JSON-serializable dict."""
     columns = list(section.columns)
     return {
@@ -115,7 +115,7 @@ def outcome(section: Section, state: str, seconds: float, rows: list[Results]) -
     }  # fmt: skip
 
 
-def well(results: Results) -> bool:
+def all_passed(results: Results) -> bool:
     """Whether every section finished and every row is as it should be."""
     return all(
         section["state"] == "done" and all(row.get("ok", True) for row in section["rows"])

@@ -16,7 +16,7 @@ JOB = "job.json"
 REASON = "reason"
 
 
-class Add(Protocol):
+class AddRow(Protocol):
     """Callback that saves a row: column → number, text, or quartiles. It is on disk on return.
 
     ``ok=False`` marks a row that is not as it should be; ``reason`` is a text, or a key of
@@ -27,7 +27,7 @@ class Add(Protocol):
 
 
 @dataclass(frozen=True)
-class Section:
+class BenchSection:
     """One section of the benchmark, with one table.
 
     Attributes:
@@ -44,7 +44,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Job:
+class BenchJob:
     """The request to a section.
 
     Attributes:
@@ -64,10 +64,10 @@ class Job:
     seconds: float
 
 
-LAB = Section(
+LAB = BenchSection(
     "lab", "dualml.bench.lab:section", 240, ("arm", "pair", "verdict", "envelopes", "accuracies")
 )
-SUITE = Section(
+SUITE = BenchSection(
     "conformance",
     "dualml.bench.suite:section",
     240,
@@ -75,9 +75,9 @@ SUITE = Section(
 )
 
 
-def sections(info: BackendInfo) -> list[Section]:
+def list_sections(info: BackendInfo) -> list[BenchSection]:
     """Return the sections of a backend: the common ones, and those of its module ``bench``."""
     module = f"{info.package}.bench"
     known = importlib.util.find_spec(module) is not None
-    own: Sequence[Section] = importlib.import_module(module).SECTIONS if known else ()
+    own: Sequence[BenchSection] = importlib.import_module(module).SECTIONS if known else ()
     return [LAB, *own, SUITE]

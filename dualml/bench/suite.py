@@ -10,35 +10,35 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from dualml.bench.section import Add, Job
-from dualml.machine import bounded
+from dualml.bench.section import AddRow, BenchJob
+from dualml.machine import run_bounded
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests" / "conformance"
 #: Test file and ``-k`` expression of a quick run.
-FEW = ("test_training.py", "softmax")
+QUICK_SELECTION = ("test_training.py", "softmax")
 #: Maximum number of reasons in one cell.
-MOST = 3
+MAX_REASONS = 3
 
 
-def section(job: Job, add: Add) -> None:
+def section(job: BenchJob, add: AddRow) -> None:
     """Add a row per file of the suite, so that a file that hangs or crashes costs only its own
     row."""
     if not FOLDER.is_dir():
         add(reason={"key": "no_suite"})
         return
     end = time.monotonic() + job.seconds - 2
-    for file in [FOLDER / FEW[0]] if job.quick else sorted(FOLDER.glob("test_*.py")):
+    for file in [FOLDER / QUICK_SELECTION[0]] if job.quick else sorted(FOLDER.glob("test_*.py")):
         name = file.stem.removeprefix("test_")
         begin, report = time.monotonic(), Path(job.folder) / f"conformance-{name}.xml"
-        words = ["-k", FEW[1]] if job.quick else []
+        words = ["-k", QUICK_SELECTION[1]] if job.quick else []
         command = [sys.executable, "-P", "-m", "pytest", str(file), "-q", "--tb=line", *words,
                    "-p", "pytest_timeout", "-p", "no:cacheprovider", f"--rootdir={ROOT}",
                    f"--junitxml={report}"]  # fmt: skip
-        ended = bounded(command, max(1.0, end - begin), environ(job))
+        ended = run_bounded(command, max(1.0, end - begin), suite_environ(job))
         cells: dict[str, Any] = {"suite": name, "seconds": time.monotonic() - begin}
         if report.exists():
-            cells |= counts(report)
+            cells |= junit_counts(report)
         elif ended.code is None:
             cells |= {"reason": {"key": "stopped", "seconds": round(cells["seconds"])}}
         else:
@@ -47,7 +47,7 @@ def section(job: Job, add: Add) -> None:
         add(**cells, ok=cells.get("failed") == 0)
 
 
-def environ(job: Job) -> dict[str, str]:
+def suite_environ(job: BenchJob) -> dict[str, str]:
     """Return the environment of the suite's process, without auto-loaded pytest plugins."""
     paths = [str(ROOT), os.environ.get("PYTHONPATH", "")]
     return {
@@ -59,30 +59,30 @@ def environ(job: Job) -> dict[str, str]:
     }
 
 
-def counts(report: Path) -> dict[str, Any]:
+def junit_counts(report: Path) -> dict[str, Any]:
     """Read pytest's JUnit report: numbers of tests by outcome, and why some did not pass."""
     suite = next(ElementTree.parse(report).iter("testsuite"))
     total, skipped = int(suite.get("tests", 0)), int(suite.get("skipped", 0))
     failed = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
     wrong = [
-        f"{case.get('name')}: {first(one)}"
+        f"{case.get('name')}: {first_line(one)}"
         for case in suite.iter("testcase")
         for kind in ("failure", "error")
         for one in case.iter(kind)
     ]
-    why = listed(wrong) or listed(first(one) for one in suite.iter("skipped"))
+    why = join_reasons(wrong) or join_reasons(first_line(one) for one in suite.iter("skipped"))
     counted = {"passed": total - failed - skipped, "failed": failed, "skipped": skipped}
     return {**counted, **({"reason": why} if why else {})}
 
 
-def first(element: ElementTree.Element) -> str:
+def first_line(element: ElementTree.Element) -> str:
     """Return the first line of a failure's message."""
     lines = (element.get("message") or "").strip().splitlines() or [""]
     return lines[0][:200]
 
 
-def listed(reasons: Iterable[str]) -> str:
+def join_reasons(reasons: Iterable[str]) -> str:
     """Join the first distinct reasons."""
     distinct = list(dict.fromkeys(reasons))
-    more = [f"+ {len(distinct) - MOST}"] if len(distinct) > MOST else []
-    return "; ".join([*distinct[:MOST], *more])
+    more = [f"+ {len(distinct) - MAX_REASONS}"] if len(distinct) > MAX_REASONS else []
+    return "; ".join([*distinct[:MAX_REASONS], *more])

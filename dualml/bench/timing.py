@@ -25,7 +25,7 @@ class Ratio:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class RatioRow:
     """One line of the results.
 
     Attributes:
@@ -48,7 +48,7 @@ class Row:
     note: str = ""
 
     @property
-    def met(self) -> bool | None:
+    def meets_target(self) -> bool | None:
         """Whether the target is met; None without a target."""
         if self.target is None:
             return None
@@ -56,10 +56,10 @@ class Row:
 
     def describe(self) -> dict[str, Any]:
         """Return the row as a JSON-serializable dict."""
-        return {**asdict(self), "met": self.met}
+        return {**asdict(self), "met": self.meets_target}
 
 
-def take_turns(variants: Mapping[str, Callable[[], float]], rounds: int, warm_up: int = 2) -> Times:
+def time_interleaved(variants: Mapping[str, Callable[[], float]], rounds: int, warm_up: int = 2) -> Times:
     """Run the variants alternately; return name → time in each round.
 
     Args:
@@ -78,7 +78,7 @@ def take_turns(variants: Mapping[str, Callable[[], float]], rounds: int, warm_up
     return times
 
 
-def ratio(ours: Sequence[float], other: Sequence[float]) -> Ratio:
+def ratio_quartiles(ours: Sequence[float], other: Sequence[float]) -> Ratio:
     """Compute the quartiles of the ratios of two variants' times, round by round.
 
     Raises:
@@ -91,12 +91,12 @@ def ratio(ours: Sequence[float], other: Sequence[float]) -> Ratio:
     return Ratio(middle, low, high)
 
 
-def fastest(times: Times, names: Sequence[str]) -> str:
+def fastest_variant(times: Times, names: Sequence[str]) -> str:
     """Return the variant with the smallest median time: the strongest competitor."""
     return min(names, key=lambda name: statistics.median(times[name]))
 
 
-def row(
+def make_row(
     section: str,
     what: str,
     against: str,
@@ -105,20 +105,20 @@ def row(
     other: str,
     why_missed: str = "",
     **more: Any,
-) -> Row:
+) -> RatioRow:
     """Make a row in milliseconds from two variants' times in milliseconds.
 
     Args:
         why_missed: the note if the target is missed.
     """
-    made = Row(
+    made = RatioRow(
         section=section,
         what=what,
         against=against,
         ours=statistics.median(times[ours]),
         other=statistics.median(times[other]),
         unit="ms",
-        ratio=ratio(times[ours], times[other]),
+        ratio=ratio_quartiles(times[ours], times[other]),
         **more,
     )
-    return replace(made, note=why_missed) if made.met is False else made
+    return replace(made, note=why_missed) if made.meets_target is False else made

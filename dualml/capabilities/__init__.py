@@ -5,6 +5,6 @@ NumPy's.
 is correct and the traffic is consistent with it.
 """
 
-from dualml.capabilities.columns import Column, Entry, examine
+from dualml.capabilities.columns import CapabilityColumn, ProbeResult, probe_backends
 
-__all__ = ["Column", "Entry", "examine"]
+__all__ = ["CapabilityColumn", "ProbeResult", "probe_backends"]

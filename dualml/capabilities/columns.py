@@ -11,14 +11,14 @@ from typing import Any
 from dualml.backend import BackendInfo
 from dualml.errors import TrialError, Unsupported, UserError
 from dualml.launch.ranks import run_ranks
-from dualml.machine import nvidia
+from dualml.machine import query_gpus
 
 #: Seconds that a rank waits for another, and that one backend may take in total.
 TIMEOUT, LIMIT = 20.0, 120.0
 
 
 @dataclass(frozen=True)
-class Entry:
+class ProbeResult:
     """Result for one primitive with one dtype and operation; ``kind`` is that of the
     implementation, or ``failed``."""
 
@@ -27,7 +27,7 @@ class Entry:
 
 
 @dataclass
-class Column:
+class CapabilityColumn:
     """Results for one backend on one device.
 
     Attributes:
@@ -40,31 +40,31 @@ class Column:
 
     backend: str
     device: str
-    asked: bool = True
+    requested: bool = True
     reason: str | None = None
     seconds: float = 0.0
-    entries: dict[str, dict[str, dict[str, Entry]]] = field(default_factory=dict)
+    entries: dict[str, dict[str, dict[str, ProbeResult]]] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
         """Whether every primitive that ran is correct."""
         if self.reason is not None:
-            return not self.asked
-        return all(entry.kind != "failed" for name in self.entries for entry in self.flat(name))
+            return not self.requested
+        return all(entry.kind != "failed" for name in self.entries for entry in self.results_of(name))
 
-    def flat(self, primitive: str) -> list[Entry]:
+    def results_of(self, primitive: str) -> list[ProbeResult]:
         """Return the results of a primitive for all dtypes and operations."""
         return [e for ops in self.entries[primitive].values() for e in ops.values()]
 
-    def summary(self, primitive: str) -> Entry:
+    def summary(self, primitive: str) -> ProbeResult:
         """Return the cell of the table: the first failure, else what most dtypes and operations
         have."""
-        entries = self.flat(primitive)
+        entries = self.results_of(primitive)
         kinds = [entry.kind for entry in entries]
         kind = "failed" if "failed" in kinds else max(kinds, key=kinds.count)
         return next(entry for entry in entries if entry.kind == kind)
 
-    def differing(self, primitive: str) -> dict[str, list[str]]:
+    def differing_types(self, primitive: str) -> dict[str, list[str]]:
         """Return kind → dtypes (with operations, unless all of a dtype) that differ from
         `summary`."""
         usual, types = self.summary(primitive).kind, dict[str, list[str]]()
@@ -80,7 +80,7 @@ class Column:
         rows = {
             name: asdict(self.summary(name))
             | {
-                "differing": self.differing(name),
+                "differing": self.differing_types(name),
                 "dtypes": {
                     dtype: {op: asdict(entry) for op, entry in ops.items()}
                     for dtype, ops in self.entries[name].items()
@@ -94,12 +94,12 @@ class Column:
         }  # fmt: skip
 
 
-def examine(
+def probe_backends(
     chosen: Sequence[BackendInfo],
     devices: Sequence[str] | None = None,
     ranks: int = 2,
     progress: Callable[[str], None] = lambda text: None,
-) -> list[Column]:
+) -> list[CapabilityColumn]:
     """Probe every backend that has ranks on each device; return one column for each.
 
     Args:
@@ -116,7 +116,7 @@ def examine(
     asked = devices is not None
     columns = []
     for info in chosen:
-        for device in devices or ["cpu", *(["gpu"] if nvidia()[0] else [])]:
+        for device in devices or ["cpu", *(["gpu"] if query_gpus()[0] else [])]:
             if info.ranks == "none" or (info.ranks == "threads" and device not in ("cpu", "auto")):
                 continue
             progress(f"{info.name} ({device})")
@@ -124,27 +124,27 @@ def examine(
     return columns
 
 
-def _column(info: BackendInfo, device: str, ranks: int, asked: bool) -> Column:
+def _column(info: BackendInfo, device: str, ranks: int, asked: bool) -> CapabilityColumn:
     """Probe one backend on one device."""
-    column, begin = Column(info.name, device, asked), time.perf_counter()
+    column, begin = CapabilityColumn(info.name, device, asked), time.perf_counter()
     try:
         results = run_ranks(info.name, ranks, "dualml.capabilities.probe:probe", device=device,
                             timeout=TIMEOUT, limit=LIMIT)  # fmt: skip
     except (TrialError, Unsupported, UserError) as error:
         column.reason = str(error)
     else:
-        column.entries, column.device = merge(results), results[0]["device"]
+        column.entries, column.device = merge_ranks(results), results[0]["device"]
     column.seconds = time.perf_counter() - begin
     return column
 
 
-def merge(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict[str, Entry]]]:
+def merge_ranks(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict[str, ProbeResult]]]:
     """Merge the results of the ranks; a primitive failed where it failed on any rank."""
-    merged: dict[str, dict[str, dict[str, Entry]]] = {}
+    merged: dict[str, dict[str, dict[str, ProbeResult]]] = {}
     for rank, result in enumerate(results):
         for name, dtype, op, kind, detail in result["entries"]:
             known = merged.setdefault(name, {}).setdefault(dtype, {})
-            if kind == "failed" and known.get(op, Entry("", "")).kind != "failed":
-                known[op] = Entry(kind, f"rank {rank}: {detail}")
-            known.setdefault(op, Entry(kind, detail))
+            if kind == "failed" and known.get(op, ProbeResult("", "")).kind != "failed":
+                known[op] = ProbeResult(kind, f"rank {rank}: {detail}")
+            known.setdefault(op, ProbeResult(kind, detail))
     return merged

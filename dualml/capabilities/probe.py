@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from dualml.communicator import DTYPES, PRIMITIVES, Communicator
-from dualml.communicator.how import ask, operations_of
-from dualml.communicator.parts import parts_of
-from dualml.communicator.place import exchange_notes
+from dualml.communicator.how import query_implementation, operations_of
+from dualml.communicator.parts import part_lengths
+from dualml.communicator.place import all_gather_via_store
 from dualml.errors import CommunicationError, Unsupported
 
 Pairs = list[tuple[Any, Any]]
@@ -37,12 +37,12 @@ def probe(comm: Communicator, argument: Any = None) -> dict[str, Any]:
     for primitive in PRIMITIVES:
         for dtype in DTYPES[1:2] if primitive in TYPELESS else DTYPES:
             broken = ""
-            for op in operations(primitive, dtype):
-                how = ask(comm, primitive, dtype, op or "sum")
+            for op in list_operations(primitive, dtype):
+                how = query_implementation(comm, primitive, dtype, op or "sum")
                 kind, detail, wrong = str(how.kind), how.detail, ""
                 if kind != "unsupported" and not (lost or broken):
                     try:
-                        wrong = attempt(comm, primitive, dtype, op, kind)
+                        wrong = run_primitive(comm, primitive, dtype, op, kind)
                     except Unsupported as error:  # a backend of before there was such a primitive
                         kind, detail = "unsupported", str(error)
                     except Exception as error:  # whatever a framework raises is the answer
@@ -53,20 +53,20 @@ def probe(comm: Communicator, argument: Any = None) -> dict[str, Any]:
                 if wrong:
                     kind, detail = "failed", wrong
                 entries.append((primitive, dtype, op, kind, detail))
-            lost = lost or _lost(comm, f"{primitive}.{dtype}", broken)
+            lost = lost or _agree_on_failure(comm, f"{primitive}.{dtype}", broken)
     return {"device": comm.device, "entries": entries}
 
 
-def operations(primitive: str, dtype: str) -> list[str]:
+def list_operations(primitive: str, dtype: str) -> list[str]:
     """Return the operations of a primitive for a dtype; ``[""]`` for one without a reduction."""
     if primitive not in REDUCTIONS:
         return [""]
     return operations_of(dtype)
 
 
-def attempt(comm: Communicator, primitive: str, dtype: str, op: str, kind: str) -> str:
+def run_primitive(comm: Communicator, primitive: str, dtype: str, op: str, kind: str) -> str:
     """Run one primitive; return what is wrong with its result, or an empty text."""
-    arrays = [contribution(rank, dtype) for rank in range(comm.size)]
+    arrays = [make_input(rank, dtype) for rank in range(comm.size)]
     comm.traffic.reset()
     pairs = RUNS[primitive](comm, comm.tensor(arrays[comm.rank]), arrays, op)
     traffic = comm.traffic
@@ -83,14 +83,14 @@ def attempt(comm: Communicator, primitive: str, dtype: str, op: str, kind: str) 
     return ""
 
 
-def contribution(rank: int, dtype: str) -> Any:
+def make_input(rank: int, dtype: str) -> Any:
     """Return a rank's input: small integers, so that sums and products over a few ranks are exact
     in every dtype."""
     numbers = np.random.default_rng(rank).integers(1, 4, LENGTH) * (-1) ** rank
     return numbers.astype(dtype)
 
 
-def reduced(arrays: Sequence[Any], op: str) -> Any:
+def expected_reduction(arrays: Sequence[Any], op: str) -> Any:
     """Return the expected result of a reduction, computed by NumPy."""
     if op in BITS:
         return BITS[op].reduce(np.stack(arrays))
@@ -99,14 +99,14 @@ def reduced(arrays: Sequence[Any], op: str) -> Any:
     return (total / len(arrays) if op == "mean" else total).astype(arrays[0].dtype)
 
 
-def _lost(comm: Communicator, key: str, broken: str) -> str:
+def _agree_on_failure(comm: Communicator, key: str, broken: str) -> str:
     """Let the ranks agree on whether any of them raised an exception; return the key that failed,
     or an empty text."""
-    place = comm.place
+    place = comm.context
     everyone = range(place.size)
     try:
-        notes = exchange_notes(
-            place.board, f"tried.{key}", place.rank, everyone, broken, 2 * place.timeout, key
+        notes = all_gather_via_store(
+            place.store, f"tried.{key}", place.rank, everyone, broken, 2 * place.timeout, key
         )
     except CommunicationError:
         return key
@@ -114,15 +114,15 @@ def _lost(comm: Communicator, key: str, broken: str) -> str:
 
 
 def _reduce_scatter(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pairs:
-    sizes = parts_of(LENGTH, comm.size)
+    sizes = part_lengths(LENGTH, comm.size)
     start = sum(sizes[: comm.rank])
-    want = reduced(arrays, op)[start : start + sizes[comm.rank]]
+    want = expected_reduction(arrays, op)[start : start + sizes[comm.rank]]
     return [(comm.reduce_scatter(x, op), want)]
 
 
 def _reduce(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pairs:
     total = comm.reduce(x, comm.size - 1, op)
-    return [] if total is None else [(total, reduced(arrays, op))]
+    return [] if total is None else [(total, expected_reduction(arrays, op))]
 
 
 def _exchange(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pairs:
@@ -155,7 +155,7 @@ def _asynchronous(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) ->
     """Start the reductions (and with the sum all other collectives) without waiting, then wait for
     them."""
     last = comm.size - 1
-    total, own = reduced(arrays, op), comm.rank == last
+    total, own = expected_reduction(arrays, op), comm.rank == last
     begun: list[tuple[Any, list[Any] | None]] = [(comm.all_reduce(x, op, wait=False), [total])]
     begun.append((comm.reduce(x, last, op, wait=False), [total] if own else None))
     if op == "sum":
@@ -177,12 +177,12 @@ def _asynchronous(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) ->
 
 
 def _barrier(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pairs:
-    board = comm.place.board
+    board = comm.context.store
     if comm.rank == comm.size - 1:
         time.sleep(0.1)
-    board.post(f"came.{comm.rank}", "")
+    board.set(f"came.{comm.rank}", "")
     comm.barrier()
-    absent = [rank for rank in range(comm.size) if board.read(f"came.{rank}") is None]
+    absent = [rank for rank in range(comm.size) if board.get(f"came.{rank}") is None]
     if absent:
         raise CommunicationError(f"rank {comm.rank} left before {absent} came")
     return []
@@ -195,13 +195,13 @@ def _subgroup(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pai
         if (sub is None) != (comm.rank not in ranks):
             raise CommunicationError(f"rank {comm.rank} and the group of {ranks} do not fit")
         if sub is not None:
-            pairs.append((sub.all_reduce(x), reduced([arrays[r] for r in ranks], "sum")))
+            pairs.append((sub.all_reduce(x), expected_reduction([arrays[r] for r in ranks], "sum")))
     return pairs
 
 
 #: Primitive → function that runs it and returns pairs of result and expected result.
 RUNS: dict[str, Callable[[Communicator, Any, Sequence[Any], str], Pairs]] = {
-    "all_reduce": lambda c, x, a, op: [(c.all_reduce(x, op), reduced(a, op))],
+    "all_reduce": lambda c, x, a, op: [(c.all_reduce(x, op), expected_reduction(a, op))],
     "reduce": _reduce,
     "broadcast": lambda c, x, a, op: [(c.broadcast(x, c.size - 1), a[-1])],
     "gather": lambda c, x, a, op: list(zip(c.gather(x, c.size - 1) or (), a, strict=False)),

@@ -9,5 +9,5 @@ from __future__ import annotations
 from dualml.checkpoint.saving import save as save
 from dualml.checkpoint.slices import Slice as Slice
 from dualml.checkpoint.sources import load as load
-from dualml.checkpoint.sources import opened as opened
+from dualml.checkpoint.sources import open_checkpoint as open_checkpoint
 from dualml.checkpoint.stored import Checkpoint as Checkpoint

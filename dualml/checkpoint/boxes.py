@@ -10,7 +10,7 @@ import numpy as np
 
 
 @dataclass(frozen=True, order=True)
-class Box:
+class IndexBox:
     """Consecutive indices along every axis; for a scalar both tuples are empty.
 
     Example:
@@ -22,7 +22,7 @@ class Box:
     shape: tuple[int, ...]
 
     @classmethod
-    def whole(cls, shape: Sequence[int]) -> Box:
+    def full(cls, shape: Sequence[int]) -> IndexBox:
         """Return the box that covers a whole tensor of this shape."""
         return cls((0,) * len(shape), tuple(shape))
 
@@ -39,9 +39,9 @@ class Box:
     @property
     def slices(self) -> tuple[slice, ...]:
         """Slices that cut this box out of the whole tensor."""
-        return self.inside((0,) * len(self.offset))
+        return self.slices_from((0,) * len(self.offset))
 
-    def inside(self, origin: Sequence[int]) -> tuple[slice, ...]:
+    def slices_from(self, origin: Sequence[int]) -> tuple[slice, ...]:
         """Return the slices that cut this box out of an array whose first element is the tensor's
         element at ``origin``."""
         return tuple(
@@ -57,17 +57,17 @@ class Box:
             and all(end <= n for end, n in zip(self.end, shape, strict=True))
         )
 
-    def meet(self, other: Box) -> Box | None:
+    def intersect(self, other: IndexBox) -> IndexBox | None:
         """Return the intersection with another box, or None if it is empty."""
         low = tuple(map(max, self.offset, other.offset))
         high = tuple(map(min, self.end, other.end))
         if any(a >= b for a, b in zip(low, high, strict=True)):
             return None
-        return Box(low, tuple(b - a for a, b in zip(low, high, strict=True)))
+        return IndexBox(low, tuple(b - a for a, b in zip(low, high, strict=True)))
 
-    def without(self, other: Box) -> Iterator[Box]:
+    def subtract(self, other: IndexBox) -> Iterator[IndexBox]:
         """Yield this box minus ``other`` as disjoint boxes, at most two per axis."""
-        if (common := self.meet(other)) is None:
+        if (common := self.intersect(other)) is None:
             yield self
             return
         offset, shape = list(self.offset), list(self.shape)
@@ -75,13 +75,13 @@ class Box:
             end = offset[axis] + shape[axis]
             for a, b in ((offset[axis], low), (high, end)):
                 if a < b:
-                    yield Box(
+                    yield IndexBox(
                         (*offset[:axis], a, *offset[axis + 1 :]),
                         (*shape[:axis], b - a, *shape[axis + 1 :]),
                     )
             offset[axis], shape[axis] = low, high - low
 
-    def runs(self, most: int) -> Iterator[Box]:
+    def split_runs(self, most: int) -> Iterator[IndexBox]:
         """Yield the box in pieces of at most ``most`` elements; the pieces, one after the other,
         hold the box's elements in C order."""
         if self.volume <= most:
@@ -92,18 +92,18 @@ class Box:
         rows = max(1, most // inner)
         for first in range(0, self.shape[axis], rows):
             n = min(rows, self.shape[axis] - first)
-            piece = Box(
+            piece = IndexBox(
                 (*self.offset[:axis], self.offset[axis] + first, *self.offset[axis + 1 :]),
                 (*self.shape[:axis], n, *self.shape[axis + 1 :]),
             )
-            yield from piece.runs(most)
+            yield from piece.split_runs(most)
 
     def __str__(self) -> str:
         ranges = zip(self.offset, self.end, strict=True)
         return f"[{', '.join(f'{a}:{b}' for a, b in ranges)}]"
 
 
-def uncovered(shape: Sequence[int], boxes: Sequence[Box], *, disjoint: bool = False) -> list[Box]:
+def uncovered_boxes(shape: Sequence[int], boxes: Sequence[IndexBox], *, disjoint: bool = False) -> list[IndexBox]:
     """Return the parts of a tensor that are in none of the boxes.
 
     Args:
@@ -112,15 +112,15 @@ def uncovered(shape: Sequence[int], boxes: Sequence[Box], *, disjoint: bool = Fa
         disjoint: whether the boxes are known not to overlap.
     """
     whole = sum(box.volume for box in boxes) == math.prod(shape)
-    if whole and (disjoint or overlap(boxes) is None):
+    if whole and (disjoint or find_overlap(boxes) is None):
         return []
-    left = [Box.whole(shape)] if math.prod(shape) else []
+    left = [IndexBox.full(shape)] if math.prod(shape) else []
     for box in boxes:
-        left = [rest for piece in left for rest in piece.without(box)]
+        left = [rest for piece in left for rest in piece.subtract(box)]
     return left
 
 
-def overlap(boxes: Sequence[Box]) -> tuple[int, int] | None:
+def find_overlap(boxes: Sequence[IndexBox]) -> tuple[int, int] | None:
     """Return the indices of two boxes that share elements, or None if there are none.
 
     Boxes are swept along the axis in which most of them differ, so that for the boxes of a mesh the
@@ -137,13 +137,13 @@ def overlap(boxes: Sequence[Box]) -> tuple[int, int] | None:
         box = boxes[number]
         active = [other for other in active if boxes[other].end[axis] > box.offset[axis]]
         for other in active:
-            if box.meet(boxes[other]) is not None:
+            if box.intersect(boxes[other]) is not None:
                 return min(number, other), max(number, other)
         active.append(number)
     return None
 
 
-def of_range(shape: Sequence[int], begin: int, end: int) -> list[Box]:
+def range_boxes(shape: Sequence[int], begin: int, end: int) -> list[IndexBox]:
     """Return the elements ``begin`` … ``end`` − 1 of the flattened tensor as boxes, in that order:
     what a rank holds whose shard is a range of a flat buffer. There are at most 2·d − 1 boxes for d
     axes.
@@ -155,12 +155,12 @@ def of_range(shape: Sequence[int], begin: int, end: int) -> list[Box]:
     if begin >= end:
         return []
     if not shape:
-        return [Box((), ())]
+        return [IndexBox((), ())]
     inner = math.prod(shape[1:])
     (first, head), (last, tail) = divmod(begin, inner), divmod(end, inner)
 
-    def row(number: int, a: int, b: int) -> list[Box]:
-        return [Box((number, *box.offset), (1, *box.shape)) for box in of_range(shape[1:], a, b)]
+    def row(number: int, a: int, b: int) -> list[IndexBox]:
+        return [IndexBox((number, *box.offset), (1, *box.shape)) for box in range_boxes(shape[1:], a, b)]
 
     if first == last:
         return row(first, head, tail)
@@ -168,5 +168,5 @@ def of_range(shape: Sequence[int], begin: int, end: int) -> list[Box]:
     whole = first + bool(head)
     if whole < last:
         rest = (0,) * (len(shape) - 1)
-        boxes.append(Box((whole, *rest), (last - whole, *shape[1:])))
+        boxes.append(IndexBox((whole, *rest), (last - whole, *shape[1:])))
     return boxes + row(last, 0, tail)

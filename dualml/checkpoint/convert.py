@@ -17,22 +17,22 @@ from pathlib import Path
 import psutil
 
 from dualml.checkpoint import npz, writing
-from dualml.checkpoint.boxes import Box
-from dualml.checkpoint.disk import FULL, check_room, reason, synced
-from dualml.checkpoint.manifest import commit, prepare
-from dualml.checkpoint.sharded import metadata
+from dualml.checkpoint.boxes import IndexBox
+from dualml.checkpoint.disk import FULL, check_free_space, describe_write_error, sync_to_disk
+from dualml.checkpoint.manifest import commit, make_step_folder
+from dualml.checkpoint.sharded import file_metadata
 from dualml.checkpoint.sources import INDEX, PICKLES, is_part
-from dualml.checkpoint.stored import Checkpoint, Shape, Stored
-from dualml.checkpoint.writing import Planned, Written
-from dualml.communicator.parts import parts_of
-from dualml.errors import UserError, nearest
+from dualml.checkpoint.stored import Checkpoint, Shape, StoredTensor
+from dualml.checkpoint.writing import PlannedTensor, WrittenFile
+from dualml.communicator.parts import part_lengths
+from dualml.errors import UserError, did_you_mean
 from dualml.files import write_json
 
 #: Bytes read at once.
-AT_ONCE = 8 * 2**20
-MOST_SHARDS = 100_000
+READ_CHUNK_BYTES = 8 * 2**20
+MAX_SHARDS = 100_000
 #: Bytes needed beyond the tensors, for headers and manifests.
-BESIDES = 64 * 2**10
+METADATA_BYTES = 64 * 2**10
 
 
 def convert(source: Checkpoint, target: Path | str, to: str = "", shards: int | None = None) -> str:
@@ -56,11 +56,11 @@ def convert(source: Checkpoint, target: Path | str, to: str = "", shards: int | 
     target = Path(target)
     to = to or {".safetensors": "safetensors", ".npz": "npz"}.get(target.suffix, "dualml")
     if to not in TARGETS:
-        raise UserError(f"--to {to!r}{nearest(to, TARGETS)}")
+        raise UserError(f"--to {to!r}{did_you_mean(to, TARGETS)}")
     single = to == "npz" or (to == "safetensors" and target.suffix == ".safetensors")
     count = 1 if shards is None else shards
-    if not 1 <= count <= MOST_SHARDS:
-        raise UserError(f"--shards is from 1 to {MOST_SHARDS:,}; received {count}")
+    if not 1 <= count <= MAX_SHARDS:
+        raise UserError(f"--shards is from 1 to {MAX_SHARDS:,}; received {count}")
     if single and count > 1:
         raise UserError(
             f"{target} is one file and --shards is {count}: name a folder, with --to safetensors"
@@ -68,19 +68,19 @@ def convert(source: Checkpoint, target: Path | str, to: str = "", shards: int | 
     check_target(source, target, single)
     source.verify()
     target.absolute().parent.mkdir(parents=True, exist_ok=True)
-    check_room(target.absolute().parent, source.nbytes + BESIDES)
-    remove_left(target.absolute())
-    fresh = target.absolute().with_name(f"{begun(target.absolute())}{os.getpid()}")
+    check_free_space(target.absolute().parent, source.nbytes + METADATA_BYTES)
+    remove_leftovers(target.absolute())
+    fresh = target.absolute().with_name(f"{temporary_prefix(target.absolute())}{os.getpid()}")
     try:
         TARGETS[to](source, fresh, count if not single else 0)
         if fresh.is_dir():
-            synced(fresh)
+            sync_to_disk(fresh)
         os.replace(fresh, target)
-        synced(target.absolute().parent)
+        sync_to_disk(target.absolute().parent)
     except OSError as error:
         if error.errno not in FULL:
             raise
-        raise UserError(f"{reason(error, target)}; nothing is left of it") from None
+        raise UserError(f"{describe_write_error(error, target)}; nothing is left of it") from None
     finally:
         remove_tree(fresh)
     return to
@@ -102,19 +102,19 @@ def check_target(source: Checkpoint, target: Path, single: bool) -> None:
         raise UserError(f"{target} lies in {source.path}, which is read: name another place")
 
 
-def begun(target: Path) -> str:
+def temporary_prefix(target: Path) -> str:
     """Return the temporary name of a file or folder while it is written, without the process id
     that follows it."""
     return f".{target.name}.dualml-{socket.gethostname()}-"
 
 
-def remove_left(target: Path) -> None:
+def remove_leftovers(target: Path) -> None:
     """Remove temporary files of this target left by processes of this host that were killed.
 
     A file with this process's own id comes from an earlier process: ids repeat in containers.
     """
-    for path in target.parent.glob(f"{glob.escape(begun(target))}*"):
-        number = path.name.removeprefix(begun(target))
+    for path in target.parent.glob(f"{glob.escape(temporary_prefix(target))}*"):
+        number = path.name.removeprefix(temporary_prefix(target))
         if not number.isdecimal() or len(number) > 9:
             continue
         if int(number) == os.getpid() or not psutil.pid_exists(int(number)):
@@ -129,37 +129,37 @@ def remove_tree(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def planned(tensor: Stored, box: Box) -> Planned:
+def plan_tensor(tensor: StoredTensor, box: IndexBox) -> PlannedTensor:
     """Describe a slice of a stored tensor as a tensor to be written, read piece by piece."""
-    return Planned(tensor.kind, box.shape, functools.partial(tensor.pieces, box, AT_ONCE))
+    return PlannedTensor(tensor.kind, box.shape, functools.partial(tensor.iter_pieces, box, READ_CHUNK_BYTES))
 
 
-def whole(source: Checkpoint, names: Sequence[str]) -> dict[str, Planned]:
+def plan_whole_tensors(source: Checkpoint, names: Sequence[str]) -> dict[str, PlannedTensor]:
     """Describe these tensors, unsplit, as tensors to be written."""
-    return {n: planned(source.tensors[n], Box.whole(source.tensors[n].shape)) for n in names}
+    return {n: plan_tensor(source.tensors[n], IndexBox.full(source.tensors[n].shape)) for n in names}
 
 
 def to_safetensors(source: Checkpoint, fresh: Path, count: int) -> None:
     """Write one file, or a folder in Hugging Face's layout; ``count`` 0 means a single file."""
     if count == 0:
-        writing.write(fresh, whole(source, list(source.tensors)), metadata(None, source.step, 1))
+        writing.write_safetensors(fresh, plan_whole_tensors(source, list(source.tensors)), file_metadata(None, source.step, 1))
         return
     fresh.mkdir()
-    files = dealt(source, count)
+    files = assign_to_files(source, count)
     names = [f"model-{n:05}-of-{len(files):05}.safetensors" for n in range(1, len(files) + 1)]
     names = names if len(files) > 1 else ["model.safetensors"]
-    about = metadata(None, source.step, len(files))
+    about = file_metadata(None, source.step, len(files))
     for name, own in zip(names, files, strict=True):
-        writing.write(fresh / name, whole(source, own), about)
+        writing.write_safetensors(fresh / name, plan_whole_tensors(source, own), about)
     places = {n: name for name, own in zip(names, files, strict=True) for n in own}
     if len(files) == 1:
         return
     index = {"metadata": {"total_size": source.nbytes}, "weight_map": places}
     write_json(fresh / INDEX, index)
-    synced(fresh / INDEX)
+    sync_to_disk(fresh / INDEX)
 
 
-def dealt(source: Checkpoint, count: int) -> list[list[str]]:
+def assign_to_files(source: Checkpoint, count: int) -> list[list[str]]:
     """Assign whole tensors, in their order, to at most ``count`` files of nearly equal size; no
     file is empty."""
     files: list[list[str]] = [[] for _ in range(count)]
@@ -171,39 +171,39 @@ def dealt(source: Checkpoint, count: int) -> list[list[str]]:
     return [names for names in files if names] or [[]]
 
 
-def sliced(source: Checkpoint, count: int) -> list[dict[str, Box]]:
+def slice_for_files(source: Checkpoint, count: int) -> list[dict[str, IndexBox]]:
     """Return, for each file, its slice of each tensor: nearly equal parts along the first axis, at
     most one per tensor. A tensor with fewer rows than files is in some of the files only."""
-    files: list[dict[str, Box]] = [{} for _ in range(count)]
+    files: list[dict[str, IndexBox]] = [{} for _ in range(count)]
     for number, (name, tensor) in enumerate(source.tensors.items()):
         if not tensor.elements or not tensor.shape or count == 1:
-            files[number % count][name] = Box.whole(tensor.shape)
+            files[number % count][name] = IndexBox.full(tensor.shape)
             continue
         first = 0
-        for file, rows in zip(files, parts_of(tensor.shape[0], count), strict=True):
+        for file, rows in zip(files, part_lengths(tensor.shape[0], count), strict=True):
             if rows:
                 rest = tensor.shape[1:]
-                file[name] = Box((first, *(0,) * len(rest)), (rows, *rest))
+                file[name] = IndexBox((first, *(0,) * len(rest)), (rows, *rest))
                 first += rows
     return [file for file in files if file] or [{}]
 
 
 def write_sliced(
     source: Checkpoint, folder: Path, count: int, name_of: Callable[[int], str]
-) -> dict[str, Written]:
+) -> dict[str, WrittenFile]:
     """Write the tensors split over ``count`` files; return file name → size and hash."""
-    files, written = sliced(source, count), {}
+    files, written = slice_for_files(source, count), {}
     for number, boxes in enumerate(files):
-        tensors = {name: planned(source.tensors[name], box) for name, box in boxes.items()}
+        tensors = {name: plan_tensor(source.tensors[name], box) for name, box in boxes.items()}
         shapes = {name: (box, source.tensors[name].shape) for name, box in boxes.items()}
-        about = metadata(shapes, source.step, len(files))
-        written[name_of(number)] = writing.write(folder / name_of(number), tensors, about)
+        about = file_metadata(shapes, source.step, len(files))
+        written[name_of(number)] = writing.write_safetensors(folder / name_of(number), tensors, about)
     return written
 
 
 def to_dualml(source: Checkpoint, fresh: Path, count: int) -> None:
     """Write a folder in dualml's own format, with a manifest."""
-    place = prepare(fresh, source.step or 0)
+    place = make_step_folder(fresh, source.step or 0)
     files = write_sliced(source, place, count, lambda number: f"rank{number}.safetensors")
     tensors: Mapping[str, tuple[str, Shape]]
     tensors = {name: (tensor.kind, tensor.shape) for name, tensor in source.tensors.items()}
@@ -222,7 +222,7 @@ def to_dcp(source: Checkpoint, fresh: Path, count: int) -> None:
 
 def to_npz(source: Checkpoint, fresh: Path, count: int) -> None:
     """Write one NumPy archive."""
-    npz.write(fresh, whole(source, list(source.tensors)))
+    npz.write_archive(fresh, plan_whole_tensors(source, list(source.tensors)))
 
 
 #: Format → function that writes it into a new file or folder.

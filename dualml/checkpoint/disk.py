@@ -13,7 +13,7 @@ from dualml.errors import UserError
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def synced(path: Path) -> None:
+def sync_to_disk(path: Path) -> None:
     """Flush a file, or the entries of a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -22,7 +22,7 @@ def synced(path: Path) -> None:
         os.close(descriptor)
 
 
-def check_room(folder: Path, nbytes: int) -> None:
+def check_free_space(folder: Path, nbytes: int) -> None:
     """Raise `UserError` where a disk has fewer than ``nbytes`` free, before anything is written."""
     if (free := shutil.disk_usage(folder).free) < nbytes:
         raise UserError(
@@ -31,7 +31,7 @@ def check_room(folder: Path, nbytes: int) -> None:
         )
 
 
-def reason(error: Exception, folder: Path) -> str:
+def describe_write_error(error: Exception, folder: Path) -> str:
     """Return why writing to the folder failed, with a remedy if the disk is full."""
     if isinstance(error, UserError):
         return str(error)

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from dualml.checkpoint import tensorfile
-from dualml.checkpoint.sources import opened
+from dualml.checkpoint.sources import open_checkpoint
 from dualml.checkpoint.stored import Checkpoint, Shape
-from dualml.checkpoint.weights import unwrapped, weights_of
+from dualml.checkpoint.weights import strip_wrapper, select_weights
 from dualml.checkpoint.writing import sha256
-from dualml.errors import UserError, plain
+from dualml.errors import UserError, escape_unprintable
 from dualml.experiment.initial import Initial
 from dualml.files import check_regular
 from dualml.parse import is_unicode
@@ -20,9 +20,9 @@ from dualml.parse import is_unicode
 #: Element types that are converted to float32; F64 is rounded.
 FLOATS = ("F16", "BF16", "F32", "F64")
 #: Largest file in bytes: the plan stores its weights once per seed.
-MOST_BYTES = 2**32
+MAX_FILE_BYTES = 2**32
 #: Maximum number of tensors of an unsupported type that an error names.
-MOST_NAMED = tensorfile.MOST_NAMES
+MAX_NAMED_TENSORS = tensorfile.MAX_LISTED_NAMES
 
 
 def open_initial(text: str) -> Checkpoint:
@@ -40,16 +40,16 @@ def open_initial(text: str) -> Checkpoint:
             "dualml checkpoint convert CHECKPOINT FILE.safetensors --weights"
         )
     check_regular(path)
-    if (size := path.stat().st_size) > MOST_BYTES:
-        raise UserError(f"initial: {path} has {size:,} bytes; at most {MOST_BYTES:,} are read")
-    checkpoint = opened(path)
+    if (size := path.stat().st_size) > MAX_FILE_BYTES:
+        raise UserError(f"initial: {path} has {size:,} bytes; at most {MAX_FILE_BYTES:,} are read")
+    checkpoint = open_checkpoint(path)
     if checkpoint.format == "npz":
         raise UserError(
             f"initial: {path} is an npz file; convert it with dualml checkpoint convert {path} "
             "FILE.safetensors"
         )
     marked = any(name.startswith("weights/") for name in checkpoint.tensors)
-    return weights_of(checkpoint) if marked else checkpoint
+    return select_weights(checkpoint) if marked else checkpoint
 
 
 def read_initial(text: str, shapes: Mapping[str, Shape]) -> Initial:
@@ -66,15 +66,15 @@ def read_initial(text: str, shapes: Mapping[str, Shape]) -> Initial:
         UserError: the file belongs to another model (the text lists missing, extra and similar
             names), or a tensor is not floating point or not finite.
     """
-    checkpoint = unwrapped(open_initial(text), shapes)
-    checkpoint.match(shapes, "this experiment's")
+    checkpoint = strip_wrapper(open_initial(text), shapes)
+    checkpoint.check_model(shapes, "this experiment's")
     wrong = [
-        f"{plain(n)} ({t.kind})" for n, t in checkpoint.tensors.items() if t.kind not in FLOATS
+        f"{escape_unprintable(n)} ({t.kind})" for n, t in checkpoint.tensors.items() if t.kind not in FLOATS
     ]
     if wrong:
         raise UserError(
             f"initial: {text} has tensors that are not {', '.join(FLOATS)}: "
-            f"{', '.join(wrong[:MOST_NAMED])}; convert them to float32"
+            f"{', '.join(wrong[:MAX_NAMED_TENSORS])}; convert them to float32"
         )
     weights = {}
     for name in shapes:
@@ -82,7 +82,7 @@ def read_initial(text: str, shapes: Mapping[str, Shape]) -> Initial:
             weights[name] = np.asarray(checkpoint.read(name), np.float32)
         if not np.isfinite(weights[name]).all():
             raise UserError(
-                f"initial: {plain(name)} in {text} has numbers that are not finite in float32; "
+                f"initial: {escape_unprintable(name)} in {text} has numbers that are not finite in float32; "
                 "take weights of an earlier update"
             )
     path = Path(text)

@@ -37,7 +37,7 @@ BITS: dict[str, np.dtype[Any]] = {
     ),
 }
 #: Element type → NumPy dtype of the same width that stores its bits.
-HELD = EXACT | BITS
+STORAGE_DTYPES = EXACT | BITS
 
 
 def kind_of(dtype: np.dtype[Any]) -> str | None:
@@ -47,7 +47,7 @@ def kind_of(dtype: np.dtype[Any]) -> str | None:
     return next((kind for kind, own in EXACT.items() if own == native), None)
 
 
-def numbers(kind: str, held: Array, name: str) -> Array:
+def to_numbers(kind: str, held: Array, name: str) -> Array:
     """Convert bits to numbers: bfloat16 to float32, which represents all its values; other types
     are returned unchanged.
 

@@ -19,11 +19,11 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from dualml.checkpoint.disk import synced
-from dualml.checkpoint.writing import Written
+from dualml.checkpoint.disk import sync_to_disk
+from dualml.checkpoint.writing import WrittenFile
 from dualml.errors import UserError
 from dualml.parse import from_json
-from dualml.store.jsonfile import Count, JsonFile, Record, Scalar, checked
+from dualml.store.jsonfile import Count, JsonFile, Record, Scalar, validate_record
 from dualml.version import __version__
 
 FILE = r"^step\d{8,19}(-\d{1,6})?/rank\d{1,6}(\.\d{1,9})?\.safetensors$"
@@ -33,7 +33,7 @@ PLACE = re.compile(r"step\d{8,19}(-\d{1,6})?")
 #: Lock file held by the process that saves; it is empty, and is not removed.
 LOCK = ".checkpoint.lock"
 #: Pattern of the names of files that may be in a folder of tensors.
-OWN = re.compile(r"rank\d{1,6}(\.\d{1,9})?\.safetensors|\.?checkpoint\.json(\.\d+)?")
+CHECKPOINT_FILES = re.compile(r"rank\d{1,6}(\.\d{1,9})?\.safetensors|\.?checkpoint\.json(\.\d+)?")
 
 
 class FileRecord(Record):
@@ -73,10 +73,10 @@ class Manifest(Record):
 MANIFEST = JsonFile("checkpoint.json", Manifest, version=1)
 
 
-def check(step: int | None, layout: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+def check_describable(step: int | None, layout: Mapping[str, Any], about: Mapping[str, Any]) -> None:
     """Raise `UserError` for values that a manifest cannot hold, before anything is written."""
     given = {"step": step, "layout": dict(layout), "about": dict(about)}
-    checked(Manifest, {**given, "dualml": "", "files": {}, "tensors": {}}, Path(MANIFEST.name))
+    validate_record(Manifest, {**given, "dualml": "", "files": {}, "tensors": {}}, Path(MANIFEST.name))
     for name, value in given.items():
         try:  # as its reader will; one level deeper, as it stands in the manifest
             from_json(json.dumps({name: value}, allow_nan=False).encode())
@@ -85,7 +85,7 @@ def check(step: int | None, layout: Mapping[str, Any], about: Mapping[str, Any])
 
 
 @contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path) -> Iterator[None]:
     """Hold the folder's lock inside the block, so that no other process saves into it. A killed
     process releases the lock.
 
@@ -96,7 +96,7 @@ def alone(folder: Path) -> Iterator[None]:
     from filelock import FileLock, Timeout
 
     folder.mkdir(parents=True, exist_ok=True)
-    check_own(folder)
+    check_only_checkpoint(folder)
     lock = FileLock(folder / LOCK)
     try:
         lock.acquire(timeout=0)
@@ -113,17 +113,17 @@ def alone(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def check_own(folder: Path) -> None:
+def check_only_checkpoint(folder: Path) -> None:
     """Raise `UserError` for a folder that contains something other than a checkpoint."""
     if not (folder / MANIFEST.name).exists():
-        strange = [p.name for p in folder.iterdir() if p.name != LOCK and not is_place(p)]
+        strange = [p.name for p in folder.iterdir() if p.name != LOCK and not is_step_folder(p)]
         if strange:
             raise UserError(
                 f"{folder} has {sorted(strange)[0]} in it and is no checkpoint: name another folder"
             )
 
 
-def prepare(folder: Path, step: int) -> Path:
+def make_step_folder(folder: Path, step: int) -> Path:
     """Make the subfolder for the tensors of a new checkpoint, next to those of the last valid one.
 
     Subfolders left by earlier writers that were killed before writing a manifest are removed.
@@ -133,39 +133,39 @@ def prepare(folder: Path, step: int) -> Path:
         OSError: it cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    check_own(folder)
-    forget(folder, kept(folder))
+    check_only_checkpoint(folder)
+    remove_step_folders(folder, referenced_folders(folder))
     names = (f"step{step:08d}" + (f"-{n}" if n else "") for n in itertools.count())
     place = next(folder / name for name in names if not (folder / name).exists())
     place.mkdir()
     return place
 
 
-def kept(folder: Path) -> set[str]:
+def referenced_folders(folder: Path) -> set[str]:
     """Return the subfolders that the manifest names."""
-    last = MANIFEST.read_if_there(folder)
+    last = MANIFEST.read_if_present(folder)
     return set() if last is None else {name.partition("/")[0] for name in last.files}
 
 
-def is_place(path: Path) -> bool:
+def is_step_folder(path: Path) -> bool:
     """Whether a path is a subfolder of tensors and contains nothing else."""
     return (
         PLACE.fullmatch(path.name) is not None
         and path.is_dir()
-        and all(OWN.fullmatch(inner.name) for inner in path.iterdir())
+        and all(CHECKPOINT_FILES.fullmatch(inner.name) for inner in path.iterdir())
     )
 
 
-def forget(folder: Path, keep: set[str]) -> None:
+def remove_step_folders(folder: Path, keep: set[str]) -> None:
     """Remove all subfolders of tensors except these."""
     for path in folder.iterdir():
-        if path.name not in keep and is_place(path):
+        if path.name not in keep and is_step_folder(path):
             shutil.rmtree(path, ignore_errors=True)
 
 
 def commit(
     place: Path,
-    files: Mapping[str, Written],
+    files: Mapping[str, WrittenFile],
     tensors: Mapping[str, tuple[str, tuple[int, ...]]],
     *,
     step: int | None,
@@ -185,7 +185,7 @@ def commit(
         UserError: a file was changed after it was written, or the manifest cannot be read back.
     """
     folder = place.parent
-    manifest = MANIFEST.made(
+    manifest = MANIFEST.make_record(
         {
             "dualml": __version__,
             "step": step,
@@ -201,11 +201,11 @@ def commit(
             raise UserError(
                 f"{path} is not as it was written: another process has changed the folder"
             )
-    synced(place)
+    sync_to_disk(place)
     MANIFEST.write(place, manifest)
     MANIFEST.read(place)  # an unreadable manifest must not replace the last valid one
-    synced(place / MANIFEST.name)
+    sync_to_disk(place / MANIFEST.name)
     os.replace(place / MANIFEST.name, folder / MANIFEST.name)
-    synced(folder)
-    synced(folder.parent)
-    forget(folder, {place.name})
+    sync_to_disk(folder)
+    sync_to_disk(folder.parent)
+    remove_step_folders(folder, {place.name})

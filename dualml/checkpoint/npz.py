@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.lib import format as npy
 
-from dualml.arrays import check_memory, check_unpacked, unpacked
-from dualml.checkpoint.boxes import Box
-from dualml.checkpoint.kinds import BITS, EXACT, HELD, Array, kind_of
-from dualml.checkpoint.stored import Shard, Stored
-from dualml.checkpoint.writing import Planned
-from dualml.errors import UserError, plain
-from dualml.files import open_to_read, readable
+from dualml.arrays import check_memory, check_unpacked, read_member
+from dualml.checkpoint.boxes import IndexBox
+from dualml.checkpoint.kinds import BITS, EXACT, STORAGE_DTYPES, Array, kind_of
+from dualml.checkpoint.stored import StoredShard, StoredTensor
+from dualml.checkpoint.writing import PlannedTensor
+from dualml.errors import UserError, escape_unprintable
+from dualml.files import open_to_read, convert_read_errors
 
 
 class Archive:
@@ -38,49 +38,49 @@ class Archive:
             UserError: it is damaged, too large for the memory, or of a type that no tensor has.
         """
         info = self.file.getinfo(member)
-        with readable(f"{self.path}: {member} is not readable"):
+        with convert_read_errors(f"{self.path}: {member} is not readable"):
             check_unpacked(info.file_size, info.compress_size)
             check_memory(info.file_size, f"{self.path}: {member}")
-            array = unpacked(self.file, info)
+            array = read_member(self.file, info)
             if (kind := kind_of(array.dtype)) is None:
                 raise ValueError(f"its type {array.dtype} is none of tensors")
-            return np.ascontiguousarray(array, HELD[kind]).reshape(array.shape)
+            return np.ascontiguousarray(array, STORAGE_DTYPES[kind]).reshape(array.shape)
 
 
-def tensors(path: Path) -> dict[str, Stored]:
+def read_tensors(path: Path) -> dict[str, StoredTensor]:
     """Read the tensors of an archive by name; only the headers are read.
 
     Raises:
         UserError: the file is not an archive of arrays, or an array has a type that no tensor has.
     """
-    with readable(f"{path}: not a readable .npz"):
+    with convert_read_errors(f"{path}: not a readable .npz"):
         archive = Archive(path)
         names = archive.file.namelist()
         if len({name.removesuffix(".npy") for name in names}) < len(names):
             raise ValueError("two arrays of one name")
-        shapes = {name: header(archive, name) for name in names}
+        shapes = {name: read_header(archive, name) for name in names}
     result = {}
     for name, (shape, dtype) in shapes.items():
-        shown = plain(name.removesuffix(".npy"))
+        shown = escape_unprintable(name.removesuffix(".npy"))
         if (kind := kind_of(dtype)) is None:
             why = "holds Python objects, which are a pickle" if dtype.hasobject else "is no tensor"
             raise UserError(f"{path}: {shown} of type {dtype} {why} and is not read")
-        shard = Shard(path, Box.whole(shape), functools.partial(archive.array, name))
-        result[name.removesuffix(".npy")] = Stored(kind, shape, (shard,))
+        shard = StoredShard(path, IndexBox.full(shape), functools.partial(archive.array, name))
+        result[name.removesuffix(".npy")] = StoredTensor(kind, shape, (shard,))
     return result
 
 
 def is_pickled(path: Path) -> bool:
     """Whether an archive was written by `torch.save`."""
     with (
-        readable(f"{path}: not a readable archive"),
+        convert_read_errors(f"{path}: not a readable archive"),
         open_to_read(path) as file,
         zipfile.ZipFile(file) as archive,
     ):
         return any(name.endswith("data.pkl") for name in archive.namelist())
 
 
-def header(archive: Archive, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def read_header(archive: Archive, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Return the shape and dtype of an array.
 
     Raises:
@@ -97,7 +97,7 @@ def header(archive: Archive, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]
     return tuple(shape), dtype
 
 
-def write(path: Path, planned: Mapping[str, Planned]) -> None:
+def write_archive(path: Path, planned: Mapping[str, PlannedTensor]) -> None:
     """Write a new archive, uncompressed, and flush it to the disk.
 
     Raises:
@@ -107,12 +107,12 @@ def write(path: Path, planned: Mapping[str, Planned]) -> None:
     if lost := [name for name, tensor in planned.items() if tensor.kind in BITS]:
         kinds = sorted({planned[name].kind for name in lost})
         raise UserError(
-            f"NumPy has no {' and no '.join(kinds)}, of which {plain(lost[0])} is (and "
+            f"NumPy has no {' and no '.join(kinds)}, of which {escape_unprintable(lost[0])} is (and "
             f"{len(lost) - 1:,} more): convert to safetensors, which passes them bit for bit"
         )
     if lost := [name for name in planned if "\0" in name]:
         raise UserError(
-            f"no array of an .npz can be called {plain(lost[0])}, with a zero in it: convert to "
+            f"no array of an .npz can be called {escape_unprintable(lost[0])}, with a zero in it: convert to "
             "safetensors"
         )
     with path.open("xb") as file:
@@ -122,12 +122,12 @@ def write(path: Path, planned: Mapping[str, Planned]) -> None:
                     dtype = EXACT[tensor.kind].str
                     described = {"descr": dtype, "fortran_order": False, "shape": tensor.shape}
                     npy.write_array_header_1_0(member, described)  # type: ignore[no-untyped-call]
-                    copied(member, tensor.pieces())
+                    write_pieces(member, tensor.pieces())
         file.flush()
         os.fsync(file.fileno())
 
 
-def copied(member: Any, pieces: Iterable[Array]) -> None:
+def write_pieces(member: Any, pieces: Iterable[Array]) -> None:
     """Write the pieces of an array into a member of an archive."""
     for piece in pieces:
         member.write(np.ascontiguousarray(piece).reshape(-1).view(np.uint8).data)

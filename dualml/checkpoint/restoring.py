@@ -9,12 +9,12 @@ import numpy as np
 
 from dualml.backend import Arrays, Training
 from dualml.checkpoint.kinds import Array
-from dualml.checkpoint.slices import boxes_of
+from dualml.checkpoint.slices import piece_boxes
 from dualml.checkpoint.stored import Checkpoint
-from dualml.checkpoint.weights import unwrapped
-from dualml.errors import UserError, plain
+from dualml.checkpoint.weights import strip_wrapper
+from dualml.errors import UserError, escape_unprintable
 from dualml.precision import SLOT
-from dualml.split.pieces import Piece
+from dualml.split.pieces import TensorShard
 from dualml.split.training import SplitTraining
 
 
@@ -30,16 +30,16 @@ def restore(training: Training, checkpoint: Checkpoint) -> int:
     """
     split = training if isinstance(training, SplitTraining) else None
     shapes = split.shapes if split else {n: w.shape for n, w in training.weights().items()}
-    checkpoint = unwrapped(checkpoint, shapes)
-    weights, state = checkpoint.below("weights/"), checkpoint.below("state/")
-    weights.match(shapes, "the one that is trained")
-    pieces = split.pieces[split.comm.rank] if split else {n: Piece(s) for n, s in shapes.items()}
+    checkpoint = strip_wrapper(checkpoint, shapes)
+    weights, state = checkpoint.with_prefix("weights/"), checkpoint.with_prefix("state/")
+    weights.check_model(shapes, "the one that is trained")
+    pieces = split.pieces[split.comm.rank] if split else {n: TensorShard(s) for n, s in shapes.items()}
     own = split.executor.state() if split else training.state()
-    slots: dict[str, dict[str, Piece]] = {}
+    slots: dict[str, dict[str, TensorShard]] = {}
     for key, tensor in state.tensors.items():
         slot, _, name = key.partition("/")
         if name in pieces or slot == SLOT:
-            slots.setdefault(slot, {})[name] = pieces.get(name, Piece(tensor.shape))
+            slots.setdefault(slot, {})[name] = pieces.get(name, TensorShard(tensor.shape))
     check_slots(checkpoint, own, slots)
     if checkpoint.step is None and state.tensors:
         raise UserError(
@@ -47,13 +47,13 @@ def restore(training: Training, checkpoint: Checkpoint) -> int:
             f"(as {checkpoint.format} need not): restore from the checkpoint it was converted from"
         )
     step = checkpoint.step or 0
-    values = {n: part(weights, n, piece) for n, piece in pieces.items()}
-    slices = {s: {n: part(state, f"{s}/{n}", p) for n, p in v.items()} for s, v in slots.items()}
+    values = {n: read_part(weights, n, piece) for n, piece in pieces.items()}
+    slices = {s: {n: read_part(state, f"{s}/{n}", p) for n, p in v.items()} for s, v in slots.items()}
     if split is None:
         training.load(values, slices, step)
     else:
-        split.executor.load(values, split.rescale(slices), split.made(step))
-        split.now = step
+        split.executor.load(values, split.pop_scaler_state(slices), split.applied_steps(step))
+        split.step_count = step
     return step
 
 
@@ -70,10 +70,10 @@ def check_slots(
         )
     for slot in here & there:
         if lost := own[slot].keys() - slots[slot].keys():
-            raise UserError(f"{checkpoint.path} has no {slot} of {plain(min(lost))}")
+            raise UserError(f"{checkpoint.path} has no {slot} of {escape_unprintable(min(lost))}")
 
 
-def part(checkpoint: Checkpoint, name: str, piece: Piece) -> Array:
+def read_part(checkpoint: Checkpoint, name: str, piece: TensorShard) -> Array:
     """Read the part of a tensor that a rank holds, and nothing else of it."""
-    parts = [checkpoint.read(name, box.slices) for box in boxes_of(piece)]
+    parts = [checkpoint.read(name, box.slices) for box in piece_boxes(piece)]
     return parts[0] if len(parts) == 1 else np.concatenate(parts, piece.axis)

@@ -12,42 +12,42 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dualml.checkpoint.boxes import Box, overlap, uncovered
-from dualml.checkpoint.disk import check_room, reason
-from dualml.checkpoint.kinds import HELD, Array
-from dualml.checkpoint.manifest import MANIFEST, alone, check, commit, kept, prepare
-from dualml.checkpoint.sharded import metadata
+from dualml.checkpoint.boxes import IndexBox, find_overlap, uncovered_boxes
+from dualml.checkpoint.disk import check_free_space, describe_write_error
+from dualml.checkpoint.kinds import STORAGE_DTYPES, Array
+from dualml.checkpoint.manifest import MANIFEST, lock_folder, check_describable, commit, referenced_folders, make_step_folder
+from dualml.checkpoint.sharded import file_metadata
 from dualml.checkpoint.slices import Slice
 from dualml.checkpoint.stored import Shape
-from dualml.checkpoint.writing import Planned, Written, write
+from dualml.checkpoint.writing import PlannedTensor, WrittenFile, write_safetensors
 from dualml.communicator import Communicator
-from dualml.errors import UserError, plain
-from dualml.split.pieces import share
+from dualml.errors import UserError, escape_unprintable
+from dualml.split.pieces import all_gather_arrays
 from dualml.store.jsonfile import Scalar
 
 #: Bytes that are copied at once from an array that is not contiguous.
-AT_ONCE = 8 * 2**20
+COPY_CHUNK_BYTES = 8 * 2**20
 
 
-class Held(NamedTuple):
+class SliceInfo(NamedTuple):
     """Description of a slice that ranks exchange: name, element type, shape of the whole, box."""
 
     name: str
     kind: str
     shape: Shape
-    box: Box
+    box: IndexBox
 
     @classmethod
-    def of(cls, name: str, kind: str, *numbers: Sequence[int]) -> Held:
+    def from_numbers(cls, name: str, kind: str, *numbers: Sequence[int]) -> SliceInfo:
         """Make the description from its JSON form: ``numbers`` are the whole shape, the offset and
         the slice's shape."""
         whole, offset, own = map(tuple, numbers)
-        return cls(name, kind, whole, Box(offset, own))
+        return cls(name, kind, whole, IndexBox(offset, own))
 
     @property
     def nbytes(self) -> int:
         """Bytes of the slice."""
-        return self.box.volume * HELD[self.kind].itemsize
+        return self.box.volume * STORAGE_DTYPES[self.kind].itemsize
 
 
 def save(
@@ -78,10 +78,10 @@ def save(
             written, another process saves into it, or the disk is full.
     """
     with contextlib.ExitStack() as held:
-        save_alone(comm, slices, Path(folder), step, layout or {}, about or {}, held)
+        save_locked(comm, slices, Path(folder), step, layout or {}, about or {}, held)
 
 
-def save_alone(
+def save_locked(
     comm: Communicator,
     slices: Iterable[Slice],
     folder: Path,
@@ -94,27 +94,27 @@ def save_alone(
     own: list[Slice] = []
     rank = comm.rank
 
-    def begin() -> tuple[list[Any], str]:
-        check(step, layout, about)
+    def collect_slices() -> tuple[list[Any], str]:
+        check_describable(step, layout, about)
         own.extend(slices)
         described = [(s.name, s.kind, s.shape, s.offset, s.array.shape) for s in own]
         if rank:
             return described, ""
-        held.enter_context(alone(folder))
-        return described, prepare(folder, step).name
+        held.enter_context(lock_folder(folder))
+        return described, make_step_folder(folder, step).name
 
-    answers = together(comm, folder, begin)
+    answers = gather_results(comm, folder, collect_slices)
     place = folder / answers[0][1]
     try:
-        ranks = [[Held.of(*described) for described in each] for each, _ in answers]
-        tensors, deal = whole(ranks), owners(ranks)
-        parts = [parted([ranks[r][i].name for i in owned]) for r, owned in enumerate(deal)]
+        ranks = [[SliceInfo.from_numbers(*described) for described in each] for each, _ in answers]
+        tensors, deal = merge_slices(ranks), assign_writers(ranks)
+        parts = [split_into_files([ranks[r][i].name for i in owned]) for r, owned in enumerate(deal)]
         count = sum(map(len, parts))
 
-        def work() -> dict[str, dict[str, Any]]:
+        def write_files() -> dict[str, dict[str, Any]]:
             if rank == 0:
                 each = (ranks[r][i].nbytes for r, owned in enumerate(deal) for i in owned)
-                check_room(place, sum(each))
+                check_free_space(place, sum(each))
             files = {}
             for number, part in enumerate(parts[rank]):
                 name = f"rank{rank}.{number}.safetensors" if number else f"rank{rank}.safetensors"
@@ -122,21 +122,21 @@ def save_alone(
                 files[name] = vars(write_slices(place / name, chosen, step, count))
             return files
 
-        written = together(comm, folder, work)
+        written = gather_results(comm, folder, write_files)
 
-        def end() -> None:
-            files = {n: Written(**w) for each in written for n, w in each.items()}
+        def commit_manifest() -> None:
+            files = {n: WrittenFile(**w) for each in written for n, w in each.items()}
             whose = {**layout, "world_size": comm.size}
             commit(place, files, tensors, step=step, layout=whose, about=about)
 
-        together(comm, folder, end if rank == 0 else lambda: None)
+        gather_results(comm, folder, commit_manifest if rank == 0 else lambda: None)
     except UserError:
-        if rank == 0 and place.name not in kept(folder):
+        if rank == 0 and place.name not in referenced_folders(folder):
             shutil.rmtree(place, ignore_errors=True)
         raise
 
 
-def together(comm: Communicator, folder: Path, work: Callable[[], object]) -> list[Any]:
+def gather_results(comm: Communicator, folder: Path, work: Callable[[], object]) -> list[Any]:
     """Run ``work`` on every rank and return each rank's result, in JSON's types; if one fails, all
     fail.
 
@@ -148,24 +148,24 @@ def together(comm: Communicator, folder: Path, work: Callable[[], object]) -> li
     try:
         value = work()
     except Exception as error:  # whatever it is, the others wait for a word of this rank
-        fault, cause = reason(error, folder), error
+        fault, cause = describe_write_error(error, folder), error
     text = np.frombuffer(json.dumps([value, fault]).encode(), np.uint8)
-    answers = [json.loads(each["text"].tobytes()) for each in share(comm, {"text": text})]
+    answers = [json.loads(each["text"].tobytes()) for each in all_gather_arrays(comm, {"text": text})]
     for rank, (_, fault) in enumerate(answers):
         if fault:
-            raise UserError(f"rank {rank}: {fault}; {untouched(folder)}") from cause
+            raise UserError(f"rank {rank}: {fault}; {describe_last_checkpoint(folder)}") from cause
     return [value for value, _ in answers]
 
 
-def untouched(folder: Path) -> str:
+def describe_last_checkpoint(folder: Path) -> str:
     """Return the part of an error message that says which earlier checkpoint is still valid."""
-    last = MANIFEST.read_if_there(folder)
+    last = MANIFEST.read_if_present(folder)
     if last is None:
         return "there was no checkpoint before"
     return f"the checkpoint of step {last.step} in {folder} is as it was"
 
 
-def whole(ranks: Sequence[Sequence[Held]]) -> dict[str, tuple[str, Shape]]:
+def merge_slices(ranks: Sequence[Sequence[SliceInfo]]) -> dict[str, tuple[str, Shape]]:
     """Merge the ranks' slices: return the element type and shape of every tensor.
 
     Raises:
@@ -173,35 +173,35 @@ def whole(ranks: Sequence[Sequence[Held]]) -> dict[str, tuple[str, Shape]]:
             uncovered.
     """
     tensors: dict[str, tuple[str, Shape]] = {}
-    boxes: dict[str, dict[Box, int]] = {}
+    boxes: dict[str, dict[IndexBox, int]] = {}
     first: dict[str, int] = {}
     for rank, held in enumerate(ranks):
         for name, kind, shape, box in held:
             known = tensors.setdefault(name, (kind, shape))
             if known != (kind, shape):
                 raise UserError(
-                    f"{plain(name)} is {known[0]} {known[1]} on rank {first[name]} and {kind} "
+                    f"{escape_unprintable(name)} is {known[0]} {known[1]} on rank {first[name]} and {kind} "
                     f"{shape} on rank {rank}"
                 )
             first.setdefault(name, rank)
             boxes.setdefault(name, {}).setdefault(box, rank)
     for name, (_, shape) in tensors.items():
         there = list(boxes[name])
-        if (two := overlap(there)) is not None:
+        if (two := find_overlap(there)) is not None:
             a, b = (f"{there[i]} of rank {boxes[name][there[i]]}" for i in two)
-            raise UserError(f"{plain(name)} {shape}: the slices {a} and {b} overlap in part")
-        if left := uncovered(shape, there, disjoint=True):
-            raise UserError(f"{plain(name)} {shape}: no rank holds {left[0]}")
+            raise UserError(f"{escape_unprintable(name)} {shape}: the slices {a} and {b} overlap in part")
+        if left := uncovered_boxes(shape, there, disjoint=True):
+            raise UserError(f"{escape_unprintable(name)} {shape}: no rank holds {left[0]}")
     return tensors
 
 
-def owners(ranks: Sequence[Sequence[Held]]) -> list[list[int]]:
+def assign_writers(ranks: Sequence[Sequence[SliceInfo]]) -> list[list[int]]:
     """Assign every slice to one rank that writes it; return, per rank, the indices of its slices.
 
     Of equal slices one is written, by the rank that has least to write so far; large slices are
     assigned first, and the lowest rank wins a tie.
     """
-    holders: dict[tuple[str, Box], list[tuple[int, int]]] = {}
+    holders: dict[tuple[str, IndexBox], list[tuple[int, int]]] = {}
     for rank, held in enumerate(ranks):
         there = set()
         for number, one in enumerate(held):
@@ -223,7 +223,7 @@ def owners(ranks: Sequence[Sequence[Held]]) -> list[list[int]]:
     return [sorted(own) for own in deal]
 
 
-def parted(names: Sequence[str]) -> list[list[int]]:
+def split_into_files(names: Sequence[str]) -> list[list[int]]:
     """Group slices by file and return their indices per file: a file holds at most one slice of a
     tensor, under the tensor's name."""
     parts: list[list[int]] = []
@@ -236,17 +236,17 @@ def parted(names: Sequence[str]) -> list[list[int]]:
     return parts
 
 
-def write_slices(path: Path, slices: Sequence[Slice], step: int, files: int) -> Written:
+def write_slices(path: Path, slices: Sequence[Slice], step: int, files: int) -> WrittenFile:
     """Write a file of slices of different tensors; return its size and hash."""
-    planned = {s.name: Planned(s.kind, s.array.shape, copied(s.array)) for s in slices}
-    return write(path, planned, metadata({s.name: (s.box, s.shape) for s in slices}, step, files))
+    planned = {s.name: PlannedTensor(s.kind, s.array.shape, piece_reader(s.array)) for s in slices}
+    return write_safetensors(path, planned, file_metadata({s.name: (s.box, s.shape) for s in slices}, step, files))
 
 
-def copied(array: Array) -> Callable[[], Iterator[Array]]:
+def piece_reader(array: Array) -> Callable[[], Iterator[Array]]:
     """Return a function that yields an array in pieces, in C order."""
 
     def pieces() -> Iterator[Array]:
-        for box in Box.whole(array.shape).runs(AT_ONCE // array.itemsize):
+        for box in IndexBox.full(array.shape).split_runs(COPY_CHUNK_BYTES // array.itemsize):
             yield array[box.slices]
 
     return pieces

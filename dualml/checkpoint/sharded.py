@@ -17,20 +17,20 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dualml.checkpoint.boxes import Box, uncovered
-from dualml.checkpoint.stored import Shape, Shard, Stored, stored
-from dualml.checkpoint.tensorfile import TensorFile, listed, size_of
-from dualml.errors import UserError, plain
+from dualml.checkpoint.boxes import IndexBox, uncovered_boxes
+from dualml.checkpoint.stored import Shape, StoredShard, StoredTensor, make_stored_tensor
+from dualml.checkpoint.tensorfile import SafetensorsFile, format_names, tensor_nbytes
+from dualml.errors import UserError, escape_unprintable
 from dualml.parse import from_json
 
 #: Metadata keys: the tensor offsets of PyTorch's distributed checkpoints (DCP), and dualml's table.
-OFFSETS, OWN = "DCP_SHARDING_INFO", "dualml"
+DCP_KEY, DUALML_KEY = "DCP_SHARDING_INFO", "dualml"
 #: Pattern of the names of ranks' files, as PyTorch's writer and dualml number them.
-OF_RANK = re.compile(r"shard-(?P<number>\d{1,6})(?P<rest>-.*)")
+RANK_FILE = re.compile(r"shard-(?P<number>\d{1,6})(?P<rest>-.*)")
 
 
-def metadata(
-    boxes: Mapping[str, tuple[Box, Shape]] | None, step: int | None, files: int
+def file_metadata(
+    boxes: Mapping[str, tuple[IndexBox, Shape]] | None, step: int | None, files: int
 ) -> dict[str, str]:
     """Return the metadata of a file, as texts by key.
 
@@ -46,11 +46,11 @@ def metadata(
     if boxes is not None:
         own["shapes"] = {name: shape for name, (_, shape) in boxes.items()}
         offsets = {name: {"saved_offsets": box.offset} for name, (box, _) in boxes.items()}
-        texts |= {OFFSETS: json.dumps(offsets), "DCP_VERSION": "1.0"}
-    return {**texts, OWN: json.dumps(own)}
+        texts |= {DCP_KEY: json.dumps(offsets), "DCP_VERSION": "1.0"}
+    return {**texts, DUALML_KEY: json.dumps(own)}
 
 
-def table(file: TensorFile, key: str) -> dict[str, Any] | None:
+def metadata_table(file: SafetensorsFile, key: str) -> dict[str, Any] | None:
     """Return a JSON table from the metadata; None where there is none of that name.
 
     Raises:
@@ -67,7 +67,7 @@ def table(file: TensorFile, key: str) -> dict[str, Any] | None:
     return value
 
 
-def counts(file: TensorFile, what: str, value: Any) -> tuple[int, ...]:
+def parse_counts(file: SafetensorsFile, what: str, value: Any) -> tuple[int, ...]:
     """Return a list of non-negative integers from the metadata as a tuple.
 
     Raises:
@@ -78,86 +78,86 @@ def counts(file: TensorFile, what: str, value: Any) -> tuple[int, ...]:
     return tuple(value)
 
 
-def pieces_of(file: TensorFile) -> Iterator[tuple[str, str, Shard]]:
+def iter_shards(file: SafetensorsFile) -> Iterator[tuple[str, str, StoredShard]]:
     """Yield name, type and slice of each tensor of a file."""
-    offsets = table(file, OFFSETS)
+    offsets = metadata_table(file, DCP_KEY)
     for name, entry in file.entries.items():
         offset: tuple[int, ...] = (0,) * len(entry.shape)
         if offsets is not None:
             place = offsets.get(name)
             value = place.get("saved_offsets") if isinstance(place, dict) else None
-            offset = counts(file, f"saved_offsets of {plain(name)}", value)
+            offset = parse_counts(file, f"saved_offsets of {escape_unprintable(name)}", value)
             if len(offset) != len(entry.shape):
                 raise UserError(
-                    f"{file.path}: {plain(name)} of shape {entry.shape} cannot begin at {offset}"
+                    f"{file.path}: {escape_unprintable(name)} of shape {entry.shape} cannot begin at {offset}"
                 )
         array = functools.partial(file.array, name)
-        yield name, entry.kind, Shard(file.path, Box(offset, entry.shape), array)
+        yield name, entry.kind, StoredShard(file.path, IndexBox(offset, entry.shape), array)
 
 
-def tensors_of(path: Path, files: Sequence[TensorFile]) -> dict[str, Stored]:
+def tensors_of(path: Path, files: Sequence[SafetensorsFile]) -> dict[str, StoredTensor]:
     """Combine the tensors of files that form one checkpoint.
 
     Raises:
         UserError: files are missing or of different steps; a tensor is stored twice, has two types,
             or is incomplete.
     """
-    shards: dict[str, list[Shard]] = {}
+    shards: dict[str, list[StoredShard]] = {}
     kinds: dict[str, str] = {}
     shapes: dict[str, Shape] = {}
-    sliced = {file.path: OFFSETS in file.metadata for file in files}
+    sliced = {file.path: DCP_KEY in file.metadata for file in files}
     for file in files:
-        whole = (table(file, OWN) or {}).get("shapes")
-        for name, kind, shard in pieces_of(file):
+        whole = (metadata_table(file, DUALML_KEY) or {}).get("shapes")
+        for name, kind, shard in iter_shards(file):
             there = shards.setdefault(name, [])
             if there and not (sliced[file.path] and sliced[there[0].file]):
                 raise UserError(
-                    f"{path}: {plain(name)} stands in {there[0].file.name} and in {file.path.name},"
+                    f"{path}: {escape_unprintable(name)} stands in {there[0].file.name} and in {file.path.name},"
                     " and nothing in them says which part each has"
                 )
             if kinds.setdefault(name, kind) != kind:
                 raise UserError(
-                    f"{path}: {plain(name)} is {kinds[name]} in {there[0].file.name} and {kind} in "
+                    f"{path}: {escape_unprintable(name)} is {kinds[name]} in {there[0].file.name} and {kind} in "
                     f"{file.path.name}"
                 )
             there.append(shard)
             if isinstance(whole, dict) and name in whole:
-                shape = counts(file, f"shape of {plain(name)}", whole[name])
+                shape = parse_counts(file, f"shape of {escape_unprintable(name)}", whole[name])
             else:  # as torch reads it: as far as the slices reach
                 shape = tuple(map(max, shapes.get(name, shard.box.end), shard.box.end))
             if len(shape) != len(shapes.get(name, shape)) or (
                 isinstance(whole, dict) and shapes.get(name, shape) != shape
             ):
-                raise UserError(f"{path}: {plain(name)} has two shapes, {shapes[name]} and {shape}")
+                raise UserError(f"{path}: {escape_unprintable(name)} has two shapes, {shapes[name]} and {shape}")
             shapes[name] = shape
     for name, shape in shapes.items():
         try:
-            size_of(plain(name), kinds[name], shape)
+            tensor_nbytes(escape_unprintable(name), kinds[name], shape)
         except ValueError as error:
             raise UserError(f"{path}: {error}") from None
-    check_files(path, files, incomplete(shapes, shards))
-    return {n: stored(path, n, kinds[n], shapes[n], parts) for n, parts in shards.items()}
+    check_files(path, files, incomplete_tensors(shapes, shards))
+    return {n: make_stored_tensor(path, n, kinds[n], shapes[n], parts) for n, parts in shards.items()}
 
 
-def check_files(path: Path, files: Sequence[TensorFile], lacking: Sequence[str]) -> None:
+def check_files(path: Path, files: Sequence[SafetensorsFile], lacking: Sequence[str]) -> None:
     """Raise `UserError` where the files say that there are more of them; ``lacking`` are the
     tensors that are incomplete."""
     for file in files:
-        count = (table(file, OWN) or {}).get("files", len(files))
+        count = (metadata_table(file, DUALML_KEY) or {}).get("files", len(files))
         if count != len(files):
-            which = f"; not whole without the others: {listed(lacking)}" if lacking else ""
-            if gone := absent(file.path.name, count, {other.path.name for other in files}):
-                which += f"; missing: {listed(gone)}"
+            which = f"; not whole without the others: {format_names(lacking)}" if lacking else ""
+            if gone := absent_files(file.path.name, count, {other.path.name for other in files}):
+                which += f"; missing: {format_names(gone)}"
             raise UserError(
                 f"{path}: {file.path.name} is one of {count} files; {len(files)} "
                 f"{'is' if len(files) == 1 else 'are'} here{which}"
             )
 
 
-def absent(name: str, count: Any, there: Collection[str]) -> list[str]:
+def absent_files(name: str, count: Any, there: Collection[str]) -> list[str]:
     """Return the names of the missing files, if the name of one file tells how the others are
     named."""
-    match = OF_RANK.fullmatch(name)
+    match = RANK_FILE.fullmatch(name)
     if match is None or type(count) is not int or count > 10**5:
         return []
     width = len(match["number"])
@@ -165,18 +165,18 @@ def absent(name: str, count: Any, there: Collection[str]) -> list[str]:
     return [other for other in every if other not in there]
 
 
-def incomplete(shapes: Mapping[str, Shape], shards: Mapping[str, Sequence[Shard]]) -> list[str]:
+def incomplete_tensors(shapes: Mapping[str, Shape], shards: Mapping[str, Sequence[StoredShard]]) -> list[str]:
     """Return the tensors whose slices do not cover them."""
-    return [n for n, own in shards.items() if uncovered(shapes[n], [s.box for s in own])]
+    return [n for n, own in shards.items() if uncovered_boxes(shapes[n], [s.box for s in own])]
 
 
-def step_of(files: Sequence[TensorFile]) -> int | None:
+def common_step(files: Sequence[SafetensorsFile]) -> int | None:
     """Return the number of updates made, or None if the files do not say.
 
     Raises:
         UserError: the files disagree.
     """
-    steps = {file.path.name: (table(file, OWN) or {}).get("step") for file in files}
+    steps = {file.path.name: (metadata_table(file, DUALML_KEY) or {}).get("step") for file in files}
     (first, step), *others = steps.items()
     for name, other in others:
         if other != step:

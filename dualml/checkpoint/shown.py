@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from dualml.checkpoint.stored import Checkpoint
-from dualml.cost.units import told_bytes
-from dualml.errors import plain
+from dualml.cost.units import format_bytes
+from dualml.errors import escape_unprintable
 from dualml.report.blocks import Column, Table
-from dualml.words import Words
+from dualml.words import Messages
 
 
-def describe(checkpoint: Checkpoint) -> dict[str, Any]:
+def describe_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
     """Return everything known of a checkpoint, including where each slice is stored."""
     return {
         "path": str(checkpoint.path),
@@ -43,25 +43,25 @@ def describe(checkpoint: Checkpoint) -> dict[str, Any]:
     }
 
 
-def title(checkpoint: Checkpoint, words: Words) -> Iterator[str]:
+def title_lines(checkpoint: Checkpoint, words: Messages) -> Iterator[str]:
     """Yield the lines above the table: a summary of the checkpoint, then the facts in its
     manifest."""
     files = {shard.file for t in checkpoint.tensors.values() for shard in t.shards}
     yield words(
-        "checkpoint.title", path=plain(str(checkpoint.path)), format=checkpoint.format,
+        "checkpoint.title", path=escape_unprintable(str(checkpoint.path)), format=checkpoint.format,
         tensors=words.count("tensor", len(checkpoint.tensors)),
         files=words.count("file", len(files)), elements=words.count("element", checkpoint.elements),
-        bytes=told_bytes(checkpoint.nbytes),
+        bytes=format_bytes(checkpoint.nbytes),
     )  # fmt: skip
     if checkpoint.step is not None:
         yield words("checkpoint.step", step=f"{checkpoint.step:,}")
     for key, values in (("layout", checkpoint.layout), ("about", checkpoint.about)):
         if values:
-            each = (f"{plain(str(name))} = {plain(str(value))}" for name, value in values.items())
+            each = (f"{escape_unprintable(str(name))} = {escape_unprintable(str(value))}" for name, value in values.items())
             yield words(f"checkpoint.{key}", values=", ".join(each))
 
 
-def table(checkpoint: Checkpoint, words: Words) -> Table:
+def tensor_table(checkpoint: Checkpoint, words: Messages) -> Table:
     """Return the tensors as a table: name, shape, type, number of shards, bytes."""
     numbers = ("shards", "bytes")
     columns = [
@@ -70,7 +70,7 @@ def table(checkpoint: Checkpoint, words: Words) -> Table:
     ]
     rows = [
         [
-            plain(name),
+            escape_unprintable(name),
             " × ".join(f"{n:,}" for n in tensor.shape) or words("checkpoint.scalar"),
             tensor.kind,
             f"{len(tensor.shards):,}",

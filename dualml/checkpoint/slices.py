@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from dualml.backend import Training
-from dualml.checkpoint.boxes import Box, of_range
-from dualml.checkpoint.kinds import BITS, HELD, Array, kind_of
+from dualml.checkpoint.boxes import IndexBox, range_boxes
+from dualml.checkpoint.kinds import BITS, STORAGE_DTYPES, Array, kind_of
 from dualml.checkpoint.stored import Shape
-from dualml.errors import UserError, plain
+from dualml.errors import UserError, escape_unprintable
 from dualml.parse import is_unicode
-from dualml.split.pieces import Piece
+from dualml.split.pieces import TensorShard
 from dualml.split.training import SplitTraining
 
 
@@ -52,13 +52,13 @@ class Slice:
         if kind is None or (kind != own and dtype != BITS.get(kind)):
             raise UserError(
                 f"{self.name}: {dtype} cannot be saved as {kind or 'a tensor'}; there "
-                f"are {', '.join(HELD)}"
+                f"are {', '.join(STORAGE_DTYPES)}"
             )
         object.__setattr__(self, "kind", kind)
         object.__setattr__(self, "shape", tuple(map(int, self.shape)))
         object.__setattr__(self, "offset", tuple(map(int, self.offset)))
         if not is_unicode(self.name):
-            raise UserError(f"{plain(self.name)} is no name of a tensor: not Unicode text")
+            raise UserError(f"{escape_unprintable(self.name)} is no name of a tensor: not Unicode text")
         if not len(self.shape) == len(self.offset) == self.array.ndim:
             raise UserError(
                 f"{self.name}: its shape {self.shape}, the offset {self.offset} and the slice's "
@@ -68,38 +68,38 @@ class Slice:
             raise UserError(f"{self.name}{self.box} lies outside of its shape {self.shape}")
 
     @classmethod
-    def whole(cls, name: str, array: Array, kind: str = "") -> Slice:
+    def full(cls, name: str, array: Array, kind: str = "") -> Slice:
         """Make the slice of a tensor that one rank holds completely."""
         return cls(name, array.shape, (0,) * array.ndim, array, kind)
 
     @property
-    def box(self) -> Box:
+    def box(self) -> IndexBox:
         """Position of the slice in the whole tensor."""
-        return Box(self.offset, self.array.shape)
+        return IndexBox(self.offset, self.array.shape)
 
 
-def boxes_of(piece: Piece) -> list[Box]:
+def piece_boxes(piece: TensorShard) -> list[IndexBox]:
     """Return the position of a part of a parameter in the whole: one box, or one in each block."""
     if piece.parts == 1:
-        return [Box.whole(piece.shape)]
+        return [IndexBox.full(piece.shape)]
     length, boxes = piece.shape[piece.axis] // (piece.blocks * piece.parts), []
-    for chunk in piece.chunks():
+    for chunk in piece.chunk_indices():
         offset, shape = [0] * len(piece.shape), list(piece.shape)
         offset[piece.axis] = chunk * length
         shape[piece.axis] = length
-        boxes.append(Box(tuple(offset), tuple(shape)))
+        boxes.append(IndexBox(tuple(offset), tuple(shape)))
     return boxes
 
 
-def of_piece(name: str, piece: Piece, array: Array) -> Iterator[Slice]:
+def piece_slices(name: str, piece: TensorShard, array: Array) -> Iterator[Slice]:
     """Yield the slices that a rank holds of a parameter of a split model (`dualml.split`)."""
-    boxes = boxes_of(piece)
+    boxes = piece_boxes(piece)
     parts = [array] if len(boxes) == 1 else np.split(array, len(boxes), piece.axis)
     for box, part in zip(boxes, parts, strict=True):
         yield Slice(name, piece.shape, box.offset, part)
 
 
-def of_flat(name: str, shape: Sequence[int], begin: int, array: Array) -> Iterator[Slice]:
+def flat_slices(name: str, shape: Sequence[int], begin: int, array: Array) -> Iterator[Slice]:
     """Yield the slices that a rank holds of a tensor whose shard is a range of a flat buffer.
 
     Args:
@@ -116,27 +116,27 @@ def of_flat(name: str, shape: Sequence[int], begin: int, array: Array) -> Iterat
             f"{name}: elements {begin:,} to {begin + array.size:,} of {math.prod(shape):,}"
         )
     at = 0
-    for box in of_range(shape, begin, begin + array.size):
+    for box in range_boxes(shape, begin, begin + array.size):
         part = array[at : at + box.volume].reshape(box.shape)
         yield Slice(name, tuple(shape), box.offset, part)
         at += box.volume
 
 
-def of_training(training: Training) -> Iterator[Slice]:
+def training_slices(training: Training) -> Iterator[Slice]:
     """Yield weights and optimizer state of a training; for a split model only what this rank holds.
 
     They are named as in a trial's own checkpoints: ``weights/NAME``, ``state/SLOT/NAME``.
     """
     if not isinstance(training, SplitTraining):
-        yield from named(training.weights(), training.state(), {})
+        yield from named_slices(training.weights(), training.state(), {})
         return
     own = training.pieces[training.comm.rank]
-    yield from named(training.stage.weights(), training.executor.state(), own)
-    yield from named({}, training.scaling(), {})
+    yield from named_slices(training.stage.weights(), training.executor.state(), own)
+    yield from named_slices({}, training.scaler_state(), {})
 
 
-def named(
-    weights: Mapping[str, Array], state: Mapping[str, Mapping[str, Array]], own: Mapping[str, Piece]
+def named_slices(
+    weights: Mapping[str, Array], state: Mapping[str, Mapping[str, Array]], own: Mapping[str, TensorShard]
 ) -> Iterator[Slice]:
     """Yield weights and optimizer state as slices under their names in a checkpoint; parameters in
     ``own`` are parts of larger ones."""
@@ -144,4 +144,4 @@ def named(
     for slot, values in state.items():
         arrays |= {f"state/{slot}/{name}": (name, array) for name, array in values.items()}
     for key, (name, array) in arrays.items():
-        yield from of_piece(key, own.get(name, Piece(array.shape)), array)
+        yield from piece_slices(key, own.get(name, TensorShard(array.shape)), array)

@@ -15,13 +15,13 @@ from typing import Any
 
 from dualml.checkpoint import npz, tensorfile
 from dualml.checkpoint.manifest import MANIFEST
-from dualml.checkpoint.sharded import incomplete, pieces_of, step_of, tensors_of
-from dualml.checkpoint.stored import Checkpoint, Shard, missing, stored
-from dualml.checkpoint.writing import Written
-from dualml.errors import UserError, plain
+from dualml.checkpoint.sharded import incomplete_tensors, iter_shards, common_step, tensors_of
+from dualml.checkpoint.stored import Checkpoint, StoredShard, missing_files_error, make_stored_tensor
+from dualml.checkpoint.writing import WrittenFile
+from dualml.errors import UserError, escape_unprintable
 from dualml.files import open_to_read
 from dualml.store import checkpoint as trial
-from dualml.store.jsonfile import parse
+from dualml.store.jsonfile import read_json_value
 from dualml.store.tensors import WEIGHTS
 from dualml.store.trial import RESULT
 
@@ -46,10 +46,10 @@ PICKLED_FOLDER = (
     "safetensors, and name DIR"
 )
 
-SHOWN = 3  # folders that an error names
+MAX_NAMED_FOLDERS = 3  # folders that an error names
 
 
-def opened(path: Path | str) -> Checkpoint:
+def open_checkpoint(path: Path | str) -> Checkpoint:
     """Open the checkpoint in a file or folder; its tensors are not read yet.
 
     Raises:
@@ -61,7 +61,7 @@ def opened(path: Path | str) -> Checkpoint:
         for name, opener in FOLDERS.items():
             if (path / name).exists():
                 return opener(path)
-        return folder(path)
+        return open_folder(path)
     if not path.exists():
         raise UserError(f"there is no checkpoint {path}")
     with open_to_read(path) as file:
@@ -73,17 +73,17 @@ def opened(path: Path | str) -> Checkpoint:
     if path.suffix == ".ckpt" and not packed:
         raise UserError(MINDSPORE.format(path=path))
     if packed or path.suffix == ".npz":
-        return Checkpoint(path, "npz", npz.tensors(path))
+        return Checkpoint(path, "npz", npz.read_tensors(path))
     if path.name == MANIFEST.name:
-        return sharded(path.parent)
-    one = tensorfile.opened(path)
-    if is_of_trial(one):
-        return of_trial(path)
+        return open_sharded(path.parent)
+    one = tensorfile.open_tensor_file(path)
+    if is_trial_file(one):
+        return open_trial(path)
     if is_part(path.name):
         raise UserError(
             f"{path} is one of the files of a checkpoint: name the folder {path.parent}"
         )
-    return Checkpoint(path, "safetensors", tensors_of(path, [one]), step_of([one]))
+    return Checkpoint(path, "safetensors", tensors_of(path, [one]), common_step([one]))
 
 
 def is_part(name: str) -> bool:
@@ -92,12 +92,12 @@ def is_part(name: str) -> bool:
     return match is not None and bool(match["shard"] or int(match["count"]) > 1)
 
 
-def sharded(path: Path) -> Checkpoint:
+def open_sharded(path: Path) -> Checkpoint:
     """Open a folder with ``checkpoint.json``."""
     manifest = MANIFEST.read(path)
     for name, tensor in manifest.tensors.items():
         try:
-            tensorfile.size_of(plain(name), tensor.type, tensor.shape)
+            tensorfile.tensor_nbytes(escape_unprintable(name), tensor.type, tensor.shape)
         except ValueError as error:
             raise UserError(f"{path / MANIFEST.name}: {error}") from None
     there = {path / name: record for name, record in manifest.files.items()}
@@ -106,36 +106,36 @@ def sharded(path: Path) -> Checkpoint:
     for file, record in there.items():
         if file in lost:
             continue
-        files.append(tensorfile.opened(file))  # names the tensors where it is too short
+        files.append(tensorfile.open_tensor_file(file))  # names the tensors where it is too short
         if (size := file.stat().st_size) != record.bytes:
             raise UserError(f"{file} has {size:,} bytes; the manifest says {record.bytes:,}")
-    shards: dict[str, list[Shard]] = {name: [] for name in manifest.tensors}
+    shards: dict[str, list[StoredShard]] = {name: [] for name in manifest.tensors}
     for file_ in files:
-        for name, kind, shard in pieces_of(file_):
+        for name, kind, shard in iter_shards(file_):
             if name not in shards or manifest.tensors[name].type != kind:
                 raise UserError(
-                    f"{file_.path} has {plain(name)} of type {kind}, which the manifest does not "
+                    f"{file_.path} has {escape_unprintable(name)} of type {kind}, which the manifest does not "
                     "name so: the file is of another checkpoint"
                 )
             shards[name].append(shard)
     shapes = {name: tuple(record.shape) for name, record in manifest.tensors.items()}
     if lost:
         if MANIFEST.read(path) != manifest:
-            raise tensorfile.replaced(path)
-        raise missing(path, lost, incomplete(shapes, shards))
+            raise tensorfile.replaced_error(path)
+        raise missing_files_error(path, lost, incomplete_tensors(shapes, shards))
     tensors = {
-        name: stored(path, name, manifest.tensors[name].type, shapes[name], parts)
+        name: make_stored_tensor(path, name, manifest.tensors[name].type, shapes[name], parts)
         for name, parts in shards.items()
     }
-    hashes = {file: Written(record.bytes, record.sha256) for file, record in there.items()}
+    hashes = {file: WrittenFile(record.bytes, record.sha256) for file, record in there.items()}
     return Checkpoint(
         path, "dualml", tensors, manifest.step, manifest.layout, manifest.about, hashes
     )
 
 
-def indexed(path: Path) -> Checkpoint:
+def open_indexed(path: Path) -> Checkpoint:
     """Open a folder in Hugging Face's layout, in which an index maps tensors to files."""
-    index = parse(path / INDEX)
+    index = read_json_value(path / INDEX)
     places = index.get("weight_map") if isinstance(index, dict) else None
     beside = re.compile(r"[^/]+\.safetensors")
     named = isinstance(places, dict) and [str(file) for file in places.values()]
@@ -147,18 +147,18 @@ def indexed(path: Path) -> Checkpoint:
     lost = [path / name for name in names if not (path / name).is_file()]
     if lost:
         gone = {file.name for file in lost}
-        raise missing(path, lost, [name for name, file in places.items() if file in gone])
-    files = {name: tensorfile.opened(path / name) for name in names}
+        raise missing_files_error(path, lost, [name for name, file in places.items() if file in gone])
+    files = {name: tensorfile.open_tensor_file(path / name) for name in names}
     for name, file in places.items():
         if name not in files[file].entries:
-            raise UserError(f"{path / file} has no {plain(name)}, which {INDEX} puts there")
+            raise UserError(f"{path / file} has no {escape_unprintable(name)}, which {INDEX} puts there")
     tensors = tensors_of(path, list(files.values()))
     if more := [name for name in tensors if name not in places]:
-        raise UserError(f"{path}: {INDEX} does not name {tensorfile.listed(more)}")
-    return Checkpoint(path, "safetensors", tensors, step_of(list(files.values())))
+        raise UserError(f"{path}: {INDEX} does not name {tensorfile.format_names(more)}")
+    return Checkpoint(path, "safetensors", tensors, common_step(list(files.values())))
 
 
-def folder(path: Path) -> Checkpoint:
+def open_folder(path: Path) -> Checkpoint:
     """Open a folder of safetensors files without an index or a manifest."""
     paths = sorted(path.glob("*.safetensors"))
     if not paths:
@@ -166,26 +166,26 @@ def folder(path: Path) -> Checkpoint:
             raise UserError(PICKLED.format(path=pickles[0]))
         raise UserError(
             f"{path} has no checkpoint: neither {MANIFEST.name} nor {INDEX} nor files that end in "
-            f".safetensors{beneath(path)}"
+            f".safetensors{describe_nested_weights(path)}"
         )
     check_numbers(path, paths)
-    files = [tensorfile.opened(file) for file in paths]
-    if any(map(is_of_trial, files)):
+    files = [tensorfile.open_tensor_file(file) for file in paths]
+    if any(map(is_trial_file, files)):
         raise UserError(f"{path / trial.NAME} is missing, or not a readable checkpoint")
     tensors = tensors_of(path, files)
     kind = "dcp" if any(len(t.shards) > 1 for t in tensors.values()) else "safetensors"
     kind = "dcp" if paths[0].name.startswith("shard-") else kind
-    return Checkpoint(path, kind, tensors, step_of(files))
+    return Checkpoint(path, kind, tensors, common_step(files))
 
 
-def beneath(path: Path) -> str:
+def describe_nested_weights(path: Path) -> str:
     """Return the part of an error message that names the first subfolders with weights, such as the
     trials of a run; empty if there are none."""
     found = sorted(
         {file.parent.relative_to(path) for file in path.glob("*/**/weights.safetensors")}
     )
-    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-    named = ", ".join(map(str, found[:SHOWN]))
+    more = f" and {len(found) - MAX_NAMED_FOLDERS} more" if len(found) > MAX_NAMED_FOLDERS else ""
+    named = ", ".join(map(str, found[:MAX_NAMED_FOLDERS]))
     return f"; in it are {named}{more}: name one of them" if found else ""
 
 
@@ -202,53 +202,53 @@ def check_numbers(path: Path, paths: Sequence[Path]) -> None:
         lost = [f"{stem}{n}-of-{count}.safetensors" for n in every if n not in numbers]
         if lost:
             raise UserError(
-                f"{path}: {tensorfile.listed(lost)} "
+                f"{path}: {tensorfile.format_names(lost)} "
                 f"{'is' if len(lost) == 1 else 'are'} missing; take the file from a copy"
             )
 
 
-def is_of_trial(file: tensorfile.TensorFile) -> bool:
+def is_trial_file(file: tensorfile.SafetensorsFile) -> bool:
     """Whether a file is the checkpoint of a trial: by its metadata, because other programs may use
     the same name."""
     return file.path.name.endswith(trial.NAME) and "progress" in file.metadata
 
 
-def of_trial(path: Path) -> Checkpoint:
+def open_trial(path: Path) -> Checkpoint:
     """Open the checkpoint of a trial of `dualml run`: its weights and optimizer state, without what
     it recorded for the comparison (``trace/``)."""
-    file = tensorfile.opened(path)
+    file = tensorfile.open_tensor_file(path)
     progress = trial.progress_of(file.metadata, path)
     tensors = tensors_of(path, [file])
     kept = {name: t for name, t in tensors.items() if not name.startswith("trace/")}
     return Checkpoint(path, "trial", kept, progress.step)
 
 
-def of_running_trial(path: Path) -> Checkpoint:
+def open_running_trial(path: Path) -> Checkpoint:
     """Open the checkpoint in the folder of a trial that has not ended."""
     file = path / trial.NAME
-    return of_trial(file) if is_of_trial(tensorfile.opened(file)) else folder(path)
+    return open_trial(file) if is_trial_file(tensorfile.open_tensor_file(file)) else open_folder(path)
 
 
-def of_ended_trial(path: Path) -> Checkpoint:
+def open_ended_trial(path: Path) -> Checkpoint:
     """Open the weights of a trial that has ended, which keeps nothing else."""
     if not (path / WEIGHTS.name).exists():
         raise UserError(f"{path}: the trial has ended and left no weights ({WEIGHTS.name})")
-    file = tensorfile.opened(path / WEIGHTS.name)
+    file = tensorfile.open_tensor_file(path / WEIGHTS.name)
     return Checkpoint(file.path, "trial", tensors_of(path, [file]), RESULT.read(path).updates)
 
 
-def pickled(path: Path) -> Checkpoint:
+def refuse_pickled(path: Path) -> Checkpoint:
     """Raise `UserError` for torch's own checkpoint format, whose metadata is a pickle."""
     raise UserError(PICKLED_FOLDER.format(path=path))
 
 
 #: File in a folder → function that opens the folder, tried in this order.
 FOLDERS: dict[str, Callable[[Path], Checkpoint]] = {
-    MANIFEST.name: sharded,
-    INDEX: indexed,
-    ".metadata": pickled,
-    RESULT.name: of_ended_trial,
-    trial.NAME: of_running_trial,
+    MANIFEST.name: open_sharded,
+    INDEX: open_indexed,
+    ".metadata": refuse_pickled,
+    RESULT.name: open_ended_trial,
+    trial.NAME: open_running_trial,
 }
 
 
@@ -262,4 +262,4 @@ def load(path: Path | str, name: str, where: Sequence[slice] | None = None) -> A
     Example:
         ``load(Path("ckpt"), "weights/fc.weight", [slice(0, 10)])`` returns its first ten rows.
     """
-    return opened(path).read(name, where)
+    return open_checkpoint(path).read(name, where)

@@ -10,20 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from dualml.checkpoint.boxes import Box, overlap, uncovered
-from dualml.checkpoint.kinds import HELD, Array, numbers
-from dualml.checkpoint.tensorfile import MOST_NAMES, listed, replaced
-from dualml.checkpoint.writing import Written, sha256
-from dualml.errors import UserError, nearest, plain
+from dualml.checkpoint.boxes import IndexBox, find_overlap, uncovered_boxes
+from dualml.checkpoint.kinds import STORAGE_DTYPES, Array, to_numbers
+from dualml.checkpoint.tensorfile import MAX_LISTED_NAMES, format_names, replaced_error
+from dualml.checkpoint.writing import WrittenFile, sha256
+from dualml.errors import UserError, did_you_mean, escape_unprintable
 
 Shape = tuple[int, ...]
 #: Maximum number of names suggested for an unknown one; all names of a large model would fill a
 #: page.
-MOST_KNOWN = 20
+MAX_SUGGESTIONS = 20
 
 
 @dataclass(frozen=True)
-class Shard:
+class StoredShard:
     """A stored slice of a tensor.
 
     Attributes:
@@ -33,17 +33,17 @@ class Shard:
     """
 
     file: Path
-    box: Box
+    box: IndexBox
     array: Callable[[], Array] = field(compare=False)
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredTensor:
     """A stored tensor: its slices cover it, each element once."""
 
     kind: str
     shape: Shape
-    shards: tuple[Shard, ...]
+    shards: tuple[StoredShard, ...]
 
     @property
     def elements(self) -> int:
@@ -53,20 +53,20 @@ class Stored:
     @property
     def nbytes(self) -> int:
         """Bytes of all elements."""
-        return self.elements * HELD[self.kind].itemsize
+        return self.elements * STORAGE_DTYPES[self.kind].itemsize
 
-    def bits(self, box: Box) -> Array:
+    def bits(self, box: IndexBox) -> Array:
         """Return a copy of a slice as bits; of the shards only the parts inside it are read."""
-        result = np.empty(box.shape, HELD[self.kind])
+        result = np.empty(box.shape, STORAGE_DTYPES[self.kind])
         for shard in self.shards:
-            if (common := shard.box.meet(box)) is not None:
-                part = shard.array()[common.inside(shard.box.offset)]
-                result[common.inside(box.offset)] = part
+            if (common := shard.box.intersect(box)) is not None:
+                part = shard.array()[common.slices_from(shard.box.offset)]
+                result[common.slices_from(box.offset)] = part
         return result
 
-    def pieces(self, box: Box, nbytes: int) -> Iterator[Array]:
+    def iter_pieces(self, box: IndexBox, nbytes: int) -> Iterator[Array]:
         """Yield a slice as bits in C order, at most ``nbytes`` at a time."""
-        for run in box.runs(max(1, nbytes // HELD[self.kind].itemsize)):
+        for run in box.split_runs(max(1, nbytes // STORAGE_DTYPES[self.kind].itemsize)):
             yield self.bits(run)
 
 
@@ -85,11 +85,11 @@ class Checkpoint:
 
     path: Path
     format: str
-    tensors: Mapping[str, Stored]
+    tensors: Mapping[str, StoredTensor]
     step: int | None = None
     layout: Mapping[str, Any] = field(default_factory=dict)
     about: Mapping[str, Any] = field(default_factory=dict)
-    files: Mapping[Path, Written] = field(default_factory=dict)
+    files: Mapping[Path, WrittenFile] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
@@ -101,7 +101,7 @@ class Checkpoint:
         """Elements of all tensors."""
         return sum(tensor.elements for tensor in self.tensors.values())
 
-    def tensor(self, name: str) -> Stored:
+    def tensor(self, name: str) -> StoredTensor:
         """Return the tensor of this name.
 
         Raises:
@@ -109,8 +109,8 @@ class Checkpoint:
         """
         if name not in self.tensors:
             known = sorted(self.tensors)
-            some = known if len(known) <= MOST_KNOWN else close(name, known) or known[:MOST_KNOWN]
-            raise UserError(f"{self.path} has no tensor {plain(name)!r}{nearest(name, some)}")
+            some = known if len(known) <= MAX_SUGGESTIONS else similar_names(name, known) or known[:MAX_SUGGESTIONS]
+            raise UserError(f"{self.path} has no tensor {escape_unprintable(name)!r}{did_you_mean(name, some)}")
         return self.tensors[name]
 
     def read(self, name: str, where: Sequence[slice] | None = None, *, raw: bool = False) -> Array:
@@ -127,10 +127,10 @@ class Checkpoint:
                 with its type.
         """
         tensor = self.tensor(name)
-        bits = tensor.bits(box_of(name, tensor.shape, where))
-        return bits if raw else numbers(tensor.kind, bits, name)
+        bits = tensor.bits(box_from_slices(name, tensor.shape, where))
+        return bits if raw else to_numbers(tensor.kind, bits, name)
 
-    def below(self, prefix: str) -> Checkpoint:
+    def with_prefix(self, prefix: str) -> Checkpoint:
         """Return a checkpoint of the tensors whose names begin with ``prefix``, under their names
         without it."""
         some = {
@@ -150,7 +150,7 @@ class Checkpoint:
             try:
                 there = sha256(path)
             except FileNotFoundError:
-                raise replaced(path) from None
+                raise replaced_error(path) from None
             if there != written.sha256:
                 raise UserError(
                     f"{path}: its SHA-256 is {there[:16]}…, the manifest says "
@@ -158,7 +158,7 @@ class Checkpoint:
                     "copy, or go back to an earlier checkpoint"
                 )
 
-    def match(self, expected: Mapping[str, Shape], whose: str) -> None:
+    def check_model(self, expected: Mapping[str, Shape], whose: str) -> None:
         """Check that the checkpoint has exactly these tensors.
 
         Args:
@@ -172,15 +172,15 @@ class Checkpoint:
         here = {name: tensor.shape for name, tensor in self.tensors.items()}
         lost, more = sorted(expected.keys() - here.keys()), sorted(here.keys() - expected.keys())
         other = [n for n in expected if n in here and here[n] != tuple(expected[n])]
-        first = other[:MOST_NAMES]
-        faults = [f"{plain(n)}: {tuple(expected[n])} there, {here[n]} here" for n in first]
-        faults += [f"and {len(other) - MOST_NAMES:,} more"] * (len(other) > MOST_NAMES)
+        first = other[:MAX_LISTED_NAMES]
+        faults = [f"{escape_unprintable(n)}: {tuple(expected[n])} there, {here[n]} here" for n in first]
+        faults += [f"and {len(other) - MAX_LISTED_NAMES:,} more"] * (len(other) > MAX_LISTED_NAMES)
         for names, shapes, place in ((lost, expected, "there"), (more, here, "here")):
             if names:
-                each = [f"{plain(n)} {tuple(shapes[n])}" for n in names[:MOST_NAMES]]
-                rest = f" and {len(names) - MOST_NAMES:,} more" * (len(names) > MOST_NAMES)
+                each = [f"{escape_unprintable(n)} {tuple(shapes[n])}" for n in names[:MAX_LISTED_NAMES]]
+                rest = f" and {len(names) - MAX_LISTED_NAMES:,} more" * (len(names) > MAX_LISTED_NAMES)
                 faults.append(f"only {place}: {', '.join(each)}{rest}")
-        pairs = [(name, near[0]) for name in lost[:MOST_NAMES] if (near := close(name, more))]
+        pairs = [(name, near[0]) for name in lost[:MAX_LISTED_NAMES] if (near := similar_names(name, more))]
         if pairs:
             faults.append(f"near names: {', '.join(f'{a} – {b}' for a, b in pairs)}")
         if faults:
@@ -190,7 +190,7 @@ class Checkpoint:
             )
 
 
-def close(name: str, known: Sequence[str]) -> list[str]:
+def similar_names(name: str, known: Sequence[str]) -> list[str]:
     """Return up to three known names that resemble ``name``, or end as it does."""
     import difflib
 
@@ -199,14 +199,14 @@ def close(name: str, known: Sequence[str]) -> list[str]:
     return near or [other for other in known if other.endswith(leaf) or name.endswith(other)][:3]
 
 
-def box_of(name: str, shape: Shape, where: Sequence[slice] | None) -> Box:
+def box_from_slices(name: str, shape: Shape, where: Sequence[slice] | None) -> IndexBox:
     """Return the box that slices denote, as in NumPy; unlike there, none may lie outside.
 
     Raises:
         UserError: a slice has a step, is not a slice, or lies outside.
     """
     if where is None:
-        return Box.whole(shape)
+        return IndexBox.full(shape)
     where = tuple(where)
     if len(where) > len(shape) or any(
         not isinstance(s, slice) or s.step not in (None, 1) for s in where
@@ -224,41 +224,41 @@ def box_of(name: str, shape: Shape, where: Sequence[slice] | None) -> Box:
         start, stop, _ = one.indices(n)
         offset.append(start)
         counts.append(max(0, stop - start))
-    return Box(tuple(offset), tuple(counts))
+    return IndexBox(tuple(offset), tuple(counts))
 
 
-def stored(path: Path, name: str, kind: str, shape: Shape, shards: Sequence[Shard]) -> Stored:
+def make_stored_tensor(path: Path, name: str, kind: str, shape: Shape, shards: Sequence[StoredShard]) -> StoredTensor:
     """Make a tensor from its slices.
 
     Raises:
         UserError: they overlap, lie outside, or leave a part of it uncovered.
     """
-    shown = plain(name)
+    shown = escape_unprintable(name)
     for shard in shards:
         if not shard.box.fits(shape):
             raise UserError(f"{shard.file}: {shown}{shard.box} lies outside of its shape {shape}")
     boxes = [shard.box for shard in shards]
-    if (two := overlap(boxes)) is not None:
+    if (two := find_overlap(boxes)) is not None:
         a, b = (shards[number] for number in two)
         raise UserError(
             f"{path}: {shown} is stored twice in part: {a.box} in {a.file.name} and {b.box} in "
             f"{b.file.name}"
         )
-    if left := uncovered(shape, boxes, disjoint=True):
+    if left := uncovered_boxes(shape, boxes, disjoint=True):
         count = sum(box.volume for box in left)
         raise UserError(
             f"{path}: {shown} {shape} is not whole: {left[0]} is in no file, {count:,} of "
             f"{math.prod(shape):,} elements in all"
         )
     there = tuple(shard for shard in shards if shard.box.volume)
-    return Stored(kind, shape, there)
+    return StoredTensor(kind, shape, there)
 
 
-def missing(path: Path, files: Sequence[Path], tensors: Sequence[str]) -> UserError:
+def missing_files_error(path: Path, files: Sequence[Path], tensors: Sequence[str]) -> UserError:
     """Return the error for files that do not exist, with the tensors that are incomplete without
     them."""
     return UserError(
-        f"{path}: {listed(file.name for file in files)} "
+        f"{path}: {format_names(file.name for file in files)} "
         f"{'is' if len(files) == 1 else 'are'} missing; tensors that are not whole without: "
-        f"{listed(tensors)}; take the file from a copy, or go back to an earlier checkpoint"
+        f"{format_names(tensors)}; take the file from a copy, or go back to an earlier checkpoint"
     )

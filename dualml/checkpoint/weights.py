@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from dualml.checkpoint.stored import Checkpoint
-from dualml.checkpoint.tensorfile import listed
+from dualml.checkpoint.tensorfile import format_names
 from dualml.errors import UserError
 
 PREFIX = "weights/"
@@ -14,24 +14,24 @@ PREFIX = "weights/"
 WRAPPER = "module."
 
 
-def weights_of(checkpoint: Checkpoint) -> Checkpoint:
+def select_weights(checkpoint: Checkpoint) -> Checkpoint:
     """Return a checkpoint of the weights only, under their canonical names.
 
     Raises:
         UserError: the checkpoint does not distinguish weights from other tensors.
     """
-    weights = checkpoint.below(PREFIX)
+    weights = checkpoint.with_prefix(PREFIX)
     if weights.tensors:
         return weights
     if checkpoint.format == "trial":  # one that has ended has nothing else
         return checkpoint
     raise UserError(
         f"{checkpoint.path} has no tensors called weights/NAME, but "
-        f"{listed(checkpoint.tensors) or 'none'}: leave out --weights"
+        f"{format_names(checkpoint.tensors) or 'none'}: leave out --weights"
     )
 
 
-def unwrapped(checkpoint: Checkpoint, names: Iterable[str]) -> Checkpoint:
+def strip_wrapper(checkpoint: Checkpoint, names: Iterable[str]) -> Checkpoint:
     """Remove the prefix ``module.`` from all tensors, if all of them have it.
 
     Tensors called ``weights/NAME`` and ``state/SLOT/NAME`` lose it from NAME. A model that has such
@@ -55,14 +55,14 @@ def unwrapped(checkpoint: Checkpoint, names: Iterable[str]) -> Checkpoint:
     return replace(checkpoint, tensors=tensors)
 
 
-def check_alike(one: Checkpoint, other: Checkpoint) -> None:
+def check_same_model(one: Checkpoint, other: Checkpoint) -> None:
     """Raise `UserError` for checkpoints of different models. Where one holds weights only, under
     their names or as ``weights/NAME``, only the weights are compared."""
     marked = [[name.startswith(PREFIX) for name in c.tensors] for c in (one, other)]
     if any(map(any, marked)) and any(all(each) or not any(each) for each in marked):
         one, other = (
-            c.below(PREFIX) if any(each) else c
+            c.with_prefix(PREFIX) if any(each) else c
             for c, each in zip((one, other), marked, strict=True)
         )
-    one, other = unwrapped(one, other.tensors), unwrapped(other, one.tensors)
-    one.match({name: t.shape for name, t in other.tensors.items()}, str(other.path))
+    one, other = strip_wrapper(one, other.tensors), strip_wrapper(other, one.tensors)
+    one.check_model({name: t.shape for name, t in other.tensors.items()}, str(other.path))

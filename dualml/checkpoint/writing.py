@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from dualml.checkpoint.kinds import HELD, Array
+from dualml.checkpoint.kinds import STORAGE_DTYPES, Array
 from dualml.checkpoint.tensorfile import METADATA
 from dualml.errors import UserError
 from dualml.files import open_to_read
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlannedTensor:
     """A tensor to be written: ``pieces`` yields its bits in C order."""
 
     kind: str
@@ -32,18 +32,18 @@ class Planned:
     @property
     def nbytes(self) -> int:
         """Bytes of the tensor."""
-        return math.prod(self.shape) * HELD[self.kind].itemsize
+        return math.prod(self.shape) * STORAGE_DTYPES[self.kind].itemsize
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenFile:
     """Size in bytes and SHA-256 of a file that was written."""
 
     bytes: int
     sha256: str
 
 
-def head_of(tensors: Mapping[str, Planned], metadata: Mapping[str, str]) -> bytes:
+def encode_header(tensors: Mapping[str, PlannedTensor], metadata: Mapping[str, str]) -> bytes:
     """Encode the length and the header, padded so that tensors begin at multiples of eight
     bytes."""
     table: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
@@ -60,7 +60,7 @@ def head_of(tensors: Mapping[str, Planned], metadata: Mapping[str, str]) -> byte
     return struct.pack("<Q", len(text)) + text
 
 
-def write(path: Path, tensors: Mapping[str, Planned], metadata: Mapping[str, str]) -> Written:
+def write_safetensors(path: Path, tensors: Mapping[str, PlannedTensor], metadata: Mapping[str, str]) -> WrittenFile:
     """Write a new file and flush it to the disk.
 
     Tensors are ordered by element width, widest first, as the library orders them: each begins at a
@@ -72,26 +72,26 @@ def write(path: Path, tensors: Mapping[str, Planned], metadata: Mapping[str, str
     """
     if METADATA in tensors:
         raise UserError(f"no tensor of a safetensors file can be called {METADATA}")
-    ordered = dict(sorted(tensors.items(), key=lambda t: (-HELD[t[1].kind].itemsize, t[0])))
+    ordered = dict(sorted(tensors.items(), key=lambda t: (-STORAGE_DTYPES[t[1].kind].itemsize, t[0])))
     digest, size = hashlib.sha256(), 0
     with path.open("xb") as file:
         parts: Iterable[bytes | memoryview]
-        parts = itertools.chain([head_of(ordered, metadata)], contents(ordered))
+        parts = itertools.chain([encode_header(ordered, metadata)], iter_contents(ordered))
         for content in parts:
             file.write(content)
             digest.update(content)
             size += len(content)
         file.flush()
         os.fsync(file.fileno())
-    return Written(size, digest.hexdigest())
+    return WrittenFile(size, digest.hexdigest())
 
 
-def contents(tensors: Mapping[str, Planned]) -> Iterable[memoryview]:
+def iter_contents(tensors: Mapping[str, PlannedTensor]) -> Iterable[memoryview]:
     """Yield the bytes of all tensors, piece by piece."""
     for name, tensor in tensors.items():
         left = tensor.nbytes
         for piece in tensor.pieces():
-            raw = np.ascontiguousarray(piece, HELD[tensor.kind]).reshape(-1).view(np.uint8)
+            raw = np.ascontiguousarray(piece, STORAGE_DTYPES[tensor.kind]).reshape(-1).view(np.uint8)
             left -= raw.nbytes
             yield raw.data
         assert left == 0, f"{name}: {left} bytes are missing"

@@ -7,7 +7,7 @@ import os
 import sys
 
 from dualml.cli.output import complain
-from dualml.cli.signals import end_as_interrupted
+from dualml.cli.signals import interrupt_on_signals
 from dualml.launch.local_rank import without_local_rank
 
 PROGRAM = "dualml"
@@ -20,7 +20,7 @@ def main() -> None:
 
     For invalid input, users see one clear line, never a traceback.
     """
-    end_as_interrupted()
+    interrupt_on_signals()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # an encoding without ✓ gets a ?
             stream.reconfigure(errors="replace")
@@ -30,28 +30,28 @@ def main() -> None:
         from typer.main import get_command
 
         from dualml.cli.app import app
-        from dualml.cli.complete import unchecked
-        from dualml.cli.defaults import Defaults, read
-        from dualml.cli.help import language, localise
+        from dualml.cli.complete import skip_checks
+        from dualml.cli.defaults import Defaults, read_defaults
+        from dualml.cli.help import requested_language, localise
         from dualml.errors import UserError
-        from dualml.variables import strangers
+        from dualml.variables import unknown_variables
 
-        lang, completing = language(sys.argv[1:]), COMPLETING in os.environ
+        lang, completing = requested_language(sys.argv[1:]), COMPLETING in os.environ
         command = get_command(app)
         if completing:
-            unchecked(command)
-        for line in () if completing else strangers(os.environ):
+            skip_checks(command)
+        for line in () if completing else unknown_variables(os.environ):
             complain(line)
         try:
-            defaults = read(command)
+            defaults = read_defaults(command)
         except UserError:
             if not completing:  # errors must not disturb a line that is being typed
                 raise
             defaults = Defaults()
         for line in () if completing else defaults.notices:
             complain(line)
-        lang = language(sys.argv[1:], defaults.lang)
-        localise(command, lang, drawn=not completing)
+        lang = requested_language(sys.argv[1:], defaults.lang)
+        localise(command, lang, with_frames=not completing)
         code = command.main(
             prog_name=PROGRAM, standalone_mode=False, default_map=defaults.map, obj=defaults
         )
@@ -59,7 +59,7 @@ def main() -> None:
         complain("interrupted")
         code = 130
     except Exception as error:
-        code = explain(error, lang)
+        code = report_error(error, lang)
     # Python remembers an interrupt that arrived during `exec`, as for a dataclass of a module that
     # was being imported: `python -m` then ends with SIGINT, whatever the exit code. Another `exec`
     # clears that state.
@@ -67,12 +67,12 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def explain(error: Exception, lang: str = "en") -> int:
+def report_error(error: Exception, lang: str = "en") -> int:
     """Print an expected error as one line and return its exit code; raise an unexpected one
     again."""
     from typer import Abort, Exit, TyperException
 
-    from dualml.cli.usage import in_language, usage
+    from dualml.cli.usage import translate, usage_message
     from dualml.errors import Unsupported, UserError
 
     if isinstance(error, Exit):
@@ -85,12 +85,12 @@ def explain(error: Exception, lang: str = "en") -> int:
             return 2
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "dualml"
-        text = f"{usage(error)} (see {command} --help)"
+        text = f"{usage_message(error)} (see {command} --help)"
     elif isinstance(error, UserError | Unsupported):
         text = "".join([str(error), *getattr(error, "__notes__", ())])
     elif isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     else:
         raise error
-    complain(in_language(text, lang))
+    complain(translate(text, lang))
     return 2

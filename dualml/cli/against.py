@@ -11,10 +11,10 @@ import typer
 from dualml.cli.options import AsJson, Lang
 from dualml.cli.output import check_streams, print_json, print_text, write_page
 from dualml.errors import UserError
-from dualml.words import Words
+from dualml.words import Messages
 
 if TYPE_CHECKING:
-    from dualml.parity.against import Against
+    from dualml.parity.against import RunComparison
 
 
 def compare_folders(
@@ -28,29 +28,29 @@ def compare_folders(
     json: bool,
     lang: str,
     **options: Any,
-) -> Against:
+) -> RunComparison:
     """Compare two run folders, and print and write the requested outputs.
 
     Args:
         options: passed to `dualml.parity.against.compare_runs`.
     """
     from dualml.parity.against import compare_runs
-    from dualml.report.against import against_page, pair_table
+    from dualml.report.against import comparison_page, pair_table
     from dualml.report.page import terminal
 
     streamed = check_streams(json, html=html, markdown=markdown)
-    both = dict(partners("--backend", word, alone=True) for word in backend)
-    named = dict(partners("--pair", word) for word in pair)
+    both = dict(parse_pair("--backend", word, allow_single=True) for word in backend)
+    named = dict(parse_pair("--pair", word) for word in pair)
     against = compare_runs(a, b, pairs=named or None, backends=both or None, **options)
-    words = Words(lang)
+    words = Messages(lang)
     if html is not None:
-        from dualml.report.page.html import html as page_of
+        from dualml.report.page.html import render_html as page_of
 
-        write_page(html, page_of(against_page(against, words)), folders=True)
+        write_page(html, page_of(comparison_page(against, words)), make_parents=True)
     if markdown is not None:
-        from dualml.report.page.markdown import markdown as text_of
+        from dualml.report.page.markdown import render_markdown as text_of
 
-        write_page(markdown, text_of(against_page(against, words, drawn=False)), folders=True)
+        write_page(markdown, text_of(comparison_page(against, words, drawn=False)), make_parents=True)
     if json:
         print_json(against.describe(), "compare-runs")
     elif not streamed:
@@ -59,10 +59,10 @@ def compare_folders(
     return against
 
 
-def partners(option: str, word: str, *, alone: bool = False) -> tuple[str, str]:
+def parse_pair(option: str, word: str, *, allow_single: bool = False) -> tuple[str, str]:
     """Parse ``a=b`` into two names; with ``allow_single``, a single name is its own partner."""
     name, equals, other = word.partition("=")
-    if alone and name and not equals:
+    if allow_single and name and not equals:
         return name, name
     if not (name and other):
         raise UserError(f"{option} takes NAME_IN_A=NAME_IN_B; received {word!r}")
@@ -77,10 +77,10 @@ def baseline(
 ) -> None:
     """Save the part of a run that later runs are compared with; small enough for a repository."""
     from dualml.store.baseline import write_baseline
-    from dualml.store.side import read_side
+    from dualml.store.side import read_run_operand
     from dualml.words import numbers
 
-    side = read_side(folder)
+    side = read_run_operand(folder)
     if side.folded:
         raise UserError(f"{folder} is a baseline; make one of a run folder")
     size = write_baseline(folder, target, side.starts)
@@ -88,4 +88,4 @@ def baseline(
         print_json({"folder": str(target), "bytes": size}, "baseline")
     else:
         shown = numbers.nbytes(size)
-        print_text(Words(lang)("against.written", run=folder, folder=target, size=shown))
+        print_text(Messages(lang)("against.written", run=folder, folder=target, size=shown))

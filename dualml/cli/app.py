@@ -50,7 +50,7 @@ app = typer.Typer(
 )  # fmt: skip
 
 
-def version(asked: bool) -> None:
+def print_version(asked: bool) -> None:
     """Print the version and exit."""
     if asked:
         typer.echo(f"dualml {__version__}")
@@ -59,7 +59,7 @@ def version(asked: bool) -> None:
 
 @app.callback()
 def main(
-    version: Annotated[bool, typer.Option("--version", callback=version, is_eager=True)] = False,
+    version: Annotated[bool, typer.Option("--version", callback=print_version, is_eager=True)] = False,
     lang: Annotated[str | None, LANG] = None,
 ) -> None:
     """Handle the options before the command, which apply to every command."""
@@ -76,7 +76,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
 for command in COMMANDS:
     app.command(command.__name__.rstrip("_"), cls=Command)(command)
 # Other options are passed on to `dualml run`; everything after -- is a command.
-MORE = {"allow_extra_args": True, "ignore_unknown_options": True}
-app.command("submit", cls=SubmitCommand, context_settings=MORE)(submit)
+PASS_THROUGH = {"allow_extra_args": True, "ignore_unknown_options": True}
+app.command("submit", cls=SubmitCommand, context_settings=PASS_THROUGH)(submit)
 app.add_typer(data, name="data")
 app.add_typer(checkpoint, name="checkpoint")

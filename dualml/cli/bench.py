@@ -11,10 +11,10 @@ import typer
 from dualml.cli import complete
 from dualml.cli.options import DEVICE, RUNS, AsJson, Lang
 from dualml.cli.output import print_json, print_text
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from dualml.bench.section import Section
+    from dualml.bench.section import BenchSection
 
 Option = typer.Option
 
@@ -32,23 +32,23 @@ def bench(
     lang: Lang = "en",
 ) -> None:
     """Measure what a backend does on a device, in tables; exit with 1 if a check fails."""
-    from dualml.backend import choose
-    from dualml.bench.page import facts, tables, write
-    from dualml.bench.run import RESULTS, run, well
-    from dualml.bench.section import Job, sections
+    from dualml.backend import select_backends
+    from dualml.bench.page import facts, tables, write_pages
+    from dualml.bench.run import RESULTS, run_sections, all_passed
+    from dualml.bench.section import BenchJob, list_sections
     from dualml.files import read_json
     from dualml.machine import default_threads, parse_device
     from dualml.report.page import terminal
-    from dualml.words import Words
+    from dualml.words import Messages
 
-    info, *more = choose(backend)
+    info, *more = select_backends(backend)
     if more:
         raise UserError(f"--backend takes one backend; received {backend}")
     kind, _ = parse_device(device)
-    known = sections(info)
-    chosen = pick(known, only)
+    known = list_sections(info)
+    chosen = pick_sections(known, only)
     check_page(page, kind, only, quick, no_run)
-    words = Words(lang)
+    words = Messages(lang)
     if no_run:
         results = read_json(out / RESULTS) if out and (out / RESULTS).exists() else None
     else:
@@ -56,14 +56,14 @@ def bench(
         if (folder / RESULTS).exists():
             raise UserError(f"{folder} holds results already; name another folder with --out")
         folder.mkdir(parents=True, exist_ok=True)
-        job = Job(info.name, device, str(folder), default_threads(), quick, limit)
+        job = BenchJob(info.name, device, str(folder), default_threads(), quick, limit)
 
-        def tell(section: Section, seconds: float) -> None:
+        def print_begin(section: BenchSection, seconds: float) -> None:
             """Print that a section begins, and its time limit."""
             title = words(f"bench.title.{section.name}")
             print_text(words("bench.begins", title=title, seconds=f"{seconds:.0f}"), err=True)
 
-        results = run(info, chosen, job, tell)
+        results = run_sections(info, chosen, job, print_begin)
     if as_json:
         print_json(results, "bench")
     elif results is not None:
@@ -80,12 +80,12 @@ def bench(
     if page is not None:
         if results is not None and (results["device"] == "cpu" or results["quick"]):
             raise UserError("--page shows what was measured on a GPU in full; no page was written")
-        for path in write(page, known, results):
+        for path in write_pages(page, known, results):
             print_text(f"→ {path}", err=as_json)
-    raise typer.Exit(0 if results is None or well(results) else 1)
+    raise typer.Exit(0 if results is None or all_passed(results) else 1)
 
 
-def pick(known: list[Section], only: list[str] | None) -> list[Section]:
+def pick_sections(known: list[BenchSection], only: list[str] | None) -> list[BenchSection]:
     """Return the requested sections in their usual order.
 
     Raises:
@@ -94,7 +94,7 @@ def pick(known: list[Section], only: list[str] | None) -> list[Section]:
     names = [section.name for section in known]
     for name in only or ():
         if name not in names:
-            raise UserError(f"unknown section {name!r}{nearest(name, names)}")
+            raise UserError(f"unknown section {name!r}{did_you_mean(name, names)}")
     return [section for section in known if not only or section.name in only]
 
 

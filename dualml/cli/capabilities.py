@@ -13,10 +13,10 @@ from dualml.errors import UserError
 from dualml.machine import parse_device
 from dualml.report.blocks import Cell, Tone
 from dualml.report.page import terminal
-from dualml.words import phrases
+from dualml.words import section_messages
 
 if TYPE_CHECKING:
-    from dualml.capabilities import Column
+    from dualml.capabilities import CapabilityColumn
 
 TONES: Mapping[str, Tone] = {
     "native": "good",
@@ -37,22 +37,22 @@ def capabilities(
     """Show how each backend executes collectives and messages: native, composed, or not at all."""
     from rich.console import Console
 
-    from dualml.backend import backends, choose
-    from dualml.experiment.arm import MOST_RANKS
+    from dualml.backend import backends, select_backends
+    from dualml.experiment.arm import MAX_RANKS
     from dualml.report import blocks
 
-    if not 1 <= ranks <= MOST_RANKS:
-        raise UserError(f"--ranks must be from 1 to {MOST_RANKS}; received {ranks}")
+    if not 1 <= ranks <= MAX_RANKS:
+        raise UserError(f"--ranks must be from 1 to {MAX_RANKS}; received {ranks}")
     for word in device or ():
         parse_device(word)
-    words = phrases(lang, "capabilities")
+    words = section_messages(lang, "capabilities")
     installed = [info for info in backends().values() if info.installed()]
-    chosen = installed if backend in (None, "all") else choose(backend)
-    from dualml.capabilities import examine
+    chosen = installed if backend in (None, "all") else select_backends(backend)
+    from dualml.capabilities import probe_backends
     from dualml.communicator import PRIMITIVES
 
     with Console(stderr=True).status("") as status:
-        columns = examine(
+        columns = probe_backends(
             chosen, device, ranks, lambda what: status.update(f"{words['trying']} {what}")
         )
     ok = all(column.ok for column in columns)
@@ -70,13 +70,13 @@ def capabilities(
     raise typer.Exit(0 if ok else 1)
 
 
-def cell(column: Column, primitive: str, words: Mapping[str, str], dtypes: bool) -> Cell:
+def cell(column: CapabilityColumn, primitive: str, words: Mapping[str, str], dtypes: bool) -> Cell:
     """Return the cell of one primitive: implementation, detail, and dtypes that differ.
 
     With ``dtypes``, all dtypes are listed.
     """
     if column.reason is not None:
-        kind = "failed" if column.asked else "unsupported"
+        kind = "failed" if column.requested else "unsupported"
         return Cell(f"{words[kind]}: {column.reason}", TONES[kind])
     usual = column.summary(primitive)
     lines = []
@@ -88,7 +88,7 @@ def cell(column: Column, primitive: str, words: Mapping[str, str], dtypes: bool)
             parts = [f"{words[kind]} {' '.join(names)}".rstrip() for kind, names in kinds.items()]
             lines.append(f"{dtype}: {'; '.join(parts)}")
     else:
-        for kind, names in column.differing(primitive).items():
-            why = next(e.detail for e in column.flat(primitive) if e.kind == kind)
+        for kind, names in column.differing_types(primitive).items():
+            why = next(e.detail for e in column.results_of(primitive) if e.kind == kind)
             lines.append(f"{words[kind]}: {', '.join(names)} ({why})")
     return Cell(f"{words[usual.kind]}: {usual.detail}", TONES[usual.kind], "\n".join(lines))

@@ -23,25 +23,25 @@ def show(
     lang: Lang = "en",
 ) -> None:
     """Show the tensors, the step and the layout of a checkpoint, without reading tensor data."""
-    from dualml.checkpoint import opened
-    from dualml.checkpoint.shown import describe, table, title
-    from dualml.checkpoint.weights import check_alike
+    from dualml.checkpoint import open_checkpoint
+    from dualml.checkpoint.shown import describe_checkpoint, tensor_table, title_lines
+    from dualml.checkpoint.weights import check_same_model
     from dualml.report.page import terminal
-    from dualml.words import Words
+    from dualml.words import Messages
 
-    checkpoint = opened(path)
+    checkpoint = open_checkpoint(path)
     if like is not None:
-        check_alike(checkpoint, opened(like))
+        check_same_model(checkpoint, open_checkpoint(like))
     if verify:
         checkpoint.verify()
     if json:
-        print_json(describe(checkpoint), "checkpoint")
+        print_json(describe_checkpoint(checkpoint), "checkpoint")
         return
-    words = Words(lang)
-    print_text("\n".join(title(checkpoint, words)))
+    words = Messages(lang)
+    print_text("\n".join(title_lines(checkpoint, words)))
     if verify:
         print_text(words("checkpoint.verified" if checkpoint.files else "checkpoint.unverified"))
-    terminal.show(table(checkpoint, words))
+    terminal.show(tensor_table(checkpoint, words))
 
 
 @app.command(cls=Command)
@@ -55,18 +55,18 @@ def convert(
     lang: Lang = "en",
 ) -> None:
     """Convert a checkpoint to another format or another number of files, bit for bit."""
-    from dualml.checkpoint import opened
+    from dualml.checkpoint import open_checkpoint
     from dualml.checkpoint.convert import convert as write
-    from dualml.checkpoint.shown import describe, title
-    from dualml.checkpoint.weights import weights_of
-    from dualml.words import Words
+    from dualml.checkpoint.shown import describe_checkpoint, title_lines
+    from dualml.checkpoint.weights import select_weights
+    from dualml.words import Messages
 
-    checkpoint = opened(source)
+    checkpoint = open_checkpoint(source)
     if weights:
-        checkpoint = weights_of(checkpoint)
+        checkpoint = select_weights(checkpoint)
     write(checkpoint, target, to, shards)
-    written = opened(target)
+    written = open_checkpoint(target)
     if json:
-        print_json(describe(written), "checkpoint")
+        print_json(describe_checkpoint(written), "checkpoint")
         return
-    print_text("\n".join(title(written, Words(lang))))
+    print_text("\n".join(title_lines(written, Messages(lang))))

@@ -28,40 +28,40 @@ def clean(
     Lists them first and asks for confirmation.
     """
     from dualml.housekeeping import listing, removal
-    from dualml.jobs.store import Jobs, home
+    from dualml.jobs.store import Jobs, jobs_folder
     from dualml.report.page import terminal
-    from dualml.words import Words
+    from dualml.words import Messages
     from dualml.words.numbers import nbytes
 
     filtered = older is not None or failed or keep is not None
     if bool(folders) == filtered:
         raise UserError("say what goes: run folders, or --older, --failed, --keep")
-    jobs, words = Jobs(home()), Words(lang)
+    jobs, words = Jobs(jobs_folder()), Messages(lang)
     if folders:
-        choice = removal.named(listing.of_folders(folders), jobs)
+        choice = removal.plan_named(listing.rows_of_folders(folders), jobs)
     else:
-        seconds = None if older is None else removal.age(older)
-        choice = removal.chosen(RUNS, listing.rows(RUNS, None), jobs, older=seconds,
+        seconds = None if older is None else removal.parse_age(older)
+        choice = removal.plan_filtered(RUNS, listing.list_runs(RUNS, None), jobs, older=seconds,
                                 failed=failed, keep=keep or 0)  # fmt: skip
-    size = sum(row.size for row in choice.going)
+    size = sum(row.size for row in choice.to_remove)
     if not json:
-        for path, why in choice.staying.items():
+        for path, why in choice.kept.items():
             print_text(words("runs.stays", path=path, why=why))
-        if choice.going:
-            terminal.show(listing.table(choice.going, words))
+        if choice.to_remove:
+            terminal.show(listing.runs_table(choice.to_remove, words))
         key = "runs.would_go" if dry_run else "runs.goes"
-        print_text(words.plural(key, len(choice.going), n=len(choice.going), size=nbytes(size)))
-    if choice.going and not dry_run:
+        print_text(words.plural(key, len(choice.to_remove), n=len(choice.to_remove), size=nbytes(size)))
+    if choice.to_remove and not dry_run:
         if not yes and (json or not sys.stdin.isatty()):
             raise UserError("nothing was removed: say --yes, as nobody is here to be asked")
         if not yes and not typer.confirm(words("runs.sure"), default=False):
             raise typer.Exit(0)
-        for row in choice.going:
-            removal.remove(row)
-            complain(words("runs.gone", path=row.found.path))
+        for row in choice.to_remove:
+            removal.remove_run(row)
+            complain(words("runs.gone", path=row.summary.path))
     if json:
         print_json({
             "dry_run": dry_run, "bytes": size,
-            "removed": [{"path": str(r.found.path), "bytes": r.size} for r in choice.going],
-            "kept": [{"path": str(path), "why": why} for path, why in choice.staying.items()],
+            "removed": [{"path": str(r.summary.path), "bytes": r.size} for r in choice.to_remove],
+            "kept": [{"path": str(path), "why": why} for path, why in choice.kept.items()],
         }, "clean")  # fmt: skip

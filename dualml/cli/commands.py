@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dualml.cli.queueing import check_queued, check_rendered, queue
+from dualml.cli.queueing import check_queue_options, check_render_options, queue_job
 from dualml.errors import UserError
-from dualml.jobs.command import label_of, script_of
+from dualml.jobs.command import folder_label, script_path
 
 
 def submit_command(command: list[str], before: Sequence[str], given: dict[str, Any]) -> None:
@@ -23,7 +23,7 @@ def submit_command(command: list[str], before: Sequence[str], given: dict[str, A
     Raises:
         UserError: the command cannot be started, or the options conflict.
     """
-    from dualml.cost.units import nbytes
+    from dualml.cost.units import parse_bytes
 
     if not command:
         raise UserError("after -- stands a command: dualml submit -- python run.py")
@@ -35,34 +35,34 @@ def submit_command(command: list[str], before: Sequence[str], given: dict[str, A
             raise UserError(f"--{option.replace('_', '-')} is of runs; a command has {instead}")
     size, each = given["workers"] or 1, given["gpus_per_worker"] or 0
     if given["on"] in ("compose", "kubernetes"):
-        from dualml.cli.render import command_to_files
+        from dualml.cli.render import render_command
 
-        check_rendered(given)
-        command_to_files(command, size, each, given)
+        check_render_options(given)
+        render_command(command, size, each, given)
         return
     check_size(size, given["nodes"])
     check_startable(command)
     on_node = size // given["nodes"]
-    check_queued(given, ranks=False, gpus_per_node=0)
+    check_queue_options(given, ranks=False, gpus_per_node=0)
     if given["gpus"] and each:
         raise UserError("--gpus and --gpus-per-worker say the same twice; leave one of them out")
     asked: dict[str, Any] = {
         "command": command, "workers": size, "nodes": given["nodes"],
         "mindspore": given["mindspore"], "cores": given["cores"],
         "gpus": (given["gpus"] or size * each) if given["on"] == "local" else 0,
-        "memory": nbytes(given["memory"], "--memory") if given["memory"] else 0,
+        "memory": parse_bytes(given["memory"], "--memory") if given["memory"] else 0,
     }  # fmt: skip
     if given["out"] is not None:
         check_folder(given["out"])
-    queue(given, [], asked, on_node, on_node * each, label_of(command))
+    queue_job(given, [], asked, on_node, on_node * each, folder_label(command))
 
 
 def check_size(size: int, nodes: int) -> None:
     """Raise `UserError` for too many workers, or if they do not divide evenly among nodes."""
-    from dualml.experiment.arm import MOST_RANKS
+    from dualml.experiment.arm import MAX_RANKS
 
-    if size > MOST_RANKS:
-        raise UserError(f"--workers {size}: at most {MOST_RANKS}")
+    if size > MAX_RANKS:
+        raise UserError(f"--workers {size}: at most {MAX_RANKS}")
     if size % nodes:
         text = f"choose a multiple of {nodes}, so that all nodes have as many"
         raise UserError(f"--workers {size} on --nodes {nodes}: {text}")
@@ -75,7 +75,7 @@ def check_startable(command: Sequence[str]) -> None:
     """
     if shutil.which(command[0]) is None:
         raise UserError(f"{command[0]}: there is no such program on the PATH")
-    script = script_of(command)
+    script = script_path(command)
     if script is not None and not os.path.exists(script):
         raise UserError(f"{script}: there is no such script in {os.getcwd()}")
 

@@ -12,26 +12,26 @@ from typing import Any
 
 import typer
 
-from dualml.cli.help import parameters
-from dualml.words import table
+from dualml.cli.help import command_parameters
+from dualml.words import load_messages
 
 PACKAGE = Path(__file__).resolve().parent.parent
 RUN = "run.json"
 
 
-def unchecked(command: Any) -> None:
+def skip_checks(command: Any) -> None:
     """Accept the values of all parameters unchecked: the checks would import pydantic."""
-    for parameter in parameters(command):
+    for parameter in command_parameters(command):
         parameter.process_value = lambda ctx, value: value
     for sub in getattr(command, "commands", {}).values():
-        unchecked(sub)
+        skip_checks(sub)
 
 
 def labs() -> Iterable[str]:
     """List the experiments that come with dualml."""
-    from dualml.experiment.find import names
+    from dualml.experiment.find import experiment_files
 
-    return names()
+    return experiment_files()
 
 
 def exercises() -> Iterable[str]:
@@ -73,19 +73,19 @@ def devices() -> list[str]:
 
 def datasets() -> list[str]:
     """List the names of all datasets."""
-    return [name for kind in _table("data/datasets.toml").values() for name in kind]
+    return [name for kind in _read_package_toml("data/datasets.toml").values() for name in kind]
 
 
 def networks() -> list[str]:
     """List the models of the model zoo."""
-    from dualml.model.zoo import known
+    from dualml.model.zoo import model_names
 
-    return known()
+    return model_names()
 
 
 def models() -> list[str]:
     """List the models of the planner."""
-    return list(_table("planner/models.toml")["model"])
+    return list(_read_package_toml("planner/models.toml")["model"])
 
 
 def differences() -> list[str]:
@@ -101,19 +101,19 @@ def topics() -> list[str]:
 
 def strategies() -> list[str]:
     """List the aggregation strategies."""
-    return _named("aggregation", "strategy.")
+    return _message_names("aggregation", "strategy.")
 
 
 def partitions() -> list[str]:
     """List the partition rules."""
-    return _named("cli", "partition.rule.")
+    return _message_names("cli", "partition.rule.")
 
 
 def schemas() -> list[str]:
     """List the JSON schemas."""
-    from dualml.schemas import names
+    from dualml.schemas import schema_names
 
-    return names()
+    return schema_names()
 
 
 def runs() -> list[str]:
@@ -125,9 +125,9 @@ def runs() -> list[str]:
 
 def jobs() -> list[str]:
     """List the numbers of jobs, the newest first."""
-    from dualml.jobs.place import numbers
+    from dualml.jobs.place import job_numbers
 
-    return [str(number) for number in reversed(numbers())]
+    return [str(number) for number in reversed(job_numbers())]
 
 
 def jobs_and_runs() -> list[str]:
@@ -140,13 +140,13 @@ def languages() -> list[str]:
     return ["en", "zh"]
 
 
-def _table(name: str) -> dict[str, Any]:
+def _read_package_toml(name: str) -> dict[str, Any]:
     """Read a TOML file of the package."""
     from dualml.files import read_toml
 
     return read_toml(PACKAGE / name)
 
 
-def _named(file: str, prefix: str) -> list[str]:
+def _message_names(file: str, prefix: str) -> list[str]:
     """List the names that a message file describes below a prefix."""
-    return [key.removeprefix(prefix) for key in table("en", file) if key.startswith(prefix)]
+    return [key.removeprefix(prefix) for key in load_messages("en", file) if key.startswith(prefix)]

@@ -9,17 +9,17 @@ from typing import Any
 
 import typer
 
-from dualml.cli.defaults import Defaults, general, user_file
+from dualml.cli.defaults import Defaults, general_options, user_file
 from dualml.cli.options import AsJson, Lang
 from dualml.cli.output import print_json, print_text
 from dualml.report.blocks import Column, Table
 from dualml.report.page import terminal
-from dualml.variables import CONFIG, KNOWN, OPTIONS, is_secret
-from dualml.words import Words
+from dualml.variables import CONFIG, KNOWN_VARIABLES, OPTIONS, is_secret
+from dualml.words import Messages
 
 
 @dataclass(frozen=True)
-class Setting:
+class OptionDefault:
     """The default of an option.
 
     Attributes:
@@ -37,8 +37,8 @@ class Setting:
 def config(context: typer.Context, json: AsJson = False, lang: Lang = "en") -> None:
     """Show the defaults of options that apply here, and where each of them is set."""
     defaults = context.obj or Defaults()
-    chosen = list(settings(context.find_root().command, defaults))
-    variables = {name: "…" if is_secret(name) else os.environ[name] for name in KNOWN
+    chosen = list(list_defaults(context.find_root().command, defaults))
+    variables = {name: "…" if is_secret(name) else os.environ[name] for name in KNOWN_VARIABLES
                  if os.environ.get(name) and name not in OPTIONS}  # fmt: skip
     read = [str(file.path) for file in defaults.files]
     looked = [] if CONFIG in variables else [str(user_file())]
@@ -49,9 +49,9 @@ def config(context: typer.Context, json: AsJson = False, lang: Lang = "en") -> N
             "files": read,
         }, "config")  # fmt: skip
         return
-    words = Words(lang)
+    words = Messages(lang)
     rows = [
-        [one.key, shown(one.value), (one.place or words("config.built_in")).replace(", line ", ":")]
+        [one.key, format_value(one.value), (one.place or words("config.built_in")).replace(", line ", ":")]
         for one in chosen
     ]
     heads = [Column(key, words(f"config.{key}")) for key in ("key", "value", "place")]
@@ -66,25 +66,25 @@ def config(context: typer.Context, json: AsJson = False, lang: Lang = "en") -> N
             print_text(words(f"config.{key}", path=path))
 
 
-def settings(root: Any, defaults: Defaults) -> Iterator[Setting]:
+def list_defaults(root: Any, defaults: Defaults) -> Iterator[OptionDefault]:
     """Yield every general default, then defaults of single commands that files set."""
-    given = {name: os.environ.get(uses[0][1].envvar) for name, uses in general(root).items()}
-    overruled = {(command, parameter.name) for name, uses in general(root).items() if given[name]
+    given = {name: os.environ.get(uses[0][1].envvar) for name, uses in general_options(root).items()}
+    overruled = {(command, parameter.name) for name, uses in general_options(root).items() if given[name]
                  for command, parameter in uses}  # fmt: skip
-    standing = {p.keys: p for use, p in defaults.places.items() if use not in overruled}
-    for name, uses in general(root).items():
+    standing = {p.keys: p for use, p in defaults.entries.items() if use not in overruled}
+    for name, uses in general_options(root).items():
         parameter, place = uses[0][1], standing.pop((name,), None)
         if given[name]:
-            yield Setting(name, given[name], "variable", parameter.envvar)
+            yield OptionDefault(name, given[name], "variable", parameter.envvar)
         elif place:
-            yield Setting(name, place.value, "file", place.where)
+            yield OptionDefault(name, place.value, "file", place.location)
         else:
-            yield Setting(name, parameter.default, "built in")
+            yield OptionDefault(name, parameter.default, "built in")
     for keys, place in standing.items():
-        yield Setting(".".join(keys), place.value, "file", place.where)
+        yield OptionDefault(".".join(keys), place.value, "file", place.location)
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Format a value as in a file; a dash if the command decides."""
     if isinstance(value, list):
         return ", ".join(map(str, value))

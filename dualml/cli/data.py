@@ -24,11 +24,11 @@ Name = Annotated[str, typer.Argument(metavar="NAME", autocompletion=complete.dat
 @app.command("list", cls=Command)
 def list_(as_json: AsJson = False) -> None:
     """List every dataset with its size, licence and location."""
-    from dualml.data.overview import overview, texts
+    from dualml.data.overview import list_image_datasets, list_texts
     from dualml.data.registry import TEXTS
 
-    rows = [{**row, "kind": "images"} for row in overview()]
-    rows += [{**row, "kind": "text"} for row in texts()]
+    rows = [{**row, "kind": "images"} for row in list_image_datasets()]
+    rows += [{**row, "kind": "text"} for row in list_texts()]
     if as_json:
         print_json(rows)
         return
@@ -42,7 +42,7 @@ def list_(as_json: AsJson = False) -> None:
         ]
         for row in rows
     ]
-    show(["name", "train + test", "files", "licence", "found"], cells)
+    show_rows(["name", "train + test", "files", "licence", "found"], cells)
     for row in rows:
         print_text(f"\n{row['name']}: {row['what']}\n  from: {row['provenance']}")
         if row["folder"]:
@@ -61,17 +61,17 @@ def get(
 ) -> None:
     """Download a dataset into the cache, or import it from a folder; every file is verified."""
     from dualml.data.fetch import download
-    from dualml.data.places import adopt
-    from dualml.data.registry import TEXTS, find
+    from dualml.data.places import import_files
+    from dualml.data.registry import TEXTS, find_dataset
 
     if name in TEXTS:
         if not TEXTS[name].generated:
             raise UserError(f"{name} cannot be downloaded; remedy: {TEXTS[name].remedy}")
         folder, text = None, f"{name} is made by dualml: nothing to get"
-    elif (info := find(name)).embedded:
+    elif (info := find_dataset(name)).embedded:
         folder, text = None, f"{name} is embedded: nothing to get"
     else:
-        folder = str(download(info) if source is None else adopt(info, source))
+        folder = str(download(info) if source is None else import_files(info, source))
         text = f"{name}: {folder}"
     print_json({"name": name, "folder": folder}, "data") if as_json else print_text(text)
 
@@ -83,14 +83,14 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Check every file of a dataset against the published checksums; exit with 2 if one differs."""
-    from dualml.data.overview import check, check_text
-    from dualml.data.registry import TEXTS, find
+    from dualml.data.overview import check_dataset, check_text
+    from dualml.data.registry import TEXTS, find_dataset
 
-    rows = check_text(TEXTS[name], folder) if name in TEXTS else check(find(name), folder)
+    rows = check_text(TEXTS[name], folder) if name in TEXTS else check_dataset(find_dataset(name), folder)
     if as_json:
         print_json(rows)
     else:
-        show(
+        show_rows(
             ["file", "path", "verdict"],
             [[row["file"], row["path"] or "", "BAD" if row["problem"] else "ok"] for row in rows],
         )
@@ -104,12 +104,12 @@ def verify(
 def stats(name: Name, as_json: AsJson = False) -> None:
     """Compute mean and standard deviation per channel of the training images, for normalisation."""
     from dualml.data import load
-    from dualml.data.registry import TEXTS, find
+    from dualml.data.registry import TEXTS, find_dataset
     from dualml.data.stats import statistics
 
     if name in TEXTS:
         raise UserError(f"{name} is a text: it has no pixels; use a dataset of images")
-    info = find(name)
+    info = find_dataset(name)
     measured = statistics(load(name, explicit=True).train_x)
     if as_json:
         print_json(
@@ -119,13 +119,13 @@ def stats(name: Name, as_json: AsJson = False) -> None:
     published = [[c] if isinstance(c, int | float) else list(c) for c in (info.mean, info.std)]
     columns = zip(measured.mean, measured.std, *published, measured.image_std, strict=True)
     names = ("grey",) if len(measured.mean) == 1 else ("red", "green", "blue")
-    show(
+    show_rows(
         ["channel", "mean", "std", "published mean", "published std", "std inside an image"],
         [[word, *(f"{x:.6f}" for x in row)] for word, row in zip(names, columns, strict=True)],
     )
     print_text(f"{measured.samples:,} images, {measured.pixels:,} pixels a channel, divided by 255")
 
 
-def show(header: list[str], rows: list[list[str]]) -> None:
+def show_rows(header: list[str], rows: list[list[str]]) -> None:
     """Print rows of text as a table."""
     terminal.show(Table("datasets", "", [Column(title, title) for title in header], rows))

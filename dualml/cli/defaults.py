@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, get_args
 
 from dualml.cli.project import ALLOWED, find_project
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError, did_you_mean
 from dualml.files import is_regular, read_text, read_toml
-from dualml.parse import line_of
+from dualml.parse import find_line
 from dualml.variables import CONFIG, NO_FILE
 
 #: Type of an option → the TOML types it takes, and their description in messages.
@@ -32,11 +32,11 @@ Names = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class File:
+class DefaultsFile:
     """A file of defaults; ``table_path`` is the path of its table of defaults."""
 
     path: Path
-    inside: tuple[str, ...]
+    table_path: tuple[str, ...]
 
     def table(self) -> dict[str, Any]:
         """Return the table of defaults.
@@ -45,25 +45,25 @@ class File:
             UserError: the file cannot be read, or the key is not a table.
         """
         table: Any = read_toml(self.path)
-        for part in self.inside:
+        for part in self.table_path:
             table = table.get(part, {})
             if not isinstance(table, dict):
-                raise UserError(f"{self.path}: {'.'.join(self.inside)} is no table")
+                raise UserError(f"{self.path}: {'.'.join(self.table_path)} is no table")
         return dict(table)
 
-    def place(self, keys: Names) -> str:
+    def location(self, keys: Names) -> str:
         """Return the file and the line that sets a key, for messages."""
-        line = line_of(read_text(self.path), [*self.inside, *keys])
+        line = find_line(read_text(self.path), [*self.table_path, *keys])
         return f"{self.path}, line {line}" if line else str(self.path)
 
 
 @dataclass(frozen=True)
-class Place:
+class DefaultEntry:
     """A default that a file sets: its keys in the file, its value, and the file and line."""
 
     keys: Names
     value: Any
-    where: str
+    location: str
 
 
 @dataclass(frozen=True)
@@ -78,29 +78,29 @@ class Defaults:
     """
 
     map: dict[str, Any] = field(default_factory=dict)
-    places: dict[tuple[Names, str], Place] = field(default_factory=dict)
-    files: tuple[File, ...] = ()
+    entries: dict[tuple[Names, str], DefaultEntry] = field(default_factory=dict)
+    files: tuple[DefaultsFile, ...] = ()
     notices: tuple[str, ...] = ()
 
     @property
     def lang(self) -> str:
         """Language of help and messages if the command has none: that of ``dualml run``."""
-        return str(self.of(("run",)).get("lang", "en"))
+        return str(self.for_command(("run",)).get("lang", "en"))
 
-    def of(self, command: Names) -> dict[str, Any]:
+    def for_command(self, command: Names) -> dict[str, Any]:
         """Return parameter → value of one command."""
         here = self.map
         for part in command:
             here = here.get(part, {})
         return here
 
-    def put(self, command: Names, parameter: str, place: Place) -> None:
+    def add_entry(self, command: Names, parameter: str, place: DefaultEntry) -> None:
         """Add the default of one parameter."""
         here = self.map
         for part in command:
             here = here.setdefault(part, {})
         here[parameter] = place.value
-        self.places[command, parameter] = place
+        self.entries[command, parameter] = place
 
 
 def user_file() -> Path:
@@ -110,62 +110,62 @@ def user_file() -> Path:
     return user_config_path("dualml", appauthor=False) / "config.toml"
 
 
-def find() -> Defaults:
+def find_defaults() -> Defaults:
     """Find the files that apply here, in ascending precedence, without reading them."""
     if chosen := os.environ.get(CONFIG):
-        return Defaults(files=() if chosen == NO_FILE else (File(Path(chosen).expanduser(), ()),))
+        return Defaults(files=() if chosen == NO_FILE else (DefaultsFile(Path(chosen).expanduser(), ()),))
     user, project = user_file(), find_project()
-    found = [File(user, ())] if is_regular(user) else []
+    found = [DefaultsFile(user, ())] if is_regular(user) else []
     if project.path is not None:
-        found.append(File(project.path, ("tool", "dualml")))
+        found.append(DefaultsFile(project.path, ("tool", "dualml")))
     return Defaults(files=tuple(found), notices=project.notices)
 
 
-def read(root: Any) -> Defaults:
+def read_defaults(root: Any) -> Defaults:
     """Read the defaults of all commands below ``root``.
 
     Raises:
         UserError: a file is not TOML, has an unknown key, or a value that its option does not take,
             with the file, the line and the known keys.
     """
-    defaults = find()
+    defaults = find_defaults()
     for file in defaults.files:
         table = file.table()
         for key, value in sorted(table.items(), key=lambda item: item[0] in root.commands):
             if key in root.commands:
-                _command(defaults, file, root.commands[key], (key,), value)
-            elif key.replace("_", "-") in general(root):
-                for command, parameter in general(root)[key.replace("_", "-")]:
-                    _option(defaults, file, command, parameter, (key,), value)
+                _read_command_table(defaults, file, root.commands[key], (key,), value)
+            elif key.replace("_", "-") in general_options(root):
+                for command, parameter in general_options(root)[key.replace("_", "-")]:
+                    _read_option(defaults, file, command, parameter, (key,), value)
             else:
-                hint = nearest(key, [*general(root), *root.commands])
-                raise UserError(f"{file.place((key,))}: unknown key {key}{hint}")
+                hint = did_you_mean(key, [*general_options(root), *root.commands])
+                raise UserError(f"{file.location((key,))}: unknown key {key}{hint}")
     return defaults
 
 
-def _command(defaults: Defaults, file: File, command: Any, keys: Names, value: Any) -> None:
+def _read_command_table(defaults: Defaults, file: DefaultsFile, command: Any, keys: Names, value: Any) -> None:
     """Read the table of a command, or of a group of commands."""
     if not isinstance(value, dict):
-        raise UserError(f"{file.place(keys)}: {keys[-1]} is a command: a table of its options")
-    groups, known = getattr(command, "commands", {}), options(command)
+        raise UserError(f"{file.location(keys)}: {keys[-1]} is a command: a table of its options")
+    groups, known = getattr(command, "commands", {}), command_options(command)
     for key, inner in value.items():
         here = (*keys, key)
         if key in groups:
-            _command(defaults, file, groups[key], here, inner)
+            _read_command_table(defaults, file, groups[key], here, inner)
         elif (name := key.replace("_", "-")) in known:
-            _option(defaults, file, keys, known[name], here, inner)
+            _read_option(defaults, file, keys, known[name], here, inner)
         else:
-            hint = nearest(name, [*known, *groups])
-            raise UserError(f"{file.place(here)}: unknown key {'.'.join(here)}{hint}")
+            hint = did_you_mean(name, [*known, *groups])
+            raise UserError(f"{file.location(here)}: unknown key {'.'.join(here)}{hint}")
 
 
-def _option(
-    defaults: Defaults, file: File, command: Names, parameter: Any, keys: Names, value: Any
+def _read_option(
+    defaults: Defaults, file: DefaultsFile, command: Names, parameter: Any, keys: Names, value: Any
 ) -> None:
     """Check and add the default of one option."""
-    if file.inside and keys[-1].replace("_", "-") not in ALLOWED:
+    if file.table_path and keys[-1].replace("_", "-") not in ALLOWED:
         raise UserError(
-            f"{file.place(keys)}: {'.'.join(keys)} is for each user to decide: on the command line "
+            f"{file.location(keys)}: {'.'.join(keys)} is for each user to decide: on the command line "
             f"or in {user_file()}"
         )
     annotation = parameter.type_descriptor.annotation
@@ -176,50 +176,50 @@ def _option(
     for one in values:
         if not isinstance(one, allowed) or (isinstance(one, bool) and kind is not bool):
             name, lists = ".".join(keys), ", or a list of such" if parameter.multiple else ""
-            raise UserError(f"{file.place(keys)}: {name} takes {what}{lists}; received {one!r}")
+            raise UserError(f"{file.location(keys)}: {name} takes {what}{lists}; received {one!r}")
     if kind not in (bool, int, float):
         values = list(map(str, values))
     chosen = values if parameter.multiple else values[0]
-    defaults.put(command, parameter.name, Place(keys, chosen, file.place(keys)))
+    defaults.add_entry(command, parameter.name, DefaultEntry(keys, chosen, file.location(keys)))
 
 
-def options(command: Any) -> dict[str, Any]:
+def command_options(command: Any) -> dict[str, Any]:
     """Return name → parameter of the options that are spelled ``--name``."""
     named = (p for p in command.params if p.param_type_name == "option" and not p.is_eager)
     return {max(p.opts, key=len).lstrip("-"): p for p in named if p.expose_value}
 
 
-def general(root: Any) -> dict[str, list[tuple[Names, Any]]]:
+def general_options(root: Any) -> dict[str, list[tuple[Names, Any]]]:
     """Return the options with an environment variable: name → (command, parameter) of each use."""
     found: dict[str, list[tuple[Names, Any]]] = {}
-    for path, command in leaves(root):
-        for name, parameter in options(command).items():
+    for path, command in leaf_commands(root):
+        for name, parameter in command_options(command).items():
             if parameter.envvar:
                 found.setdefault(name, []).append((path, parameter))
     return found
 
 
-def leaves(command: Any, path: Names = ()) -> Iterator[tuple[Names, Any]]:
+def leaf_commands(command: Any, path: Names = ()) -> Iterator[tuple[Names, Any]]:
     """Yield every command that is not a group, with the words that name it."""
     inside = getattr(command, "commands", None)
     if inside is None:
         yield path, command
     for name, sub in (inside or {}).items():
-        yield from leaves(sub, (*path, name))
+        yield from leaf_commands(sub, (*path, name))
 
 
-def origin(context: Any, name: str) -> str | None:
+def value_origin(context: Any, name: str) -> str | None:
     """Return where a parameter's value comes from if from a variable or a file, otherwise None."""
     source = str(getattr(context.get_parameter_source(name), "name", ""))
     if source == "ENVIRONMENT":
         return next(str(p.envvar) for p in context.command.params if p.name == name)
     if source != "DEFAULT_MAP":
         return None
-    place = (context.obj or Defaults()).places.get((words_of(context), name))
-    return place.where if place else "a file of defaults"
+    place = (context.obj or Defaults()).entries.get((command_path(context), name))
+    return place.location if place else "a file of defaults"
 
 
-def words_of(context: Any) -> Names:
+def command_path(context: Any) -> Names:
     """Return the words that name the command of a context, without the program's name."""
-    above = () if context.parent is None else words_of(context.parent)
+    above = () if context.parent is None else command_path(context.parent)
     return above if context.parent is None else (*above, str(context.info_name))

@@ -13,12 +13,12 @@ from dualml.cli.options import AsJson, Lang
 from dualml.cli.output import complain, print_json, print_text
 from dualml.errors import UserError
 from dualml.files import write_bytes
-from dualml.words import phrases
+from dualml.words import section_messages
 
 if TYPE_CHECKING:
     from dualml.backend import BackendInfo
-    from dualml.diffs.compare import Found
-    from dualml.diffs.entry import Entry
+    from dualml.diffs.compare import EntryResult
+    from dualml.diffs.entry import DifferenceEntry
     from dualml.diffs.entry import Lang as Language
 
 Option = typer.Option
@@ -39,32 +39,32 @@ def diffs(
 
     Exits with 1 if a behaviour differs from the catalogue.
     """
-    from dualml.diffs.load import of_topic
-    from dualml.diffs.lookup import by_words
+    from dualml.diffs.load import entries_of_topic
+    from dualml.diffs.lookup import search_entries
     from dualml.diffs.measure import DEVICE, frameworks, versions
 
     chosen: Language = "zh" if lang == "zh" else "en"
     if name and topic is not None:
         raise UserError("a NAME or a --topic, not both")
-    entries = by_words(name) if name else of_topic(topic)
+    entries = search_entries(name) if name else entries_of_topic(topic)
     sides = frameworks()
     missing = [info for info in sides.values() if not info.installed()]
     if page is not None:
         check_page(bool(name), topic, no_run, missing)
-    measured = None if no_run or missing else run(entries, sides, chosen)
+    measured = None if no_run or missing else measure_entries(entries, sides, chosen)
     installed = versions(sides)
     if as_json:
-        print_json(describe(entries, measured, installed, DEVICE), "diffs")
+        print_json(describe_entries(entries, measured, installed, DEVICE), "diffs")
     elif page is None:
         from dualml.cli import diffs_shown as shown
 
         if name and len(entries) == 1:
-            shown.explain(entries[0], measured[0] if measured else None, chosen)
+            shown.print_entry(entries[0], measured[0] if measured else None, chosen)
         else:
-            shown.table(entries, measured, installed, chosen)
+            shown.print_table(entries, measured, installed, chosen)
         if missing and not no_run:
-            shown.hint(missing, chosen)
-    code = judge(measured or [], chosen)
+            shown.print_install_hint(missing, chosen)
+    code = report_problems(measured or [], chosen)
     if page is not None and not code:
         assert measured is not None
         write_pages(page, measured, installed, quiet=as_json)
@@ -83,60 +83,60 @@ def check_page(
         raise UserError(f"--page measures both frameworks; install {info.name}: {info.install}")
 
 
-def run(entries: Sequence[Entry], sides: Mapping[str, BackendInfo], lang: Language) -> list[Found]:
+def measure_entries(entries: Sequence[DifferenceEntry], sides: Mapping[str, BackendInfo], lang: Language) -> list[EntryResult]:
     """Measure the entries, with a status line."""
     from rich.console import Console
 
-    from dualml.diffs.measure import measure
+    from dualml.diffs.measure import measure_entries
 
-    running = phrases(lang, "diffs")["running"]
+    running = section_messages(lang, "diffs")["running"]
     with Console(stderr=True).status(running) as status:
-        return measure(entries, sides, lambda what: status.update(f"{running} {what}"))
+        return measure_entries(entries, sides, lambda what: status.update(f"{running} {what}"))
 
 
-def describe(
-    entries: Sequence[Entry],
-    measured: Sequence[Found] | None,
+def describe_entries(
+    entries: Sequence[DifferenceEntry],
+    measured: Sequence[EntryResult] | None,
     versions: Mapping[str, str | None],
     device: str,
 ) -> dict[str, Any]:
     """Return everything as a JSON-serializable dict; ``ok`` is None if nothing was measured."""
-    from dualml.diffs.code import package_of, shown
-    from dualml.diffs.words import described
+    from dualml.diffs.code import package_of, code_with_helpers
+    from dualml.diffs.words import describe_entry
 
-    both: Sequence[Found | None] = measured or [None] * len(entries)
+    both: Sequence[EntryResult | None] = measured or [None] * len(entries)
     return {
         "versions": dict(versions),
         "device": device,
         "measured": measured is not None,
         "ok": None if measured is None else not any(one.problem for one in measured),
         "entries": [
-            described(entry, one, {side: shown(entry, package_of(side)) for side in versions})
+            describe_entry(entry, one, {side: code_with_helpers(entry, package_of(side)) for side in versions})
             for entry, one in zip(entries, both, strict=True)
         ],
     }
 
 
-def judge(measured: Sequence[Found], lang: Language) -> int:
+def report_problems(measured: Sequence[EntryResult], lang: Language) -> int:
     """Print the entries that differ from the catalogue, and return the exit code."""
 
     wrong = [one for one in measured if one.problem]
     for one in wrong:
-        complain(f"{one.entry.name}: {one.said(lang)}")
+        complain(f"{one.entry.name}: {one.problem_in(lang)}")
     return 1 if wrong else 0
 
 
 def write_pages(
-    folder: Path, measured: Sequence[Found], versions: Mapping[str, str | None], *, quiet: bool
+    folder: Path, measured: Sequence[EntryResult], versions: Mapping[str, str | None], *, quiet: bool
 ) -> None:
     """Write the pages of the catalogue in all languages."""
-    from dualml.diffs.page import PAGES, page
+    from dualml.diffs.page import PAGES, render_page
 
     if not folder.is_dir():
         raise UserError(f"--page {folder}: no such folder")
     for lang, file in PAGES.items():
         by_name = {one.entry.name: one for one in measured}
-        text = page([one.entry for one in measured], lang, by_name, versions)
+        text = render_page([one.entry for one in measured], lang, by_name, versions)
         write_bytes(folder / file, text.encode())
         if not quiet:
             print_text(f"→ {folder / file}")

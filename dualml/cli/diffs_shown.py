@@ -12,40 +12,40 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from dualml.cli.output import print_text
-from dualml.diffs.code import code, package_of, used
+from dualml.diffs.code import probe_code, package_of, helper_source
 from dualml.diffs.measure import DEVICE, SIDES
-from dualml.diffs.words import cells, heading, is_silent, mark, sentence
+from dualml.diffs.words import table_cells, listing_heading, is_silent, format_silence, measured_sentence
 from dualml.report.blocks import Cell, Column, Table
 from dualml.report.page import terminal
-from dualml.words import phrases
+from dualml.words import section_messages
 
 if TYPE_CHECKING:
     from dualml.backend import BackendInfo
-    from dualml.diffs.compare import Found
-    from dualml.diffs.entry import Entry, Lang
+    from dualml.diffs.compare import EntryResult
+    from dualml.diffs.entry import DifferenceEntry, Lang
 
 #: Columns between two listings side by side.
 GAP = 4
 
 
-def table(
-    entries: Sequence[Entry],
-    measured: Sequence[Found] | None,
+def print_table(
+    entries: Sequence[DifferenceEntry],
+    measured: Sequence[EntryResult] | None,
     versions: Mapping[str, str | None],
     lang: Lang,
 ) -> None:
     """Print all entries by topic, and how many of them are as described."""
-    words = phrases(lang, "diffs")
+    words = section_messages(lang, "diffs")
     by_name = {one.entry.name: one for one in measured or ()}
     heads = ("entry", "what", "silent", *(("effect", "after", "state") if measured else ()))
     columns = [Column(key, words[key]) for key in heads]
-    for topic, called in phrases(lang, "diffs.topic").items():
+    for topic, called in section_messages(lang, "diffs.topic").items():
         rows = [
             [
                 entry.name,
                 getattr(entry.title, lang),
-                Cell(mark(entry, words), "muted" if is_silent(entry) else ""),
-                *row_end(by_name.get(entry.name), lang),
+                Cell(format_silence(entry, words), "muted" if is_silent(entry) else ""),
+                *result_cells(by_name.get(entry.name), lang),
             ]
             for entry in entries
             if entry.topic == topic
@@ -67,62 +67,62 @@ def table(
     print_text(words["more"])
 
 
-def row_end(one: Found | None, lang: Lang) -> list[Cell | str]:
+def result_cells(one: EntryResult | None, lang: Lang) -> list[Cell | str]:
     """Return the cells with measured values; none without a measurement."""
-    return [] if one is None else [*cells(one, lang), state(one, lang)]
+    return [] if one is None else [*table_cells(one, lang), state_cell(one, lang)]
 
 
-def explain(entry: Entry, measured: Found | None, lang: Lang) -> None:
+def print_entry(entry: DifferenceEntry, measured: EntryResult | None, lang: Lang) -> None:
     """Print everything known about one entry."""
-    words, console = phrases(lang, "diffs"), Console(highlight=False)
+    words, console = section_messages(lang, "diffs"), Console(highlight=False)
     topic = words[f"topic.{entry.topic}"]
-    print_text(f"{entry.name} · {topic} · {mark(entry, words, '.long')}\n")
-    console.print(terminal.inline(getattr(entry.title, lang), "bold"))
+    print_text(f"{entry.name} · {topic} · {format_silence(entry, words, '.long')}\n")
+    console.print(terminal.render_inline(getattr(entry.title, lang), "bold"))
     facts: list[list[Cell | str]] = [
         *([words[side], getattr(getattr(entry, side), lang)] for side in SIDES),
         [words["remedy"], getattr(entry.remedy, lang)],
     ]
     if measured is not None and measured.plain is not None:
-        facts.append([words["measured"], sentence(measured, lang)])
-        facts.append(["", state(measured, lang, whole=True)])
+        facts.append([words["measured"], measured_sentence(measured, lang)])
+        facts.append(["", state_cell(measured, lang, verbose=True)])
     facts.append([words["seen"], words["comma"].join(entry.seen)])
     facts += [["" if k else words["sources"], source] for k, source in enumerate(entry.sources)]
     if entry.ranks > 1:
         facts.append(["", words["ranks"].format(n=entry.ranks)])
     print_text()
     terminal.show(Table("facts", "", [Column("key", ""), Column("value", "")], facts), console)
-    listings(entry, words, console)
+    print_listings(entry, words, console)
 
 
-def state(measured: Found, lang: Lang, *, whole: bool = False) -> Cell:
+def state_cell(measured: EntryResult, lang: Lang, *, verbose: bool = False) -> Cell:
     """Return the cell ``ok``, or that the entry changed; with ``verbose``, also how."""
-    words = phrases(lang, "diffs")
+    words = section_messages(lang, "diffs")
     if measured.plain is None:
         return Cell(words["none"])
     if measured.problem is None:
         return Cell(words["ok"], "good")
-    more = words["colon"] + (measured.said(lang) or "") if whole else ""
-    return Cell(words["problem" if whole else "changed.short"] + more, "bad")
+    more = words["colon"] + (measured.problem_in(lang) or "") if verbose else ""
+    return Cell(words["problem" if verbose else "changed.short"] + more, "bad")
 
 
-def listings(entry: Entry, words: Mapping[str, str], console: Console) -> None:
+def print_listings(entry: DifferenceEntry, words: Mapping[str, str], console: Console) -> None:
     """Print the code of both sides, side by side if it fits."""
-    codes = {side: code(entry, package_of(side)) for side in SIDES}
+    codes = {side: probe_code(entry, package_of(side)) for side in SIDES}
     for variant in ("plain", "equal"):
-        parts = [(heading(side, variant, words), codes[side].get(variant)) for side in SIDES]
+        parts = [(listing_heading(side, variant, words), codes[side].get(variant)) for side in SIDES]
         if any(text is not None for _, text in parts):
-            both(parts, words, console)
-    parts = [(heading(side, "helpers", words), used([entry], package_of(side))) for side in SIDES]
+            print_side_by_side(parts, words, console)
+    parts = [(listing_heading(side, "helpers", words), helper_source([entry], package_of(side))) for side in SIDES]
     if any(text for _, text in parts):
-        both([(head, text) for head, text in parts if text], words, console)
+        print_side_by_side([(head, text) for head, text in parts if text], words, console)
 
 
-def both(
+def print_side_by_side(
     parts: Sequence[tuple[str, str | None]], words: Mapping[str, str], console: Console
 ) -> None:
     """Print listings side by side if the console is wide enough, otherwise one after the other."""
     shown = [
-        (Text(head, "bold"), Text(words["code.unchanged"], "dim") if text is None else python(text))
+        (Text(head, "bold"), Text(words["code.unchanged"], "dim") if text is None else highlight_python(text))
         for head, text in parts
     ]
     widths = [max(line.cell_len for one in pair for line in one.split()) for pair in shown]
@@ -137,15 +137,15 @@ def both(
         console.print(*pair, sep="\n", soft_wrap=True)
 
 
-def python(text: str) -> Text:
+def highlight_python(text: str) -> Text:
     """Highlight Python code, without trailing spaces."""
     code = Syntax("", "python", theme="ansi_dark", background_color="default").highlight(text)
     code.rstrip()
     return code
 
 
-def hint(missing: Sequence[BackendInfo], lang: Lang) -> None:
+def print_install_hint(missing: Sequence[BackendInfo], lang: Lang) -> None:
     """Print why nothing was measured, and how to install what is missing."""
     for info in missing:
-        text = phrases(lang, "diffs")["hint"].format(name=info.name, install=info.install)
+        text = section_messages(lang, "diffs")["hint"].format(name=info.name, install=info.install)
         typer.secho(text, fg="yellow")

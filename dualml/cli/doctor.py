@@ -11,7 +11,7 @@ from dualml.cli.options import AsJson, Lang
 from dualml.cli.output import print_json, print_text
 from dualml.report.blocks import Cell, Cells, Column, Table, Tone
 from dualml.report.page import terminal
-from dualml.words import phrases
+from dualml.words import section_messages
 
 if TYPE_CHECKING:
     from dualml.doctor import Diagnosis
@@ -30,7 +30,7 @@ def doctor(as_json: AsJson = False, lang: Lang = "en") -> None:
 
     from dualml.doctor import diagnose
 
-    words = phrases(lang, "doctor")
+    words = section_messages(lang, "doctor")
     with Console(stderr=True).status("") as status:
         diagnosis = diagnose(
             lambda section: status.update(f"{words['examining']} {words.get(section, section)}")
@@ -38,14 +38,14 @@ def doctor(as_json: AsJson = False, lang: Lang = "en") -> None:
     if as_json:
         print_json(diagnosis.describe(lang), "doctor")
     else:
-        show(diagnosis, lang)
+        show_diagnosis(diagnosis, lang)
     raise typer.Exit(0 if diagnosis.ok else 1)
 
 
-def show(diagnosis: Diagnosis, lang: str) -> None:
+def show_diagnosis(diagnosis: Diagnosis, lang: str) -> None:
     """Print one line per finding, with its remedy below."""
 
-    words = phrases(lang, "doctor")
+    words = section_messages(lang, "doctor")
     columns = [Column(key, "") for key in ("mark", "item", "finding")]
     for section, findings in diagnosis.sections.items():
         rows: list[Cells] = [

@@ -8,17 +8,17 @@ import typer
 
 from dualml.cli.options import LAB, SET, AsJson, Lang
 from dualml.cli.output import print_json, print_text
-from dualml.errors import plain
-from dualml.experiment.find import names
+from dualml.errors import escape_unprintable
+from dualml.experiment.find import experiment_files
 from dualml.files import read_toml
 from dualml.report.page import terminal
-from dualml.words import Words
+from dualml.words import Messages
 
 
 def list_(json: AsJson = False, lang: Lang = "en") -> None:
     """List the experiments that come with dualml."""
 
-    tables = {name: read_toml(path) for name, path in names().items()}
+    tables = {name: read_toml(path) for name, path in experiment_files().items()}
     if json:
         print_json(
             [
@@ -52,13 +52,13 @@ def show(
         return
     from rich.console import Console
 
-    from dualml.cli.arms import common, tables
+    from dualml.cli.arms import describe_common, arm_tables
 
-    words, console = Words(lang), Console(highlight=False)
+    words, console = Messages(lang), Console(highlight=False)
     title = experiment.title.get(lang) or experiment.title.get("en", "")
-    console.print(plain(f"{experiment.name}: {title}"), style="bold", markup=False)
-    console.print(plain(common(experiment, words), "\n"), markup=False)
-    for table in tables(experiment, words):
+    console.print(escape_unprintable(f"{experiment.name}: {title}"), style="bold", markup=False)
+    console.print(escape_unprintable(describe_common(experiment, words), "\n"), markup=False)
+    for table in arm_tables(experiment, words):
         console.print()
         terminal.show(table, console)
     console.print()

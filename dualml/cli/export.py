@@ -10,7 +10,7 @@ import typer
 
 from dualml.cli.options import RUN, AsJson, Lang
 from dualml.cli.output import complain, print_json, print_text
-from dualml.cli.results import Force, forcible
+from dualml.cli.results import Force, suggest_force
 
 
 def export(
@@ -24,9 +24,9 @@ def export(
 ) -> None:
     """Write the records of runs as CSV, Parquet, for TensorBoard, MLflow, W&B, or as a trace."""
     from dualml.export import export as write
-    from dualml.words import Words
+    from dualml.words import Messages
 
-    with forcible():
+    with suggest_force():
         done = write(folders, to, out, lang=lang, online=online, force=force)
     for line in done.unreadable:
         complain(line)
@@ -34,4 +34,4 @@ def export(
         print_json(asdict(done), "export")
         return
     print_text(f"→ {done.where}")
-    print_text(Words(lang).filled(f"export.look.{to}", "", where=done.where))
+    print_text(Messages(lang).get_formatted(f"export.look.{to}", "", where=done.where))

@@ -26,7 +26,7 @@ def generate(
 ) -> None:
     """Continue a text with a trained language model."""
     from dualml.session import generate as session
-    from dualml.words import Words
+    from dualml.words import Messages
 
     made = session.generate(
         folder, arm=arm, backend=backend, prompt=prompt, length=length, temperature=temperature,
@@ -35,7 +35,7 @@ def generate(
     if json:
         print_json(made.describe(), "generate")
         return
-    words = Words(lang)
+    words = Messages(lang)
     if made.updates is not None:
         complain(words.plural("generate.weights", made.updates, made=made))
     if made.unknown:

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dualml.cli import complete
-from dualml.cli.course import COURSE_BACKEND, installed, machine_faults
+from dualml.cli.course import COURSE_BACKEND, check_installed, report_machine_faults
 from dualml.cli.options import LANG, AsJson
 from dualml.cli.output import complain, print_json
-from dualml.errors import UserError, nearest
-from dualml.words import Words
+from dualml.errors import UserError, did_you_mean
+from dualml.words import Messages
 
 if TYPE_CHECKING:
-    from dualml.course.exercise import File
-    from dualml.course.grading.request import Request
+    from dualml.course.exercise import ExerciseFile
+    from dualml.course.grading.request import GradingRequest
     from dualml.course.grading.submissions import Submission
     from dualml.course.isolation.detect import Isolation
 
@@ -43,15 +43,15 @@ def grade(
     from dualml.course.grading import rubric as rubrics
     from dualml.course.grading.finish import finish
     from dualml.course.grading.secret import read_secret
-    from dualml.course.grading.submissions import submissions
-    from dualml.course.labs import lab as lab_of
+    from dualml.course.grading.submissions import find_submissions
+    from dualml.course.labs import load_lab as lab_of
     from dualml.course.workspace import BACKENDS
-    from dualml.course.workspace import chosen as files_of
+    from dualml.course.workspace import select_files as files_of
     from dualml.machine import usable_cores
 
-    words, exercises, warnings = Words(lang), lab_of(lab), list[str]()
+    words, exercises, warnings = Messages(lang), lab_of(lab), list[str]()
     if backend not in BACKENDS:
-        raise UserError(f"unknown --backend {backend!r}{nearest(backend, BACKENDS)}")
+        raise UserError(f"unknown --backend {backend!r}{did_you_mean(backend, BACKENDS)}")
     text = read_secret(
         secret,
         secret_file,
@@ -59,12 +59,12 @@ def grade(
         lambda kind, path: warnings.append(words(f"grade.secret_{kind}", path=path)),
     )
     files = files_of(exercises, BACKENDS[backend])
-    installed(files)
+    check_installed(files)
     around = isolation_for(files, unisolated, words)
-    points = rubrics.read(rubric, exercises)
-    request = grading.Request(exercises, files, text, points, lang, out, around)
+    points = rubrics.load_rubric(rubric, exercises)
+    request = grading.GradingRequest(exercises, files, text, points, lang, out, around)
     check_folders(folder, out)
-    found, others = submissions(folder, out)
+    found, others = find_submissions(folder, out)
     for warning in warnings:
         complain(warning)
     out.mkdir(parents=True, exist_ok=True)
@@ -88,7 +88,7 @@ def grade(
         raise typer.Exit(NOT_GRADED)
 
 
-def isolation_for(files: Sequence[File], unisolated: bool, words: Words) -> Isolation:
+def isolation_for(files: Sequence[ExerciseFile], unisolated: bool, words: Messages) -> Isolation:
     """Return the isolation in which the code of a class runs.
 
     Raises:
@@ -100,7 +100,7 @@ def isolation_for(files: Sequence[File], unisolated: bool, words: Words) -> Isol
     if unisolated:
         return Isolation("none", "as asked for")
     for file in files:
-        with machine_faults(file):
+        with report_machine_faults(file):
             around = find_isolation(file.backend)
         if around.why == f"{SWITCH}=none":
             raise UserError(f"{around.why} switches the isolation off: unset it, or add "
@@ -122,23 +122,23 @@ def check_folders(folder: Path, out: Path) -> None:
 
 
 def grade_with_progress(
-    request: Request, found: Sequence[Submission], jobs: int, words: Words, *, quiet: bool
+    request: GradingRequest, found: Sequence[Submission], jobs: int, words: Messages, *, quiet: bool
 ) -> dict[str, dict[str, Any]]:
     """Grade all students with a progress bar; return student → result."""
     from dualml.course.grading.grade import grade as grade_class
-    from dualml.session.progress import working
+    from dualml.session.progress import show_activity
 
     said, over = words("grade.grading"), [0]
-    with working(said, quiet=quiet) as update:
+    with show_activity(said, quiet=quiet) as update:
 
-        def done(student: str, again: bool) -> None:
+        def count_done(student: str, again: bool) -> None:
             """Count a graded student, and update the progress bar."""
             over[0] += 1
             update(f"{said} {over[0]}/{len(found)} {student}")
 
         update(f"{said} 0/{len(found)}")
         try:
-            return grade_class(request, found, jobs, done)
+            return grade_class(request, found, jobs, count_done)
         except KeyboardInterrupt:
             complain(words("grade.interrupted", n=over[0], of=len(found)))
             raise
@@ -146,7 +146,7 @@ def grade_with_progress(
 
 def show_class(
     results: Mapping[str, Mapping[str, Any]], others: Sequence[str], written: Sequence[Path],
-    words: Words,
+    words: Messages,
 ) -> None:  # fmt: skip
     """Print who was not graded and why, the number of graded students, and the files written."""
     from dualml.course.grading.tables import state_of

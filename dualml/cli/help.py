@@ -6,13 +6,13 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from dualml.words import table
+from dualml.words import load_messages
 
 #: Names of the help option.
 HELP = ("-h", "--help")
 
 
-def language(arguments: Sequence[str], default: str = "en") -> str:
+def requested_language(arguments: Sequence[str], default: str = "en") -> str:
     """Return the language of ``--lang``, wherever it stands, or of ``DUALML_LANG``, or the
     default."""
     lang = os.environ.get("DUALML_LANG") or default
@@ -24,17 +24,17 @@ def language(arguments: Sequence[str], default: str = "en") -> str:
     return lang if lang in ("en", "zh") else "en"
 
 
-def localise(command: Any, lang: str, *, drawn: bool = True) -> None:
+def localise(command: Any, lang: str, *, with_frames: bool = True) -> None:
     """Set the texts of a command, its parameters and its subcommands from the message file
     ``help``.
 
     Args:
         with_frames: translate the frames of help pages, too; shell completion does not need it.
     """
-    texts = table(lang, "help")
+    texts = load_messages(lang, "help")
     command.epilog = texts["help.epilog"]
-    _fill(command, "help", texts)
-    if not drawn:
+    _fill_help(command, "help", texts)
+    if not with_frames:
         return
     from typer import rich_utils
 
@@ -46,19 +46,19 @@ def localise(command: Any, lang: str, *, drawn: bool = True) -> None:
     rich_utils.ENVVAR_STRING = texts["help.variable"]
 
 
-def parameters(command: Any) -> list[Any]:
+def command_parameters(command: Any) -> list[Any]:
     """Return the parameters of a command, including ``--help``."""
     from typer import Context
 
     return list(command.get_params(Context(command, help_option_names=[*HELP])))
 
 
-def _fill(command: Any, prefix: str, texts: dict[str, str]) -> None:
+def _fill_help(command: Any, prefix: str, texts: dict[str, str]) -> None:
     """Set the help texts of a command and its subcommands."""
     command.help = texts[f"{prefix}.about"]
-    for parameter in parameters(command):
+    for parameter in command_parameters(command):
         key = parameter.name.removeprefix("as_").rstrip("_")
         own = f"{prefix}.{key}"
         parameter.help = texts[own] if own in texts else texts[f"help.{key}"]
     for name, sub in getattr(command, "commands", {}).items():
-        _fill(sub, f"{prefix}.{name}", texts)
+        _fill_help(sub, f"{prefix}.{name}", texts)

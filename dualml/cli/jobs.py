@@ -8,7 +8,7 @@ import typer
 
 from dualml.cli.options import JOB, AsJson, Lang
 from dualml.cli.output import print_json, print_text
-from dualml.errors import UserError, plain
+from dualml.errors import UserError, escape_unprintable
 
 Job = Annotated[str, JOB]
 
@@ -19,42 +19,42 @@ def jobs(
     lang: Lang = "en",
 ) -> None:
     """List waiting and running jobs, and the last ones that ended."""
-    from dualml.jobs.control import rows
-    from dualml.jobs.store import Jobs, home
-    from dualml.jobs.table import table
+    from dualml.jobs.control import list_jobs
+    from dualml.jobs.store import Jobs, jobs_folder
+    from dualml.jobs.table import jobs_table
     from dualml.report.page import terminal
-    from dualml.words import Words
+    from dualml.words import Messages
 
-    found = rows(Jobs(home()), everything)
+    found = list_jobs(Jobs(jobs_folder()), everything)
     if json:
         print_json({"jobs": [row.describe() for row in found]}, "jobs")
     elif found:
-        terminal.show(table(found, Words(lang)))
+        terminal.show(jobs_table(found, Messages(lang)))
     else:
-        print_text(Words(lang)("jobs.none"))
+        print_text(Messages(lang)("jobs.none"))
 
 
 def status(job: Job, json: AsJson = False, lang: Lang = "en") -> None:
     """Show the state of a job, and of each worker of a command."""
-    from dualml.jobs.status import describe, tables
-    from dualml.jobs.store import Jobs, home
+    from dualml.jobs.status import describe, job_tables
+    from dualml.jobs.store import Jobs, jobs_folder
     from dualml.report.page import terminal
-    from dualml.words import Words
+    from dualml.words import Messages
 
-    jobs = Jobs(home())
-    described = describe(jobs, jobs.job(jobs.number(job)))
+    jobs = Jobs(jobs_folder())
+    described = describe(jobs, jobs.job(jobs.find_number(job)))
     if json:
         print_json(described, "status")
         return
-    for table in tables(described, Words(lang)):
+    for table in job_tables(described, Messages(lang)):
         terminal.show(table)
 
 
 def print_status(number: int, status: str, lang: str) -> None:
     """Print the number and the state of a job."""
-    from dualml.words import Words
+    from dualml.words import Messages
 
-    words = Words(lang)
+    words = Messages(lang)
     print_text(words("jobs.now", id=number, status=words(f"jobs.status.{status}")))
 
 
@@ -66,28 +66,28 @@ def logs(
     lang: Lang = "en",
 ) -> None:
     """Print the log of a job."""
-    from dualml.jobs.logs import lines
-    from dualml.jobs.store import Jobs, home
+    from dualml.jobs.logs import iter_log
+    from dualml.jobs.store import Jobs, jobs_folder
 
-    jobs = Jobs(home())
-    number = jobs.number(job)
+    jobs = Jobs(jobs_folder())
+    number = jobs.find_number(job)
     if json and follow:
         raise UserError("--json prints a log as it is now; leave out --follow")
-    pieces = lines(jobs, jobs.job(number), rank, follow)
+    pieces = iter_log(jobs, jobs.job(number), rank, follow)
     if json:
         print_json({"id": number, "rank": rank, "lines": "".join(pieces).splitlines()}, "logs")
         return
     for piece in pieces:
-        typer.echo(plain(piece, "\n\t"), nl=False)
+        typer.echo(escape_unprintable(piece, "\n\t"), nl=False)
 
 
 def stop(job: Job, json: AsJson = False, lang: Lang = "en") -> None:
     """Stop a job, or remove it from the queue."""
     from dualml.jobs.control import stop as end
-    from dualml.jobs.store import Jobs, home
+    from dualml.jobs.store import Jobs, jobs_folder
 
-    jobs = Jobs(home())
-    number = jobs.number(job)
+    jobs = Jobs(jobs_folder())
+    number = jobs.find_number(job)
     state = end(jobs, number)
     if json:
         print_json({"id": number, "status": state.status}, "job")
@@ -98,10 +98,10 @@ def stop(job: Job, json: AsJson = False, lang: Lang = "en") -> None:
 def resume(job: Job, json: AsJson = False, lang: Lang = "en") -> None:
     """Resume a job that failed or was stopped."""
     from dualml.jobs.control import resume as go_on
-    from dualml.jobs.store import Jobs, home
+    from dualml.jobs.store import Jobs, jobs_folder
 
-    jobs = Jobs(home())
-    number = jobs.number(job)
+    jobs = Jobs(jobs_folder())
+    number = jobs.find_number(job)
     go_on(jobs, number)
     state = jobs.state(number)
     if json:

@@ -12,14 +12,14 @@ from dualml.cli.options import AsJson, Lang
 from dualml.cli.output import complain, print_json, print_text
 from dualml.errors import TrialError, UserError
 from dualml.report.page import terminal
-from dualml.words import Words
+from dualml.words import Messages
 
 if TYPE_CHECKING:
-    from dualml.largest.search import Setting
-    from dualml.store.largest import LargestRecord, Tried
+    from dualml.largest.search import SizeSearch
+    from dualml.store.largest import LargestRecord, SizeAttempt
 
 Option = typer.Option
-MOST_RANKS, MOST_UPDATES, MOST_BATCH = 64, 1000, 4096
+MAX_RANKS, MAX_UPDATES, MAX_BATCH = 64, 1000, 4096
 
 
 def largest(
@@ -37,58 +37,58 @@ def largest(
     lang: Lang = "en",
 ) -> None:
     """Train larger and larger models within a memory limit until one does not fit."""
-    from dualml.backend import choose
-    from dualml.cost.units import nbytes
+    from dualml.backend import select_backends
+    from dualml.cost.units import parse_bytes
     from dualml.largest import search
     from dualml.planner.layouts import RECOMPUTED
-    from dualml.planner.models import find
-    from dualml.planner.request import listed
-    from dualml.planner.zoo import shape_of, spec_of
+    from dualml.planner.models import find_model
+    from dualml.planner.request import parse_choices
+    from dualml.planner.zoo import shape_from_spec, spec_from_shape
     from dualml.report import largest as shown
     from dualml.store.largest import LARGEST
 
-    between("--ranks", ranks, MOST_RANKS)
-    between("--updates", updates, MOST_UPDATES)
-    between("--batch", batch, MOST_BATCH)
+    check_range("--ranks", ranks, MAX_RANKS)
+    check_range("--updates", updates, MAX_UPDATES)
+    check_range("--batch", batch, MAX_BATCH)
     if batch % ranks:
         raise UserError(
             f"--batch {batch} does not divide into equal parts for {ranks} ranks; "
             f"use {batch - batch % ranks + ranks}"
         )
-    shape = shape_of(spec_of(find(model, overrides=set_ or ())))
+    shape = shape_from_spec(spec_from_shape(find_model(model, overrides=set_ or ())))
     options: dict[str, Any] = {
         "ranks": ranks, "batch": batch, "updates": updates,
-        "limit": nbytes(memory, "--memory"),
-        "zero": [int(stage) for stage in listed(zero, [str(s) for s in range(4)], "--zero")],
-        "recompute": listed(recompute, RECOMPUTED, "--recompute"),
+        "limit": parse_bytes(memory, "--memory"),
+        "zero": [int(stage) for stage in parse_choices(zero, [str(s) for s in range(4)], "--zero")],
+        "recompute": parse_choices(recompute, RECOMPUTED, "--recompute"),
     }  # fmt: skip
     if ranks == 1 and options["zero"] != [0]:
         raise UserError(f"--zero {zero} shares out what ranks hold; use --ranks 2 or more, or 0")
-    names = [info.name for info in choose(backend)]
+    names = [info.name for info in select_backends(backend)]
     if "numpy" in names:
         raise UserError(
             "ranks of numpy are threads of one process, which a limit cannot tell apart; "
             "use --backend torch or mindspore"
         )
-    words = Words(lang)
+    words = Messages(lang)
 
-    def told(tried: Tried) -> None:
+    def print_attempt(tried: SizeAttempt) -> None:
         """Print the result of one attempt."""
-        complain(shown.line(tried, words))
+        complain(shown.describe_try(tried, words))
 
-    record, failed = trained(search.settings(shape, options, names), told, out)
+    record, failed = train_settings(search.iter_searches(shape, options, names), print_attempt, out)
     if record is not None and json:
         print_json(LARGEST.content(record), "largest")
     elif record is not None:
         terminal.show(shown.table(record.rows, words))
         for row in record.rows:
-            print_text(shown.next_one(row, words))
+            print_text(shown.explain_limit(row, words))
     if failed is not None:
         raise failed
 
 
-def trained(
-    settings: Iterable[Setting], told: Callable[[Tried], None], out: Path | None
+def train_settings(
+    settings: Iterable[SizeSearch], on_attempt: Callable[[SizeAttempt], None], out: Path | None
 ) -> tuple[LargestRecord | None, UserError | TrialError | None]:
     """Search with each setting, and write ``out`` after each one.
 
@@ -102,19 +102,19 @@ def trained(
     rows, record, failed = list[dict[str, Any]](), None, None
     for setting in settings:
         try:
-            rows.append(search.search(setting, told).describe())
+            rows.append(search.search_largest(setting, on_attempt).describe())
         except (UserError, TrialError) as reason:
             complain(str(reason))
             failed = failed or reason
             continue
-        record = LARGEST.made({"rows": rows})
+        record = LARGEST.make_record({"rows": rows})
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
             LARGEST.write(out, record)
     return record, failed
 
 
-def between(name: str, value: int, most: int) -> None:
+def check_range(name: str, value: int, most: int) -> None:
     """Raise `UserError` if an option is not in the range from 1 to ``most``."""
     if not 1 <= value <= most:
         raise UserError(f"{name} is from 1 to {most:,}; received {value}")

@@ -9,9 +9,9 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-from dualml.cli.defaults import origin
+from dualml.cli.defaults import value_origin
 from dualml.errors import UserError
-from dualml.parse import DIGITS, LARGEST
+from dualml.parse import DIGITS, INTEGER_BOUND
 
 
 class Command(TyperCommand):
@@ -23,26 +23,26 @@ class Command(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Check the values, and run the command."""
         for name, value in ctx.params.items():
-            check(f"--{name.strip('_').replace('_', '-')}", value)
+            check_number(f"--{name.strip('_').replace('_', '-')}", value)
         try:
             return super().invoke(ctx)
         except UserError as error:
-            for note in places(ctx, str(error)):
+            for note in value_origins(ctx, str(error)):
                 error.add_note(note)
             raise
 
 
-def places(context: Any, problem: str) -> Iterator[str]:
+def value_origins(context: Any, problem: str) -> Iterator[str]:
     """Yield notes about values in an error message that come from a variable or a file."""
     for name, value in context.params.items():
         words = [value] if isinstance(value, str | Path) else value if type(value) is list else []
-        if any(repr(str(word)) in problem for word in words) and (place := origin(context, name)):
+        if any(repr(str(word)) in problem for word in words) and (place := value_origin(context, name)):
             yield f" ({place})"
 
 
-def check(option: str, value: Any) -> None:
+def check_number(option: str, value: Any) -> None:
     """Raise `UserError` for an integer beyond 64 bits or a number that is not finite."""
-    if isinstance(value, int) and abs(value) >= LARGEST:
+    if isinstance(value, int) and abs(value) >= INTEGER_BOUND:
         raise UserError(f"{option} must not be {DIGITS}")
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"{option} must be a finite number; received {value}")

@@ -18,7 +18,7 @@ def open_(
     lang: Annotated[str | None, LANG] = None,
 ) -> None:
     """Show the report of a run in a browser, or print its URL if there is no browser here."""
-    from dualml.housekeeping.listing import latest
+    from dualml.housekeeping.listing import latest_run
     from dualml.report import render
     from dualml.store.manifest import RUN as MANIFEST
     from dualml.store.manifest import read_run
@@ -26,20 +26,20 @@ def open_(
 
     folder = RUNS if run is None else run
     if run is None or (folder.is_dir() and not (folder / MANIFEST.name).exists()):
-        folder = latest(folder)
+        folder = latest_run(folder)
     made_in = read_run(folder).lang
     path = report_path(folder)
-    if lang not in (None, language_of(path)) or not path.is_file():
+    if lang not in (None, report_language(path)) or not path.is_file():
         render([folder], lang=lang or made_in)
     url = path.resolve().as_uri()
-    opened = browser_here() and show(url)
+    opened = can_open_browser() and open_in_browser(url)
     if json:
         print_json({"report": str(path), "url": url, "opened": opened}, "open")
     else:
         print_text(str(path) if opened else url)
 
 
-def language_of(path: Path) -> str | None:
+def report_language(path: Path) -> str | None:
     """Return the language of a report, or None if there is no report."""
     if not path.is_file():
         return None
@@ -47,7 +47,7 @@ def language_of(path: Path) -> str | None:
         return "zh" if b'lang="zh' in page.read(500) else "en"
 
 
-def browser_here() -> bool:
+def can_open_browser() -> bool:
     """Whether a browser window would be visible to the user.
 
     That is not the case over SSH or without a display, unless ``BROWSER`` names a browser.
@@ -60,7 +60,7 @@ def browser_here() -> bool:
     return windows or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
-def show(url: str) -> bool:
+def open_in_browser(url: str) -> bool:
     """Open a URL in the browser; return whether that worked."""
     import webbrowser
 

@@ -17,20 +17,20 @@ from dualml.cli import complete
 RUNS = Path("runs")
 
 
-def known(context: typer.Context, lang: str | None) -> str | None:
+def check_language(context: typer.Context, lang: str | None) -> str | None:
     """Return the language, or raise `UserError` if it is unknown."""
-    from dualml.cli.defaults import origin
+    from dualml.cli.defaults import value_origin
     from dualml.errors import UserError
 
     if lang not in (None, "en", "zh"):
-        place = origin(context, "lang")
+        place = value_origin(context, "lang")
         message = f"--lang must be en or zh; received {lang!r}"
         raise UserError(f"{message} ({place})" if place else message)
     return lang
 
 
 LANG = typer.Option(
-    "--lang", metavar="en|zh", envvar="DUALML_LANG", show_envvar=False, callback=known,
+    "--lang", metavar="en|zh", envvar="DUALML_LANG", show_envvar=False, callback=check_language,
     autocompletion=complete.languages,
 )  # fmt: skip
 Lang = Annotated[str, LANG]
@@ -38,7 +38,7 @@ AsJson = Annotated[bool, typer.Option("--json")]
 
 BACKEND = typer.Option("--backend", "-b", envvar="DUALML_BACKEND", autocompletion=complete.backends)
 DEVICE = typer.Option("--device", envvar="DUALML_DEVICE", autocompletion=complete.devices)
-OUT = typer.Option("--out", envvar="DUALML_OUT")
+OUT_FOLDER = typer.Option("--out", envvar="DUALML_OUT")
 THREADS = typer.Option("--threads", min=0, envvar="DUALML_THREADS")
 
 LAB = typer.Argument(autocompletion=complete.labs)

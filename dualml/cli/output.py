@@ -12,13 +12,13 @@ from typing import Any
 
 import typer
 
-from dualml.errors import UserError, plain
-from dualml.files import finite
+from dualml.errors import UserError, escape_unprintable
+from dualml.files import nonfinite_to_none
 from dualml.report.page import terminal
-from dualml.schemas import named
-from dualml.words import Words
+from dualml.schemas import schema_id
+from dualml.words import Messages
 
-LONGEST = 2000  # maximum characters of a message
+MAX_MESSAGE_CHARS = 2000  # maximum characters of a message
 #: Characters that JSON allows and a terminal interprets: controls beyond ASCII, and marks
 #: that change the direction of writing.
 STEERING = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -26,9 +26,9 @@ STEERING = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud
 
 def complain(text: str) -> None:
     """Print one line to standard error, with escapes; ignore a terminal that is gone."""
-    line = " ".join(map(plain, text.split()))
-    if len(line) > LONGEST:
-        line = f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}"
+    line = " ".join(map(escape_unprintable, text.split()))
+    if len(line) > MAX_MESSAGE_CHARS:
+        line = f"{line[: MAX_MESSAGE_CHARS // 2]} … {line[-MAX_MESSAGE_CHARS // 2 :]}"
     with contextlib.suppress(OSError):
         print(f"dualml: {line}", file=sys.stderr, flush=True)
 
@@ -38,7 +38,7 @@ def print_text(text: object = "", *, err: bool = False) -> None:
 
     Names, logs and errors may come from other people's run folders.
     """
-    typer.echo(plain(str(text), "\n\t"), err=err)
+    typer.echo(escape_unprintable(str(text), "\n\t"), err=err)
 
 
 def check_streams(json: bool, **outputs: Path | None) -> bool:
@@ -57,7 +57,7 @@ def check_streams(json: bool, **outputs: Path | None) -> bool:
     return bool(there)
 
 
-def write_page(path: Path, text: str, *, folders: bool = False) -> None:
+def write_page(path: Path, text: str, *, make_parents: bool = False) -> None:
     """Write a text to the path that an option names, see `dualml.outputs`.
 
     Args:
@@ -69,7 +69,7 @@ def write_page(path: Path, text: str, *, folders: bool = False) -> None:
     from dualml.outputs import write_output
 
     try:
-        if folders:
+        if make_parents:
             path.parent.mkdir(parents=True, exist_ok=True)
         write_output(path, text.encode(errors="backslashreplace"))
     except UserError:
@@ -81,10 +81,10 @@ def write_page(path: Path, text: str, *, folders: bool = False) -> None:
 def print_json(value: Any, schema: str = "") -> None:
     """Print a value as JSON; an object gets the ID of its ``schema``, see `dualml schema`."""
     if schema and isinstance(value, dict):
-        value = {"schema": named(schema), **value}
+        value = {"schema": schema_id(schema), **value}
     escaped = "utf" not in (sys.stdout.encoding or "").lower()  # then use ASCII only
     encoder = json.JSONEncoder(indent=1, ensure_ascii=escaped, allow_nan=False)
-    for piece in encoder.iterencode(finite(value)):
+    for piece in encoder.iterencode(nonfinite_to_none(value)):
         sys.stdout.write(STEERING.sub(lambda match: f"\\u{ord(match[0]):04x}", piece))
     sys.stdout.write("\n")
 
@@ -94,7 +94,7 @@ def print_run(folder: Any, parity: Mapping[str, Any], lang: str, *, report: bool
     from dualml.store.report import report_path
 
     if notice := folder.run.data.notice:
-        text = plain(notice.get(lang) or notice["en"], "\n")
+        text = escape_unprintable(notice.get(lang) or notice["en"], "\n")
         typer.echo(f"{typer.style('!', fg='yellow')} {text}")
     print_verdicts(parity, lang)
     print_findings(folder.path, lang)
@@ -107,15 +107,15 @@ def print_verdicts(parity: Mapping[str, Any], lang: str = "en") -> None:
     The summaries compare arms with several ranks to one rank, and training methods to dualml's own
     training in the same precision.
     """
-    from dualml.report.verdicts import on_one_backend, verdict_table
+    from dualml.report.verdicts import serial_lines, verdict_table
 
-    words = Words(lang)
+    words = Messages(lang)
     table = verdict_table(parity, words)
     if table.rows:
         terminal.show(table)
     else:
         print_text(words("headline.empty"))
-    for line in on_one_backend(parity, words):
+    for line in serial_lines(parity, words):
         print_text(line)
 
 

@@ -15,12 +15,12 @@ from dualml.cli.output import print_json, print_text
 from dualml.errors import UserError
 from dualml.report.blocks import Cell, Cells, Column, Table
 from dualml.report.page import terminal
-from dualml.words import phrases
+from dualml.words import section_messages
 
 if TYPE_CHECKING:
-    from dualml.partition import Index, Partition, Statement
+    from dualml.partition import Index, Partition, PartitionStats
 
-MOST_ROWS = 40  # of a table; --json prints all
+MAX_ROWS = 40  # of a table; --json prints all
 
 
 def partition(
@@ -38,9 +38,9 @@ def partition(
 ) -> None:
     """Partition the training samples of a dataset among ranks, and show the share of every rank."""
     from dualml.data import TEXTS, load
-    from dualml.experiment.load import override
-    from dualml.partition import partition_from, prove
-    from dualml.partition.from_file import save
+    from dualml.experiment.load import apply_override
+    from dualml.partition import partition_from, verify_partition
+    from dualml.partition.from_file import save_partition
 
     if name is None:
         if set_ or out or data:
@@ -49,7 +49,7 @@ def partition(
         return
     settings: dict[str, Any] = {}
     for text in set_ or []:
-        override(settings, text)
+        apply_override(settings, text)
     if "name" in settings:
         raise UserError(f"partition {name!r} has no setting 'name'")
     rule = partition_from({"name": name, **settings})
@@ -59,10 +59,10 @@ def partition(
     samples = load(data or "mnist", explicit=data is not None, labels=labels)
     if samples.kind == "text":
         raise UserError(f"{samples.name} is a text without labels to show; name images, as mnist")
-    parts = rule.deal(samples.train_y, world_size, seed, epoch)
-    statement = prove(rule, parts, samples.train_y)
+    parts = rule.partition(samples.train_y, world_size, seed, epoch)
+    statement = verify_partition(rule, parts, samples.train_y)
     if out is not None:
-        save(out, parts, samples.train_y, samples.name, rule, seed, epoch)
+        save_partition(out, parts, samples.train_y, samples.name, rule, seed, epoch)
     notice = samples.notice[lang] if samples.notice else None
     about = {"data": samples.name, "seed": seed, "epoch": epoch}
     if as_json:
@@ -71,10 +71,10 @@ def partition(
         facts |= {**statement.describe(), "empty": statement.empty, "out": kept}
         print_json(facts, "partition")
         return
-    show(rule, statement, samples.train_y, about, notice, lang)
+    show_partition(rule, statement, samples.train_y, about, notice, lang)
     if out is not None:
         if rule.changes_features:
-            print_text(phrases(lang, "partition.shown")["lists_only"].format(rule=rule.name))
+            print_text(section_messages(lang, "partition.shown")["lists_only"].format(rule=rule.name))
         print_text(f"→ {out}")
 
 
@@ -84,7 +84,7 @@ def list_rules(as_json: bool, lang: str) -> None:
 
     from dualml.partition import PARTITIONS
 
-    words, described = phrases(lang, "partition.shown"), phrases(lang, "partition.rule")
+    words, described = section_messages(lang, "partition.shown"), section_messages(lang, "partition.rule")
     rows: list[dict[str, Any]] = []
     for name, rule in PARTITIONS.items():
         english = (rule.__doc__ or "").splitlines()[0].replace("`", "")
@@ -102,9 +102,9 @@ def list_rules(as_json: bool, lang: str) -> None:
         print_text(f"{row['name']}\n  {row['what']}\n  {words['settings'].format(settings=listed)}")
 
 
-def show(
+def show_partition(
     rule: Partition,
-    statement: Statement,
+    statement: PartitionStats,
     labels: Index,
     about: dict[str, Any],
     notice: str | None,
@@ -113,7 +113,7 @@ def show(
     """Print the table of ranks, and the properties of the partition."""
     from rich.console import Console
 
-    words, console = phrases(lang, "partition.shown"), Console(highlight=False)
+    words, console = section_messages(lang, "partition.shown"), Console(highlight=False)
     if notice:
         print_text(f"! {notice}")
     settings = sorted(rule.describe().items(), key=lambda item: item[0] == "shuffle")
@@ -121,15 +121,15 @@ def show(
     ranks, named = len(statement.sizes), f"{rule.name}({listed})"
     print_text(words["title"].format(rule=named, n=statement.samples, ranks=ranks, **about))
     print_text()
-    terminal.show(histogram(statement, labels, words, console.width), console)
-    if ranks > MOST_ROWS:
-        print_text(words["more"].format(n=ranks - MOST_ROWS))
+    terminal.show(histogram_table(statement, labels, words, console.width), console)
+    if ranks > MAX_ROWS:
+        print_text(words["more"].format(n=ranks - MAX_ROWS))
     print_text()
-    print_text("\n".join(sentences(rule, statement, words)))
+    print_text("\n".join(summary_sentences(rule, statement, words)))
     print_text(f"SHA-256 {statement.sha256}")
 
 
-def histogram(statement: Statement, labels: Index, words: dict[str, str], width: int) -> Table:
+def histogram_table(statement: PartitionStats, labels: Index, words: dict[str, str], width: int) -> Table:
     """Make a table with samples, label counts, EMD and JS per rank, and a row for the dataset.
 
     Label counts are shaded cells; on a narrow terminal, bars in one cell.
@@ -146,30 +146,30 @@ def histogram(statement: Statement, labels: Index, words: dict[str, str], width:
         [
             str(number),
             f"{size:,}",
-            *cells(counts, wide),
+            *count_cells(counts, wide),
             *("–" if d is None else f"{d:.3f}" for d in distances),
         ]
         for number, (size, counts, *distances) in enumerate(
             zip(s.sizes, s.histogram or [], s.emd or [], s.js or [], strict=True)
         )
     ]
-    everything: Cells = [words["all"], f"{s.samples:,}", *cells(whole.tolist(), wide), "", ""]
-    return Table("deal", "", columns, [*rows[:MOST_ROWS], everything])
+    everything: Cells = [words["all"], f"{s.samples:,}", *count_cells(whole.tolist(), wide), "", ""]
+    return Table("deal", "", columns, [*rows[:MAX_ROWS], everything])
 
 
-def cells(counts: list[int], wide: bool) -> list[Cell]:
+def count_cells(counts: list[int], wide: bool) -> list[Cell]:
     """Return a row's label counts, shaded relative to the largest; or as bars in one cell."""
 
     most = max(max(counts), 1)
     if not wide:
         return [Cell("".join("·▁▂▃▄▅▆▇█"[math.ceil(8 * count / most)] for count in counts))]
     return [
-        Cell(compact(count), shade=0.2 + 0.8 * count / most) if count else Cell("·")
+        Cell(compact_number(count), shade=0.2 + 0.8 * count / most) if count else Cell("·")
         for count in counts
     ]
 
 
-def compact(count: int) -> str:
+def compact_number(count: int) -> str:
     """Format a count in at most four characters: 987, 6.7k, 23k, 1.2M."""
     for unit, size in (("M", 10**6), ("k", 10**3)):
         if count >= 0.9995 * size:
@@ -178,7 +178,7 @@ def compact(count: int) -> str:
     return str(count)
 
 
-def sentences(rule: Partition, statement: Statement, words: dict[str, str]) -> list[str]:
+def summary_sentences(rule: Partition, statement: PartitionStats, words: dict[str, str]) -> list[str]:
     """Return sentences on coverage, repeated samples, empty ranks, and the next epoch."""
     s, share = statement, statement.missed / statement.samples
     missed = words["missed"].format(n=s.missed, of=s.samples, share=share)
@@ -188,6 +188,6 @@ def sentences(rule: Partition, statement: Statement, words: dict[str, str]) -> l
         (words["repeated"].format(n=s.repeated), s.repeated),
         (words["shared"].format(n=s.shared), s.shared),
         (words["empty"].format(ranks=", ".join(map(str, s.empty))), s.empty),
-        (words["redeals" if rule.redeals else "keeps"], True),
+        (words["redeals" if rule.repartitions_each_epoch else "keeps"], True),
     ]
     return [sentence for sentence, true in holds if true]

@@ -13,7 +13,7 @@ from dualml.cli.output import print_json, print_text
 from dualml.errors import UserError
 from dualml.report.blocks import Column, Table
 from dualml.report.page import terminal
-from dualml.words import phrases
+from dualml.words import section_messages
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -36,19 +36,19 @@ COLOURS = {"F": ("white on blue", "black on cyan"), "B": ("black on yellow", "bl
 BLOCKS = 3  # maximum blocks of ticks, one below the other
 
 #: Options that only pipelines have.
-ONLY = ("micro_batches", "chunks", "owners", "forward", "backward", "update")
+PIPELINE_OPTIONS = ("micro_batches", "chunks", "owners", "forward", "backward", "update")
 #: Options that pipelines share with aggregations.
-TOO = ("pipeline", "grid", "ranks", "size", "alpha", "bandwidth", "beta", "json", "lang")
+SHARED_OPTIONS = ("pipeline", "grid", "ranks", "size", "alpha", "bandwidth", "beta", "json", "lang")
 
 
-def asked(given: Mapping[str, Any], usual: Mapping[str, Parameter]) -> bool:
+def wants_pipeline(given: Mapping[str, Any], usual: Mapping[str, Parameter]) -> bool:
     """Whether the options of `dualml simulate` ask for a pipeline, given their default values.
 
     Raises:
         UserError: options of pipelines and of aggregations are mixed.
     """
     wanted = given["pipeline"] is not None or given["grid"] is not None
-    others = [name for name in usual if name not in (*ONLY, *TOO)] if wanted else ONLY
+    others = [name for name in usual if name not in (*PIPELINE_OPTIONS, *SHARED_OPTIONS)] if wanted else PIPELINE_OPTIONS
     wrong = [name for name in others if given[name] != usual[name].default]
     options_given = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
     if wrong and wanted:
@@ -58,36 +58,36 @@ def asked(given: Mapping[str, Any], usual: Mapping[str, Parameter]) -> bool:
     return wanted
 
 
-def answer(given: Mapping[str, Any]) -> None:
+def print_pipeline(given: Mapping[str, Any]) -> None:
     """Print the simulated pipeline."""
     from dualml.cost import options
-    from dualml.cost.pipeline_request import grid_of, request
+    from dualml.cost.pipeline_request import grid_from_options, request_from_options
 
     schedule = ("pipeline", "grid", "ranks", "micro_batches", "chunks", "owners")
-    grid = grid_of(*(given[name] for name in schedule))
+    grid = grid_from_options(*(given[name] for name in schedule))
     times = {name: given[name] for name in ("forward", "backward", "update", "size")}
-    link = options.constants(given["alpha"], given["bandwidth"], given["beta"], None)
-    pipeline = request(given["pipeline"], grid, link, **times)
+    link = options.make_link(given["alpha"], given["bandwidth"], given["beta"], None)
+    pipeline = request_from_options(given["pipeline"], grid, link, **times)
     if given["json"]:
         print_json(pipeline.describe(), "pipeline")
     else:
-        show(pipeline, given["grid"], given["lang"])
+        show_pipeline(pipeline, given["grid"], given["lang"])
 
 
-def show(request: PipelineRequest, path: Path | None, lang: str) -> None:
+def show_pipeline(request: PipelineRequest, path: Path | None, lang: str) -> None:
     """Print the grid, the bubble compared with theory, and load and live activations per rank."""
     from rich.console import Console
 
-    from dualml.cost.units import told_seconds
+    from dualml.cost.units import format_seconds
 
-    words = phrases(lang, "simulate_pipeline")
+    words = section_messages(lang, "simulate_pipeline")
     console, grid = Console(highlight=False), request.grid
     name = request.name or words["own"].format(path=path)
     title = words["title"].format(
         name=name, p=grid.ranks, s=grid.stages, m=grid.micro_batches, t=grid.ticks
     )
     print_text(title)
-    for line in drawn(grid, console.width, lang):
+    for line in draw_grid(grid, console.width, lang):
         console.print(line, no_wrap=True, overflow="ignore", crop=False)
     print_text(f"\n{idle_share(request, lang)}")
     columns: dict[str, Iterable[str]] = {
@@ -98,13 +98,13 @@ def show(request: PipelineRequest, path: Path | None, lang: str) -> None:
         columns["bound"] = map(str, request.bounds)
     if timeline := request.timeline:
         sentence = words["seconds"].format(
-            seconds=told_seconds(timeline.seconds),
+            seconds=format_seconds(timeline.seconds),
             bubble=percent(timeline.bubble),
-            message=told_seconds(request.transfer_s),
+            message=format_seconds(request.transfer_s),
         )
         print_text(sentence)
-        columns |= {"busy": map(told_seconds, timeline.busy)}
-        columns |= {"waits": map(told_seconds, timeline.idle)}
+        columns |= {"busy": map(format_seconds, timeline.busy)}
+        columns |= {"waits": map(format_seconds, timeline.idle)}
     print_text()
     heads = [Column(key, words[key], show="number") for key in columns]
     rows = list(map(list, zip(*columns.values(), strict=True)))
@@ -114,7 +114,7 @@ def show(request: PipelineRequest, path: Path | None, lang: str) -> None:
 
 def idle_share(request: PipelineRequest, lang: str) -> str:
     """Return a sentence with the share of idle ticks, and its theoretical value if there is one."""
-    words, grid, theory = phrases(lang, "simulate_pipeline"), request.grid, request.theory
+    words, grid, theory = section_messages(lang, "simulate_pipeline"), request.grid, request.theoretical_bubble
     if theory is None:
         return words["idle"].format(idle=percent(grid.idle()), theory="")
     formula = "(p−1)/p" if request.name == "naive" else "(p−1)/(m+p−1)"
@@ -128,12 +128,12 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def drawn(grid: Grid, width: int, lang: str) -> list[Text]:
+def draw_grid(grid: Grid, width: int, lang: str) -> list[Text]:
     """Draw the grid in blocks of ticks that fit the width."""
     from rich.cells import cell_len
     from rich.text import Text
 
-    words, cells = phrases(lang, "simulate_pipeline"), grid.cells()
+    words, cells = section_messages(lang, "simulate_pipeline"), grid.cells()
     wide = max(len(cell) for row in cells for cell in row)
     label = max(cell_len(words["tick"]), len(f"{words['rank']} {grid.ranks - 1}"))
     per = max(1, (width - label - 1) // (wide + 1))
@@ -147,13 +147,13 @@ def drawn(grid: Grid, width: int, lang: str) -> list[Text]:
             for tick in ticks:
                 action = row[tick]
                 text = "·" if action is None else str(action)
-                line.append(" ").append(text.center(wide), colour(grid, action))
+                line.append(" ").append(text.center(wide), action_style(grid, action))
             lines.append(line)
     left = grid.ticks - BLOCKS * per
     return lines if left <= 0 else [*lines, Text(words["more"].format(n=left), "dim")]
 
 
-def colour(grid: Grid, action: Action | None) -> str:
+def action_style(grid: Grid, action: Action | None) -> str:
     """Return the style of an action, by direction and by the stage's position on its rank."""
     if action is None:
         return "dim"

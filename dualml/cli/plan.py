@@ -13,15 +13,15 @@ from dualml.cli.output import check_streams, print_json, print_text, write_page
 from dualml.errors import UserError
 from dualml.report.blocks import Column, Table
 from dualml.report.page import terminal
-from dualml.words import Words
+from dualml.words import Messages
 
 if TYPE_CHECKING:
-    from dualml.planner.search import Plan
+    from dualml.planner.search import LayoutPlan
 
 Option = typer.Option
 SEARCH, HARDWARE = "Search", "Devices"
 #: Maximum of ``--top``, the number of layouts to list.
-MOST_SHOWN = 1000
+MAX_TOP = 1000
 
 
 def plan(
@@ -73,14 +73,14 @@ def plan(
             raise UserError("name the model that the page is about; dualml plan lists them")
         list_all(json, lang)
         return
-    if not 1 <= top <= MOST_SHOWN:
-        raise UserError(f"--top is from 1 to {MOST_SHOWN:,}; received {top}")
+    if not 1 <= top <= MAX_TOP:
+        raise UserError(f"--top is from 1 to {MAX_TOP:,}; received {top}")
     streamed = check_streams(json, page=page)
     from dualml.planner import request as requests
-    from dualml.planner.search import plan as search
+    from dualml.planner.search import search_layouts as search
 
-    answer = search(requests.request(model, options))
-    _ = answer.best  # where nothing fits, nothing is written
+    answer = search(requests.request_from_options(model, options))
+    _ = answer.best_row  # where nothing fits, nothing is written
     if page is not None:
         save_page(answer, top, page, lang)
     if json:
@@ -88,69 +88,69 @@ def plan(
         return
     if streamed:
         return
-    show(answer, top, lang)
+    show_plan(answer, top, lang)
     if page is not None:
         print_text(f"→ {page}")
 
 
-def show(answer: Plan, top: int, lang: str) -> None:
+def show_plan(answer: LayoutPlan, top: int, lang: str) -> None:
     """Print the request, the fastest meshes, an explanation of the best one, and the Pareto
     front."""
     from rich.console import Console
 
     from dualml.report.plan import tables as shown
 
-    words, console = Words(lang), Console(highlight=False)
+    words, console = Messages(lang), Console(highlight=False)
     rows = answer.meshes[:top]
-    print_text("\n".join(shown.title(answer, words)))
-    print_text(f"\n{shown.considered(answer, len(rows), words)}")
-    terminal.show(shown.table("plans", answer, rows, words), console)
+    print_text("\n".join(shown.request_lines(answer, words)))
+    print_text(f"\n{shown.considered_sentence(answer, len(rows), words)}")
+    terminal.show(shown.layouts_table("plans", answer, rows, words), console)
     print_text()
-    for sentence in shown.explained(answer, words):
+    for sentence in shown.explain_plan(answer, words):
         print_text(sentence)
     print_text(f"\n{words('planner.front')}")
-    terminal.show(shown.table("front", answer, shown.front(answer), words), console)
+    terminal.show(shown.layouts_table("front", answer, shown.sample_front(answer), words), console)
 
 
-def save_page(answer: Plan, top: int, path: Path, lang: str) -> None:
+def save_page(answer: LayoutPlan, top: int, path: Path, lang: str) -> None:
     """Write the plan as an HTML page."""
-    from dualml.report.page.html import html
-    from dualml.report.plan.page import page
+    from dualml.report.page.html import render_html
+    from dualml.report.plan.page import make_page
 
-    write_page(path, html(page(answer, top, Words(lang))))
+    write_page(path, render_html(make_page(answer, top, Messages(lang))))
 
 
 def list_all(as_json: bool, lang: str) -> None:
     """Print the models and devices that are known by name."""
-    from dualml.cost.units import told_bytes
+    from dualml.cost.units import format_bytes
     from dualml.planner.devices import devices
-    from dualml.planner.models import known
-    from dualml.report.plan.tables import count, rate
+    from dualml.planner.models import known_models
+    from dualml.report.plan.tables import format_count, format_rate
 
     if as_json:
         models = {
             name: {**vars(shape), "parameters": shape.parameters, "published": n, "source": source}
-            for name, (shape, source, n) in known().items()
+            for name, (shape, source, n) in known_models().items()
         }
         described = {name: vars(device) for name, device in devices().items()}
         print_json({"models": models, "devices": described}, "plan-names")
         return
-    words = Words(lang)
+    words = Messages(lang)
     rows = [
-        [name, count(s.parameters), str(s.layers), str(s.hidden), str(s.heads), str(s.sequence)]
-        for name, (s, _, _) in known().items()
+        [name, format_count(s.parameters), str(s.layers), str(s.hidden), str(s.heads), str(s.sequence)]
+        for name, (s, _, _) in known_models().items()
     ]
-    _list("models", ("parameters", "layers", "hidden", "heads", "sequence"), rows, words)
+    _print_list("models", ("parameters", "layers", "hidden", "heads", "sequence"), rows, words)
     print_text()
     rows = [
-        [d.name, told_bytes(d.memory), f"{d.peaks['mixed'] / 1e12:.4g} TFLOP/s", rate(d.inside),
-         rate(d.between)]
+        [d.name, format_bytes(d.memory), f"{d.peaks['mixed'] / 1e12:.4g} TFLOP/s", format_rate(d.inside),
+         format_rate(d.between)]
         for d in devices().values()
     ]  # fmt: skip
-    _list("devices", ("memory", "peak", "inside", "between"), rows, words)
+    _print_list("devices", ("memory", "peak", "inside", "between"), rows, words)
 
 
-def _list(name: str, keys: tuple[str, ...], rows: list[list[Any]], words: Words) -> None:
+def _print_list(name: str, keys: tuple[str, ...], rows: list[list[Any]], words: Messages) -> None:
     """Print a table of named things."""
     heads = [Column("name", words("planner.column.name"))]
     heads += [Column(key, words(f"planner.column.{key}"), show="number") for key in keys]
@@ -164,17 +164,17 @@ def show_published(as_json: bool, lang: str) -> None:
     if as_json:
         print_json(describe(), "plan-published")
         return
-    for table in tables(Words(lang)):
+    for table in tables(Messages(lang)):
         terminal.show(table)
         print_text()
 
 
 def show_run(folder: Path, as_json: bool, lang: str) -> None:
     """Print the measured memory of a run's ranks, compared with the planner's prediction."""
-    from dualml.report.plan.measured import describe, held, table
+    from dualml.report.plan.measured import describe, compare_memory, memory_table
     from dualml.store.load import load
 
-    rows = list(held(load([folder])))
+    rows = list(compare_memory(load([folder])))
     if not rows:
         raise UserError(
             f"{folder}: no arm that ended trains gpt or gpt_llama in a layout of the planner's; "
@@ -183,4 +183,4 @@ def show_run(folder: Path, as_json: bool, lang: str) -> None:
     if as_json:
         print_json({"ranks": describe(rows)}, "plan-run")
         return
-    terminal.show(table(rows, Words(lang)))
+    terminal.show(memory_table(rows, Messages(lang)))

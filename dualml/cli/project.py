@@ -14,7 +14,7 @@ from pathlib import Path
 
 from dualml.errors import UserError
 from dualml.files import open_to_read
-from dualml.parse import LONGEST_TOML, from_toml
+from dualml.parse import MAX_TOML_CHARS, from_toml
 
 PROJECT = "pyproject.toml"
 #: Options that a project may set, of any command that has them. Where files go to or
@@ -61,12 +61,12 @@ def find_project() -> Project:
         try:
             with open_to_read(path) as file:
                 status = os.fstat(file.fileno())
-                text = file.read(LONGEST_TOML + 1).decode("utf-8")
+                text = file.read(MAX_TOML_CHARS + 1).decode("utf-8")
         except (OSError, UnicodeDecodeError):  # missing, a pipe, a device, no text
             continue
         if "dualml" not in text:
             continue
-        if why := distrust(path, status):
+        if why := distrust_reason(path, status):
             if SPEAKS.search(text):
                 notices.append(f"{path} is not read: {why}")
         elif has_table(path, text):
@@ -83,7 +83,7 @@ def has_table(path: Path, text: str) -> bool:
     return isinstance(tool, dict) and "dualml" in tool
 
 
-def distrust(path: Path, status: os.stat_result) -> str:
+def distrust_reason(path: Path, status: os.stat_result) -> str:
     """Return why somebody else may have written a file; empty if nobody can have.
 
     Args:

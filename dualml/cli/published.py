@@ -7,10 +7,10 @@ from typing import Any
 
 from dualml.cli.output import print_json, print_text
 from dualml.errors import UserError
-from dualml.words import Words
+from dualml.words import Messages
 
 
-def answer(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+def print_published(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
     """Print the tables of docs/cost.md, or all points as JSON.
 
     Raises:
@@ -32,6 +32,6 @@ def answer(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
     from dualml.report.page import terminal
     from dualml.report.published import tables
 
-    for table in tables(Words(given["lang"])):
+    for table in tables(Messages(given["lang"])):
         terminal.show(table)
         print_text()

@@ -9,7 +9,7 @@ from dualml.cli.output import print_json, print_text
 from dualml.errors import UserError
 
 
-def check_queued(given: dict[str, Any], ranks: bool, gpus_per_node: int) -> None:
+def check_queue_options(given: dict[str, Any], ranks: bool, gpus_per_node: int) -> None:
     """Raise `UserError` for options that the chosen queue does not have."""
     on = given["on"]
     for option in ("render", "kind", "image", "rate", "disk"):
@@ -30,14 +30,14 @@ def check_queued(given: dict[str, Any], ranks: bool, gpus_per_node: int) -> None
             raise UserError(f"--{option} is for --on slurm{others}")
 
 
-def check_rendered(given: dict[str, Any]) -> None:
+def check_render_options(given: dict[str, Any]) -> None:
     """Raise `UserError` for options that do not apply to rendered files."""
     for option in ("out", "gpus", "partition", "sbatch"):
         if given[option]:
             raise UserError(f"--{option} is not for --on {given['on']}")
 
 
-def options_of_files(given: dict[str, Any]) -> dict[str, Any]:
+def render_options(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options to render, under the names that `dualml.render` uses."""
     same = ("cores", "memory", "nodes", "time", "lang", "render", "kind", "image", "name", "rate",
             "disk")  # fmt: skip
@@ -45,7 +45,7 @@ def options_of_files(given: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "ranks": given["ranks_per_node"], "gpus": given["gpus_per_node"]}
 
 
-def queue(
+def queue_job(
     given: dict[str, Any],
     words: list[str],
     asked: dict[str, Any],
@@ -63,21 +63,21 @@ def queue(
         label: name of its folder if no name or folder is given.
     """
     from dualml.jobs.control import submit as put
-    from dualml.jobs.sbatch import options
-    from dualml.jobs.store import Jobs, home
-    from dualml.render.quantities import seconds
-    from dualml.words import Words
+    from dualml.jobs.sbatch import sbatch_options
+    from dualml.jobs.store import Jobs, jobs_folder
+    from dualml.render.quantities import parse_time_limit
+    from dualml.words import Messages
 
     on, time, wait = given["on"], given["time"], given["wait_at_most"]
     if on == "slurm":
-        asked["options"] = options(
+        asked["options"] = sbatch_options(
             nodes=given["nodes"], ranks_per_node=ranks_per_node, gpus_per_node=gpus_per_node,
             time=time, partition=given["partition"], sbatch=given["sbatch"] or [], wait=wait,
         )  # fmt: skip
     elif time is not None:
-        asked["limit"] = seconds(time)
+        asked["limit"] = parse_time_limit(time)
     asked |= {"name": given["name"], "wait": wait or 0, "lang": given["lang"]}
-    jobs = Jobs(home())
+    jobs = Jobs(jobs_folder())
     label = given["name"] or label
     job = put(jobs, on, words, given["out"] or RUNS / f"{label}-job{{id}}", **asked)
     state = jobs.state(job.id)
@@ -86,4 +86,4 @@ def queue(
                      "name": job.name}  # fmt: skip
         print_json(described, "job")
     else:
-        print_text(Words(given["lang"])("jobs.submitted", id=job.id, out=job.out))
+        print_text(Messages(given["lang"])("jobs.submitted", id=job.id, out=job.out))

@@ -7,22 +7,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dualml.cli.output import print_json, print_text
-from dualml.cli.submitted import REFUSED, opened, parsed
+from dualml.cli.submitted import FORBIDDEN_OPTIONS, load_experiment, parse_run_options
 from dualml.errors import UserError
 
 if TYPE_CHECKING:
     from dualml.experiment.schema import Experiment
 
 #: Options of ``dualml run`` that the generated files set, with the reason given to the user.
-TAKEN = dict.fromkeys(
+FIXED_OPTIONS = dict.fromkeys(
     ("world_size", "rendezvous", "hosts", "insecure", "keep_local"),
     "--nodes and --ranks-per-node say how many ranks there are, and the files where they meet",
 )
 #: Options that are passed on to the generated files unchanged.
-KEPT = ("nodes", "ranks", "gpus", "cores", "image", "name", "lang")
+FORWARDED_OPTIONS = ("nodes", "ranks", "gpus", "cores", "image", "name", "lang")
 
 
-def to_files(on: str, words: list[str], options: Mapping[str, Any], as_json: bool) -> None:
+def render_run(on: str, words: list[str], options: Mapping[str, Any], as_json: bool) -> None:
     """Check the options of a run, then write its files.
 
     Args:
@@ -31,26 +31,26 @@ def to_files(on: str, words: list[str], options: Mapping[str, Any], as_json: boo
         options: options of ``dualml submit``, as given.
     """
     from dualml.render import files
-    from dualml.render.commanded import numbers
-    from dualml.render.kinds import kind_of
-    from dualml.render.request import request
+    from dualml.render.commanded import parse_numbers
+    from dualml.render.kinds import choose_kind
+    from dualml.render.request import make_render_request
 
-    check_folder(on, options)
-    given = parsed(words, REFUSED | TAKEN)
+    check_render_folder(on, options)
+    given = parse_run_options(words, FORBIDDEN_OPTIONS | FIXED_OPTIONS)
     nodes, ranks = options["nodes"], options["ranks"]
-    asked = request(
-        experiment(given, nodes * ranks), given, words=words,
-        **numbers(options),
-        **{key: options[key] for key in KEPT},
+    asked = make_render_request(
+        load_for_ranks(given, nodes * ranks), given, words=words,
+        **parse_numbers(options),
+        **{key: options[key] for key in FORWARDED_OPTIONS},
     )  # fmt: skip
     if on == "compose":
         written = files.compose_files(asked)
     else:
-        written = files.kubernetes_files(asked, kind_of(options["kind"], asked.backend))
-    tell(options["render"], written, options["lang"], as_json)
+        written = files.kubernetes_files(asked, choose_kind(options["kind"], asked.backend))
+    write_files(options["render"], written, options["lang"], as_json)
 
 
-def command_to_files(
+def render_command(
     command: Sequence[str], size: int, gpus: int, options: Mapping[str, Any]
 ) -> None:
     """Check the options of a command, then write its files; each worker is a container.
@@ -62,21 +62,21 @@ def command_to_files(
     """
     from dualml.render import files
     from dualml.render.commanded import command_request
-    from dualml.render.kinds import kind_of
+    from dualml.render.kinds import choose_kind
 
     on, folder = options["on"], options["render"]
-    check_folder(on, options)
+    check_render_folder(on, options)
     if options["nodes"] not in (1, size):
         raise UserError(f"--nodes with --on {on}: each of the --workers is a container")
     asked = command_request(command, size, gpus, options, lend=on == "kubernetes")
     if on == "compose":
         written = files.compose_files(asked)
     else:
-        written = files.kubernetes_files(asked, kind_of(options["kind"], asked.backend))
-    tell(folder, written, options["lang"], options["json"])
+        written = files.kubernetes_files(asked, choose_kind(options["kind"], asked.backend))
+    write_files(folder, written, options["lang"], options["json"])
 
 
-def check_folder(on: str, options: Mapping[str, Any]) -> None:
+def check_render_folder(on: str, options: Mapping[str, Any]) -> None:
     """Raise `UserError` if the files cannot be written, or an option does not apply to them."""
     from dualml.render import files
 
@@ -85,31 +85,31 @@ def check_folder(on: str, options: Mapping[str, Any]) -> None:
     for option in ("kind", "disk"):
         if on == "compose" and options[option] is not None:
             raise UserError(f"--{option} is for --on kubernetes")
-    files.check_free(options["render"])
+    files.check_empty_folder(options["render"])
 
 
-def tell(folder: Path, written: Mapping[str, str], lang: str, as_json: bool) -> None:
+def write_files(folder: Path, written: Mapping[str, str], lang: str, as_json: bool) -> None:
     """Write the files, and print their names."""
     from dualml.render import files
-    from dualml.words import Words
+    from dualml.words import Messages
 
-    files.write(folder, written)
+    files.write_files(folder, written)
     if as_json:
         print_json({"folder": str(folder), "files": sorted(written)}, "files")
     else:
         names = ", ".join(written)
-        print_text(Words(lang)("render.written", folder=folder, files=names))
+        print_text(Messages(lang)("render.written", folder=folder, files=names))
 
 
-def experiment(given: Mapping[str, Any], size: int) -> Experiment:
+def load_for_ranks(given: Mapping[str, Any], size: int) -> Experiment:
     """Load the experiment as ``size`` ranks run it.
 
     If they cannot run it, it is loaded as its file defines it, so that `request` can say what it
     needs.
     """
     if size == 1:
-        return opened(given, None)
+        return load_experiment(given, None)
     try:
-        return opened(given, size)
+        return load_experiment(given, size)
     except UserError:
-        return opened(given, None)
+        return load_experiment(given, None)

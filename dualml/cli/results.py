@@ -11,7 +11,7 @@ import typer
 
 from dualml.cli.options import ARM, LANG, RUN, AsJson, Lang
 from dualml.cli.output import complain, print_findings, print_json, print_text, print_verdicts
-from dualml.words import Words
+from dualml.words import Messages
 
 Force = Annotated[bool, typer.Option("--force")]
 
@@ -31,11 +31,11 @@ def report(
     from dualml.report import render
 
     if len(folders) == 1 and is_workspace(folders[0]):
-        from dualml.cli.course import paper
+        from dualml.cli.course import write_paper
 
-        pages = [paper(folders[0], lang)]
+        pages = [write_paper(folders[0], lang)]
     else:
-        with forcible():
+        with suggest_force():
             pages = render(folders, out, lang or "en", force)
     files = [str(path) for path in pages]
     print_json({"files": files}, "report") if json else print_text("\n".join(files))
@@ -49,15 +49,15 @@ def parity(
 ) -> None:
     """Compare the backends of a run folder again and print the verdicts; exit with 3 if one is
     `different`."""
-    from dualml.parity.judge import judge, worst, write
-    from dualml.session.perform import DIFFERENT, WELL
+    from dualml.parity.judge import judge_run, worst_verdict, write_parity
+    from dualml.session.perform import EXIT_DIFFERENT, EXIT_OK
     from dualml.store.findings import read_findings
 
-    with forcible():
-        verdicts = judge(folder, verify=not force)
+    with suggest_force():
+        verdicts = judge_run(folder, verify=not force)
     try:
         if not force:
-            write(folder, verdicts)
+            write_parity(folder, verdicts)
     except OSError as error:  # a submission that may only be read
         complain(f"parity.json not written: {error.strerror}")
     if json:
@@ -66,7 +66,7 @@ def parity(
     else:
         print_verdicts(verdicts, lang)
         print_findings(folder, lang)
-    raise typer.Exit(DIFFERENT if worst(verdicts) == "different" else WELL)
+    raise typer.Exit(EXIT_DIFFERENT if worst_verdict(verdicts) == "different" else EXIT_OK)
 
 
 def find(
@@ -79,20 +79,20 @@ def find(
 ) -> None:
     """Find where and why backends differ, by replaying the update that diverges; exit with 3 if
     they do."""
-    from dualml.parity.judge import judge
-    from dualml.session.perform import DIFFERENT, WELL, search
+    from dualml.parity.judge import judge_run
+    from dualml.session.perform import EXIT_DIFFERENT, EXIT_OK, find_causes
     from dualml.store.findings import read_findings
-    from dualml.store.folder import RunFolder, in_use
+    from dualml.store.folder import RunFolder, lock_run_folder
 
-    words = Words(lang)
+    words = Messages(lang)
     opened, plan = RunFolder.open(folder)
-    wanted = judge(folder)
+    wanted = judge_run(folder)
     for part in ("comparisons", "serial"):
         if part in wanted:
-            wanted[part] = [c for c in wanted[part] if chosen(c, arm, seed)]
-    with in_use(folder):
+            wanted[part] = [c for c in wanted[part] if is_selected(c, arm, seed)]
+    with lock_run_folder(folder):
         most = 10**9 if all_ else 3
-        differences = search(opened, plan, {}, wanted, words, quiet=json, most=most)
+        differences = find_causes(opened, plan, {}, wanted, words, quiet=json, most=most)
     if json:
         findings = [finding.describe() for finding in read_findings(folder)]
         print_json({"findings": findings}, "find")
@@ -100,21 +100,21 @@ def find(
         print_findings(folder, lang)
     else:
         print_text(words("run.nothing_to_find"))
-    raise typer.Exit(DIFFERENT if differences else WELL)
+    raise typer.Exit(EXIT_DIFFERENT if differences else EXIT_OK)
 
 
 @contextlib.contextmanager
-def forcible() -> Iterator[None]:
+def suggest_force() -> Iterator[None]:
     """Add to an error about a changed plan that ``--force`` ignores the change."""
     from dualml.errors import UserError
-    from dualml.store.plan import Changed
+    from dualml.store.plan import PlanChanged
 
     try:
         yield
-    except Changed as error:
+    except PlanChanged as error:
         raise UserError(f"{error}; --force looks at it anyway") from None
 
 
-def chosen(comparison: dict[str, Any], arms: list[str] | None, seed: int | None) -> bool:
+def is_selected(comparison: dict[str, Any], arms: list[str] | None, seed: int | None) -> bool:
     """Whether a comparison matches the requested arms and seed."""
     return (not arms or comparison["arm"] in arms) and seed in (None, comparison["seed"])

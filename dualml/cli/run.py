@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from dualml.cli import complete, signals
-from dualml.cli.defaults import origin
+from dualml.cli.defaults import value_origin
 from dualml.cli.options import (
     ARM,
     BACKEND,
@@ -18,7 +18,7 @@ from dualml.cli.options import (
     LAB,
     LANG,
     MODEL,
-    OUT,
+    OUT_FOLDER,
     SET,
     THREADS,
     AsJson,
@@ -37,7 +37,7 @@ def run(
     context: typer.Context,
     lab: Annotated[str | None, LAB] = None,
     backend: Annotated[str | None, BACKEND] = None,
-    out: Annotated[Path | None, OUT] = None,
+    out: Annotated[Path | None, OUT_FOLDER] = None,
     name: str | None = None,
     set_: Annotated[list[str] | None, SET] = None,
     arm: Annotated[list[str] | None, ARM] = None,
@@ -62,24 +62,24 @@ def run(
     tensorboard: Annotated[bool, typer.Option("--tensorboard")] = False,
 ) -> None:
     """Run an experiment on one or more backends and write a run folder."""
-    from dualml.session.execute import execute
-    from dualml.session.perform import INTERRUPTED
-    from dualml.session.prepare import Request
+    from dualml.session.execute import run_request
+    from dualml.session.perform import EXIT_INTERRUPTED
+    from dualml.session.prepare import RunRequest
     from dualml.store.findings import read_findings
     from dualml.store.manifest import RUN
 
     given = dict(context.params)
     if resume is not None:
-        given |= {name: None for name in DECIDED if origin(context, name)}
-    done = execute(
-        Request(
+        given |= {name: None for name in DECIDED if value_origin(context, name)}
+    done = run_request(
+        RunRequest(
             lab=lab,
             backend=given["backend"],
             out=given["out"],
             name=name,
             overrides=given["set_"] or [],
             arms=given["arm"] or [],
-            seeds=numbers(given["seed"] or []),
+            seeds=parse_seeds(given["seed"] or []),
             data=given["data"],
             model=given["model"],
             device=given["device"],
@@ -99,8 +99,8 @@ def run(
             tensorboard=tensorboard,
         )
     )
-    if done.code == INTERRUPTED:  # nothing is left that a second Ctrl-C could stop
-        signals.ignore()
+    if done.code == EXIT_INTERRUPTED:  # nothing is left that a second Ctrl-C could stop
+        signals.ignore_signals()
     if done.folder is not None and json:
         path = done.folder.path
         print_json({
@@ -108,20 +108,20 @@ def run(
             "parity": done.parity.get("comparisons", []),
             "findings": [finding.describe() for finding in read_findings(path)],
         }, "run")  # fmt: skip
-    elif done.folder is not None and done.code != INTERRUPTED:
+    elif done.folder is not None and done.code != EXIT_INTERRUPTED:
         print_run(done.folder, done.parity, lang or done.folder.run.lang, report=not no_report)
     if done.remedy:
         complain(done.remedy)
     raise typer.Exit(done.code)
 
 
-def numbers(words: list[str]) -> list[int]:
+def parse_seeds(words: list[str]) -> list[int]:
     """Parse the values of ``--seed``: ``["0,1", "2"]`` → ``[0, 1, 2]``."""
-    from dualml.strict import shortened
+    from dualml.strict import clip_text
 
     try:
         return [int(part) for word in words for part in re.sub(r"[\[\]]", "", word).split(",")]
     except ValueError:
-        received = shortened(repr(words))
+        received = clip_text(repr(words))
         text = f"--seed takes whole numbers, as in --seed 0,1,2; received {received}"
         raise UserError(text) from None

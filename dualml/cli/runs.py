@@ -16,18 +16,18 @@ def runs(
     folder: Annotated[Path, typer.Argument()] = RUNS, json: AsJson = False, lang: Lang = "en"
 ) -> None:
     """List the runs in a folder and those of jobs, the newest first."""
-    from dualml.housekeeping.listing import rows, table
-    from dualml.jobs.store import Jobs, home
+    from dualml.housekeeping.listing import list_runs, runs_table
+    from dualml.jobs.store import Jobs, jobs_folder
     from dualml.report.page import terminal
-    from dualml.words import Words
+    from dualml.words import Messages
 
     if folder != RUNS and not folder.is_dir():
         raise UserError(f"{folder} is no folder; name one that has runs in it, or a run")
-    words = Words(lang)
-    found = rows(folder, Jobs(home()) if folder == RUNS else None)
+    words = Messages(lang)
+    found = list_runs(folder, Jobs(jobs_folder()) if folder == RUNS else None)
     if json:
         print_json({"runs": [row.describe() for row in found]}, "runs")
     elif found:
-        terminal.show(table(found, words))
+        terminal.show(runs_table(found, words))
     else:
         print_text(words("runs.none", folder=folder))

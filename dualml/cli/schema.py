@@ -10,7 +10,7 @@ import typer
 from dualml.cli import complete
 from dualml.cli.options import AsJson, Lang
 from dualml.cli.output import print_json, print_text
-from dualml.schemas import names, text_of
+from dualml.schemas import schema_names, schema_text
 
 
 def schema(
@@ -21,9 +21,9 @@ def schema(
     """Print the JSON schema of what a command prints with --json; without a name, list all
     schemas."""
     if name is not None:
-        print_text(text_of(name).rstrip())
+        print_text(schema_text(name).rstrip())
         return
-    known = {one: json.loads(text_of(one)) for one in names()}
+    known = {one: json.loads(schema_text(one)) for one in schema_names()}
     if as_json:
         print_json({"schemas": {one: table["$id"] for one, table in known.items()}}, "schema")
         return

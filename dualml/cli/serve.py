@@ -19,15 +19,15 @@ def serve(
     lang: Lang = "en",
 ) -> None:
     """Show runs and jobs in a browser while they run, until Ctrl-C."""
-    from dualml.jobs.store import Jobs, home
-    from dualml.serve.server import Server
-    from dualml.words import Words
+    from dualml.jobs.store import Jobs, jobs_folder
+    from dualml.serve.server import PageServer
+    from dualml.words import Messages
 
     if folder != RUNS and not folder.is_dir():
         raise UserError(f"{folder} is no folder; name one that has runs in it, or a run")
-    words = Words(lang)
-    with Server(folder, Jobs(home()), host, port, lang) as server:
-        if not server.gate.local:
+    words = Messages(lang)
+    with PageServer(folder, Jobs(jobs_folder()), host, port, lang) as server:
+        if not server.gate.is_local:
             complain(words("serve.warning", host=host))
         print_text(words("serve.at", url=server.gate.url()))
         server.serve_forever()

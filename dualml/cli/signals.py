@@ -11,14 +11,14 @@ ENDINGS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasat
 TERMINALS = [stream for stream in (1, 2) if os.isatty(stream)]
 
 
-def end_as_interrupted() -> None:
+def interrupt_on_signals() -> None:
     """Make these signals raise `KeyboardInterrupt`, except one that is ignored, as by ``nohup``."""
     for sign in ENDINGS:
         if signal.getsignal(sign) != signal.SIG_IGN:
-            signal.signal(sign, stop)
+            signal.signal(sign, raise_interrupt)
 
 
-def stop(number: int, frame: Any) -> None:
+def raise_interrupt(number: int, frame: Any) -> None:
     """Raise `KeyboardInterrupt`; redirect closed terminals to the null device first."""
     for stream in TERMINALS:
         if not os.isatty(stream):  # it was closed: writing to it would fail
@@ -26,7 +26,7 @@ def stop(number: int, frame: Any) -> None:
     raise KeyboardInterrupt
 
 
-def ignore() -> None:
+def ignore_signals() -> None:
     """Ignore these signals and Ctrl-C from now on."""
     for sign in (signal.SIGINT, *ENDINGS):
         signal.signal(sign, signal.SIG_IGN)

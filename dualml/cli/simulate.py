@@ -16,13 +16,13 @@ from dualml.cli.output import print_json, print_text
 from dualml.errors import UserError
 from dualml.report.blocks import Cell, Cells, Column, Table
 from dualml.report.page import terminal
-from dualml.words import phrases
-from dualml.words.numbers import NONE
+from dualml.words import section_messages
+from dualml.words.numbers import MISSING
 
 if TYPE_CHECKING:
     from dualml.cost.link import Link
     from dualml.cost.predict import Prediction
-    from dualml.cost.request import Request
+    from dualml.cost.request import CostRequest
 
 
 def simulate(
@@ -66,33 +66,33 @@ def simulate(
     given = dict(locals())
     from dualml.cost import options, units
     from dualml.cost.closed import names
-    from dualml.cost.request import Request, parse_ranks, schedules
+    from dualml.cost.request import CostRequest, parse_ranks, schedule_grids
 
     if published:
-        publications.answer(given, signature(simulate).parameters)
+        publications.print_published(given, signature(simulate).parameters)
         return
-    if pipelines.asked(given, signature(simulate).parameters):
-        pipelines.answer(given)
+    if pipelines.wants_pipeline(given, signature(simulate).parameters):
+        pipelines.print_pipeline(given)
         return
     chosen = tuple(dict.fromkeys(strategy or names()))
     numbers = parse_ranks(ranks or ("4" if schedule else "2,4,8"))
     if schedule:
-        grids = schedules(chosen, numbers, every)
+        grids = schedule_grids(chosen, numbers, every)
         if json:
             print_json({"ranks": numbers[0], "schedules": grids}, "simulate-schedule")
         else:
             print_text("\n\n".join(f"{name}\n{grid}" for name, grid in grids.items()))
         return
-    fits = options.fitted(fit, alpha, bandwidth, beta, gamma)
-    one = options.constants(alpha, bandwidth, beta, gamma)
-    request = Request(
+    fits = options.load_fits(fit, alpha, bandwidth, beta, gamma)
+    one = options.make_link(alpha, bandwidth, beta, gamma)
+    request = CostRequest(
         strategies=chosen,
         ranks=numbers,
-        nbytes=options.vector(size, model),
+        nbytes=options.vector_bytes(size, model),
         link=(lambda name: one) if fits is None else fits.link,
-        compute_s=units.seconds(compute, "--compute"),
-        slow=options.slowness(slow_rank, slow_compute, slow_latency, slow_bandwidth, jitter),
-        topology=options.placed(
+        compute_s=units.parse_seconds(compute, "--compute"),
+        slow=options.make_straggler(slow_rank, slow_compute, slow_latency, slow_bandwidth, jitter),
+        topology=options.make_topology(
             topology or ("flat" if fits is None else fits.topology),
             inter_alpha,
             inter_bandwidth,
@@ -107,10 +107,10 @@ def simulate(
         return
     if busbw and request.compute_s:
         raise UserError(f"--busbw is of messages alone; received --compute {compute}: leave it out")
-    show(request, fit, lang, busbw)
+    show_predictions(request, fit, lang, busbw)
 
 
-def show(request: Request, fit: Path | None, lang: str, busbw: bool = False) -> None:
+def show_predictions(request: CostRequest, fit: Path | None, lang: str, busbw: bool = False) -> None:
     """Print one row per strategy and one column per number of ranks, in as many tables as needed.
 
     The cells are seconds, or bus bandwidth with ``busbw``.
@@ -120,10 +120,10 @@ def show(request: Request, fit: Path | None, lang: str, busbw: bool = False) -> 
     from dualml.cost import units
     from dualml.cost.compare import fastest
 
-    words, console = phrases(lang, "simulate"), Console(highlight=False)
+    words, console = section_messages(lang, "simulate"), Console(highlight=False)
     title = words["title_busbw" if busbw else "title"].format(
-        size=units.told_bytes(request.nbytes),
-        compute=units.told_seconds(request.compute_s),
+        size=units.format_bytes(request.nbytes),
+        compute=units.format_seconds(request.compute_s),
         topology=request.topology,
     )
     table = request.table()
@@ -131,7 +131,7 @@ def show(request: Request, fit: Path | None, lang: str, busbw: bool = False) -> 
     print_text("\n".join([title, *assumptions(request, fit, lang)]))
 
     def cell(p: Prediction) -> Cell:
-        text = _rate(p) if busbw else units.told_seconds(p.seconds)
+        text = _bus_bandwidth(p) if busbw else units.format_seconds(p.seconds)
         return Cell(f"{text} *", "good") if p.strategy in best[p.n] else Cell(f"{text}  ")
 
     names = Column("strategy", words["strategy"])
@@ -154,20 +154,20 @@ def show(request: Request, fit: Path | None, lang: str, busbw: bool = False) -> 
         print_text(text)
 
 
-def _rate(p: Prediction) -> str:
+def _bus_bandwidth(p: Prediction) -> str:
     """Format the bus bandwidth in GB/s, as nccl-tests print it; a dash if there is none."""
-    return NONE if p.busbw is None else f"{p.busbw / 1e9:#.3g} GB/s"
+    return MISSING if p.busbw is None else f"{p.busbw / 1e9:#.3g} GB/s"
 
 
-def assumptions(request: Request, fit: Path | None, lang: str) -> list[str]:
+def assumptions(request: CostRequest, fit: Path | None, lang: str) -> list[str]:
     """Return sentences with the constants of the links, and what is slow."""
-    from dualml.cost.units import told_bytes, told_seconds
+    from dualml.cost.units import format_bytes, format_seconds
 
     def constants(key: str, link: Link) -> str:
-        alpha, beta, gamma = map(told_seconds, vars(link).values())
-        return phrases(lang, "simulate")[key].format(alpha=alpha, beta=beta, gamma=gamma)
+        alpha, beta, gamma = map(format_seconds, vars(link).values())
+        return section_messages(lang, "simulate")[key].format(alpha=alpha, beta=beta, gamma=gamma)
 
-    words, slow = phrases(lang, "simulate"), request.slow
+    words, slow = section_messages(lang, "simulate"), request.slow
     lines = [
         constants("constants", request.link(request.strategies[0]))
         if fit is None
@@ -179,9 +179,9 @@ def assumptions(request: Request, fit: Path | None, lang: str) -> list[str]:
         rate = slow.bandwidth_bytes_per_s
         values = (
             f"{slow.compute:g}" if slow.compute != 1 else "",
-            told_seconds(slow.latency_s) if slow.latency_s else "",
-            told_bytes(rate) if rate is not None else "",
-            told_seconds(slow.jitter_s) if slow.jitter_s else "",
+            format_seconds(slow.latency_s) if slow.latency_s else "",
+            format_bytes(rate) if rate is not None else "",
+            format_seconds(slow.jitter_s) if slow.jitter_s else "",
         )
         how = [t.format(v) for t, v in zip(words["how"].split("|"), values, strict=True) if v]
         lines.append(words["slow"].format(rank=slow.rank, how=words["comma"].join(how)))

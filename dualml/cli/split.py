@@ -15,7 +15,7 @@ from dualml.cli.output import check_streams, print_json, print_text, write_page
 from dualml.errors import TrialError, UserError
 from dualml.report.blocks import Column, Table
 from dualml.report.page import terminal
-from dualml.words import Words
+from dualml.words import Messages
 from dualml.words.numbers import quantity
 
 if TYPE_CHECKING:
@@ -52,12 +52,12 @@ def split(
     times: dict[str, float] | None = None
     lower, streamed = False, check_streams(json, draw=draw)
     if arm is not None:
-        plan, batch, lower = of_arm(what, arm)
+        plan, batch, lower = plan_of_arm(what, arm)
     else:
         spec = model(what)
         asked = balance or "parameters"
         if asked == "time":
-            times = measured(backend, what, batch)
+            times = measure_layers(backend, what, batch)
         try:
             settings = Split(
                 stages=stages, cut=cut or [], balance=asked, schedule=schedule,  # type: ignore[arg-type]
@@ -65,20 +65,20 @@ def split(
                 sequence=sequence, regather=regather, context=context,
             )  # fmt: skip
         except ValueError as error:
-            raise UserError(reason(error)) from None
+            raise UserError(first_problem(error)) from None
         plan = settings.plan(spec, ranks, times)
     described = describe(plan, batch, lower=lower)
     if times is not None:
         described["times_s"] = times
     if draw is not None:
-        save(described, draw, lang)
+        save_drawing(described, draw, lang)
     if json:
         print_json(described, "split")
     elif not streamed:
-        show(plan, described, lang)
+        show_split(plan, described, lang)
 
 
-def reason(error: ValueError) -> str:
+def first_problem(error: ValueError) -> str:
     """Return the first validation error of the settings, in one line."""
     problem: Any = getattr(error, "errors", lambda: [{"msg": str(error), "loc": ()}])()[0]
     where = ".".join(str(part) for part in problem["loc"])
@@ -86,7 +86,7 @@ def reason(error: ValueError) -> str:
     return f"{where}: {text}" if where else text
 
 
-def of_arm(lab: str, arm: str) -> tuple[SplitPlan, int, bool]:
+def plan_of_arm(lab: str, arm: str) -> tuple[SplitPlan, int, bool]:
     """Return the plan of an arm, its batch size, and whether it trains in low precision."""
     from dualml.experiment.load import load
     from dualml.experiment.split import reference_times
@@ -96,19 +96,19 @@ def of_arm(lab: str, arm: str) -> tuple[SplitPlan, int, bool]:
     arm, settings = next(iter(experiment.arms.items()))
     if settings.split is None:
         raise UserError(f"arm {arm} of {experiment.name} has no split: one rank has the model")
-    spec = model(settings.model or experiment.model, **experiment.settings_of(settings))
+    spec = model(settings.model or experiment.model, **experiment.model_settings(settings))
     timed = settings.split.balance == "time" and not settings.split.cut
     times = reference_times(spec) if timed else None
     plan = settings.split.plan(spec, settings.world_size, times)
-    return plan, settings.batch_size, settings.plan_precision.lower
+    return plan, settings.batch_size, settings.plan_precision.is_low
 
 
-def measured(backend: str, model: str, batch: int) -> dict[str, float]:
+def measure_layers(backend: str, model: str, batch: int) -> dict[str, float]:
     """Measure the seconds of each layer on a backend, in a separate process."""
-    from dualml.backend import choose
+    from dualml.backend import select_backends
     from dualml.launch.ranks import run_ranks
 
-    (info, *_) = choose(backend)
+    (info, *_) = select_backends(backend)
     argument = {"model": model, "batch": batch}
     try:
         (times,) = run_ranks(info.name, 1, "dualml.split.timing:measure", argument)
@@ -117,20 +117,20 @@ def measured(backend: str, model: str, batch: int) -> dict[str, float]:
     return dict(times)
 
 
-def save(described: Mapping[str, Any], path: Path, lang: str) -> None:
+def save_drawing(described: Mapping[str, Any], path: Path, lang: str) -> None:
     """Draw the plan into an SVG file."""
     from dualml.report.draw import standalone
     from dualml.report.splits.drawing import plan_figure
 
-    figure = plan_figure("plan", described, Words(lang))
+    figure = plan_figure("plan", described, Messages(lang))
     write_page(path, standalone(figure))
 
 
-def show(plan: SplitPlan, described: Mapping[str, Any], lang: str) -> None:
+def show_split(plan: SplitPlan, described: Mapping[str, Any], lang: str) -> None:
     """Print the plan as tables."""
     from dualml.report.splits.layers import collective_name
 
-    words = Words(lang)
+    words = Messages(lang)
     title = "split.context" if plan.shared == "context" else "split.title"
     print_text(
         words(title, model=plan.spec.name, n=plan.world_size, mesh=plan.mesh,
@@ -139,7 +139,7 @@ def show(plan: SplitPlan, described: Mapping[str, Any], lang: str) -> None:
     columns = [Column(key, words(f"split.{key}")) for key in ("rank", "holds")]
     columns.append(Column("parameters", words("split.parameters"), show="number"))
     rows = [
-        [str(rank["rank"]), holds(plan, rank, words), f"{rank['elements']:,}"]
+        [str(rank["rank"]), rank_layers(plan, rank, words), f"{rank['elements']:,}"]
         for rank in described["ranks"]
     ]
     terminal.show(Table("split", "", columns, rows))
@@ -169,14 +169,14 @@ def show(plan: SplitPlan, described: Mapping[str, Any], lang: str) -> None:
         print_text(str(plan.grid))
 
 
-def holds(plan: SplitPlan, rank: Mapping[str, Any], words: Words) -> str:
+def rank_layers(plan: SplitPlan, rank: Mapping[str, Any], words: Messages) -> str:
     """Format the layers of a rank, with their slices."""
-    from dualml.report.splits.layers import slice_of
+    from dualml.report.splits.layers import format_slice
 
     parts: dict[str, str] = {}
     for name, described in rank["parameters"].items():
         if described["part"] != "whole":
-            part = slice_of(described["part"], words, blocks=True)
+            part = format_slice(described["part"], words, blocks=True)
             parts.setdefault(name.rpartition(".")[0], part)
     stages = []
     for stage in rank["stages"]:

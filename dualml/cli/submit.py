@@ -9,10 +9,10 @@ import typer
 
 from dualml.cli.defaults import Defaults
 from dualml.cli.options import LAB, AsJson, Lang
-from dualml.cli.queueing import check_queued, check_rendered, options_of_files, queue
+from dualml.cli.queueing import check_queue_options, check_render_options, render_options, queue_job
 from dualml.cli.separator import COMMAND
-from dualml.cli.submitted import REFUSED, frozen, opened, parsed
-from dualml.errors import UserError, nearest
+from dualml.cli.submitted import FORBIDDEN_OPTIONS, add_defaults, load_experiment, parse_run_options
+from dualml.errors import UserError, did_you_mean
 
 #: Where a job may run.
 PLACES = ("local", "slurm", "compose", "kubernetes")
@@ -46,12 +46,12 @@ def submit(
     lang: Lang = "en",
 ) -> None:
     """Queue a run, whose further options are those of ``dualml run``, or a command after ``--``."""
-    from dualml.cost.units import nbytes
+    from dualml.cost.units import parse_bytes
     from dualml.jobs.sbatch import check_name, check_wait
 
     given = dict(context.params)
     if on not in PLACES:
-        hint = nearest(on, PLACES, otherwise="")
+        hint = did_you_mean(on, PLACES, fallback="")
         raise UserError(f"--on must be one of {', '.join(PLACES)}; received {on!r}{hint}")
     if on in ("local", "slurm"):
         check_name(name)
@@ -68,25 +68,25 @@ def submit(
     if lab is None:
         raise UserError("name an experiment, as in `dualml submit lab1`, or a command after --")
     words = [lab, *context.args, *(["--lang", lang] if lang != "en" else [])]
-    words = frozen(words, context.obj or Defaults())
+    words = add_defaults(words, context.obj or Defaults())
     if on in ("compose", "kubernetes"):
-        from dualml.cli.render import to_files
+        from dualml.cli.render import render_run
 
-        check_rendered(given)
-        to_files(on, words, options_of_files(given), as_json=json)
+        check_render_options(given)
+        render_run(on, words, render_options(given), as_json=json)
         return
-    label = checked(words)
+    label = check_experiment(words)
     asked: dict[str, Any] = {"cores": cores, "gpus": gpus}
-    asked["memory"] = nbytes(memory, "--memory") if memory else 0
-    check_queued(given, ranks_per_node > 1, gpus_per_node)
-    queue(given, words, asked, ranks_per_node, gpus_per_node, label)
+    asked["memory"] = parse_bytes(memory, "--memory") if memory else 0
+    check_queue_options(given, ranks_per_node > 1, gpus_per_node)
+    queue_job(given, words, asked, ranks_per_node, gpus_per_node, label)
 
 
-def checked(words: list[str]) -> str:
+def check_experiment(words: list[str]) -> str:
     """Return the name of the experiment; raise `UserError` now, not in the job, if it cannot
     run."""
-    from dualml.backend import choose
+    from dualml.backend import select_backends
 
-    given = parsed(words, REFUSED)
-    choose(given["backend"])
-    return str(opened(given, given["world_size"]).name)
+    given = parse_run_options(words, FORBIDDEN_OPTIONS)
+    select_backends(given["backend"])
+    return str(load_experiment(given, given["world_size"]).name)

@@ -17,10 +17,10 @@ def tensorboard(
 ) -> None:
     """Show a job's curves in TensorBoard until Ctrl-C."""
     from dualml.jobs.board import serve_board
-    from dualml.jobs.store import Jobs, home
-    from dualml.words import Words
+    from dualml.jobs.store import Jobs, jobs_folder
+    from dualml.words import Messages
 
-    jobs = Jobs(home())
-    found = jobs.job(jobs.number(job))
+    jobs = Jobs(jobs_folder())
+    found = jobs.job(jobs.find_number(job))
     for url in serve_board(found, port):
-        print_text(Words(lang)("jobs.board", id=found.id, url=url))
+        print_text(Messages(lang)("jobs.board", id=found.id, url=url))

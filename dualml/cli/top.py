@@ -11,7 +11,7 @@ import typer
 from dualml.cli import complete
 from dualml.cli.options import RUNS, AsJson, Lang
 from dualml.cli.output import print_json
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError, did_you_mean
 
 
 def top(
@@ -29,31 +29,31 @@ def top(
     from rich.console import Console, Group
     from rich.live import Live
 
-    from dualml.report.at_work import at_work, tables
+    from dualml.report.at_work import active_ranks, tables
     from dualml.report.page.terminal import render
-    from dualml.words import Words
+    from dualml.words import Messages
 
-    words, console = Words(lang), Console(highlight=False)
+    words, console = Messages(lang), Console(highlight=False)
 
-    def shown() -> Group:
+    def render_tables() -> Group:
         """Render the current tables."""
-        ranks = [rank for run in folders(what) for rank in at_work(run)]
+        ranks = [rank for run in run_folders(what) for rank in active_ranks(run)]
         grids = [render(t, console.width) for t in tables(ranks, words, runs=what is None)]
         return Group(*grids if grids else [words("usage.none")])  # fmt: skip
 
     if json:
-        ranks = [rank.describe() for run in folders(what) for rank in at_work(run)]
+        ranks = [rank.describe() for run in run_folders(what) for rank in active_ranks(run)]
         print_json({"ranks": ranks}, "top")
     elif once or not sys.stdout.isatty():
-        console.print(shown())
+        console.print(render_tables())
     else:
-        with Live(shown(), console=console, auto_refresh=False, screen=True) as live:
+        with Live(render_tables(), console=console, auto_refresh=False, screen=True) as live:
             while True:  # until Ctrl-C
                 time.sleep(every)
-                live.update(shown(), refresh=True)
+                live.update(render_tables(), refresh=True)
 
 
-def folders(what: str | None) -> list[Path]:
+def run_folders(what: str | None) -> list[Path]:
     """Return the run folders to show: the one that is named, or all.
 
     Without a name these are the folders of all running jobs, and those in ``runs/``.
@@ -61,9 +61,9 @@ def folders(what: str | None) -> list[Path]:
     Raises:
         UserError: there is no such job or folder.
     """
-    from dualml.jobs.store import Jobs, home
+    from dualml.jobs.store import Jobs, jobs_folder
 
-    jobs = Jobs(home())
+    jobs = Jobs(jobs_folder())
     if what is None:
         running = [jobs.job(n).out for n in jobs.numbers() if jobs.state(n).status == "running"]
         here = [path.parent for path in RUNS.glob("*/run.json")]
@@ -71,6 +71,6 @@ def folders(what: str | None) -> list[Path]:
     if what.isdecimal() and not Path(what).is_dir():
         return [Path(jobs.job(int(what)).out)]
     if not (Path(what) / "run.json").is_file():
-        hint = nearest(what, complete.runs(), otherwise=": see dualml jobs, and dualml runs")
+        hint = did_you_mean(what, complete.runs(), fallback=": see dualml jobs, and dualml runs")
         raise UserError(f"{what} is neither the number of a job nor a run folder{hint}")
     return [Path(what)]

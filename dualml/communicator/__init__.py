@@ -6,8 +6,8 @@ from dualml.communicator.how import BITWISE as BITWISE
 from dualml.communicator.how import DTYPES as DTYPES
 from dualml.communicator.how import OPS as OPS
 from dualml.communicator.how import PRIMITIVES as PRIMITIVES
-from dualml.communicator.how import How as How
-from dualml.communicator.how import Pending as Pending
-from dualml.communicator.place import FileBoard as FileBoard
-from dualml.communicator.place import MemoryBoard as MemoryBoard
-from dualml.communicator.place import Place as Place
+from dualml.communicator.how import Implementation as Implementation
+from dualml.communicator.how import WorkHandle as WorkHandle
+from dualml.communicator.place import FileStore as FileStore
+from dualml.communicator.place import MemoryStore as MemoryStore
+from dualml.communicator.place import RankContext as RankContext

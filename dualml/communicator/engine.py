@@ -13,16 +13,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dualml.clock import WALL, start_wall
-from dualml.communicator.how import How, Tensor, Traffic, Work
-from dualml.communicator.place import Place
+from dualml.clock import WALL, start_wall_clock
+from dualml.communicator.how import Implementation, Tensor, TrafficCounter, EngineWork
+from dualml.communicator.place import RankContext
 from dualml.errors import Unsupported
 
 #: Bitwise reduction → NumPy's function of two arrays.
 BITS: dict[str, Any] = {"band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}
 
 
-class Engine(ABC):
+class CommEngine(ABC):
     """One rank's connection to a framework, as `Communicator` needs it."""
 
     backend: ClassVar[str]
@@ -34,11 +34,11 @@ class Engine(ABC):
     #: The framework's own process group, if any.
     group: Any = None
 
-    def __init__(self, place: Place, ranks: Sequence[int] | None = None) -> None:
-        self.place = place
+    def __init__(self, place: RankContext, ranks: Sequence[int] | None = None) -> None:
+        self.context = place
         self.ranks = tuple(range(place.size)) if ranks is None else tuple(ranks)
         self.rank, self.size = self.ranks.index(place.rank), len(self.ranks)
-        self.traffic = Traffic()
+        self.traffic = TrafficCounter()
         self._sequence = 0
         #: Distinguishes entries of the store that all ranks renew from time to time.
         self.generation = 0
@@ -51,7 +51,7 @@ class Engine(ABC):
     # --- implemented by a backend -----------------------------------------------------------------
 
     @abstractmethod
-    def how(self, primitive: str, dtype: str = "float32", op: str = "sum") -> How:
+    def implementation_of(self, primitive: str, dtype: str = "float32", op: str = "sum") -> Implementation:
         """Return how ``primitive`` is executed for tensors of type ``dtype`` and reduction ``op``
         on this device."""
 
@@ -106,7 +106,7 @@ class Engine(ABC):
         where the framework has views."""
 
     @abstractmethod
-    def write(self, x: Tensor, start: int, value: Tensor, then: str) -> Tensor:
+    def write(self, x: Tensor, start: int, value: Tensor, op: str) -> Tensor:
         """Write ``value`` into the 1-D ``x`` from ``start`` on and return ``x``; ``op`` is ``put``
         (overwrite) or ``add`` (accumulate).
 
@@ -126,19 +126,19 @@ class Engine(ABC):
     def _isend(self, x: Tensor, peer: int) -> Callable[[], Tensor]:
         """Start sending; engines that copy a message into a queue complete at once."""
         self._exchange({peer: x}, {})
-        return Work(lambda: x, lambda: True)
+        return EngineWork(lambda: x, lambda: True)
 
     def _irecv(self, buffer: Tensor, peer: int) -> Callable[[], Tensor]:
         """Start receiving; engines that cannot do so ahead of time receive when they wait."""
         why = "it is received when it is waited for"
-        return Work(lambda: self._exchange({}, {peer: buffer})[peer], why=why)
+        return EngineWork(lambda: self._exchange({}, {peer: buffer})[peer], why=why)
 
     def _isend_tagged(self, x: Tensor, peer: int, tag: int) -> Callable[[], Tensor]:
         """Start sending a message with a ``tag``; only for engines whose `implementation_of`
         reports ``tags``."""
         raise Unsupported(f"{self.backend} has no tags")
 
-    def _irecv_tagged(self, buffer: Tensor, peer: int | None, tag: int) -> Work:
+    def _irecv_tagged(self, buffer: Tensor, peer: int | None, tag: int) -> EngineWork:
         """Start receiving a message by tag, from any rank if ``peer`` is None; only for engines
         whose `implementation_of` reports ``tags`` or ``any_source``. `EngineWork.source` gives the
         rank."""
@@ -158,7 +158,7 @@ class Engine(ABC):
         engines whose `implementation_of` reports ``asynchronous``."""
         raise NotImplementedError(primitive)
 
-    def sent(self) -> int | None:
+    def count_sent_bytes(self) -> int | None:
         """Return the bytes that this rank has sent so far in all its groups; None where the engine
         cannot count them, as with memory shared by devices or processes."""
         return None
@@ -187,7 +187,7 @@ class Engine(ABC):
     def stopwatch(self) -> Callable[[], float]:
         """Start a clock; return a function that stops it and returns the seconds, the device's work
         included."""
-        return start_wall(self.synchronize)
+        return start_wall_clock(self.synchronize)
 
     def scratch(self, like: Tensor, key: int = 0) -> Tensor:
         """Return a buffer like ``like`` that the next call with this key may reuse: fresh memory

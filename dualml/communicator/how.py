@@ -46,7 +46,7 @@ def operations_of(dtype: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class How:
+class Implementation:
     """Implementation of a primitive on this device: native, composed of others, or unsupported.
 
     Attributes:
@@ -61,18 +61,18 @@ class How:
         return f"{self.kind}: {self.detail}"
 
 
-def ask(comm: Any, primitive: str, dtype: str = "float32", op: str = "sum") -> How:
+def query_implementation(comm: Any, primitive: str, dtype: str = "float32", op: str = "sum") -> Implementation:
     """Return how a communicator executes a primitive; ``unsupported`` if it does not know the
     primitive."""
     try:
-        how: How = comm.how(primitive, dtype, op)
+        how: Implementation = comm.how(primitive, dtype, op)
     except KeyError:
-        return How("unsupported", f"{comm.backend} does not know {primitive}")
+        return Implementation("unsupported", f"{comm.backend} does not know {primitive}")
     return how
 
 
 @dataclass
-class Traffic:
+class TrafficCounter:
     """Counters of one rank's messages and bytes since the last `reset`.
 
     Point-to-point messages are counted as they are made. A native collective counts as one call,
@@ -104,13 +104,13 @@ class Traffic:
         return asdict(self)
 
 
-class Pending(Protocol):
+class WorkHandle(Protocol):
     """Handle of a collective or message in progress, like `torch.distributed.Work`."""
 
     def wait(self) -> Tensor:
         """Wait for the result and return it; further calls return it again."""
 
-    def done(self) -> bool:
+    def is_completed(self) -> bool:
         """Return whether `wait` would return at once.
 
         Raises:
@@ -118,7 +118,7 @@ class Pending(Protocol):
         """
 
 
-class Done:
+class CompletedWork:
     """A `WorkHandle` of an operation that is already complete."""
 
     def __init__(self, result: Tensor) -> None:
@@ -127,11 +127,11 @@ class Done:
     def wait(self) -> Tensor:
         return self.result
 
-    def done(self) -> bool:
+    def is_completed(self) -> bool:
         return True
 
 
-class Work:
+class EngineWork:
     """An operation that an engine has started.
 
     Args:
@@ -154,7 +154,7 @@ class Work:
         return self._wait()
 
 
-class Finish:
+class PendingWork:
     """A pending operation of an engine, with a function that completes its result.
 
     Args:
@@ -169,11 +169,11 @@ class Finish:
     def __init__(
         self,
         wait: Callable[[], Tensor],
-        then: Callable[[Tensor], Tensor],
+        postprocess: Callable[[Tensor], Tensor],
         work: Callable[[], Tensor] | None = None,
         source: int | None = None,
     ) -> None:
-        self._wait, self._then, self._work = wait, then, work
+        self._wait, self._then, self._work = wait, postprocess, work
         self.source, self._over, self._result = source, False, None
 
     def wait(self) -> Tensor:
@@ -184,7 +184,7 @@ class Finish:
             self.source = source() if source is not None else self.source
         return self._result
 
-    def done(self) -> bool:
+    def is_completed(self) -> bool:
         if self._over:
             return True
         done = getattr(self._work, "done", None)

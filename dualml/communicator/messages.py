@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from dualml.communicator.engine import Engine
-from dualml.communicator.how import Finish, Tensor, ask
+from dualml.communicator.engine import CommEngine
+from dualml.communicator.how import PendingWork, Tensor, query_implementation
 from dualml.errors import CommunicationError, Unsupported
 
 #: Largest tag: 31 bits, as in MPI and gloo.
-LARGEST_TAG = 2**31 - 1
+MAX_TAG = 2**31 - 1
 
 
-class Messages(Engine):
+class PointToPoint(CommEngine):
     """Point-to-point messages of a `dualml.communicator.Communicator`.
 
     Messages between one pair of ranks with one tag arrive in the order in which they were sent:
@@ -48,7 +48,7 @@ class Messages(Engine):
             time.sleep(self.delay(out, into))
         return dict(self._timed("exchange", lambda: self._exchange(send, receive)))
 
-    def isend(self, x: Tensor, peer: int, tag: int = 0) -> Finish:
+    def isend(self, x: Tensor, peer: int, tag: int = 0) -> PendingWork:
         """Start sending the contiguous ``x``, which must not change until the wait returns.
 
         Args:
@@ -66,9 +66,9 @@ class Messages(Engine):
             time.sleep(self.delay(nbytes, 0))
         begin: Callable[[], Any] = partial(self._isend, x, peer)
         work = self._timed("isend", partial(self._isend_tagged, x, peer, tag) if tag else begin)
-        return Finish(lambda: self._timed("isend", work), lambda sent: sent, work)
+        return PendingWork(lambda: self._timed("isend", work), lambda sent: sent, work)
 
-    def irecv(self, buffer: Tensor, peer: int | None = None, tag: int = 0) -> Finish:
+    def irecv(self, buffer: Tensor, peer: int | None = None, tag: int = 0) -> PendingWork:
         """Start receiving into ``buffer``; the handle's ``wait`` returns the message.
 
         Args:
@@ -86,7 +86,7 @@ class Messages(Engine):
         elif self.size == 1:
             raise CommunicationError("a rank that is alone receives nothing")
         else:
-            self._check_has("any_source")
+            self._require_support("any_source")
         self._check_tag(tag)
         nbytes, t = self.nbytes(buffer), self.traffic
         t.received, t.bytes_received = t.received + 1, t.bytes_received + nbytes
@@ -97,12 +97,12 @@ class Messages(Engine):
             begin = partial(self._irecv, buffer, peer)
         work = self._timed("irecv", begin)
 
-        def late(got: Tensor) -> Tensor:
+        def apply_delay(got: Tensor) -> Tensor:
             if self.delay is not None:
                 time.sleep(self.delay(0, nbytes))
             return got
 
-        return Finish(lambda: self._timed("irecv", work), late, work, peer)
+        return PendingWork(lambda: self._timed("irecv", work), apply_delay, work, peer)
 
     def send(self, x: Tensor, peer: int, tag: int = 0) -> None:
         """Send ``x`` to rank ``peer``; see `isend`."""
@@ -126,12 +126,12 @@ class Messages(Engine):
             )
 
     def _check_tag(self, tag: int) -> None:
-        if not 0 <= tag <= LARGEST_TAG:
-            raise CommunicationError(f"tags go from 0 to {LARGEST_TAG:,}; received {tag}")
+        if not 0 <= tag <= MAX_TAG:
+            raise CommunicationError(f"tags go from 0 to {MAX_TAG:,}; received {tag}")
         if tag:
-            self._check_has("tags")
+            self._require_support("tags")
 
-    def _check_has(self, primitive: str) -> None:
-        how = ask(self, primitive)
+    def _require_support(self, primitive: str) -> None:
+        how = query_implementation(self, primitive)
         if how.kind == "unsupported":
             raise Unsupported(f"{self.backend} on {self.device} has no {primitive}: {how.detail}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def start_of(length: int, n: int, part: int) -> int:
+def part_start(length: int, n: int, part: int) -> int:
     """Return the first element of part ``part`` of n nearly equal parts; the first ``length mod n``
     parts are one element longer.
 
@@ -14,16 +14,16 @@ def start_of(length: int, n: int, part: int) -> int:
     return part * short + min(part, longer)
 
 
-def parts_of(length: int, n: int) -> list[int]:
+def part_lengths(length: int, n: int) -> list[int]:
     """Return the lengths of n nearly equal parts.
 
     >>> parts_of(10, 4)
     [3, 3, 2, 2]
     """
-    return [start_of(length, n, r + 1) - start_of(length, n, r) for r in range(n)]
+    return [part_start(length, n, r + 1) - part_start(length, n, r) for r in range(n)]
 
 
-def slices_of(length: int, n: int, full: int) -> list[int]:
+def slice_lengths(length: int, n: int, full: int) -> list[int]:
     """Return the lengths of n slices as long as those of a ``full`` batch; the last ones are
     shorter, or empty, where there are fewer elements.
 

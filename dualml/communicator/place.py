@@ -22,18 +22,18 @@ from dualml.errors import CommunicationError, UserError
 POLL_S = 0.002
 
 
-class Board(Protocol):
+class Store(Protocol):
     """Key-value store between ranks: written once, read by all. Keys are file names (letters,
     digits, ``-_.``)."""
 
-    def post(self, key: str, text: str) -> None:
+    def set(self, key: str, text: str) -> None:
         """Store the note ``text`` under ``key``, replacing an earlier one."""
 
-    def read(self, key: str) -> str | None:
+    def get(self, key: str) -> str | None:
         """Return the note of ``key``, or None if there is none yet."""
 
 
-class FileBoard(Board):
+class FileStore(Store):
     """A `Store` in a folder that all ranks can reach.
 
     Args:
@@ -44,36 +44,36 @@ class FileBoard(Board):
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
 
-    def post(self, key: str, text: str) -> None:
+    def set(self, key: str, text: str) -> None:
         fresh = self.folder / f".{key}.{os.getpid()}"
         fresh.write_text(text, "utf-8")
         os.replace(fresh, self.folder / key)
 
-    def read(self, key: str) -> str | None:
+    def get(self, key: str) -> str | None:
         try:
             return (self.folder / key).read_text("utf-8")
         except FileNotFoundError:
             return None
 
 
-class MemoryBoard(Board):
+class MemoryStore(Store):
     """A `Store` for ranks that are threads of one process."""
 
     def __init__(self) -> None:
         self._notes: dict[str, str] = {}
         self._lock = threading.Lock()
 
-    def post(self, key: str, text: str) -> None:
+    def set(self, key: str, text: str) -> None:
         with self._lock:
             self._notes[key] = text
 
-    def read(self, key: str) -> str | None:
+    def get(self, key: str) -> str | None:
         with self._lock:
             return self._notes.get(key)
 
 
-def exchange_notes(
-    board: Board, key: str, rank: int, ranks: Sequence[int], text: str, timeout: float, what: str
+def all_gather_via_store(
+    store: Store, key: str, rank: int, ranks: Sequence[int], text: str, timeout: float, what: str
 ) -> Mapping[int, str]:
     """All-gather a note over the store: write ``text`` for this rank and return rank → note.
 
@@ -86,13 +86,13 @@ def exchange_notes(
     Raises:
         CommunicationError: names the ranks that did not write in time.
     """
-    board.post(f"{key}.{rank}", text)
+    store.set(f"{key}.{rank}", text)
     notes: dict[int, str] = {}
     end = time.monotonic() + timeout
     pause = POLL_S
     while True:
         for other in ranks:
-            if other not in notes and (note := board.read(f"{key}.{other}")) is not None:
+            if other not in notes and (note := store.get(f"{key}.{other}")) is not None:
                 notes[other] = note
         missing = [other for other in ranks if other not in notes]
         if not missing:
@@ -106,7 +106,7 @@ def exchange_notes(
         pause = min(pause * 1.5, 0.05)
 
 
-def per_machine(machines: Sequence[str]) -> int:
+def ranks_per_machine(machines: Sequence[str]) -> int:
     """Return the number of ranks on each machine, if all machines have the same number of
     consecutive ranks; else 0.
 
@@ -148,7 +148,7 @@ def check_rendezvous(text: str) -> None:
 
 
 @dataclass(frozen=True)
-class Place:
+class RankContext:
     """Context of one rank of a trial: its number and how it reaches the other ranks.
 
     Args:
@@ -171,7 +171,7 @@ class Place:
 
     rank: int
     size: int
-    board: Board
+    store: Store
     rendezvous: str = "auto"
     timeout: float = 60.0
     key: str = "0"

@@ -3,8 +3,8 @@ ranks."""
 
 from __future__ import annotations
 
-from dualml.aggregation import Stage
-from dualml.aggregation.slow import Slow
+from dualml.aggregation import StepGroup
+from dualml.aggregation.slow import Straggler
 from dualml.cost.closed import Cost, cost, names, stages
 from dualml.cost.fits import Fits, fit_all
 from dualml.cost.link import Link
@@ -22,8 +22,8 @@ __all__ = [
     "Point",
     "Prediction",
     "Simulated",
-    "Slow",
-    "Stage",
+    "Straggler",
+    "StepGroup",
     "Topology",
     "cost",
     "fit",

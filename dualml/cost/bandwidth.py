@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dualml.cost.closed import exact
+from dualml.cost.closed import gives_exact_sum
 
 
 class Bandwidths(NamedTuple):
@@ -33,7 +33,7 @@ def bandwidths(strategy: str, n: int, nbytes: int, seconds: float) -> Bandwidths
         nbytes: S, bytes of one rank's vector.
         seconds: t, until the last rank has the sum.
     """
-    if not exact(strategy) or n < 2 or nbytes <= 0 or seconds <= 0:
+    if not gives_exact_sum(strategy) or n < 2 or nbytes <= 0 or seconds <= 0:
         return None
     algbw = nbytes / seconds
     return Bandwidths(algbw, algbw * 2 * (n - 1) / n)

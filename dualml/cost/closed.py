@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dualml.aggregation import ASYNCHRONOUS, STRATEGIES, Stage, Strategy
+from dualml.aggregation import ASYNCHRONOUS, STRATEGIES, StepGroup, Strategy
 from dualml.cost.libraries import LIBRARIES
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError, did_you_mean
 
 LOCAL_SGD = "local_sgd"
 #: Default number of updates between two aggregations of ``local_sgd``.
-EVERY = 10
+DEFAULT_SYNC_PERIOD = 10
 
 
 def names() -> tuple[str, ...]:
@@ -28,7 +28,7 @@ def names() -> tuple[str, ...]:
     return tuple(dict.fromkeys([*STRATEGIES, LOCAL_SGD, ASYNCHRONOUS]))
 
 
-def exact(name: str) -> bool:
+def gives_exact_sum(name: str) -> bool:
     """Return whether every rank holds the sum over all ranks after each update."""
     return name in LIBRARIES or getattr(STRATEGIES.get(name), "exact", False)
 
@@ -37,7 +37,7 @@ def check(name: str, n: int, nbytes: int = 0, width: int = 1, every: int = 1) ->
     """Raise `UserError` for an unknown strategy, or an invalid number of ranks or size."""
     known = (*names(), *LIBRARIES)
     if name not in known:
-        raise UserError(f"unknown strategy {name!r}{nearest(name, known)}")
+        raise UserError(f"unknown strategy {name!r}{did_you_mean(name, known)}")
     if n < 1:
         raise UserError(f"an aggregation needs at least 1 rank; received n = {n}")
     if width < 1 or nbytes < 0 or nbytes % width:
@@ -73,7 +73,7 @@ class Cost:
     total_bytes: float
 
 
-def stages(name: str, n: int, nbytes: int, width: int = 1, per_node: int = 0) -> list[Stage]:
+def stages(name: str, n: int, nbytes: int, width: int = 1, per_node: int = 0) -> list[StepGroup]:
     """Return the steps of one aggregation, with equal steps grouped; at most 2 ⌈log₂ n⌉ + 2 groups.
 
     Args:
@@ -90,7 +90,7 @@ def stages(name: str, n: int, nbytes: int, width: int = 1, per_node: int = 0) ->
     if n == 1:
         return []
     served = 1 if name == ASYNCHRONOUS else 0  # the server is an additional rank
-    rows = _strategy(name).on_nodes(per_node).stages(n + served, nbytes // width)
+    rows = _strategy(name).for_nodes(per_node).step_groups(n + served, nbytes // width)
     return [
         replace(s, bytes=s.bytes * width, added=s.added * width, total=s.total * width)
         for s in rows
@@ -103,15 +103,15 @@ def _strategy(name: str) -> Strategy:
     if name in LIBRARIES:
         return LIBRARIES[name]()
     plain = {LOCAL_SGD: "ring", ASYNCHRONOUS: "parameter_server"}.get(name, name)
-    return STRATEGIES[STRATEGIES[plain].textbook or plain]()
+    return STRATEGIES[STRATEGIES[plain].reference_algorithm or plain]()
 
 
-def closed(name: str) -> bool:
+def has_closed_form(name: str) -> bool:
     """Return whether a strategy has a closed form, and hence a price for any number of ranks."""
-    return _strategy(name).closed()
+    return _strategy(name).has_closed_form()
 
 
-def cost(name: str, n: int, nbytes: int, width: int = 1, every: int = EVERY) -> Cost:
+def cost(name: str, n: int, nbytes: int, width: int = 1, every: int = DEFAULT_SYNC_PERIOD) -> Cost:
     """Return messages, bytes and additions of one update.
 
     Args:
@@ -132,7 +132,7 @@ def cost(name: str, n: int, nbytes: int, width: int = 1, every: int = EVERY) -> 
     check(name, n, nbytes, width, every)
     rows = stages(name, n, nbytes, width)
     served = 1 if name == ASYNCHRONOUS else 0
-    busiest = _strategy(name).busiest(n + served, nbytes // width) if n > 1 else (0, 0)
+    busiest = _strategy(name).max_rank_volume(n + served, nbytes // width) if n > 1 else (0, 0)
     messages, elements = busiest
     total_messages = sum(s.times * s.all_messages for s in rows)
     total = sum(s.times * s.total for s in rows)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dualml.cost.closed import exact
-from dualml.cost.units import told_bytes
-from dualml.words import phrases
+from dualml.cost.closed import gives_exact_sum
+from dualml.cost.units import format_bytes
+from dualml.words import section_messages
 
 #: Classical pairs whose crossover is reported.
 PAIRS = (
@@ -16,9 +16,9 @@ PAIRS = (
     ("ring", "all_gather"),
     ("halving_doubling", "ring"),
 )
-SMALLEST, LARGEST = 1000, 10**12  # range of bytes searched for a crossover
+MIN_CROSSOVER_BYTES, MAX_CROSSOVER_BYTES = 1000, 10**12  # range of bytes searched for a crossover
 #: Relative difference below which two times are equal.
-SAME = 1e-9
+TIME_RTOL = 1e-9
 #: From this number on, ties over less than a thousandth of the numbers are left out.
 NARROW = 1000
 
@@ -50,7 +50,7 @@ def crossovers(
 
     def winner(x: int) -> str | None:
         one, other = seconds(a, x), seconds(b, x)
-        if abs(one - other) <= SAME * max(one, other):
+        if abs(one - other) <= TIME_RTOL * max(one, other):
             return None
         return a if one < other else b
 
@@ -75,7 +75,7 @@ def crossovers(
     ]
 
 
-def pairs(chosen: Sequence[str]) -> list[tuple[str, str]]:
+def pairs_to_compare(chosen: Sequence[str]) -> list[tuple[str, str]]:
     """Return the pairs to compare: the two chosen strategies, or the classical pairs among more of
     them."""
     if len(chosen) == 2:
@@ -86,17 +86,17 @@ def pairs(chosen: Sequence[str]) -> list[tuple[str, str]]:
 def fastest(column: dict[str, float]) -> list[str]:
     """Return the fastest of the strategies that give every rank the whole sum, if there are at
     least two; several names if they tie, none if all tie."""
-    candidates = {name: value for name, value in column.items() if exact(name)}
+    candidates = {name: value for name, value in column.items() if gives_exact_sum(name)}
     least = min(candidates.values(), default=0.0)
-    names = [name for name, value in candidates.items() if value <= least * (1 + SAME)]
+    names = [name for name, value in candidates.items() if value <= least * (1 + TIME_RTOL)]
     return names if len(names) < len(candidates) else []
 
 
 #: Maximum number of changes that are listed; more are only counted.
-LISTED = 3
+MAX_LISTED_CHANGES = 3
 
 
-def sentence(
+def crossover_sentence(
     a: str, b: str, ranges: Sequence[Range], lang: str, *, what: str = "ranks", n: int = 0
 ) -> str:
     """Describe as a sentence where which of two strategies is faster.
@@ -108,7 +108,7 @@ def sentence(
         what: ``ranks`` or ``bytes``.
         n: number of ranks, if bytes are compared.
     """
-    words = phrases(lang, "crossover")
+    words = section_messages(lang, "crossover")
     low, high = ranges[0].first, ranges[-1].last
     if len(ranges) == 1:
         key = "ranks.one" if what == "ranks" and low == high else f"{what}.all"
@@ -119,7 +119,7 @@ def sentence(
         return words["always"].format(winner=winner, loser=b if winner == a else a, where=where)
 
     def number(x: int) -> str:
-        return told_bytes(x) if what == "bytes" else f"{x:,}"
+        return format_bytes(x) if what == "bytes" else f"{x:,}"
 
     parts = [
         words[f"{what}.{'from' if i else 'upto'}{'' if r.winner else '.same'}"].format(
@@ -128,19 +128,19 @@ def sentence(
         for i, r in enumerate(ranges)
     ]
     listed = words["comma"].join(parts)
-    if len(parts) > LISTED + 1:
+    if len(parts) > MAX_LISTED_CHANGES + 1:
         listed = words["more"].format(first=words["comma"].join(parts[:2]), count=len(parts) - 1)
     given = words["given"].format(n=f"{n:,}") if what == "bytes" else ""
     return words["changes"].format(a=a, b=b, given=given, parts=listed)
 
 
-def hurt(slowed: dict[str, float], healthy: dict[str, float], n: int, lang: str) -> str | None:
+def straggler_sentence(slowed: dict[str, float], healthy: dict[str, float], n: int, lang: str) -> str | None:
     """Describe which strategy a straggler slows least and most; None for fewer than two
     strategies."""
     factors = {name: slowed[name] / t for name, t in healthy.items() if t > 0}
     if len(factors) < 2:
         return None
     least, most = (f(factors, key=factors.__getitem__) for f in (min, max))
-    return phrases(lang, "crossover")["slow"].format(
+    return section_messages(lang, "crossover")["slow"].format(
         n=f"{n:,}", least=least, most=most, low=factors[least], high=factors[most]
     )

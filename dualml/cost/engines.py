@@ -20,13 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dualml.aggregation import Ring, Schedule, Transfer
-from dualml.aggregation.schedule import Then
+from dualml.aggregation import Ring, CollectiveSchedule, Transfer
+from dualml.aggregation.schedule import ReceiveOp
 
 Steps = list[tuple[Transfer, ...]]
 
 
-def schedule(engine: str, strategy: str, n: int) -> Schedule | None:
+def schedule(engine: str, strategy: str, n: int) -> CollectiveSchedule | None:
     """Return the schedule of a strategy's collectives on this engine; None if the textbook's
     applies."""
     make = ENGINES.get(engine, {}).get(strategy)
@@ -41,7 +41,7 @@ def broadcast(n: int, chunks: int) -> Steps:
     while waiting:
         # The nearest child has the largest subtree, and so comes last.
         ready = [max((c for c, p in waiting.items() if p == r), default=0) for r in sorted(has)]
-        step = tuple(_whole(parents[c], c, chunks, "put") for c in ready if c)
+        step = tuple(_full_transfer(parents[c], c, chunks, "put") for c in ready if c)
         for t in step:
             del waiting[t.target]
         has |= {t.target for t in step}
@@ -51,7 +51,7 @@ def broadcast(n: int, chunks: int) -> Steps:
 
 def gather(n: int, chunks: int) -> Steps:
     """Return the step in which all ranks send their vectors to rank 0."""
-    return [tuple(_whole(r, 0, chunks, "add") for r in range(1, n))]
+    return [tuple(_full_transfer(r, 0, chunks, "add") for r in range(1, n))]
 
 
 def reduce(n: int) -> Steps:
@@ -73,37 +73,37 @@ def all_gather(n: int, chunks: int, size: int) -> Steps:
     return [tuple(Transfer(r, (r + 1) % n, 0, size - 1, "add") for r in range(n))] * (n - 1)
 
 
-def _whole(source: int, target: int, chunks: int, then: Then) -> Transfer:
+def _full_transfer(source: int, target: int, chunks: int, then: ReceiveOp) -> Transfer:
     """Return the transfer of a whole vector."""
     return Transfer(source, target, 0, chunks - 1, then)
 
 
-def _gathered(n: int) -> Schedule:
-    return Schedule(n, 2, tuple(all_gather(n, 2, 2)))
+def _all_gather_schedule(n: int) -> CollectiveSchedule:
+    return CollectiveSchedule(n, 2, tuple(all_gather(n, 2, 2)))
 
 
-def _reduced(n: int) -> Schedule:
-    return Schedule(n, n, (*reduce(n), *broadcast(n, n)))
+def _reduce_broadcast_schedule(n: int) -> CollectiveSchedule:
+    return CollectiveSchedule(n, n, (*reduce(n), *broadcast(n, n)))
 
 
-def _served(n: int) -> Schedule:
-    return Schedule(n, 1, (*gather(n, 1), *broadcast(n, 1)))
+def _parameter_server_schedule(n: int) -> CollectiveSchedule:
+    return CollectiveSchedule(n, 1, (*gather(n, 1), *broadcast(n, 1)))
 
 
-def _scattered(n: int) -> Schedule:
+def _reduce_scatter_schedule(n: int) -> CollectiveSchedule:
     chunks = 2 * n  # two chunks are a rank's part
     ring = [
-        tuple(Transfer(t.source, t.target, 2 * t.first, 2 * t.first + 1, t.then) for t in step)
+        tuple(Transfer(t.source, t.target, 2 * t.first, 2 * t.first + 1, t.op) for t in step)
         for step in Ring().schedule(n).steps
     ]
-    return Schedule(n, chunks, (*ring, *all_gather(n, chunks, 2)))
+    return CollectiveSchedule(n, chunks, (*ring, *all_gather(n, chunks, 2)))
 
 
-ENGINES: dict[str, dict[str, Callable[[int], Schedule]]] = {
+ENGINES: dict[str, dict[str, Callable[[int], CollectiveSchedule]]] = {
     "gloo": {
-        "all_gather": _gathered,
-        "reduce_broadcast": _reduced,
-        "parameter_server": _served,
-        "reduce_scatter_all_gather": _scattered,
+        "all_gather": _all_gather_schedule,
+        "reduce_broadcast": _reduce_broadcast_schedule,
+        "parameter_server": _parameter_server_schedule,
+        "reduce_scatter_all_gather": _reduce_scatter_schedule,
     }
 }

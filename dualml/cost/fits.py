@@ -75,11 +75,11 @@ class Fits:
         Raises:
             UserError: the file does not exist or does not contain fits.
         """
-        from dualml.files import readable
+        from dualml.files import convert_read_errors
         from dualml.store.costs import read_fits
 
         record = read_fits(path)
-        with readable(f"{path}: not a file of fits"):
+        with convert_read_errors(f"{path}: not a file of fits"):
             return cls.restore(record.describe())
 
 
@@ -95,7 +95,7 @@ def fit_all(points: Sequence[Point], topology: Topology = FLAT, engine: str = ""
     """
     names = dict.fromkeys(point.strategy for point in points)
     groups = {name: [p for p in points if p.strategy == name] for name in names}
-    counted = [p for p in points if p.strategy in STRATEGIES and STRATEGIES[p.strategy].counted]
+    counted = [p for p in points if p.strategy in STRATEGIES and STRATEGIES[p.strategy].is_point_to_point]
     fits: dict[str, Fit] = {}
     skipped: dict[str, str] = {}
     for name, group in {**groups, "": counted}.items():

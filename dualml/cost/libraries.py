@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from dualml.aggregation import Stage, Strategy
+from dualml.aggregation import StepGroup, Strategy
 from dualml.aggregation.tree import Tree
 
 
@@ -28,18 +28,18 @@ class DoubleTree(Strategy):
 
     name: ClassVar = "double_tree"
 
-    def stages(self, n: int, length: int) -> list[Stage]:
+    def step_groups(self, n: int, length: int) -> list[StepGroup]:
         widest = 1 << ((n - 1).bit_length() - 1)
 
-        def piped(level: Stage) -> Stage:
+        def piped(level: StepGroup) -> StepGroup:
             if level.distance != widest:
                 return replace(level, bytes=0, added=0, total=0)
             added = length if level.kind == "up" else 0
             return replace(level, bytes=length, added=added, total=(n - 1) * length)
 
-        return [piped(level) for level in Tree().stages(n, length)]
+        return [piped(level) for level in Tree().step_groups(n, length)]
 
-    def busiest(self, n: int, length: int) -> tuple[int, int]:
+    def max_rank_volume(self, n: int, length: int) -> tuple[int, int]:
         return 2 * (n - 1).bit_length(), 2 * length
 
 
@@ -58,12 +58,12 @@ class InNetwork(Strategy):
 
     name: ClassVar = "in_network"
 
-    def stages(self, n: int, length: int) -> list[Stage]:
+    def step_groups(self, n: int, length: int) -> list[StepGroup]:
         moved = length + -(-length // n)
         half = -(-moved // 2)
-        return [Stage("shift", 1, 1, part, 0, n * part, n) for part in (half, moved - half)]
+        return [StepGroup("shift", 1, 1, part, 0, n * part, n) for part in (half, moved - half)]
 
-    def busiest(self, n: int, length: int) -> tuple[int, int]:
+    def max_rank_volume(self, n: int, length: int) -> tuple[int, int]:
         return 2, length + -(-length // n)
 
 

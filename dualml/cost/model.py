@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dualml.aggregation import ASYNCHRONOUS
-from dualml.cost.closed import EVERY, LOCAL_SGD, check, stages
+from dualml.cost.closed import DEFAULT_SYNC_PERIOD, LOCAL_SGD, check, stages
 from dualml.cost.engines import schedule
 from dualml.cost.link import Link
 from dualml.cost.simulate import simulate
@@ -47,14 +47,14 @@ class Point:
             raise UserError(f"a measured point takes more than 0 seconds; received {self.seconds}")
 
     @classmethod
-    def of(
+    def from_measurement(
         cls,
         strategy: str,
         n: int,
         nbytes: int,
         seconds: float,
         topology: Topology = FLAT,
-        every: int = EVERY,
+        every: int = DEFAULT_SYNC_PERIOD,
         engine: str = "",
     ) -> Point:
         """Make the point of a strategy that took ``seconds`` per update for S = ``nbytes`` on n
@@ -150,7 +150,7 @@ def fit(points: Sequence[Point], *, gamma: bool = False) -> Fit:
     rows = np.array([(p.steps, p.bytes, p.added)[: len(names)] for p in points], np.float64)
     a = rows / np.array([[p.seconds] for p in points])
     lengths = np.linalg.norm(a, axis=0)
-    _distinguish(points, a, lengths)
+    _check_identifiable(points, a, lengths)
     # Columns of equal length: α is a million times larger than β.
     scaled = a / lengths
     solution, _ = optimize.nnls(scaled, np.ones(len(points)))
@@ -175,23 +175,23 @@ def fit(points: Sequence[Point], *, gamma: bool = False) -> Fit:
     )
 
 
-def _distinguish(points: Sequence[Point], a: Any, lengths: Any) -> None:
+def _check_identifiable(points: Sequence[Point], a: Any, lengths: Any) -> None:
     """Raise `UserError` if the points do not determine a constant."""
     import numpy as np
 
-    def apart(columns: int) -> bool:
+    def independent(columns: int) -> bool:
         """Return whether the first ``columns`` columns of the design matrix are linearly
         independent."""
         kept = lengths[:columns]
         return bool(kept.all() and np.linalg.cond(a[:, :columns] / kept) < DEGENERATE)
 
-    if not apart(2):
+    if not independent(2):
         first = points[0]
         raise UserError(
             f"{len(points)} points cannot tell α from β: all have {first.bytes:g} bytes for "
             f"{first.steps:g} messages or the same ratio; measure at least two sizes"
         )
-    if a.shape[1] == 3 and not apart(3):
+    if a.shape[1] == 3 and not independent(3):
         raise UserError(
             f"{len(points)} points cannot tell β from γ: all add the same share of the bytes they "
             "move; add points of all_gather or neighbour to those of ring or tree, or fit no γ"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from dualml.aggregation.slow import Slow
+from dualml.aggregation.slow import Straggler
 from dualml.cost import units
 from dualml.cost.fits import Fits
 from dualml.cost.link import Link
@@ -17,16 +17,16 @@ from dualml.model.zoo import model as find_model
 ALPHA, BANDWIDTH = "50us", "1GB/s"
 
 
-def vector(size: str | None, model: str | None) -> int:
+def vector_bytes(size: str | None, model: str | None) -> int:
     """Return the bytes of the vector that is aggregated."""
     if size is not None and model is not None:
         raise UserError("--size and --model both say how large the vector is; give one of them")
     if size is not None:
-        return units.nbytes(size, "--size")
+        return units.parse_bytes(size, "--size")
     return find_model(model or "lenet").nbytes()
 
 
-def fitted(path: Path | None, *constants: str | None) -> Fits | None:
+def load_fits(path: Path | None, *constants: str | None) -> Fits | None:
     """Read the fits of a file, None without a file; with a file no constant may be given."""
     if path is None:
         return None
@@ -35,33 +35,33 @@ def fitted(path: Path | None, *constants: str | None) -> Fits | None:
     return Fits.read(path)
 
 
-def constants(
+def make_link(
     alpha: str | None, bandwidth: str | None, beta: str | None, gamma: str | None
 ) -> Link:
     """Make a link from the options."""
     if bandwidth is not None and beta is not None:
         raise UserError("--bandwidth and --beta are one constant (β = 1 / bandwidth); give one")
     return Link(
-        units.seconds(alpha or ALPHA, "--alpha"),
-        units.per_byte(beta, "--beta")
+        units.parse_seconds(alpha or ALPHA, "--alpha"),
+        units.parse_seconds_per_byte(beta, "--beta")
         if beta is not None
-        else 1 / units.rate(bandwidth or BANDWIDTH, "--bandwidth"),
-        units.per_byte(gamma or "0", "--gamma"),
+        else 1 / units.parse_rate(bandwidth or BANDWIDTH, "--bandwidth"),
+        units.parse_seconds_per_byte(gamma or "0", "--gamma"),
     )
 
 
-def slowness(
+def make_straggler(
     rank: int | None, compute: float, latency: str, bandwidth: str | None, jitter: str
-) -> Slow | None:
+) -> Straggler | None:
     """Make the straggler from the options; None if nothing is slow."""
-    slow = Slow(
+    slow = Straggler(
         rank or 0,
         compute,
-        units.seconds(latency, "--slow-latency"),
-        None if bandwidth is None else units.rate(bandwidth, "--slow-bandwidth"),
-        units.seconds(jitter, "--jitter"),
+        units.parse_seconds(latency, "--slow-latency"),
+        None if bandwidth is None else units.parse_rate(bandwidth, "--slow-bandwidth"),
+        units.parse_seconds(jitter, "--jitter"),
     )
-    if slow != Slow(rank or 0):
+    if slow != Straggler(rank or 0):
         return slow
     if rank is not None:
         raise UserError(
@@ -71,7 +71,7 @@ def slowness(
     return None
 
 
-def placed(text: str, alpha: str | None, bandwidth: str | None, inside: Link) -> Topology:
+def make_topology(text: str, alpha: str | None, bandwidth: str | None, inside: Link) -> Topology:
     """Parse the topology and set the link between its nodes."""
     topology = Topology.parse(text)
     if alpha is None and bandwidth is None:
@@ -80,8 +80,8 @@ def placed(text: str, alpha: str | None, bandwidth: str | None, inside: Link) ->
         raise UserError(f"--inter-alpha and --inter-bandwidth need nodes:K; received {text!r}")
     between = inside
     if alpha is not None:
-        between = replace(between, alpha_s=units.seconds(alpha, "--inter-alpha"))
+        between = replace(between, alpha_s=units.parse_seconds(alpha, "--inter-alpha"))
     if bandwidth is not None:
-        beta = 1 / units.rate(bandwidth, "--inter-bandwidth")
+        beta = 1 / units.parse_rate(bandwidth, "--inter-bandwidth")
         between = replace(between, beta_s_per_byte=beta)
     return replace(topology, inter=between)

@@ -16,12 +16,12 @@ from typing import Any
 
 from dualml.cost.link import Link
 from dualml.errors import UserError
-from dualml.split.order import needs, validate
+from dualml.split.order import dependencies, validate
 from dualml.split.schedule import Action, Grid
 
 
 @dataclass(frozen=True)
-class Span:
+class PassSpan:
     """A pass with its start and end in seconds."""
 
     action: Action
@@ -42,7 +42,7 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Timeline:
+class PipelineTimeline:
     """Simulated timeline of one update of a pipeline.
 
     Attributes:
@@ -52,7 +52,7 @@ class Timeline:
         live: for every rank the largest number of activations that it holds at once.
     """
 
-    spans: tuple[tuple[Span, ...], ...]
+    spans: tuple[tuple[PassSpan, ...], ...]
     messages: tuple[Message, ...]
     update_s: float
     live: tuple[int, ...]
@@ -121,7 +121,7 @@ def simulate_pipeline(
     backward_s: float | Sequence[float],
     transfer_s: float | Sequence[float] = 0.0,
     update_s: float = 0.0,
-) -> Timeline:
+) -> PipelineTimeline:
     """Simulate one update of a pipeline.
 
     Args:
@@ -143,7 +143,7 @@ def simulate_pipeline(
     travel = _times("transfer_s", transfer_s, stages - 1, "boundaries")
     (update,) = _times("update_s", update_s, 1, "updates")
     programs, owners = grid.programs(), grid.owners
-    spans: list[list[Span]] = [[] for _ in programs]
+    spans: list[list[PassSpan]] = [[] for _ in programs]
     messages: list[Message] = []
     there: dict[tuple[Action, int], float] = {}  # (action, rank) → when the rank has its result
     links: dict[tuple[int, int], float] = {}  # (source, target) → when the link is free again
@@ -153,13 +153,13 @@ def simulate_pipeline(
         for rank, program in enumerate(programs):
             while len(spans[rank]) < len(program):
                 action = program[len(spans[rank])]
-                waited = [(need, rank) for need in needs(action, stages)]
+                waited = [(need, rank) for need in dependencies(action, stages)]
                 if not all(key in there for key in waited):
                     break
                 clock = spans[rank][-1].end if spans[rank] else 0.0
                 start = max([clock, *(there[key] for key in waited)])
                 end = there[action, rank] = start + took[action.kind][action.stage]
-                spans[rank].append(Span(action, start, end))
+                spans[rank].append(PassSpan(action, start, end))
                 going = True
                 then = action.stage + (1 if action.kind == "F" else -1)
                 if 0 <= then < stages and owners[then] != rank:
@@ -168,7 +168,7 @@ def simulate_pipeline(
                     links[rank, owners[then]] = there[action, owners[then]] = arrives
                     messages.append(Message(action, rank, owners[then], leaves, arrives))
     live = tuple(grid.live(rank) for rank in range(grid.ranks))
-    return Timeline(tuple(map(tuple, spans)), tuple(messages), update, live)
+    return PipelineTimeline(tuple(map(tuple, spans)), tuple(messages), update, live)
 
 
 def message_s(nbytes: float | Sequence[float], link: Link) -> list[float]:

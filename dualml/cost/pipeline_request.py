@@ -10,7 +10,7 @@ from typing import Any
 
 from dualml.cost import units
 from dualml.cost.link import Link
-from dualml.cost.pipeline import Timeline, message_s, simulate_pipeline
+from dualml.cost.pipeline import PipelineTimeline, message_s, simulate_pipeline
 from dualml.errors import UserError
 from dualml.files import read_bytes
 from dualml.parse import from_json, from_toml
@@ -19,10 +19,10 @@ from dualml.split.schedule import Grid
 from dualml.split.schedules import bubble, build, live_bound
 
 #: Limits of a layout: ranks, and passes of all ranks together.
-MOST_RANKS, MOST_PASSES = 64, 200_000
+MAX_RANKS, MAX_PASSES = 64, 200_000
 RANKS, MICRO_BATCHES = 4, 8
 #: Largest file with a grid in bytes: some bytes per pass.
-MOST_GRID = 20 * MOST_PASSES
+MAX_GRID_BYTES = 20 * MAX_PASSES
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class PipelineRequest:
     update_s: float = 0.0
 
     @cached_property
-    def theory(self) -> float | None:
+    def theoretical_bubble(self) -> float | None:
         """Theoretical share of idle ticks; None if the schedule has no textbook formula."""
         p, stages = self.grid.ranks, self.grid.stages
         if self.name is None or self.grid.owners != tuple(range(p)) * (stages // p):
@@ -71,7 +71,7 @@ class PipelineRequest:
         return [live_bound(self.name, owners, m, rank) for rank in range(self.grid.ranks)]
 
     @cached_property
-    def timeline(self) -> Timeline | None:
+    def timeline(self) -> PipelineTimeline | None:
         """Simulated timeline in seconds; None without times."""
         if self.forward_s is None or self.backward_s is None:
             return None
@@ -88,7 +88,7 @@ class PipelineRequest:
             "ticks": self.grid.ticks,
             "grid": self.grid.describe(),
             "idle": self.grid.idle(),
-            "theory": self.theory,
+            "theory": self.theoretical_bubble,
             "live": self.live,
             "live_bound": self.bounds,
             "transfer_s": self.transfer_s,
@@ -96,7 +96,7 @@ class PipelineRequest:
         }
 
 
-def grid_of(
+def grid_from_options(
     name: str | None,
     path: Path | None,
     ranks: str | None,
@@ -122,31 +122,31 @@ def grid_of(
     if owners is not None:
         if ranks is not None or chunks is not None:
             raise UserError("--owners says which rank has each stage; leave out --ranks, --chunks")
-        dealt = _numbers(owners)
+        dealt = _parse_integers(owners)
     else:
-        (p, *more) = _numbers(ranks or str(RANKS), "--ranks")
+        (p, *more) = _parse_integers(ranks or str(RANKS), "--ranks")
         v = (2 if name == "interleaved" else 1) if chunks is None else chunks
         if more or p < 1 or v < 1:
             raise UserError(
                 "a pipeline has one number of ranks and of chunks on each, from 1, as in "
                 f"--ranks 4 --chunks 2; received {ranks or RANKS} and {v}"
             )
-        _small(p, p * v * max(m, 1))
+        _check_size(p, p * v * max(m, 1))
         dealt = tuple(range(p)) * v
-    _small(max(dealt) + 1, len(dealt) * max(m, 1))
+    _check_size(max(dealt) + 1, len(dealt) * max(m, 1))
     return build(name, dealt, m)
 
 
-def _small(p: int, passes: int) -> None:
+def _check_size(p: int, passes: int) -> None:
     """Raise `UserError` if the pipeline is too large to lay out."""
-    if p > MOST_RANKS or 2 * passes > MOST_PASSES:
+    if p > MAX_RANKS or 2 * passes > MAX_PASSES:
         raise UserError(
-            f"a pipeline is laid out for up to {MOST_RANKS} ranks and {MOST_PASSES:,} passes; "
+            f"a pipeline is laid out for up to {MAX_RANKS} ranks and {MAX_PASSES:,} passes; "
             f"received {p} ranks and {2 * passes:,} passes"
         )
 
 
-def _numbers(text: str, what: str = "--owners") -> tuple[int, ...]:
+def _parse_integers(text: str, what: str = "--owners") -> tuple[int, ...]:
     """Parse comma-separated whole numbers."""
     words = [word.strip() for word in text.split(",")]
     if not all(word.isascii() and word.isdecimal() and len(word) < 7 for word in words):
@@ -162,7 +162,7 @@ def read_grid(path: Path) -> Grid:
         UserError: the file has none of these forms, or its schedule cannot run.
     """
     try:
-        content = read_bytes(path, MOST_GRID)
+        content = read_bytes(path, MAX_GRID_BYTES)
         text = content.decode("utf-8")
         if path.suffix == ".json":
             rows = from_json(content)
@@ -177,15 +177,15 @@ def read_grid(path: Path) -> Grid:
     return grid
 
 
-def passes(text: str, what: str, stages: int) -> tuple[float, ...]:
+def parse_pass_times(text: str, what: str, stages: int) -> tuple[float, ...]:
     """Parse ``1ms``, or one time per stage: ``1ms,2ms``."""
-    times = tuple(units.seconds(part, what) for part in text.split(","))
+    times = tuple(units.parse_seconds(part, what) for part in text.split(","))
     if len(times) not in (1, stages):
         raise UserError(f"{what} is one time, or one for each of {stages} stages; got {len(times)}")
     return times
 
 
-def request(
+def request_from_options(
     name: str | None,
     grid: Grid,
     link: Link,
@@ -203,10 +203,10 @@ def request(
         if given:
             raise UserError(f"{' and '.join(given)}: a pipeline in seconds needs --forward, too")
         return PipelineRequest(name, grid)
-    there = passes(forward, "--forward", grid.stages)
+    there = parse_pass_times(forward, "--forward", grid.stages)
     back = tuple(2 * seconds for seconds in there)
     if backward is not None:
-        back = passes(backward, "--backward", grid.stages)
-    (moving,) = (0.0,) if size is None else message_s(units.nbytes(size, "--size"), link)
-    waits = units.seconds(update or "0", "--update")
+        back = parse_pass_times(backward, "--backward", grid.stages)
+    (moving,) = (0.0,) if size is None else message_s(units.parse_bytes(size, "--size"), link)
+    waits = units.parse_seconds(update or "0", "--update")
     return PipelineRequest(name, grid, there, back, moving, waits)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Literal
 
-from dualml.aggregation import ASYNCHRONOUS, STRATEGIES, Stage
+from dualml.aggregation import ASYNCHRONOUS, STRATEGIES, StepGroup
 from dualml.aggregation import strategy as find
-from dualml.aggregation.slow import Slow
+from dualml.aggregation.slow import Straggler
 from dualml.cost.bandwidth import Bandwidths, bandwidths
-from dualml.cost.closed import EVERY, LOCAL_SGD, check, closed, stages
+from dualml.cost.closed import DEFAULT_SYNC_PERIOD, LOCAL_SGD, check, has_closed_form, stages
 from dualml.cost.engines import schedule as engine_schedule
 from dualml.cost.libraries import LIBRARIES
 from dualml.cost.link import Link
@@ -22,7 +22,7 @@ from dualml.errors import UserError
 #: Ranks up to which every message is simulated.
 EVENTS = 64
 #: Total messages to simulate if delays are drawn; minimum and maximum number of draws.
-BUDGET, FEWEST, MOST = 20_000, 4, 200
+MESSAGE_BUDGET, MIN_DRAWS, MAX_DRAWS = 20_000, 4, 200
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,10 @@ def predict(
     link: Link,
     compute_s: float = 0.0,
     *,
-    slow: Slow | None = None,
+    slow: Straggler | None = None,
     topology: Topology = FLAT,
     width: int = 1,
-    every: int = EVERY,
+    every: int = DEFAULT_SYNC_PERIOD,
     seed: int = 0,
     events: int = EVENTS,
     engine: str = "",
@@ -119,49 +119,49 @@ def predict(
     share = every if strategy == LOCAL_SGD else 1
     name = "ring" if strategy == LOCAL_SGD else strategy
 
-    def taking(
+    def make_prediction(
         seconds: float, how: Literal["events", "closed"], ranks: Simulated | None = None
     ) -> Prediction:
         return Prediction(strategy, n, nbytes, seconds / share, computing, how, ranks)
 
     if strategy == ASYNCHRONOUS:
-        return taking(_asynchronous(n, nbytes, link, computing, slow, topology), "closed")
+        return make_prediction(_async_server_seconds(n, nbytes, link, computing, slow, topology), "closed")
     first = own = computing * share  # when the other ranks and the slow one begin
     if slow is not None:
         own *= slow.compute
-    if name in LIBRARIES or (n > events and closed(name)):
+    if name in LIBRARIES or (n > events and has_closed_form(name)):
         rows = stages(name, n, nbytes, width, topology.per_node)
         times = [topology.seconds(s, n, link) for s in rows]
         if slow is None:
-            return taking(first + sum(times), "closed")
+            return make_prediction(first + sum(times), "closed")
         own += share * slow.jitter_s
         if n == 1:
-            return taking(own, "closed")
-        plain = name if name in LIBRARIES else STRATEGIES[name].textbook or name
-        slowed = _Slowed(n, rows, times, link, topology, slow, first, max(0.0, own - first))
-        return taking(slowed.seconds(plain), "closed")
+            return make_prediction(own, "closed")
+        plain = name if name in LIBRARIES else STRATEGIES[name].reference_algorithm or name
+        slowed = _StragglerModel(n, rows, times, link, topology, slow, first, max(0.0, own - first))
+        return make_prediction(slowed.seconds(plain), "closed")
     start = [first] * n
     if slow is not None:
         start[slow.rank] = own
     sent = engine_schedule(engine, name, n)
-    schedule = sent or find(name).on_nodes(topology.per_node).schedule(n)
+    schedule = sent or find(name).for_nodes(topology.per_node).schedule(n)
     jitter = slow.jitter_s if slow is not None else 0.0
     messages = max(1, sum(map(len, schedule.steps)))
-    draws = min(MOST, max(FEWEST, BUDGET // messages)) if jitter else 1
+    draws = min(MAX_DRAWS, max(MIN_DRAWS, MESSAGE_BUDGET // messages)) if jitter else 1
 
-    def once(number: int) -> Simulated:
+    def simulate_draw(number: int) -> Simulated:
         late = list(start)
         if slow is not None and jitter:
-            from dualml.seeds import generator
+            from dualml.seeds import make_generator
 
-            noise = generator(seed, "jitter", number)
+            noise = make_generator(seed, "jitter", number)
             late[slow.rank] += float(noise.exponential(jitter, share).sum())
         return simulate(
             schedule, nbytes, link, start=late, slow=slow, topology=topology, width=width
         )
 
-    runs = [once(number) for number in range(draws)]
-    return taking(sum(run.seconds for run in runs) / draws, "events", _mean(runs))
+    runs = [simulate_draw(number) for number in range(draws)]
+    return make_prediction(sum(run.seconds for run in runs) / draws, "events", _mean(runs))
 
 
 def _mean(runs: Sequence[Simulated]) -> Simulated:
@@ -175,7 +175,7 @@ def _mean(runs: Sequence[Simulated]) -> Simulated:
 
 
 @dataclass(frozen=True)
-class _Slowed:
+class _StragglerModel:
     """Closed-form delay that a slow rank adds to a sequence of stages.
 
     Attributes:
@@ -184,27 +184,27 @@ class _Slowed:
     """
 
     n: int
-    rows: Sequence[Stage]
+    rows: Sequence[StepGroup]
     times: Sequence[float]
     link: Link
     topology: Topology
-    slow: Slow
+    slow: Straggler
     first: float
-    late: float
+    lateness: float
 
-    def extra(self, stage: Stage) -> float:
+    def extra_message_seconds(self, stage: StepGroup) -> float:
         """Return the extra seconds that the straggler adds to one of its messages."""
         return delay(self.slow, stage.bytes / stage.messages, self.link)
 
     def seconds(self, name: str) -> float:
         """Return the seconds until the last rank has finished."""
-        total, late, r = sum(self.times), self.late, self.slow.rank
+        total, late, r = sum(self.times), self.lateness, self.slow.rank
         if name == "tree":
-            return self.first + self._tree()
+            return self.first + self._tree_seconds()
         if name == "parameter_server":
-            return self.first + self._server()
+            return self.first + self._server_seconds()
         if name == "neighbour":
-            return self.first + late + total + self.rows[0].messages * self.extra(self.rows[0])
+            return self.first + late + total + self.rows[0].messages * self.extra_message_seconds(self.rows[0])
         p = 1 << (self.n.bit_length() - 1)
         for stage, seconds in zip(self.rows, self.times, strict=True):
             outside = stage.kind in ("in", "out")
@@ -212,39 +212,39 @@ class _Slowed:
                 # It waits while others send their vectors, which hides some of its lateness.
                 late = max(0.0, late - seconds) if stage.kind == "in" else late
             elif outside:
-                total += self.extra(stage)
+                total += self.extra_message_seconds(stage)
             elif stage.kind != "swap" or r < p:
-                total += stage.times * self.extra(stage)
+                total += stage.times * self.extra_message_seconds(stage)
         return self.first + late + total
 
-    def _tree(self) -> float:
+    def _tree_seconds(self) -> float:
         """Return the seconds of the tree, up and down: the longer of the path through the slow rank
         and the path without it."""
-        k, r, extra = len(self.times) // 2, self.slow.rank, self.extra(self.rows[0])
+        k, r, extra = len(self.times) // 2, self.slow.rank, self.extra_message_seconds(self.rows[0])
         up, down = self.times[:k], self.times[k:][::-1]
         level = (r & -r).bit_length() - 1 if r else k  # the step in which r sends to its parent
         children = [j for j in range(level) if r + (1 << j) < self.n]
 
-        def way(steps: Sequence[float]) -> float:
+        def path_seconds(steps: Sequence[float]) -> float:
             below = sum(steps[j] + extra for j in children)
             return below + (steps[level] + extra + sum(steps[level + 1 :]) if r else 0.0)
 
-        return max(sum(up), self.late + way(up)) + max(sum(down), way(down))
+        return max(sum(up), self.lateness + path_seconds(up)) + max(sum(down), path_seconds(down))
 
-    def _server(self) -> float:
+    def _server_seconds(self) -> float:
         """Return the seconds of the parameter server: a slow server delays every message, a slow
         worker only its own, which may come last."""
-        m, r, (push, pull), extra = self.n - 1, self.slow.rank, self.times, self.extra(self.rows[0])
+        m, r, (push, pull), extra = self.n - 1, self.slow.rank, self.times, self.extra_message_seconds(self.rows[0])
         if r == 0:
-            return self.late + push + pull + 2 * m * extra
+            return self.lateness + push + pull + 2 * m * extra
         free = Link(self.link.alpha_s, self.link.beta_s_per_byte)
         moving = self.topology.seconds(self.rows[0], self.n, free)
-        last = max(moving * (m - 1) / m, self.late + extra) + moving / m
+        last = max(moving * (m - 1) / m, self.lateness + extra) + moving / m
         return last + (push - moving) + max(pull, pull * r / m + extra)
 
 
-def _asynchronous(
-    n: int, nbytes: int, link: Link, computing: float, slow: Slow | None, topology: Topology
+def _async_server_seconds(
+    n: int, nbytes: int, link: Link, computing: float, slow: Straggler | None, topology: Topology
 ) -> float:
     """Return the mean seconds of n updates of the asynchronous server, by operational bounds."""
     late = computing * slow.compute + slow.jitter_s if slow else computing

@@ -25,7 +25,7 @@ def tables() -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True)
-class Measured:
+class PublishedTime:
     """One published all-reduce time.
 
     Attributes:
@@ -46,11 +46,11 @@ class Measured:
 
     def point(self, strategy: str) -> Point:
         """Return the measurement as a point of the cost model."""
-        return Point.of(strategy, self.n, self.nbytes, self.seconds)
+        return Point.from_measurement(strategy, self.n, self.nbytes, self.seconds)
 
 
 @dataclass(frozen=True)
-class Curve:
+class PublishedCurve:
     """Measurements of one library on one machine with one algorithm.
 
     Attributes:
@@ -66,58 +66,58 @@ class Curve:
     name: str
     about: Mapping[str, Any]
     strategy: str
-    of: tuple[int, ...]
+    fitted_ranks: tuple[int, ...]
     halved: bool
-    by: str
-    points: tuple[Measured, ...]
+    constants_from: str
+    points: tuple[PublishedTime, ...]
 
-    def fitted(self) -> tuple[Measured, ...]:
+    def fitted_points(self) -> tuple[PublishedTime, ...]:
         """Return the points that the fit may use."""
-        few = sorted((p for p in self.points if p.n in self.of), key=lambda p: p.digest)
+        few = sorted((p for p in self.points if p.n in self.fitted_ranks), key=lambda p: p.digest)
         return tuple(few[: -(-len(few) // 2)] if self.halved else few)
 
     def fit(self, strategy: str = "") -> Fit:
         """Fit the constants, for this strategy or another one."""
-        points = self.fitted() if self.by == self.name else curves()[self.by].fitted()
+        points = self.fitted_points() if self.constants_from == self.name else curves()[self.constants_from].fitted_points()
         return fit([p.point(strategy or self.strategy) for p in points])
 
-    def parts(self, strategy: str = "") -> Parts:
+    def errors_by_part(self, strategy: str = "") -> FitErrors:
         """Return the errors of all points, predicted / measured − 1, grouped by their role in the
         fit."""
-        link, seen = self.fit(strategy).link, set(self.fitted())
+        link, seen = self.fit(strategy).link, set(self.fitted_points())
 
-        def errors(of: Callable[[Measured], bool]) -> dict[Measured, float]:
+        def errors(of: Callable[[PublishedTime], bool]) -> dict[PublishedTime, float]:
             rows = [(p, p.point(strategy or self.strategy)) for p in self.points if of(p)]
             return {p: link.seconds(q.steps, q.bytes) / p.seconds - 1 for p, q in rows}
 
-        return Parts(
+        return FitErrors(
             errors(lambda p: p in seen),
-            errors(lambda p: p not in seen and p.n in self.of),
-            errors(lambda p: p.n not in self.of),
+            errors(lambda p: p not in seen and p.n in self.fitted_ranks),
+            errors(lambda p: p.n not in self.fitted_ranks),
         )
 
 
 @dataclass(frozen=True)
-class Parts:
+class FitErrors:
     """Errors of the fitted points, of other sizes on the same ranks, and of other numbers of
     ranks."""
 
-    fitted: Mapping[Measured, float]
-    sizes: Mapping[Measured, float]
-    ranks: Mapping[Measured, float]
+    fitted: Mapping[PublishedTime, float]
+    sizes: Mapping[PublishedTime, float]
+    ranks: Mapping[PublishedTime, float]
 
-    def held_out(self) -> list[float]:
+    def held_out_errors(self) -> list[float]:
         """Return the errors of all points that were not fitted."""
         return [*self.sizes.values(), *self.ranks.values()]
 
 
 @cache
-def curves() -> Mapping[str, Curve]:
+def curves() -> Mapping[str, PublishedCurve]:
     """Return name → published curve."""
     return {name: _curve(name, about) for name, about in tables()["curves"].items()}
 
 
-def _curve(name: str, about: Mapping[str, Any]) -> Curve:
+def _curve(name: str, about: Mapping[str, Any]) -> PublishedCurve:
     points = []
     for row in about["rows"]:
         n = row["ranks"]
@@ -125,8 +125,8 @@ def _curve(name: str, about: Mapping[str, Any]) -> Curve:
         for nbytes, value in zip(row["bytes"], row[unit], strict=True):
             ring = 2 * (n - 1) / n * nbytes
             seconds = value * 1e-6 if unit == "us" else ring / (value * 1e9)
-            points.append(Measured(name, n, nbytes, seconds))
-    return Curve(
+            points.append(PublishedTime(name, n, nbytes, seconds))
+    return PublishedCurve(
         name, about, about["strategy"], tuple(about["fit"]), about.get("half", True),
         about.get("by", name), tuple(points),
     )  # fmt: skip
@@ -150,7 +150,7 @@ def describe() -> dict[str, Any]:
     values."""
     found = []
     for curve in curves().values():
-        link, parts = curve.fit().link, curve.parts()
+        link, parts = curve.fit().link, curve.errors_by_part()
         points = [
             {"part": part, "ranks": p.n, "bytes": p.nbytes, "measured_s": p.seconds,
              "predicted_s": p.seconds * (1 + error), "error": error}

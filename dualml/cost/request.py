@@ -8,9 +8,9 @@ from typing import Any
 
 from dualml.aggregation import ASYNCHRONOUS
 from dualml.aggregation import strategy as find
-from dualml.aggregation.slow import Slow
-from dualml.cost.closed import EVERY, LOCAL_SGD, check, cost
-from dualml.cost.compare import LARGEST, SMALLEST, crossovers, fastest, hurt, pairs, sentence
+from dualml.aggregation.slow import Straggler
+from dualml.cost.closed import DEFAULT_SYNC_PERIOD, LOCAL_SGD, check, cost
+from dualml.cost.compare import MAX_CROSSOVER_BYTES, MIN_CROSSOVER_BYTES, crossovers, fastest, straggler_sentence, pairs_to_compare, crossover_sentence
 from dualml.cost.libraries import LIBRARIES
 from dualml.cost.link import Link
 from dualml.cost.predict import EVENTS, Prediction, predict
@@ -20,11 +20,11 @@ from dualml.errors import UserError
 
 #: Schedules of more ranks are not printed.
 PRINTED = 64
-MOST_RANKS = 10**6
+MAX_RANKS = 10**6
 
 
 @dataclass(frozen=True)
-class Request:
+class CostRequest:
     """One question to the cost model.
 
     Attributes:
@@ -39,9 +39,9 @@ class Request:
     nbytes: int
     link: Callable[[str], Link]
     compute_s: float = 0.0
-    slow: Slow | None = None
+    slow: Straggler | None = None
     topology: Topology = FLAT
-    every: int = EVERY
+    every: int = DEFAULT_SYNC_PERIOD
     seed: int = 0
     engine: str = ""
 
@@ -69,7 +69,7 @@ class Request:
             engine=self.engine,
         )
 
-    def quick(self, name: str, n: int, nbytes: int) -> float:
+    def quick_seconds(self, name: str, n: int, nbytes: int) -> float:
         """Return predicted seconds for a search over many n or sizes. Events are simulated only
         where the table shows them, unless closed forms are exact or delays would have to be drawn
         many times."""
@@ -87,19 +87,19 @@ class Request:
         rank hurts."""
         low, high = max(2, min(self.ranks)), max(self.ranks)
         texts: list[str | None] = []
-        for a, b in pairs(self.strategies) if low <= high else ():
-            over_n = crossovers(a, b, low, high, lambda s, n: self.quick(s, n, self.nbytes))
-            texts.append(sentence(a, b, over_n, lang))
+        for a, b in pairs_to_compare(self.strategies) if low <= high else ():
+            over_n = crossovers(a, b, low, high, lambda s, n: self.quick_seconds(s, n, self.nbytes))
+            texts.append(crossover_sentence(a, b, over_n, lang))
             over_bytes = crossovers(
-                a, b, SMALLEST, LARGEST, lambda s, size: self.quick(s, high, size)
+                a, b, MIN_CROSSOVER_BYTES, MAX_CROSSOVER_BYTES, lambda s, size: self.quick_seconds(s, high, size)
             )
             if len(over_bytes) > 1:
-                texts.append(sentence(a, b, over_bytes, lang, what="bytes", n=high))
+                texts.append(crossover_sentence(a, b, over_bytes, lang, what="bytes", n=high))
         if self.slow is not None:
             well = replace(self, slow=None)
             slowed = {name: p.seconds for name, p in table[high].items()}
             healthy = {name: well.predict(name, high).seconds for name in self.strategies}
-            texts.append(hurt(slowed, healthy, high, lang))
+            texts.append(straggler_sentence(slowed, healthy, high, lang))
         return [text for text in texts if text]
 
     def describe(self, lang: str) -> dict[str, Any]:
@@ -147,14 +147,14 @@ def parse_ranks(text: str) -> tuple[int, ...]:
         ends = [int(word) for word in words if word.isdecimal()]
         if len(ends) < len(words) or ends[0] < 1 or ends != sorted(ends):
             raise UserError(f"ranks {text!r}: write 2,4,8 or 2..100000, numbers from 1")
-        if ends[-1] > MOST_RANKS:
-            raise UserError(f"ranks {text!r}: at most {MOST_RANKS:,}")
+        if ends[-1] > MAX_RANKS:
+            raise UserError(f"ranks {text!r}: at most {MAX_RANKS:,}")
         powers = (1 << i for i in range(ends[-1].bit_length()))
         ranks |= {*ends, *(p for p in powers if ends[0] < p < ends[-1])}
     return tuple(sorted(ranks))
 
 
-def schedules(strategies: Sequence[str], ranks: Sequence[int], every: int) -> dict[str, str]:
+def schedule_grids(strategies: Sequence[str], ranks: Sequence[int], every: int) -> dict[str, str]:
     """Return strategy → printed schedule for one n.
 
     Raises:

@@ -13,14 +13,14 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dualml.aggregation.schedule import Schedule, Transfer
-from dualml.aggregation.slow import Slow
+from dualml.aggregation.schedule import CollectiveSchedule, Transfer
+from dualml.aggregation.slow import Straggler
 from dualml.cost.link import Link
 from dualml.cost.topology import FLAT, Topology
 from dualml.errors import UserError
 
 
-def check_slow(slow: Slow, n: int) -> None:
+def check_slow(slow: Straggler, n: int) -> None:
     """Raise `UserError` for a slow rank that does not exist or an invalid slowness."""
     if not 0 <= slow.rank < n:
         raise UserError(f"slow rank {slow.rank}: with n = {n}, ranks go from 0 to {n - 1}")
@@ -57,12 +57,12 @@ class Simulated:
 
 
 def simulate(
-    schedule: Schedule,
+    schedule: CollectiveSchedule,
     nbytes: int,
     link: Link,
     *,
     start: Sequence[float] | None = None,
-    slow: Slow | None = None,
+    slow: Straggler | None = None,
     topology: Topology = FLAT,
     width: int = 1,
 ) -> Simulated:
@@ -101,9 +101,9 @@ Seconds = defaultdict[int, float]
 class _Run:
     """Clocks and ports of one simulation of a vector of ``length`` elements."""
 
-    schedule: Schedule
+    schedule: CollectiveSchedule
     link: Link
-    slow: Slow | None
+    slow: Straggler | None
     topology: Topology
     width: int
     length: int
@@ -144,7 +144,7 @@ class _Run:
             free[port] = done = max(at, free[port]) + took
             got[b] = max(got[b], done)
             in_s[b] += took
-            if step[i].then == "add":
+            if step[i].op == "add":
                 added[b] += self.link.gamma_s_per_byte * sizes[i] * adding
         for r in {*sent, *got}:
             clock[r] = max(sent[r], got[r]) + added[r]
@@ -152,7 +152,7 @@ class _Run:
 
     def _port(self, way: str, rank: int, peer: int) -> tuple[str, int]:
         """Return the port that a message uses: the rank's own, or its node's for other nodes."""
-        if self.topology.across(rank, peer):
+        if self.topology.crosses_nodes(rank, peer):
             return f"node {way}", rank // self.topology.count
         return way, rank
 
@@ -168,7 +168,7 @@ class _Run:
         for t, size in zip(step, sizes, strict=True):
             out[t.source] += size
             into[t.target] += size
-            add[t.target] += size if t.then == "add" else 0
+            add[t.target] += size if t.op == "add" else 0
         most = max([*out.values(), *into.values()], default=0)
         return (
             self.topology.crowding(most, sum(sizes)),
@@ -176,7 +176,7 @@ class _Run:
         )
 
 
-def delay(slow: Slow, nbytes: float, link: Link) -> float:
+def delay(slow: Straggler, nbytes: float, link: Link) -> float:
     """Return the seconds that the slowness of a rank adds to one of its messages."""
     rate = slow.bandwidth_bytes_per_s
     throttled = 0.0 if rate is None else nbytes * max(0.0, 1 / rate - link.beta_s_per_byte)

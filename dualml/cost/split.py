@@ -35,7 +35,7 @@ from dualml.errors import UserError
 
 WIDTH = 4  # bytes of an element
 #: Upper limits of the search: layer width, and link bandwidth in bytes per second.
-WIDEST, FASTEST = 10**6, 10**15
+MAX_WIDTH, MAX_BYTES_PER_S = 10**6, 10**15
 
 
 def tensor_parallel_step(
@@ -96,7 +96,7 @@ def vertical_step(
     return min(map(seconds, [cut] if cut else range(1, layers)))
 
 
-def width_from(
+def crossover_width(
     layers: int, batch: int, m: int, n: int, flops_per_s: float, link: Link
 ) -> int | None:
     """Return the width d from which on tensor parallelism is faster, in a model of L layers d × d.
@@ -114,10 +114,10 @@ def width_from(
         None if a width of a million is not enough.
     """
 
-    return _from(WIDEST, batch, m, n, flops_per_s, lambda d: ([d] * (layers + 1), link))
+    return _crossover_point(MAX_WIDTH, batch, m, n, flops_per_s, lambda d: ([d] * (layers + 1), link))
 
 
-def bandwidth_from(
+def crossover_bandwidth(
     sizes: Sequence[int], batch: int, m: int, n: int, flops_per_s: float, link: Link
 ) -> int | None:
     """Return the bandwidth 1/β, in bytes per second, from which on tensor parallelism is faster.
@@ -135,10 +135,10 @@ def bandwidth_from(
             alone takes longer than the bubble of the pipeline.
     """
 
-    def faster(rate: int) -> tuple[Sequence[int], Link]:
+    def with_rate(rate: int) -> tuple[Sequence[int], Link]:
         return sizes, Link(link.alpha_s, 1 / rate, link.gamma_s_per_byte)
 
-    return _from(FASTEST, batch, m, n, flops_per_s, faster)
+    return _crossover_point(MAX_BYTES_PER_S, batch, m, n, flops_per_s, with_rate)
 
 
 def all_reduce_s(n: int, nbytes: int, link: Link) -> float:
@@ -147,18 +147,18 @@ def all_reduce_s(n: int, nbytes: int, link: Link) -> float:
     return link.seconds(one.steps, one.bytes, one.added)
 
 
-def _from(
+def _crossover_point(
     most: int,
     batch: int,
     m: int,
     n: int,
     flops_per_s: float,
-    at: Callable[[int], tuple[Sequence[int], Link]],
+    setup: Callable[[int], tuple[Sequence[int], Link]],
 ) -> int | None:
     """Return the beginning of the last range if tensor parallelism wins it, else None."""
 
     def seconds(name: str, x: int) -> float:
-        sizes, link = at(x)
+        sizes, link = setup(x)
         if name == "horizontal":
             return tensor_parallel_step(sizes, batch, n, flops_per_s, link)
         return vertical_step(sizes, batch, m, flops_per_s, link)

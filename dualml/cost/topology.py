@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-from dualml.aggregation import Stage
+from dualml.aggregation import StepGroup
 from dualml.cost.link import Link
 from dualml.errors import UserError
 
 #: Hint of an error about an invalid topology.
-HOW = "use flat, nodes:K (K ranks on each node) or shared:P (all ranks on P cores)"
+TOPOLOGY_HINT = "use flat, nodes:K (K ranks on each node) or shared:P (all ranks on P cores)"
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Topology:
 
     def __post_init__(self) -> None:
         if self.kind not in ("flat", "nodes", "shared") or self.count < 1:
-            raise UserError(f"topology {self}: {HOW}, K and P from 1")
+            raise UserError(f"topology {self}: {TOPOLOGY_HINT}, K and P from 1")
 
     @classmethod
     def parse(cls, text: str) -> Topology:
@@ -49,7 +49,7 @@ class Topology:
         if text == "flat":
             return cls()
         if kind not in ("nodes", "shared") or not colon or not count.isdecimal() or int(count) < 1:
-            raise UserError(f"topology {text!r}: {HOW}")
+            raise UserError(f"topology {text!r}: {TOPOLOGY_HINT}")
         return cls("nodes" if kind == "nodes" else "shared", int(count))
 
     def __str__(self) -> str:
@@ -72,15 +72,15 @@ class Topology:
             return 1.0
         return max(1.0, total / (self.count * busiest))
 
-    def across(self, a: int, b: int) -> bool:
+    def crosses_nodes(self, a: int, b: int) -> bool:
         """Return whether ranks ``a`` and ``b`` are on different nodes."""
         return self.kind == "nodes" and a // self.count != b // self.count
 
     def link(self, a: int, b: int, link: Link) -> Link:
         """Return the link from rank ``a`` to ``b``; inside a node it is ``link``."""
-        return self.inter if self.inter is not None and self.across(a, b) else link
+        return self.inter if self.inter is not None and self.crosses_nodes(a, b) else link
 
-    def seconds(self, stage: Stage, n: int, link: Link) -> float:
+    def seconds(self, stage: StepGroup, n: int, link: Link) -> float:
         """Return the closed-form seconds of one ``stage`` of ``n`` ranks with all its repetitions,
         if all ranks start it together; inside a node they use ``link``."""
         added = link.gamma_s_per_byte * stage.added
@@ -92,7 +92,7 @@ class Topology:
         waiting = link.alpha_s * stage.messages * self.slowdown(n)
         return stage.times * (waiting + moved + added)
 
-    def _nodes(self, stage: Stage, n: int, link: Link) -> float:
+    def _nodes(self, stage: StepGroup, n: int, link: Link) -> float:
         """Return the seconds of moving data in a stage on several nodes, by its busiest port."""
         import numpy as np
 
@@ -105,7 +105,7 @@ class Topology:
             leave = np.minimum(np.minimum(s, n - s), max(0, min(self.count, n - self.count)))
             stay = np.where(leave < self.count, w_in, 0.0)
             return float(np.maximum(leave * w_out, stay).sum())
-        inside, between = loads(stage.kind, stage.distance, n, self.count)
+        inside, between = port_loads(stage.kind, stage.distance, n, self.count)
         return stage.times * max(inside * w_in, between * w_out)
 
 
@@ -114,21 +114,21 @@ FLAT = Topology()
 
 
 @lru_cache(maxsize=4096)
-def loads(kind: str, distance: int, n: int, count: int) -> tuple[int, int]:
+def port_loads(kind: str, distance: int, n: int, count: int) -> tuple[int, int]:
     """Return the maximum number of messages of one step at a rank's port inside its node, and at a
     node's port."""
     import numpy as np
 
-    def most(ports: Any) -> int:
+    def max_count(ports: Any) -> int:
         return int(np.bincount(ports).max()) if len(ports) else 0
 
-    a, b = pairs(kind, distance, n)
+    a, b = transfer_pairs(kind, distance, n)
     leave = a // count != b // count
-    inside = max(most(a[~leave]), most(b[~leave]))
-    return inside, max(most(a[leave] // count), most(b[leave] // count))
+    inside = max(max_count(a[~leave]), max_count(b[~leave]))
+    return inside, max(max_count(a[leave] // count), max_count(b[leave] // count))
 
 
-def pairs(kind: str, d: int, n: int) -> tuple[Any, Any]:
+def transfer_pairs(kind: str, d: int, n: int) -> tuple[Any, Any]:
     """Return the sources and targets of one step (`StepGroup.kind`, distance d), as two arrays."""
     import numpy as np
 

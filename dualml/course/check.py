@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dualml.course.exercise import RIGHT, Answer, Call, File, Flags, Requirement, Trouble
+from dualml.course.exercise import RIGHT, Answer, ExerciseCall, ExerciseFile, Flags, Requirement, Trouble
 from dualml.course.isolation.client import find_isolation
 from dualml.course.isolation.detect import Isolation
 from dualml.course.judge import Judgement, judge
 from dualml.course.sandbox import CALL_S, Sandbox
 from dualml.course.source import Problem, examine
-from dualml.seeds import generator
+from dualml.seeds import make_generator
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckResult:
     """Result of the check of one file.
 
     Attributes:
@@ -26,7 +26,7 @@ class Checked:
         printed: end of the output of the student's code.
     """
 
-    file: File
+    file: ExerciseFile
     path: Path
     problems: Sequence[Problem]
     judgements: Sequence[Judgement]
@@ -34,29 +34,29 @@ class Checked:
     printed: str = ""
 
     @property
-    def met(self) -> bool:
+    def is_passed(self) -> bool:
         """Whether all requirements are met and the file has no grave problem."""
         well = all(j.status == "met" for j in self.judgements)
-        return well and not any(p.grave for p in self.problems)
+        return well and not any(p.is_grave for p in self.problems)
 
 
-def absent(file: File, path: Path, seed: int, command: str) -> Checked:
+def report_missing_framework(file: ExerciseFile, path: Path, seed: int, command: str) -> CheckResult:
     """Make the result of a file whose framework is not installed."""
     judgements = [Judgement(requirement, "not judged") for requirement in file.requirements]
-    return Checked(file, path, [Problem("not_installed", command)], judgements, seed)
+    return CheckResult(file, path, [Problem("not_installed", command)], judgements, seed)
 
 
 def check(
-    file: File,
+    file: ExerciseFile,
     path: Path,
     seed: int,
     *,
-    chosen: Callable[[Requirement], bool] = lambda requirement: True,
+    select: Callable[[Requirement], bool] = lambda requirement: True,
     seconds: float = CALL_S,
     done: Callable[[int, int], None] = lambda done, total: None,
-    over: Callable[[], bool] = lambda: False,
+    is_cancelled: Callable[[], bool] = lambda: False,
     isolation: Isolation | None = None,
-) -> Checked:
+) -> CheckResult:
     """Run a student's file on random inputs and judge its answers.
 
     Args:
@@ -72,35 +72,35 @@ def check(
     Raises:
         MachineFault: the machine is at fault, not the student.
     """
-    wanted = [r for r in file.requirements if chosen(r)]
+    wanted = [r for r in file.requirements if select(r)]
     problems = examine(path, file)
-    if any(p.ends for p in problems):
+    if any(p.is_fatal for p in problems):
         skipped = [Judgement(r, "not judged") for r in wanted]
-        return Checked(file, path, problems, skipped, seed)
+        return CheckResult(file, path, problems, skipped, seed)
     absent = {p.target for p in problems if p.kind == "missing"}
     asked = [
         (r, call)
         for r in wanted
         if r.target not in absent
-        for call in r.calls(generator(seed, "exercise", r.name))
+        for call in r.calls(make_generator(seed, "exercise", r.name))
     ]
     count = [0]
 
-    def one() -> None:
+    def report_progress() -> None:
         """Report one more finished call."""
         count[0] = min(count[0] + 1, len(asked))  # some are asked twice
         done(count[0], len(asked))
 
     around = isolation or find_isolation(file.backend)
-    sandbox = Sandbox(file, path, seconds, over, around)
-    answers = sandbox.answers([call for _, call in asked], one)
-    judgements = list(judged(file, wanted, list(zip(asked, answers, strict=True)), absent))
-    try_again(judgements, asked, sandbox)
-    return Checked(file, path, problems, judgements, seed, sandbox.printed)
+    sandbox = Sandbox(file, path, seconds, is_cancelled, around)
+    answers = sandbox.answers([call for _, call in asked], report_progress)
+    judgements = list(judge_requirements(file, wanted, list(zip(asked, answers, strict=True)), absent))
+    retry_disturbed(judgements, asked, sandbox)
+    return CheckResult(file, path, problems, judgements, seed, sandbox.printed)
 
 
-def try_again(
-    judgements: list[Judgement], asked: Sequence[tuple[Requirement, Call]], sandbox: Sandbox
+def retry_disturbed(
+    judgements: list[Judgement], asked: Sequence[tuple[Requirement, ExerciseCall]], sandbox: Sandbox
 ) -> None:
     """Repeat calls that a busy machine may have disturbed, until the requirement is met, the same
     mistake is found twice, or the requirement's `tries` are used up."""
@@ -125,10 +125,10 @@ def try_again(
                 believed.add(n)
 
 
-def judged(
-    file: File,
+def judge_requirements(
+    file: ExerciseFile,
     wanted: Sequence[Requirement],
-    answered: Sequence[tuple[tuple[Requirement, Call], Answer]],
+    answered: Sequence[tuple[tuple[Requirement, ExerciseCall], Answer]],
     absent: set[str],
 ) -> Iterator[Judgement]:
     """Judge each requirement; mistakes found earlier are tried first in later requirements."""

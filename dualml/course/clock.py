@@ -15,7 +15,7 @@ from dualml.course.collectives import Ask
 #: One call in this many is disturbed.
 DISTURBED = 4
 #: Options of a call that configure the clock and that no rank receives.
-HIDDEN = ("alpha", "beta", "first", "disturbed", "late")
+CLOCK_OPTIONS = ("alpha", "beta", "first", "disturbed", "late")
 #: Bytes per element.
 WIDTHS = {"float16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8}
 

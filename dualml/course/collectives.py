@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from dualml.communicator.how import DTYPES, OPS
-from dualml.communicator.parts import start_of
-from dualml.messages import Header, field_of, number_of, text_of
+from dualml.communicator.parts import part_start
+from dualml.messages import Header, get_field, get_int, get_text
 
 COLLECTIVES = ("all_reduce", "reduce", "broadcast", "gather", "all_gather", "scatter",
                "reduce_scatter", "all_to_all", "barrier")  # fmt: skip
@@ -72,13 +72,13 @@ def read_ask(
     Raises:
         ValueError: the request is invalid; the text is the student's mistake.
     """
-    name = text_of(header, "op", 40)
+    name = get_text(header, "op", 40)
     if name == EXCHANGE:
         return read_exchange(header, arrays, rank, size)
     if name not in COLLECTIVES:
         raise ValueError(f"no collective is called {name!r}")
-    op, root = text_of(header, "reduce", 40, "sum"), number_of(header, "root", -(2**31), 2**31, 0)
-    dtype, shape = text_of(header, "dtype", 20, ""), shape_of(header.get("shape", []))
+    op, root = get_text(header, "reduce", 40, "sum"), get_int(header, "root", -(2**31), 2**31, 0)
+    dtype, shape = get_text(header, "dtype", 20, ""), shape_of(header.get("shape", []))
     if op not in OPS:
         raise ValueError(f"{name}: op must be one of {OPS}; received {op!r}")
     if name != "barrier" and dtype not in DTYPES:
@@ -105,7 +105,7 @@ def read_ask(
 
 def read_exchange(header: Header, arrays: Mapping[str, Any], rank: int, size: int) -> Ask:
     """Parse a rank's request of an exchange."""
-    expected = field_of(header, "receive", list)
+    expected = get_field(header, "receive", list)
     receive: dict[int, tuple[str, tuple[int, ...]]] = {}
     for entry in expected:
         if not isinstance(entry, list) or len(entry) != 3 or not isinstance(entry[1], str):
@@ -168,7 +168,7 @@ def compute(asks: Sequence[Ask]) -> list[dict[str, Any]]:
     if name == "reduce":
         return [{"x": total} if r == root else {} for r in range(n)]
     if name == "reduce_scatter":
-        ends = [start_of(len(total), n, r) for r in range(n + 1)]
+        ends = [part_start(len(total), n, r) for r in range(n + 1)]
         return [{"x": total[ends[r] : ends[r + 1]]} for r in range(n)]
     return [{"x": total} for _ in asks]
 

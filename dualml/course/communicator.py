@@ -16,7 +16,7 @@ ERRORS: dict[str, type[Exception]] = {"ValueError": ValueError}
 Tensor = Any
 
 
-class Communicator:
+class StudentCommunicator:
     """A group of ranks, as seen by one of them.
 
     Arguments are not modified; results are new tensors, in the order of ranks.
@@ -63,11 +63,11 @@ class Communicator:
     def gather(self, x: Tensor, root: int = 0) -> list[Tensor] | None:
         """Return every rank's ``x`` on rank ``root``, None elsewhere."""
         parts = self._ask("gather", x, root=root)
-        return self._listed(parts) if self.rank == root else None
+        return self._in_rank_order(parts) if self.rank == root else None
 
     def all_gather(self, x: Tensor) -> list[Tensor]:
         """Return every rank's ``x``."""
-        return self._listed(self._ask("all_gather", x))
+        return self._in_rank_order(self._ask("all_gather", x))
 
     def scatter(self, parts: Sequence[Tensor] | None, like: Tensor, root: int = 0) -> Tensor:
         """Return part r of rank ``root``'s ``parts`` on rank r; each has the shape of ``like``."""
@@ -85,7 +85,7 @@ class Communicator:
             raise CommunicationError(
                 f"all_to_all over {self.size} ranks needs as many parts; received {len(own)}"
             )
-        return self._listed(self._ask("all_to_all", own[0], parts=own))
+        return self._in_rank_order(self._ask("all_to_all", own[0], parts=own))
 
     def barrier(self) -> None:
         """Return when every rank has called it."""
@@ -106,7 +106,7 @@ class Communicator:
         """
         arrays = {f"send/{int(peer)}": self._to_array(x) for peer, x in send.items()}
         likes = {int(peer): x for peer, x in receive.items()}
-        expected = [[peer, *self._described(like)] for peer, like in likes.items()]
+        expected = [[peer, *self._describe_tensor(like)] for peer, like in likes.items()]
         came = self._request({"op": "exchange", "receive": expected}, arrays)
         return {peer: self._fill(came[str(peer)], like) for peer, like in likes.items()}
 
@@ -114,7 +114,7 @@ class Communicator:
         """Begin a new part of the call, whose traffic is counted separately."""
         send(self._door, {"event": "mark", "call": self.number})
 
-    def _described(self, x: Tensor) -> tuple[str, list[int]]:
+    def _describe_tensor(self, x: Tensor) -> tuple[str, list[int]]:
         """Return dtype and shape of a tensor."""
         dtype = str(x.dtype).lower().rpartition(".")[2]
         return dtype, [int(n) for n in x.shape]
@@ -128,7 +128,7 @@ class Communicator:
         parts: Sequence[Tensor] | None = None,
     ) -> dict[str, Tensor]:
         """Request a collective and return its result's tensors by key."""
-        dtype, shape = self._described(x)
+        dtype, shape = self._describe_tensor(x)
         header = {"op": name, "reduce": op, "root": root, "dtype": dtype, "shape": shape}
         if self.silent:
             self._request(header, {})
@@ -139,7 +139,7 @@ class Communicator:
             arrays = {str(i): self._to_array(part) for i, part in enumerate(parts)}
         return {k: self._to_tensor(a, x) for k, a in self._request(header, arrays).items()}
 
-    def _listed(self, parts: Mapping[str, Tensor]) -> list[Tensor]:
+    def _in_rank_order(self, parts: Mapping[str, Tensor]) -> list[Tensor]:
         """Return parts ``0``, ``1``, … as a list in the order of ranks."""
         return [parts[str(r)] for r in range(self.size)]
 

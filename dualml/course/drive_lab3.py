@@ -10,7 +10,7 @@ import numpy as np
 from dualml.course.exercise import Arrays
 
 
-def packed(results: Sequence[Any]) -> dict[str, Any]:
+def pack_lists(results: Sequence[Any]) -> dict[str, Any]:
     """Pack lists of sample numbers into a few arrays.
 
     Returns:
@@ -42,9 +42,9 @@ def sample_lists(
     if options["again"]:
         asks += asks[::-1]
     function = getattr(module, target)
-    before = fresh_state()
+    before = advance_global_rng()
     results = [function(hyper["n"], hyper["ranks"], *ask) for ask in asks]
-    return {**packed(results), "touched": np.array(state() != before)}
+    return {**pack_lists(results), "touched": np.array(global_rng_state() != before)}
 
 
 def label_parts(
@@ -53,18 +53,18 @@ def label_parts(
     """Call a function of (labels, ranks, alpha, seed) twice for each of ``asks`` and pack its
     results; ``counts`` is the number of parts of each call."""
     function, ranks = getattr(module, target), options["hyper"]["ranks"]
-    before = fresh_state()
+    before = advance_global_rng()
     results: list[Any] = []
     counts = []
     for alpha, seed in [*options["asks"], *options["asks"]]:
         made = list(function(arrays["labels"].copy(), ranks, alpha, seed))
         results += made
         counts.append(len(made))
-    more = {"touched": np.array(state() != before), "counts": np.array(counts, np.int64)}
-    return {**packed(results), **more}
+    more = {"touched": np.array(global_rng_state() != before), "counts": np.array(counts, np.int64)}
+    return {**pack_lists(results), **more}
 
 
-def samplers(make: Any, load: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+def run_samplers(make: Any, load: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """Run samplers and pack their samples: ``first`` and ``again`` from two loops over each,
     ``fresh`` from one made for the epoch, ``loaded`` through the framework's loader if ``load`` is
     set; ``lengths`` are the values of ``len``.
@@ -75,7 +75,7 @@ def samplers(make: Any, load: Any, options: Mapping[str, Any]) -> dict[str, Any]
     """
     found: dict[str, list[Any]] = {"first": [], "again": [], "fresh": [], "loaded": []}
     lengths = []
-    before = fresh_state()
+    before = advance_global_rng()
     for rank, seed in options["asks"]:
         sampler = make(rank, seed)
         for epoch in options["epochs"]:
@@ -85,17 +85,17 @@ def samplers(make: Any, load: Any, options: Mapping[str, Any]) -> dict[str, Any]
             first, again = [int(i) for i in sampler], [int(i) for i in sampler]
             lengths.append(len(sampler))
             steady = first == again and lengths[-1] == len(first)
-            loaded = handed_out(sampler, load, steady) if options["load"] else []
+            loaded = read_loader(sampler, load, steady) if options["load"] else []
             rows = zip(found, (first, again, [int(i) for i in other], loaded), strict=True)
             for name, row in rows:
                 found[name].append(row)
     out: dict[str, Any] = {"lengths": np.array(lengths, np.int64)}
     for name, results in found.items():
-        out |= {f"{name}/{key}": a for key, a in packed(results).items()}
-    return {**out, "touched": np.array(state() != before)}
+        out |= {f"{name}/{key}": a for key, a in pack_lists(results).items()}
+    return {**out, "touched": np.array(global_rng_state() != before)}
 
 
-def handed_out(sampler: Any, load: Any, steady: bool) -> Any:
+def read_loader(sampler: Any, load: Any, steady: bool) -> Any:
     """Return the samples that a loader takes from a sampler; errors of an unsteady sampler are
     ignored, because they add no information."""
     try:
@@ -106,14 +106,14 @@ def handed_out(sampler: Any, load: Any, steady: bool) -> Any:
         return []
 
 
-def fresh_state() -> bytes:
+def advance_global_rng() -> bytes:
     """Advance NumPy's global generator and return its state, so that seeding it as in an earlier
     call does not restore this state."""
     np.random.random()
-    return state()
+    return global_rng_state()
 
 
-def state() -> bytes:
+def global_rng_state() -> bytes:
     """Return the state of NumPy's global generator."""
     name, keys, *rest = np.random.get_state()
     return repr((name, rest)).encode() + np.asarray(keys).tobytes()

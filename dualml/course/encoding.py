@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from dualml.errors import plain
+from dualml.errors import escape_unprintable
 
 #: Byte-order marks; that of UTF-32 begins as that of UTF-16 does.
 MARKS = (
@@ -29,9 +29,9 @@ COMMENT = re.compile(r"^[ \t\f]*(?:#.*)?$")
 #: Encodings whose decoders take time quadratic in the length of the text.
 SLOW = ("idna", "punycode")
 #: Control characters kept in a displayed text: line breaks and tabs, and form feeds of programs.
-KEPT = "\n\t\f"
+ALLOWED_CONTROLS = "\n\t\f"
 #: Largest number of characters kept of a submission's text; a file's source is kept completely.
-LONGEST = 4000
+MAX_TEXT_CHARS = 4000
 
 
 def decode_program(content: bytes) -> str:
@@ -162,7 +162,7 @@ def is_utf8(name: bytes) -> bool:
     return True
 
 
-def presentable(value: Any, longest: int = LONGEST) -> Any:
+def presentable(value: Any, longest: int = MAX_TEXT_CHARS) -> Any:
     """Return a value whose texts any file, page and terminal can hold: control characters and
     unpaired surrogates become escapes, and long texts are truncated.
 
@@ -172,7 +172,7 @@ def presentable(value: Any, longest: int = LONGEST) -> Any:
     if isinstance(value, str):
         if len(value) > longest:
             value = f"{value[:longest]} … ({len(value):,})"
-        return plain(value, KEPT)
+        return escape_unprintable(value, ALLOWED_CONTROLS)
     if isinstance(value, dict):
         return {presentable(str(k)): presentable(v, longest) for k, v in value.items()}
     if isinstance(value, list | tuple):

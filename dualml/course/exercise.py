@@ -20,7 +20,7 @@ RIGHT: Flags = frozenset()
 
 
 @dataclass(frozen=True)
-class Call:
+class ExerciseCall:
     """One computation that a student's code is asked for.
 
     Attributes:
@@ -69,7 +69,7 @@ class Answer:
     seconds: float = 0.0
 
 
-class NotJudged(Exception):
+class MachineFault(Exception):
     """Error: the machine failed, not the student, as with a full disk, a killed server, or no
     memory left.
 
@@ -102,25 +102,25 @@ class Requirement:
     follows: bool = False
     tries: int = 1
 
-    def calls(self, draw: np.random.Generator) -> list[Call]:
+    def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:
         """Make calls with random values."""
         raise NotImplementedError
 
-    def expected(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+    def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
         """Compute what each rank returns by the rule, or by a rule with these mistakes, in
         float64."""
         raise NotImplementedError
 
-    def tolerance(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+    def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
         """Return the tolerances of an answer: one number or array for each of its arrays."""
         raise NotImplementedError
 
-    def rules_out(self, call: Call, answer: Answer, flags: Flags) -> bool:
+    def rules_out(self, call: ExerciseCall, answer: Answer, flags: Flags) -> bool:
         """Return whether a cheap test shows that these mistakes do not explain an answer, which
         holds for most candidates."""
         return False
 
-    def problem(self, call: Call, answer: Answer) -> tuple[Difference, tuple[str, ...]] | None:
+    def problem(self, call: ExerciseCall, answer: Answer) -> tuple[Difference, tuple[str, ...]] | None:
         """Return the difference in an answer and the mistakes that are visible without other
         numbers; None if it is right."""
         wrong = first_difference(answer.arrays, self.expected(call), self.tolerance(call))
@@ -131,13 +131,13 @@ class Requirement:
         said = f"{trouble.kind}: {trouble.message}"
         return tuple(mistake for pattern, mistake in self.errors if re.search(pattern, said))[:1]
 
-    def inputs(self, call: Call, difference: Difference) -> dict[str, Any]:
+    def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
         """Return the numbers from which the differing one is computed, by label."""
         return {}
 
 
 @dataclass(frozen=True)
-class File:
+class ExerciseFile:
     """A file that a student writes.
 
     Attributes:
@@ -170,4 +170,4 @@ class Lab:
     """The exercises of one lab."""
 
     name: str
-    files: Sequence[File]
+    files: Sequence[ExerciseFile]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 
-from dualml.course.exercise import NotJudged
+from dualml.course.exercise import MachineFault
 
 #: System errors by the exhausted resource; the message is ``grade.machine.NAME``.
 KINDS = {
@@ -22,7 +22,7 @@ def kind_of_fault(error: BaseException) -> str:
     Returns:
         a key of `KINDS`, or ``other``, whose exception text names the fault.
     """
-    if isinstance(error, NotJudged):
+    if isinstance(error, MachineFault):
         return "other"
     if isinstance(error, MemoryError):
         return "memory"

@@ -20,9 +20,9 @@ from dualml import parse
 from dualml.messages import Header, decode_header, read_exactly
 
 #: Largest number of bytes of a header, and of all arrays of one message.
-LONGEST_HEADER, LARGEST_BODY = 1 << 20, 64 << 20
+MAX_HEADER_BYTES, MAX_BODY_BYTES = 1 << 20, 64 << 20
 #: Largest number of arrays of a message, dimensions of an array, and characters of a name.
-MOST_ARRAYS, MOST_DIMENSIONS, LONGEST_NAME = 4096, 16, 200
+MAX_ARRAYS, MAX_DIMENSIONS, MAX_NAME_CHARS = 4096, 16, 200
 DTYPES = frozenset(
     ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
      "float32", "float64")
@@ -47,8 +47,8 @@ def encode(header: Mapping[str, Any], arrays: Arrays | None = None) -> list[byte
         body.append(array.tobytes())
     text = json.dumps({**header, "arrays": described}).encode()
     size = sum(map(len, body))
-    if len(text) > LONGEST_HEADER or size > LARGEST_BODY:
-        raise ValueError(f"{len(text) + size:,} bytes; at most {LARGEST_BODY:,} are sent")
+    if len(text) > MAX_HEADER_BYTES or size > MAX_BODY_BYTES:
+        raise ValueError(f"{len(text) + size:,} bytes; at most {MAX_BODY_BYTES:,} are sent")
     return [LENGTHS.pack(len(text), size), text, *body]
 
 
@@ -76,7 +76,7 @@ def receive(door: socket.socket, seconds: float) -> tuple[Header, dict[str, Any]
 def lengths(first: bytes) -> tuple[int, int]:
     """Parse the lengths of header and body; raise `ValueError` beyond the limits."""
     head, body = LENGTHS.unpack(first)
-    if head > LONGEST_HEADER or body > LARGEST_BODY:
+    if head > MAX_HEADER_BYTES or body > MAX_BODY_BYTES:
         raise ValueError(f"a message of {head + body:,} bytes")
     return head, body
 
@@ -84,9 +84,9 @@ def lengths(first: bytes) -> tuple[int, int]:
 def decode(text: bytes, body: bytes) -> tuple[Header, dict[str, Any]]:
     """Decode a message to its header, without ``arrays``, and its arrays; raise `ValueError` if it
     is invalid."""
-    header = decode_header(text, LONGEST_HEADER)
+    header = decode_header(text, MAX_HEADER_BYTES)
     described = header.pop("arrays", None)
-    if not isinstance(described, list) or len(described) > MOST_ARRAYS:
+    if not isinstance(described, list) or len(described) > MAX_ARRAYS:
         raise ValueError("a message without a list of its arrays")
     arrays: dict[str, Any] = {}
     start = 0
@@ -108,13 +108,13 @@ def checked_entry(entry: Any) -> tuple[str, str, tuple[int, ...]]:
     if not isinstance(entry, list) or len(entry) != 3:
         raise ValueError("an array that is not described by name, type and shape")
     name, dtype, shape = entry
-    if not isinstance(name, str) or len(name) > LONGEST_NAME:
+    if not isinstance(name, str) or len(name) > MAX_NAME_CHARS:
         raise ValueError("an array without a name")
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise ValueError(f"{name} has a type that is not read")
-    if not isinstance(shape, list) or len(shape) > MOST_DIMENSIONS:
+    if not isinstance(shape, list) or len(shape) > MAX_DIMENSIONS:
         raise ValueError(f"{name} has a shape that is not read")
-    if not all(type(n) is int and 0 <= n <= LARGEST_BODY for n in shape):
+    if not all(type(n) is int and 0 <= n <= MAX_BODY_BYTES for n in shape):
         raise ValueError(f"{name} has a shape that is not read")
     return name, dtype, tuple(shape)
 

@@ -27,7 +27,7 @@ OWN_MODULE = re.compile(
 #: File name of code that refuses to work.
 DISABLED = "<ready-made>"
 #: Audit events that start or end a process, reach a network, or read memory.
-REFUSED = {
+FORBIDDEN_EVENTS = {
     "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "os.kill",
     "os.killpg", "subprocess.Popen", "pty.spawn", "signal.pthread_kill", "ctypes.dlopen",
     "sys.addaudithook", "builtins.input", "builtins.breakpoint", "socket.__new__",
@@ -39,7 +39,7 @@ CHANGES = {
     "shutil.rmtree": (0,), "shutil.move": (0, 1), "shutil.copyfile": (1,),
 }  # fmt: skip
 #: Audit events that the guard examines.
-WATCHED = {"open", *REFUSED, *CHANGES}
+WATCHED_EVENTS = {"open", *FORBIDDEN_EVENTS, *CHANGES}
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -86,17 +86,17 @@ class Guard:
         imported, by_name = builtins.__import__, importlib.import_module
 
         def guarded(name: str, *rest: Any, **more: Any) -> Any:
-            caller = above(1)
+            caller = caller_frame(1)
             if caller is not None and caller.f_code.co_filename in self.files:
                 parts = list(rest[2] or ()) if len(rest) > 2 else list(more.get("fromlist") or ())
                 for dotted in (name, *(f"{name}.{part}" for part in parts)):
-                    self.no_solution(dotted, caller)
+                    self.check_import(dotted, caller)
             return imported(name, *rest, **more)
 
         def guarded_by_name(name: str, *rest: Any, **more: Any) -> Any:
-            caller = above(1)
+            caller = caller_frame(1)
             if caller is not None and caller.f_code.co_filename in self.files:
-                self.no_solution(name, caller)
+                self.check_import(name, caller)
             return by_name(name, *rest, **more)
 
         builtins.__import__ = guarded
@@ -106,21 +106,21 @@ class Guard:
         """Find no module, but refuse a banned one that is not imported yet, whoever imports it."""
         frame = self.culprit("import")
         if frame is not None:
-            self.no_solution(name, frame)
+            self.check_import(name, frame)
 
-    def no_solution(self, name: str, frame: FrameType) -> None:
+    def check_import(self, name: str, frame: FrameType) -> None:
         """Refuse the import of a banned module from a student's frame."""
         if any(name == b or name.startswith(f"{b}.") for b in self.banned):
             self.refuse(f"import {name}", frame.f_lineno)
 
     def hook(self, event: str, arguments: tuple[Any, ...]) -> None:
         """Refuse an audit event that the student's code caused, unless it is allowed."""
-        if self.busy or event not in WATCHED:
+        if self.busy or event not in WATCHED_EVENTS:
             return
         self.busy = True
         try:
             frame = self.culprit(event)
-            if frame is not None and (why := self.reason(event, arguments)):
+            if frame is not None and (why := self.refusal_reason(event, arguments)):
                 self.refuse(why, frame.f_lineno)
         finally:
             self.busy = False
@@ -131,7 +131,7 @@ class Guard:
         Side effects of an import (compiled files, libraries) and actions of our communicator are
         not attributed to the student.
         """
-        frame = above(2)  # after this class's own
+        frame = caller_frame(2)  # after this class's own
         while frame is not None:
             if frame.f_code.co_filename in self.files:
                 return frame
@@ -141,34 +141,34 @@ class Guard:
             frame = frame.f_back
         return None
 
-    def reason(self, event: str, arguments: tuple[Any, ...]) -> str | None:
+    def refusal_reason(self, event: str, arguments: tuple[Any, ...]) -> str | None:
         """Return why an event is refused; None if it is allowed."""
-        if event in REFUSED:
+        if event in FORBIDDEN_EVENTS:
             return {"builtins.input": "input()", "socket.__new__": "socket"}.get(event, event)
         if event in CHANGES:
             for position in CHANGES[event]:
                 path = arguments[position] if position < len(arguments) else None
-                if path is not None and not self.inside(path):
+                if path is not None and not self.is_writable(path):
                     return f"{event} {path}"
             return None
         if event == "open":
             path, _, flags = (*arguments, 0, 0)[:3]
             if isinstance(path, int) or path is None:
                 return None
-            if isinstance(flags, int) and flags & WRITES and not self.inside(path):
+            if isinstance(flags, int) and flags & WRITES and not self.is_writable(path):
                 return f"write {os.fsdecode(path)}"
-            whole = self.whole(path)
+            whole = self.real_path(path)
             hidden = any(whole.is_relative_to(folder) for folder in self.secret)
             return f"read {os.fsdecode(path)}" if hidden else None
         return None
 
-    def whole(self, path: Any) -> Path:
+    def real_path(self, path: Any) -> Path:
         """Return the absolute path without symbolic links."""
         return Path(os.path.realpath(os.fsdecode(path)))
 
-    def inside(self, path: Any) -> bool:
+    def is_writable(self, path: Any) -> bool:
         """Return whether a path lies in the student's folder, or is the null device."""
-        whole = self.whole(path)
+        whole = self.real_path(path)
         return whole.is_relative_to(self.folder) or str(whole) == os.devnull
 
     def refuse(self, what: str, line: int) -> None:
@@ -177,7 +177,7 @@ class Guard:
         raise Forbidden(what)
 
 
-def above(count: int) -> FrameType | None:
+def caller_frame(count: int) -> FrameType | None:
     """Return the frame ``count`` calls above the caller; None if there is none, as in a C++
     library's thread."""
     try:

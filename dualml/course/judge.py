@@ -13,7 +13,7 @@ from dualml.course.exercise import (
     RIGHT,
     Answer,
     Arrays,
-    Call,
+    ExerciseCall,
     Difference,
     Flags,
     Requirement,
@@ -24,9 +24,9 @@ Status = Literal["met", "not met", "unwritten", "not judged"]
 #: Errors raised by an answer whose arrays no driver sends, so that the student's process forged
 #: them.
 UNREADABLE = (KeyError, ValueError, TypeError, IndexError, OverflowError, MemoryError)
-LONGEST = 200  # maximum characters of an error
+MAX_ERROR_CHARS = 200  # maximum characters of an error
 #: Maximum number of mistakes that are combined.
-MOST = 2
+MAX_COMBINED_MISTAKES = 2
 #: Factor by which the tolerance is larger for an answer that a mistake explains.
 WIDER = 4.0
 
@@ -44,14 +44,14 @@ class Judgement:
     requirement: Requirement
     status: Status
     trouble: Trouble | None = None
-    call: Call | None = None
+    call: ExerciseCall | None = None
     difference: Difference | None = None
     mistakes: tuple[str, ...] = ()
     inputs: Mapping[str, Any] = field(default_factory=dict)
     flags: Flags = RIGHT
 
 
-def judge(requirement: Requirement, calls: Sequence[Call], answers: Sequence[Answer],
+def judge(requirement: Requirement, calls: Sequence[ExerciseCall], answers: Sequence[Answer],
           likely: Flags = RIGHT, other: Sequence[str] = ()) -> Judgement:  # fmt: skip
     """Judge the answers to the calls of a requirement.
 
@@ -68,7 +68,7 @@ def judge(requirement: Requirement, calls: Sequence[Call], answers: Sequence[Ans
         try:
             found = requirement.problem(call, answer)
         except UNREADABLE as error:
-            trouble = Trouble("unreadable", f"{type(error).__name__}: {error}"[:LONGEST])
+            trouble = Trouble("unreadable", f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS])
             return Judgement(requirement, "not met", trouble, call)
         if found is not None:
             difference, mistakes = found
@@ -76,7 +76,7 @@ def judge(requirement: Requirement, calls: Sequence[Call], answers: Sequence[Ans
                 mistakes = tuple(sorted(likely))
             flags = frozenset(mistakes)
             if not mistakes:
-                flags = named(requirement, calls, answers, likely, other)
+                flags = identify_mistakes(requirement, calls, answers, likely, other)
                 order = [*requirement.flags, *other, *sorted(likely)]
                 # ``aliased#2``: another form of `aliased`
                 forms = (flag.partition("#")[0] for flag in sorted(flags, key=order.index))
@@ -93,22 +93,22 @@ def agrees(arrays: Sequence[Arrays], expected: Sequence[Arrays], most: Sequence[
     return first_difference(arrays, expected, most) is None
 
 
-def named(
+def identify_mistakes(
     requirement: Requirement,
-    calls: Sequence[Call],
+    calls: Sequence[ExerciseCall],
     answers: Sequence[Answer],
     likely: Flags,
     other: Sequence[str],
 ) -> Flags:
     """Find the smallest set of typical mistakes that reproduces the student's numbers in all
     calls."""
-    for flags in candidates(requirement, likely, other):
+    for flags in candidate_mistakes(requirement, likely, other):
         if all(explains(requirement, c, a, flags) for c, a in zip(calls, answers, strict=True)):
             return flags
     return RIGHT
 
 
-def candidates(requirement: Requirement, likely: Flags, other: Sequence[str]) -> Iterator[Flags]:
+def candidate_mistakes(requirement: Requirement, likely: Flags, other: Sequence[str]) -> Iterator[Flags]:
     """Yield sets of mistakes, small ones first; of equal size, known ones and this requirement's
     own come first."""
     own = requirement.flags
@@ -119,11 +119,11 @@ def candidates(requirement: Requirement, likely: Flags, other: Sequence[str]) ->
         yield likely
     if likely:
         yield from (likely | {flag} for flag in own)
-    for count in range(2, MOST + 1):
+    for count in range(2, MAX_COMBINED_MISTAKES + 1):
         yield from map(frozenset, combinations(own, count))
 
 
-def explains(requirement: Requirement, call: Call, answer: Answer, flags: Flags) -> bool:
+def explains(requirement: Requirement, call: ExerciseCall, answer: Answer, flags: Flags) -> bool:
     """Return whether a rule with these mistakes reproduces an answer within the tolerance."""
     try:
         if requirement.rules_out(call, answer, flags):

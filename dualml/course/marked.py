@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 BEGIN = re.compile(r"( *)# solution: begin( pass)?")
 END = re.compile(r" *# solution: end")
 #: Lines that enclose the student's part of a skeleton.
-YOURS = ("# your code: begin", "# your code: end")
+STUDENT_MARKERS = ("# your code: begin", "# your code: end")
 UNWRITTEN = "raise NotImplementedError"
 
 
-def regions(source: str) -> Iterator[tuple[int, int]]:
+def find_regions(source: str) -> Iterator[tuple[int, int]]:
     """Yield the line numbers (from 0) that open and close each region.
 
     Raises:
@@ -38,39 +38,39 @@ def regions(source: str) -> Iterator[tuple[int, int]]:
         raise ValueError(f"line {opened + 1}: a region without an end")
 
 
-def skeleton(source: str, texts: Mapping[str, str] | None = None) -> str:
+def make_skeleton(source: str, texts: Mapping[str, str] | None = None) -> str:
     """Make the skeleton of a file, without its solutions.
 
     Args:
         texts: line → translated line (both without indentation) of docstrings and comments.
     """
     lines, out, at = source.splitlines(), list[str](), 0
-    for first, last in regions(source):
+    for first, last in find_regions(source):
         out += lines[at:first]
         mark = BEGIN.fullmatch(lines[first])
         assert mark is not None
         indent, body = mark[1], "pass" if mark[2] else UNWRITTEN
-        out += [indent + line for line in (YOURS[0], body, YOURS[1])]
+        out += [indent + line for line in (STUDENT_MARKERS[0], body, STUDENT_MARKERS[1])]
         at = last + 1
     out += lines[at:]
-    return "\n".join(translated(line, texts or {}) for line in out) + "\n"
+    return "\n".join(translate_line(line, texts or {}) for line in out) + "\n"
 
 
-def translated(line: str, texts: Mapping[str, str]) -> str:
+def translate_line(line: str, texts: Mapping[str, str]) -> str:
     """Translate a line, keeping its indentation, if it has a translation."""
     text = line.strip()
     return line.replace(text, texts[text]) if text in texts else line
 
 
-def bodies(source: str) -> list[str]:
+def solution_bodies(source: str) -> list[str]:
     """Return the solution of each region, with its indentation."""
     lines = source.splitlines()
-    return ["\n".join(lines[first + 1 : last]) for first, last in regions(source)]
+    return ["\n".join(lines[first + 1 : last]) for first, last in find_regions(source)]
 
 
-def joined(text: str, parts: Sequence[str]) -> str:
+def fill_skeleton(text: str, parts: Sequence[str]) -> str:
     """Fill the regions of a skeleton with these solutions."""
-    pieces = re.split(rf"(?m)^( *){YOURS[0]}\n(.*)\n *{YOURS[1]}$", text)
+    pieces = re.split(rf"(?m)^( *){STUDENT_MARKERS[0]}\n(.*)\n *{STUDENT_MARKERS[1]}$", text)
     out = pieces[0]
     for part, indent, kind, rest in zip(
         parts, pieces[1::3], pieces[2::3], pieces[3::3], strict=True

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from dualml.course.clock import HIDDEN, Clock
+from dualml.course.clock import CLOCK_OPTIONS, Clock
 from dualml.course.collectives import EXCHANGE, compute, mismatch, read_ask
 from dualml.course.exercise import Trouble
-from dualml.course.frames import MOST_ARRAYS, Arrays, encode, plain_text
+from dualml.course.frames import MAX_ARRAYS, Arrays, encode, plain_text
 from dualml.course.member import Member
 from dualml.course.tally import Tally
-from dualml.messages import Header, number_of, seconds_of, text_of
+from dualml.messages import Header, get_int, get_seconds, get_text
 
 #: Seconds that the other ranks have to report after the first rank has failed.
 PEERS_S = 1.5
@@ -27,9 +27,9 @@ PEERS_S = 1.5
 TAKE_S = 5.0
 READ = 1 << 18
 #: Limits of an answer of all ranks together: bytes, arrays, and characters of a name.
-LARGEST_ANSWER, LONGEST_KEY = 32 << 20, 150
+MAX_ANSWER_BYTES, MAX_KEY_CHARS = 32 << 20, 150
 #: Largest number of collectives and exchanges of one call, far more than an exercise needs.
-MOST_ASKS = 20_000
+MAX_REQUESTS = 20_000
 
 
 class NotConfined(Exception):
@@ -80,12 +80,12 @@ class Mediator:
             member.ask = member.arrays = member.trouble = None
             member.number, member.asks = number, 0
             if header:
-                shown = {k: v for k, v in options.items() if k not in HIDDEN}
+                shown = {k: v for k, v in options.items() if k not in CLOCK_OPTIONS}
                 told = {**header, "options": shown, "silent": self.clock.runs}
                 self.send(member, told, own)
         begin = time.monotonic()
         deadline, failed = begin + seconds, 0.0
-        while not all(member.is_done for member in self.members):
+        while not all(member.has_finished for member in self.members):
             now = time.monotonic()
             if not failed and any(member.trouble for member in self.members):
                 failed = now
@@ -99,7 +99,7 @@ class Mediator:
     def end_call(self, seconds: float, failed: bool) -> None:
         """End a call that some ranks have not finished."""
         for member in self.members:
-            if member.is_done:
+            if member.has_finished:
                 continue
             if member.ask is not None or failed:
                 what = member.ask.name if member.ask else "the others"
@@ -146,20 +146,20 @@ class Mediator:
         member.is_gone, member.ask = True, None
         self.selector.unregister(member.door)
         member.door.close()
-        if not member.is_done:
+        if not member.has_finished:
             member.trouble = Trouble("died", why)
 
     def handle_message(self, member: Member, header: Header, arrays: Arrays) -> None:
         """Handle one message of a rank; give up a rank whose message is invalid."""
         try:
-            if member.is_gone or number_of(header, "call", -1, 2**31) != member.number:
+            if member.is_gone or get_int(header, "call", -1, 2**31) != member.number:
                 return  # of a call that was given up
-            if member.is_done:
+            if member.has_finished:
                 member.arrays = None
                 raise ValueError("a message after the answer")
-            kind = text_of(header, "event", 20)
+            kind = get_text(header, "event", 20)
             if kind == "broken" and not member.is_confined:
-                raise NotConfined(text_of(header, "why"))
+                raise NotConfined(get_text(header, "why"))
             if kind == "confined" and not member.is_confined:
                 member.is_confined = True
             elif kind == "ask":
@@ -168,10 +168,10 @@ class Mediator:
                 self.tally.mark(member.rank)
             elif kind == "answer":
                 self.check_answer(arrays)
-                member.seconds = seconds_of(header, "seconds", 1e6, 0.0)
+                member.seconds = get_seconds(header, "seconds", 1e6, 0.0)
                 member.arrays, member.ask = arrays, None
             elif kind == "trouble":
-                name, line = text_of(header, "kind", 200), number_of(header, "line", 0, 10**7, 0)
+                name, line = get_text(header, "kind", 200), get_int(header, "line", 0, 10**7, 0)
                 text = plain_text(header.get("message", ""))
                 member.trouble, member.ask = Trouble(plain_text(name, 200), text, line=line), None
             else:
@@ -182,18 +182,18 @@ class Mediator:
     def check_answer(self, arrays: Arrays) -> None:
         """Refuse an answer that is too large to be sent to the judge with those of the others."""
         size = len(self.members)
-        if len(arrays) > MOST_ARRAYS // size:
-            raise ValueError(f"{len(arrays):,} arrays; at most {MOST_ARRAYS // size:,} are read")
-        if (most := max(map(len, arrays), default=0)) > LONGEST_KEY:
-            raise ValueError(f"a name of {most} characters; at most {LONGEST_KEY} are read")
+        if len(arrays) > MAX_ARRAYS // size:
+            raise ValueError(f"{len(arrays):,} arrays; at most {MAX_ARRAYS // size:,} are read")
+        if (most := max(map(len, arrays), default=0)) > MAX_KEY_CHARS:
+            raise ValueError(f"a name of {most} characters; at most {MAX_KEY_CHARS} are read")
         total = sum(a.nbytes for a in arrays.values())
-        if total > LARGEST_ANSWER // size:
-            raise ValueError(f"{total:,} bytes; at most {LARGEST_ANSWER // size:,} are read")
+        if total > MAX_ANSWER_BYTES // size:
+            raise ValueError(f"{total:,} bytes; at most {MAX_ANSWER_BYTES // size:,} are read")
 
     def handle_ask(self, member: Member, header: Header, arrays: Arrays) -> None:
         """Handle a rank's request for a collective or an exchange."""
         member.asks += 1
-        if member.ask is not None or member.asks > MOST_ASKS:
+        if member.ask is not None or member.asks > MAX_REQUESTS:
             raise ValueError("more questions than answers")
         try:
             ask = read_ask(header, arrays, member.rank, len(self.members), self.clock.runs)
@@ -211,7 +211,7 @@ class Mediator:
         """Answer requests that can be answered, and refuse those that never can be."""
         while self.answer_exchanges() or self.answer_collective():
             pass
-        if self.scheduled or any(m.ask is None and not m.is_done for m in self.members):
+        if self.scheduled or any(m.ask is None and not m.has_finished for m in self.members):
             return  # somebody computes, and may ask for what the others wait for
         waiting = [m for m in self.members if m.ask is not None]
         missing = [m.rank for m in self.members if m.ask is None]
@@ -264,7 +264,7 @@ class Mediator:
         def reply() -> None:
             """Send the results to all ranks that are still running."""
             for member, arrays in zip(self.members, results, strict=True):
-                if not member.is_done:
+                if not member.has_finished:
                     self.send(member, {"reply": member.number}, arrays)
             self.clock.finish(asks[0])
 

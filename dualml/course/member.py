@@ -34,6 +34,6 @@ class Member:
     is_confined: bool = False
 
     @property
-    def is_done(self) -> bool:
+    def has_finished(self) -> bool:
         """Whether the rank has a result or an error."""
         return self.arrays is not None or self.trouble is not None

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from dualml.course.exercise import Answer, Arrays, Call, File, Trouble
+from dualml.course.exercise import Answer, Arrays, ExerciseCall, ExerciseFile, Trouble
 from dualml.course.forbidden import BANNED
 from dualml.course.frames import join_ranks, split_by_rank
-from dualml.course.grading.unpacking import Refused, walk
-from dualml.course.isolation.client import drive_of, open_cell
+from dualml.course.grading.unpacking import SubmissionRefused, walk
+from dualml.course.isolation.client import drive_module, open_cell
 from dualml.course.isolation.detect import WALLS, Isolation
-from dualml.course.source import decoded, legible
+from dualml.course.source import read_program, read_legible
 from dualml.launch.child import SECONDARY
 from dualml.messages import Header
 
@@ -30,10 +30,10 @@ SILENT_S = 90.0
 #: in every call ends, too.
 BUDGET_S, BUDGET_CALL_S = 90.0, 1.5
 #: Maximum number of restarts of a process after calls have ended it.
-AGAIN = 8
+MAX_RESTARTS = 8
 #: Limits of the other programs in a student's folder: bytes of one, bytes of all, number of files,
 #: characters of a path.
-SOURCE, SOURCES, MOST, LONGEST = 200_000, 8 << 20, 200, 150
+MAX_FILE_BYTES, MAX_TOTAL_BYTES, MAX_FILES, MAX_PATH_CHARS = 200_000, 8 << 20, 200, 150
 #: Kinds of calls whose ranks communicate by the framework's own means.
 NETWORKED = frozenset({"remote", "group"})
 
@@ -52,16 +52,16 @@ class Sandbox:
             without isolation.
     """
 
-    exercise: File
+    exercise: ExerciseFile
     source: Path
     seconds: float = CALL_S
-    over: Callable[[], bool] = lambda: False
+    is_cancelled: Callable[[], bool] = lambda: False
     isolation: Isolation = WALLS
-    real: bool = False
+    uses_framework_comm: bool = False
     printed: str = field(default="", init=False)
 
     def answers(
-        self, calls: Sequence[Call], done: Callable[[], None] = lambda: None
+        self, calls: Sequence[ExerciseCall], done: Callable[[], None] = lambda: None
     ) -> list[Answer]:
         """Run the calls and return their answers; ``done`` is called after each of them.
 
@@ -73,10 +73,10 @@ class Sandbox:
         hung: dict[str, Answer] = {}  # a function that never came back would not another time
         for ranks, network in sorted({group_key(call) for call in calls}):
             left = [n for n, call in enumerate(calls) if group_key(call) == (ranks, network)]
-            for _ in range(AGAIN):
+            for _ in range(MAX_RESTARTS):
                 out |= {n: hung[calls[n].target] for n in left if calls[n].target in hung}
                 left = [n for n in left if n not in out]
-                if not left or self.over() or time.monotonic() > deadline:
+                if not left or self.is_cancelled() or time.monotonic() > deadline:
                     break
                 wanted = [calls[n] for n in left]
                 attempted = self.attempt(wanted, ranks, network, done, deadline)
@@ -97,7 +97,7 @@ class Sandbox:
 
     def attempt(
         self,
-        calls: Sequence[Call],
+        calls: Sequence[ExerciseCall],
         ranks: int,
         network: bool,
         done: Callable[[], None],
@@ -107,7 +107,7 @@ class Sandbox:
         found: dict[int, Answer] = {}
         with open_cell(self.exercise.backend, ranks, self.isolation, network) as group:
             group.send(self.job(calls, ranks), self.files)
-            loaded = group.wait_for_result(SILENT_S, self.over)
+            loaded = group.wait_for_result(SILENT_S, self.is_cancelled)
             if loaded is None:
                 return found
             answer = self.read_answer(*loaded, ranks)
@@ -115,7 +115,7 @@ class Sandbox:
                 return dict.fromkeys(range(len(calls)), answer)
             for number, call in enumerate(calls):
                 group.send(*message_of(call))
-                heard = group.wait_for_result(SILENT_S, self.over)
+                heard = group.wait_for_result(SILENT_S, self.is_cancelled)
                 if heard is None:
                     break
                 found[number] = self.read_answer(*heard, ranks)
@@ -125,15 +125,15 @@ class Sandbox:
             self.printed = group.tail(0)
         return found
 
-    def job(self, calls: Sequence[Call], ranks: int) -> dict[str, Any]:
+    def job(self, calls: Sequence[ExerciseCall], ranks: int) -> dict[str, Any]:
         """Return the job of a rank: the facts that all calls share."""
         return {
             "backend": self.exercise.backend or "numpy",
-            "drive": drive_of(self.exercise.backend),
+            "drive": drive_module(self.exercise.backend),
             "file": self.source.name,
             "size": ranks,
             "comm": any(call.options.get("comm") for call in calls),
-            "real": self.real,
+            "real": self.uses_framework_comm,
             "seconds": self.seconds,
             "total": self.seconds * (len(calls) + 1),
             "banned": BANNED,
@@ -146,10 +146,10 @@ class Sandbox:
         kept: dict[str, Any] = {}
         for inside, size in [(Path(self.source.name), 0), *programs_beside(home)]:
             name = str(inside)
-            if name in kept or size > SOURCE or total + size > SOURCES or len(kept) >= MOST:
+            if name in kept or size > MAX_FILE_BYTES or total + size > MAX_TOTAL_BYTES or len(kept) >= MAX_FILES:
                 continue
             with contextlib.suppress(ValueError, SyntaxError, LookupError, OSError):
-                kept[name] = np.frombuffer(decoded(home / inside).encode(), np.uint8)
+                kept[name] = np.frombuffer(read_program(home / inside).encode(), np.uint8)
                 total += size
         return kept
 
@@ -168,7 +168,7 @@ class Sandbox:
         """Add the text of the line to an error."""
         lines: list[str] = []
         with contextlib.suppress(OSError):  # an editor may be writing it anew
-            lines = legible(self.source).splitlines()
+            lines = read_legible(self.source).splitlines()
         text = lines[trouble.line - 1].strip() if 0 < trouble.line <= len(lines) else ""
         return replace(trouble, file=self.source.name, text=text)
 
@@ -176,19 +176,19 @@ class Sandbox:
 def programs_beside(home: Path) -> list[tuple[Path, int]]:
     """Return the programs in a workspace and their sizes, the least nested ones first."""
     found: list[tuple[Path, int]] = []
-    with contextlib.suppress(Refused, OSError):  # as many as a submission may have
+    with contextlib.suppress(SubmissionRefused, OSError):  # as many as a submission may have
         for inside, size in walk(home):
-            if inside.suffix == ".py" and str(inside).isprintable() and len(str(inside)) <= LONGEST:
+            if inside.suffix == ".py" and str(inside).isprintable() and len(str(inside)) <= MAX_PATH_CHARS:
                 found.append((inside, size))
     return sorted(found, key=lambda each: (len(each[0].parts), each[0]))
 
 
-def group_key(call: Call) -> tuple[int, bool]:
+def group_key(call: ExerciseCall) -> tuple[int, bool]:
     """Return the number of ranks that a call needs, and whether they need a network."""
     return call.ranks, call.kind in NETWORKED
 
 
-def message_of(call: Call) -> tuple[Header, Arrays]:
+def message_of(call: ExerciseCall) -> tuple[Header, Arrays]:
     """Return a call as a message to the warden."""
     header = {"kind": call.kind, "target": call.target, "options": dict(call.options)}
     return header, join_ranks(call.arrays)

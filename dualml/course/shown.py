@@ -9,13 +9,13 @@ from typing import Any
 
 import typer
 
-from dualml.course.check import Checked
-from dualml.course.exercise import Call, Difference, Trouble
+from dualml.course.check import CheckResult
+from dualml.course.exercise import ExerciseCall, Difference, Trouble
 from dualml.course.judge import Judgement
 from dualml.course.source import Problem
-from dualml.errors import plain as visible
+from dualml.errors import escape_unprintable as visible
 from dualml.launch.child import SECONDARY
-from dualml.words import Words
+from dualml.words import Messages
 
 #: Parts of the explanation of a mistake; more hints show more of them.
 DEPTHS = ("symptom", "place", "principle", "cause")
@@ -25,7 +25,7 @@ MARKS = {"met": ("✓", "green"), "not met": ("✗", "red"), "unwritten": ("·",
 PRINTED = 5
 
 
-def lines(checked: Checked, hints: int, words: Words, brief: bool = False) -> Iterator[str]:
+def result_lines(checked: CheckResult, hints: int, words: Messages, brief: bool = False) -> Iterator[str]:
     """Yield the lines about one file; ``brief``: one line for all met requirements."""
     met = sum(j.status == "met" for j in checked.judgements)
     head = words("course.file", file=checked.path.name, met=met, n=len(checked.judgements))
@@ -44,17 +44,17 @@ def lines(checked: Checked, hints: int, words: Words, brief: bool = False) -> It
             continue
         for judgement in several:
             name = judgement.requirement.name
-            yield f"{mark}{name:<{width}} {words.either(f'requirement.{name}', name)}"
+            yield f"{mark}{name:<{width}} {words.get(f'requirement.{name}', name)}"
             if status == "not met":
-                yield from (f"      {line}" for line in details(judgement, hints, words, told))
-                for known in (*judgement.mistakes, error(judgement)):
+                yield from (f"      {line}" for line in detail_lines(judgement, hints, words, told))
+                for known in (*judgement.mistakes, error_key(judgement)):
                     told.setdefault(known, name)
     if printed := checked.printed.strip():
         yield f"  {words('course.printed')}"
         yield from (f"      {visible(line)}" for line in printed.splitlines()[-PRINTED:])
 
 
-def error(judgement: Judgement) -> str:
+def error_key(judgement: Judgement) -> str:
     """Return a key that identifies an error."""
     trouble = judgement.trouble
     if trouble is None:
@@ -63,8 +63,8 @@ def error(judgement: Judgement) -> str:
     return f"{where} {trouble.kind}: {trouble.message}"
 
 
-def details(
-    judgement: Judgement, hints: int, words: Words, told: Mapping[str, str]
+def detail_lines(
+    judgement: Judgement, hints: int, words: Messages, told: Mapping[str, str]
 ) -> Iterator[str]:
     """Yield the difference or error, where it is, and hints about it.
 
@@ -76,90 +76,90 @@ def details(
     if old and not new:
         yield words("course.same", names=old)
         return
-    if judgement.trouble is not None and not judgement.mistakes and error(judgement) in told:
-        yield words("course.same_error", names=[told[error(judgement)]])
+    if judgement.trouble is not None and not judgement.mistakes and error_key(judgement) in told:
+        yield words("course.same_error", names=[told[error_key(judgement)]])
         return
     if judgement.call is not None:
-        yield asked(judgement.call, words)
+        yield format_call(judgement.call, words)
     if judgement.trouble is not None:
         target = judgement.requirement.target
-        yield visible(trouble_text(judgement.trouble, target, ranks(judgement), words))
+        yield visible(trouble_text(judgement.trouble, target, rank_count(judgement), words))
     if judgement.difference is not None:
-        yield from numbers(judgement, judgement.difference, words)
+        yield from number_lines(judgement, judgement.difference, words)
     if old:
         yield words("course.also", names=old)
     if new or not judgement.trouble:
         yield from mistake_lines(new, hints, words)
 
 
-def mistake_lines(mistakes: Sequence[str], hints: int, words: Words) -> Iterator[str]:
+def mistake_lines(mistakes: Sequence[str], hints: int, words: Messages) -> Iterator[str]:
     """Yield each typical mistake with as many hints as are allowed."""
     if not mistakes:
         yield words("course.unknown")
     for mistake in mistakes:
         for depth in DEPTHS[: hints + 1]:
-            text = words.either(f"mistake.{mistake}.{depth}", mistake)
+            text = words.get(f"mistake.{mistake}.{depth}", mistake)
             yield f"{typer.style(words(f'course.depth.{depth}'), fg='cyan')} {text}"
 
 
-def asked(call: Call, words: Words) -> str:
+def format_call(call: ExerciseCall, words: Messages) -> str:
     """Format a call, as ``SGD(lr = 0.07, momentum = 0.8), 2 ranks``."""
     hyper = call.options.get("hyper", call.options)
-    given = ", ".join(f"{k} = {short(v)}" for k, v in hyper.items() if plain(v))
+    given = ", ".join(f"{k} = {format_value(v)}" for k, v in hyper.items() if fits_in_line(v))
     ranks = f", {words.count('rank', call.ranks)}" if call.ranks > 1 else ""
     mode = " (GRAPH_MODE)" if call.options.get("mode") == "graph" else ""
     return f"{call.target}({given}){ranks}{mode}"
 
 
-def plain(value: Any) -> bool:
+def fits_in_line(value: Any) -> bool:
     """Return whether a value fits in a line."""
     if isinstance(value, list | tuple):
         return len(value) <= 8 and all(isinstance(v, int | float) for v in value)
     return isinstance(value, int | float | bool | str)
 
 
-def short(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Format a value in a few characters."""
     if isinstance(value, bool) or value is None:
         return str(value)
     if isinstance(value, float | int):
         return f"{value:.6g}"
     if isinstance(value, list | tuple):
-        return f"({', '.join(map(short, value))})"
+        return f"({', '.join(map(format_value, value))})"
     return str(value)
 
 
-def ranks(judgement: Judgement) -> int:
+def rank_count(judgement: Judgement) -> int:
     """Return the number of ranks of a judged call."""
     return 1 if judgement.call is None else judgement.call.ranks
 
 
-def numbers_text(difference: Difference, ranks: int, words: Words) -> str:
+def numbers_text(difference: Difference, ranks: int, words: Messages) -> str:
     """Return where a number is off, and by how much."""
-    where = place(difference.key, difference.index, words)
+    where = format_position(difference.key, difference.index, words)
     where += words("course.of_rank", rank=difference.rank) if ranks > 1 else ""
     return words(
-        "course.numbers", where=where, value=short(difference.value),
-        expected=short(difference.expected),
+        "course.numbers", where=where, value=format_value(difference.value),
+        expected=format_value(difference.expected),
     )  # fmt: skip
 
 
-def numbers(judgement: Judgement, difference: Difference, words: Words) -> Iterator[str]:
+def number_lines(judgement: Judgement, difference: Difference, words: Messages) -> Iterator[str]:
     """Yield the number that is off, and those from which it is computed."""
-    yield numbers_text(difference, ranks(judgement), words)
+    yield numbers_text(difference, rank_count(judgement), words)
     hyper = judgement.call.options.get("hyper", {}) if judgement.call else {}
     made_of = {k: v for k, v in judgement.inputs.items() if k not in hyper}
     if made_of:
-        yield words("course.made_of", values=", ".join(f"{k} = {number(v, words)}"
+        yield words("course.made_of", values=", ".join(f"{k} = {format_number(v, words)}"
                                                        for k, v in made_of.items()))  # fmt: skip
 
 
-def number(value: Any, words: Words) -> str:
+def format_number(value: Any, words: Messages) -> str:
     """Format a number, or the message that there is no gradient."""
-    return words("course.no_gradient") if value is None else short(value)
+    return words("course.no_gradient") if value is None else format_value(value)
 
 
-def place(key: str, index: Sequence[int] | None, words: Words) -> str:
+def format_position(key: str, index: Sequence[int] | None, words: Messages) -> str:
     """Format a position: ``3/weight`` → ``weight[0, 1] after update 3``."""
     at = str(list(index)) if index else ""
     step, slash, name = key.partition("/")
@@ -170,10 +170,10 @@ def place(key: str, index: Sequence[int] | None, words: Words) -> str:
     return words("course.argument", at=at) if key == "before" else key + at
 
 
-def trouble_text(trouble: Trouble, target: str, ranks: int, words: Words) -> str:
+def trouble_text(trouble: Trouble, target: str, ranks: int, words: Messages) -> str:
     """Describe an error in a student's code: its line and, for several ranks, the rank."""
     known = f"course.trouble.{trouble.kind}"
-    text = words.filled(known, "", message=trouble.message, target=target)
+    text = words.get_formatted(known, "", message=trouble.message, target=target)
     text = text or f"{trouble.kind}: {trouble.message}"
     if trouble.line:
         text += words("course.line", line=trouble.line, text=trouble.text, file=trouble.file)
@@ -182,7 +182,7 @@ def trouble_text(trouble: Trouble, target: str, ranks: int, words: Words) -> str
     return text
 
 
-def problem_text(problem: Problem, words: Words) -> str:
+def problem_text(problem: Problem, words: Messages) -> str:
     """Describe a problem found without running the file."""
     text = words(f"course.problem.{problem.kind}", what=problem.what, target=problem.target)
     if problem.line:
@@ -190,22 +190,22 @@ def problem_text(problem: Problem, words: Words) -> str:
     return text
 
 
-def described(checked: Checked, hints: int, words: Words) -> dict[str, Any]:
+def result_as_json(checked: CheckResult, hints: int, words: Messages) -> dict[str, Any]:
     """Return the result of a check as JSON values."""
     return {
         "file": checked.path.name,
         "task": checked.file.task,
         "backend": checked.file.backend or None,
-        "met": checked.met,
+        "met": checked.is_passed,
         "problems": [
             {**asdict(problem), "text_for_people": problem_text(problem, words)}
             for problem in checked.problems
         ],
-        "requirements": [requirement(j, hints, words) for j in checked.judgements],
+        "requirements": [requirement_as_json(j, hints, words) for j in checked.judgements],
     }
 
 
-def requirement(judgement: Judgement, hints: int, words: Words) -> dict[str, Any]:
+def requirement_as_json(judgement: Judgement, hints: int, words: Messages) -> dict[str, Any]:
     """Return a judgement as JSON values."""
     name, trouble, difference = (
         judgement.requirement.name,
@@ -214,27 +214,27 @@ def requirement(judgement: Judgement, hints: int, words: Words) -> dict[str, Any
     )
     return {
         "name": name,
-        "title": words.either(f"requirement.{name}", name),
+        "title": words.get(f"requirement.{name}", name),
         "target": judgement.requirement.target,
         "points": judgement.requirement.points,
         "status": judgement.status,
-        "ranks": ranks(judgement),
-        "call": None if judgement.call is None else asked(judgement.call, words),
+        "ranks": rank_count(judgement),
+        "call": None if judgement.call is None else format_call(judgement.call, words),
         "trouble": None if trouble is None else asdict(trouble),
-        "difference": None if difference is None else difference_of(difference),
+        "difference": None if difference is None else difference_as_json(difference),
         "inputs": dict(judgement.inputs),
-        "mistakes": [mistake(m, hints, words) for m in judgement.mistakes],
+        "mistakes": [mistake_as_json(m, hints, words) for m in judgement.mistakes],
     }
 
 
-def mistake(name: str, hints: int, words: Words) -> Mapping[str, str]:
+def mistake_as_json(name: str, hints: int, words: Messages) -> Mapping[str, str]:
     """Return a mistake with the allowed hints as JSON values."""
-    shown = {d: words.either(f"mistake.{name}.{d}", name) for d in DEPTHS[: hints + 1]}
+    shown = {d: words.get(f"mistake.{name}.{d}", name) for d in DEPTHS[: hints + 1]}
     # The name itself reveals the cause, so that it is shown only with all hints.
     return {"name": name, **shown} if hints == len(DEPTHS) - 1 else shown
 
 
-def difference_of(difference: Difference) -> dict[str, Any]:
+def difference_as_json(difference: Difference) -> dict[str, Any]:
     """Return a difference as JSON values."""
     return {
         "rank": difference.rank,

@@ -11,16 +11,16 @@ from importlib.resources import files
 from pathlib import Path
 
 from dualml.course.encoding import decode_program
-from dualml.course.exercise import File
+from dualml.course.exercise import ExerciseFile
 from dualml.course.faults import kind_of_fault
 from dualml.course.forbidden import BANNED, CALLS, COMMUNICATION, READY_MADE, ROUNDABOUT
 from dualml.files import open_to_read
 
 #: Maximum bytes of a student's file.
-MOST = 200_000
+MAX_SOURCE_BYTES = 200_000
 FRAMEWORKS = {"torch": "torch", "mindspore": "mindspore"}
 #: Maximum number of reported problems of each kind.
-TOLD = 10
+MAX_PROBLEMS_PER_KIND = 10
 #: Parts of a dotted name beyond which it is none of the forbidden names.
 PARTS = 12
 
@@ -45,17 +45,17 @@ class Problem:
     target: str = ""
 
     @property
-    def ends(self) -> bool:
+    def is_fatal(self) -> bool:
         """Whether there is nothing to run."""
         return self.kind in ("absent", "twice", "empty", "long", "text", "syntax", "framework")
 
     @property
-    def grave(self) -> bool:
+    def is_grave(self) -> bool:
         """Whether no requirement can count as met with this problem."""
         return self.kind != "roundabout"
 
 
-def examine(path: Path, file: File) -> list[Problem]:
+def examine(path: Path, file: ExerciseFile) -> list[Problem]:
     """Return all problems of a file that are visible without running it.
 
     Raises:
@@ -63,8 +63,8 @@ def examine(path: Path, file: File) -> list[Problem]:
     """
     try:
         content = content_of(path)
-        if len(content) > MOST:
-            return [Problem("long", f"{path.stat().st_size:,} > {MOST:,}")]
+        if len(content) > MAX_SOURCE_BYTES:
+            return [Problem("long", f"{path.stat().st_size:,} > {MAX_SOURCE_BYTES:,}")]
         text = decode_program(content)
     except FileNotFoundError:
         return [Problem("absent", path.name)]
@@ -82,14 +82,14 @@ def examine(path: Path, file: File) -> list[Problem]:
         line = getattr(error, "lineno", 0) or 0
         what = getattr(error, "msg", None) or str(error)
         return [Problem("syntax", what, line, line_of(text, line))]
-    problems = [*foreign(tree, file), *few(forbidden(tree, file)), *signatures(tree, file)]
+    problems = [*find_foreign_imports(tree, file), *limit_per_kind(find_forbidden(tree, file)), *check_signatures(tree, file)]
     return [
         Problem(p.kind, p.what, p.line, line_of(text, p.line), p.target)
         for p in sorted(problems, key=lambda p: p.line)
     ]
 
 
-def decoded(path: Path) -> str:
+def read_program(path: Path) -> str:
     """Read the program in a file as it is run and shown: UTF-8 text, see `decode_program`.
 
     Raises:
@@ -99,7 +99,7 @@ def decoded(path: Path) -> str:
     return decode_program(content_of(path))
 
 
-def legible(path: Path) -> str:
+def read_legible(path: Path) -> str:
     """Read a file in a form that people can read, whatever is wrong with it; of a long file only
     the beginning.
 
@@ -115,16 +115,16 @@ def legible(path: Path) -> str:
 
 def content_of(path: Path) -> bytes:
     """Read a regular file, up to the few bytes more than `MAX_SOURCE_BYTES` that show that it is too long."""
-    with open_to_read(path, links=False) as stream:
-        return stream.read(MOST + 1)
+    with open_to_read(path, follow_links=False) as stream:
+        return stream.read(MAX_SOURCE_BYTES + 1)
 
 
-def few(problems: Iterator[Problem]) -> Iterator[Problem]:
+def limit_per_kind(problems: Iterator[Problem]) -> Iterator[Problem]:
     """Yield the first problems of each kind."""
     seen: Counter[str] = Counter()
     for problem in problems:
         seen[problem.kind] += 1
-        if seen[problem.kind] <= TOLD:
+        if seen[problem.kind] <= MAX_PROBLEMS_PER_KIND:
             yield problem
 
 
@@ -134,7 +134,7 @@ def line_of(text: str, line: int) -> str:
     return lines[line - 1].strip()[:200] if 0 < line <= len(lines) else ""
 
 
-def imports(tree: ast.AST) -> Iterator[tuple[str, str, int]]:
+def find_imports(tree: ast.AST) -> Iterator[tuple[str, str, int]]:
     """Yield dotted name, name in the file, and line of each import."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -147,21 +147,21 @@ def imports(tree: ast.AST) -> Iterator[tuple[str, str, int]]:
                 yield whole, name.asname or name.name, node.lineno
 
 
-def foreign(tree: ast.AST, file: File) -> Iterator[Problem]:
+def find_foreign_imports(tree: ast.AST, file: ExerciseFile) -> Iterator[Problem]:
     """Yield imports of the other framework; of any framework in a file that needs none."""
-    for name, _, line in imports(tree):
+    for name, _, line in find_imports(tree):
         top = name.partition(".")[0]
         if top in FRAMEWORKS and FRAMEWORKS[top] != file.backend:
             yield Problem("framework", top, line)
             return
 
 
-def forbidden(tree: ast.AST, file: File) -> Iterator[Problem]:
+def find_forbidden(tree: ast.AST, file: ExerciseFile) -> Iterator[Problem]:
     """Yield uses of ready-made solutions, and ways around the restrictions."""
     aliases: dict[str, str] = {}
     ready = frozenset(READY_MADE.get(file.backend, ()))
     group = frozenset(() if file.starts_groups else COMMUNICATION.get(file.backend, ()))
-    for name, local, line in imports(tree):
+    for name, local, line in find_imports(tree):
         top = name.partition(".")[0]
         aliases[local] = name if local != top else top
         if top in BANNED:
@@ -174,7 +174,7 @@ def forbidden(tree: ast.AST, file: File) -> Iterator[Problem]:
             yield Problem("roundabout", name, line)
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
-            dotted = spelled(node, aliases)
+            dotted = resolve_name(node, aliases)
             if dotted in ready:
                 yield Problem("ready_made", dotted, node.lineno)
             elif dotted in group:
@@ -185,7 +185,7 @@ def forbidden(tree: ast.AST, file: File) -> Iterator[Problem]:
             yield Problem("roundabout", node.id, node.lineno)
 
 
-def spelled(node: ast.expr, aliases: dict[str, str]) -> str:
+def resolve_name(node: ast.expr, aliases: dict[str, str]) -> str:
     """Resolve an expression to a dotted name: ``nn.Adam`` → ``mindspore.nn.Adam``."""
     names: list[str] = []
     while isinstance(node, ast.Attribute) and len(names) < PARTS:
@@ -198,17 +198,17 @@ def spelled(node: ast.expr, aliases: dict[str, str]) -> str:
 Shape = dict[str, tuple[list[str], int]]
 
 
-def shapes(tree: ast.Module) -> Shape:
+def find_signatures(tree: ast.Module) -> Shape:
     """Return class or function, as ``GD.step`` → names of its parameters, and its line."""
     found: Shape = {}
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found[node.name] = parameters(node), node.lineno
+            found[node.name] = parameter_names(node), node.lineno
         elif isinstance(node, ast.ClassDef):
             found[node.name] = [], node.lineno
             for inner in node.body:
                 if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
-                    found[f"{node.name}.{inner.name}"] = parameters(inner), inner.lineno
+                    found[f"{node.name}.{inner.name}"] = parameter_names(inner), inner.lineno
         elif isinstance(node, ast.Assign):  # SGD = some_class
             for target in node.targets:
                 if isinstance(target, ast.Name):
@@ -216,7 +216,7 @@ def shapes(tree: ast.Module) -> Shape:
     return found
 
 
-def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+def parameter_names(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
     """Return the names of a function's parameters."""
     given = node.args
     names = [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
@@ -224,16 +224,16 @@ def parameters(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
 
 
 @cache
-def ours(solution: str) -> Shape:
+def solution_signatures(solution: str) -> Shape:
     """Return the signatures in our solution."""
     package, _, name = solution.partition(":")
-    return shapes(ast.parse((files(package) / name).read_text("utf-8")))
+    return find_signatures(ast.parse((files(package) / name).read_text("utf-8")))
 
 
-def signatures(tree: ast.Module, file: File) -> Iterator[Problem]:
+def check_signatures(tree: ast.Module, file: ExerciseFile) -> Iterator[Problem]:
     """Yield missing classes and functions, and parameters with other names than in our solution."""
-    theirs, wanted = shapes(tree), ours(file.solution)
-    known = {name for _, name, _ in imports(tree)}
+    theirs, wanted = find_signatures(tree), solution_signatures(file.solution)
+    known = {name for _, name, _ in find_imports(tree)}
     for target in file.targets:
         if target not in theirs and target not in known:
             yield Problem("missing", target, 0, "", target)

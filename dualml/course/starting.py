@@ -24,7 +24,7 @@ class GroupError(RuntimeError):
     """Error: a rank started with a wrong number, or in a group of a wrong size."""
 
 
-def check_place(rank: int, size: int, told_rank: int, told_size: int) -> None:
+def check_rank(rank: int, size: int, told_rank: int, told_size: int) -> None:
     """Raise `GroupError` if a process that is ``rank`` of ``size`` starts as ``told_rank`` of
     ``told_size``."""
     if told_size != size:
@@ -41,7 +41,7 @@ def find_port() -> int:
 
 
 @contextlib.contextmanager
-def without_variables() -> Iterator[None]:
+def hide_variables() -> Iterator[None]:
     """Remove `VARIABLES` from the environment, and restore them at the end of the block."""
     before = {name: os.environ.pop(name, None) for name in VARIABLES}
     try:
@@ -54,7 +54,7 @@ def without_variables() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def replaced(
+def replace_functions(
     student: Any, owners: Sequence[Any], functions: Mapping[str, Callable[..., Any]]
 ) -> Iterator[None]:
     """Replace functions by others of the same name, also where the student's file has imported

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from dualml.course.communicator import Communicator
+from dualml.course.communicator import StudentCommunicator
 from dualml.course.frames import plain_text, receive, send
 from dualml.course.guards import Forbidden, Guard
 from dualml.launch.child import SECONDARY
@@ -71,7 +71,7 @@ class Student:
         elif self.job["comm"]:
             rank, size = self.job["rank"], self.job["size"]
             convert = self.drive.to_array, self.drive.to_tensor, self.drive.fill
-            self.comm = Communicator(self.door, rank, size, *convert)
+            self.comm = StudentCommunicator(self.door, rank, size, *convert)
         files = [str(path) for path in self.home.rglob("*.py")]
         self.guard = Guard(
             files, self.home, package_folders(self.job["banned"]), self.job["banned"]
@@ -187,13 +187,13 @@ class Student:
 def join_ranks(job: Mapping[str, Any], home: Path) -> Any:
     """Connect the framework's own communicator of this rank, which needs a process without
     isolation."""
-    from dualml.backend import Grouping, backends
-    from dualml.communicator import FileBoard, Place
+    from dualml.backend import ProcessGroups, backends
+    from dualml.communicator import FileStore, RankContext
 
     backend = backends()[job["backend"]].create("cpu", 1)
-    board = FileBoard(home.parent / "board")
-    place = Place(job["rank"], job["size"], board, timeout=RANKS_S)
-    return backend.ability(Grouping).connect(place)
+    board = FileStore(home.parent / "board")
+    place = RankContext(job["rank"], job["size"], board, timeout=RANKS_S)
+    return backend.require_capability(ProcessGroups).connect(place)
 
 
 def package_folders(packages: Sequence[str]) -> list[Path]:

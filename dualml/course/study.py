@@ -6,12 +6,12 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from dualml.course.exercise import Answer, Call, File
+from dualml.course.exercise import Answer, ExerciseCall, ExerciseFile
 from dualml.report.blocks import Block
-from dualml.words import Words
+from dualml.words import Messages
 
 #: Function that runs calls on a student's file.
-Run = Callable[[File, Sequence[Call]], list[Answer]]
+Run = Callable[[ExerciseFile, Sequence[ExerciseCall]], list[Answer]]
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Study:
     questions: Sequence[str] = field(default_factory=tuple)
 
 
-def study(lab: str, files: Sequence[File], run: Run, words: Words) -> Study:
+def study(lab: str, files: Sequence[ExerciseFile], run: Run, words: Messages) -> Study:
     """Make the study of a lab by ``dualml.course.LAB.study.study(files, run, words)``; empty if
     there is no such module."""
     try:
@@ -35,6 +35,6 @@ def study(lab: str, files: Sequence[File], run: Run, words: Words) -> Study:
     return made
 
 
-def series(answers: Mapping[str, Answer]) -> dict[str, Answer]:
+def successful_answers(answers: Mapping[str, Answer]) -> dict[str, Answer]:
     """Return the answers without an error."""
     return {name: answer for name, answer in answers.items() if answer.trouble is None}

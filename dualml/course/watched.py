@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 #: Attributes of a communicator that every exercise may use.
-ALWAYS = ("rank", "size")
+COMMON_ATTRIBUTES = ("rank", "size")
 
 
-class Watched:
+class RestrictedCommunicator:
     """Wrapper that passes allowed calls on to a communicator.
 
     Args:
@@ -20,7 +20,7 @@ class Watched:
         self._comm, self._allowed = comm, tuple(allowed)
 
     def __getattr__(self, name: str) -> Any:
-        if name in ALWAYS or name in self._allowed:
+        if name in COMMON_ATTRIBUTES or name in self._allowed:
             return getattr(self._comm, name)
-        has = ", ".join((*ALWAYS, *self._allowed))
+        has = ", ".join((*COMMON_ATTRIBUTES, *self._allowed))
         raise AttributeError(f"comm has no {name!r} in this exercise; it has {has}")

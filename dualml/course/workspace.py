@@ -12,14 +12,14 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from dualml.course.exercise import File, Lab
-from dualml.course.labs import lab as lab_of
-from dualml.course.marked import skeleton
-from dualml.errors import UserError, nearest
+from dualml.course.exercise import ExerciseFile, Lab
+from dualml.course.labs import load_lab as lab_of
+from dualml.course.marked import make_skeleton
+from dualml.errors import UserError, did_you_mean
 from dualml.files import read_toml, write_bytes
-from dualml.strict import Strict, explain
+from dualml.strict import StrictModel, describe_validation_error
 from dualml.version import __version__
-from dualml.words import LANGUAGES, Words
+from dualml.words import LANGUAGES, Messages
 
 #: Version of the folder's layout and of the exercises' names.
 FORMAT = 1
@@ -27,7 +27,7 @@ NAME = "workspace.toml"
 BACKENDS = {"torch": ("torch",), "mindspore": ("mindspore",), "both": ("torch", "mindspore")}
 
 
-class Settings(Strict):
+class WorkspaceSettings(StrictModel):
     """The content of ``workspace.toml``."""
 
     format: int
@@ -46,21 +46,21 @@ class Workspace:
     """
 
     path: Path
-    settings: Settings
+    settings: WorkspaceSettings
     lab: Lab
 
     @property
-    def files(self) -> list[File]:
+    def files(self) -> list[ExerciseFile]:
         """Exercises of the lab for the workspace's backends."""
-        return chosen(self.lab, self.settings.backends)
+        return select_files(self.lab, self.settings.backends)
 
 
-def chosen(lab: Lab, backends: Sequence[str]) -> list[File]:
+def select_files(lab: Lab, backends: Sequence[str]) -> list[ExerciseFile]:
     """Return the files of a lab for these frameworks; files that need none are always included."""
     return [f for f in lab.files if not f.backend or f.backend in backends]
 
 
-def create(name: str, path: Path, backend: str, lang: str, notebook: bool) -> list[Path]:
+def create_workspace(name: str, path: Path, backend: str, lang: str, notebook: bool) -> list[Path]:
     """Make a workspace and return its files.
 
     Raises:
@@ -68,7 +68,7 @@ def create(name: str, path: Path, backend: str, lang: str, notebook: bool) -> li
     """
     lab = lab_of(name)
     if backend not in BACKENDS:
-        raise UserError(f"unknown --backend {backend!r}{nearest(backend, BACKENDS)}")
+        raise UserError(f"unknown --backend {backend!r}{did_you_mean(backend, BACKENDS)}")
     if lang not in LANGUAGES:
         raise UserError(f"--lang must be en or zh; received {lang!r}")
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -77,74 +77,74 @@ def create(name: str, path: Path, backend: str, lang: str, notebook: bool) -> li
     backends = BACKENDS[backend]
     values = {"format": FORMAT, "dualml": __version__, "lab": name,
               "backends": list(backends), "lang": lang}  # fmt: skip
-    settings = Settings.model_validate(values)
-    wanted = chosen(lab, backends)
-    texts = {file.name: skeleton_of(file, name, lang) for file in wanted}
-    pages = {f"{task}.md": page(name, task, lang) for task in tasks(wanted)}
-    words = Words(lang)
+    settings = WorkspaceSettings.model_validate(values)
+    wanted = select_files(lab, backends)
+    texts = {file.name: read_skeleton(file, name, lang) for file in wanted}
+    pages = {f"{task}.md": read_page(name, task, lang) for task in task_names(wanted)}
+    words = Messages(lang)
     other = {
         NAME: "\n".join(f"{k} = {json.dumps(v)}" for k, v in settings.model_dump().items()) + "\n",
-        "report.md": page(name, "report", lang),
+        "report.md": read_page(name, "report", lang),
         "Makefile": words("course.makefile").replace("    ", "\t") + "\n",
     }
     if notebook:
-        cells = [(pages[f"{task}.md"], [f for f in wanted if stem(f) == task])
-                 for task in tasks(wanted)]  # fmt: skip
-        other[f"{name}.ipynb"] = notebook_of(cells, texts)
+        cells = [(pages[f"{task}.md"], [f for f in wanted if task_stem(f) == task])
+                 for task in task_names(wanted)]  # fmt: skip
+        other[f"{name}.ipynb"] = make_notebook(cells, texts)
     for file, text in {**texts, **pages, **other}.items():
         write_bytes(path / file, text.encode())
     return [path / file for file in (*texts, *pages, *other)]
 
 
-def skeleton_of(file: File, lab: str, lang: str) -> str:
+def read_skeleton(file: ExerciseFile, lab: str, lang: str) -> str:
     """Return the skeleton of a file in a language."""
-    return skeleton(source(file), lines(lab) if lang == "zh" else {})
+    return make_skeleton(read_solution(file), read_translations(lab) if lang == "zh" else {})
 
 
-def source(file: File) -> str:
+def read_solution(file: ExerciseFile) -> str:
     """Read our solution of a file."""
     package, _, name = file.solution.partition(":")
     return (files(package) / name).read_text("utf-8")
 
 
-def lines(lab: str) -> dict[str, str]:
+def read_translations(lab: str) -> dict[str, str]:
     """Return English line of a skeleton → Chinese line."""
     text = (files("dualml.course") / "pages" / lab / "lines.zh.toml").read_text("utf-8")
     table: dict[str, str] = tomllib.loads(text)["lines"]
     return table
 
 
-def page(lab: str, task: str, lang: str) -> str:
+def read_page(lab: str, task: str, lang: str) -> str:
     """Read the page about a task."""
     return (files("dualml.course") / "pages" / lab / f"{task}.{lang}.md").read_text("utf-8")
 
 
-def stem(file: File) -> str:
+def task_stem(file: ExerciseFile) -> str:
     """Return the task that both frameworks' files share, as ``optim`` for ``optim_torch.py``."""
     return file.task.removesuffix("_torch").removesuffix("_ms")
 
 
-def tasks(wanted: Sequence[File]) -> list[str]:
+def task_names(wanted: Sequence[ExerciseFile]) -> list[str]:
     """Return the tasks of these files, without duplicates."""
-    return list(dict.fromkeys(stem(file) for file in wanted))
+    return list(dict.fromkeys(task_stem(file) for file in wanted))
 
 
-def notebook_of(cells: Sequence[tuple[str, Sequence[File]]], texts: dict[str, str]) -> str:
+def make_notebook(cells: Sequence[tuple[str, Sequence[ExerciseFile]]], texts: dict[str, str]) -> str:
     """Make a notebook (nbformat 4) that writes the files and checks them."""
     made: list[dict[str, object]] = []
 
-    def cell(kind: str, text: str) -> None:
+    def add_cell(kind: str, text: str) -> None:
         """Append one cell."""
         more: dict[str, object] = {"outputs": [], "execution_count": None} if kind == "code" else {}
         made.append({"cell_type": kind, "id": f"cell-{len(made)}", "metadata": {},
                      "source": text.splitlines(keepends=True), **more})  # fmt: skip
 
     for text, own in cells:
-        cell("markdown", text)
+        add_cell("markdown", text)
         for file in own:
-            cell("code", f"%%writefile {file.name}\n{texts[file.name]}")
-            cell("code", f"!dualml check {file.task}")
-    cell("code", "!dualml report .")
+            add_cell("code", f"%%writefile {file.name}\n{texts[file.name]}")
+            add_cell("code", f"!dualml check {file.task}")
+    add_cell("code", "!dualml report .")
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     whole = {"cells": made, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
     return json.dumps(whole, ensure_ascii=False, indent=1) + "\n"
@@ -175,7 +175,7 @@ def open_workspace(path: Path) -> Workspace:
             f"install dualml {table.get('dualml', '')}"
         )
     try:
-        settings = Settings.model_validate(table)
+        settings = WorkspaceSettings.model_validate(table)
     except ValidationError as error:
-        raise UserError(f"{file}: {explain(error, Settings)}") from None
+        raise UserError(f"{file}: {describe_validation_error(error, WorkspaceSettings)}") from None
     return Workspace(path, settings, lab_of(settings.lab))

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.data.idx import fault
+from dualml.data.idx import file_error
 from dualml.data.registry import COLOUR, RecordFile, RecordInfo
 from dualml.errors import UserError
 from dualml.files import read_bytes
@@ -24,7 +24,7 @@ from dualml.files import read_bytes
 Array = NDArray[Any]
 
 
-def good_bytes(path: Path, file: RecordFile, remedy: str, data: bytes | None = None) -> bytes:
+def read_verified_records(path: Path, file: RecordFile, remedy: str, data: bytes | None = None) -> bytes:
     """Return the bytes of a record file after checking its length and checksum.
 
     Args:
@@ -37,25 +37,25 @@ def good_bytes(path: Path, file: RecordFile, remedy: str, data: bytes | None = N
         try:
             data = read_bytes(path, file.size + file.record)
         except OSError as error:
-            raise fault(path, f"cannot be read: {error.strerror}", remedy) from None
-    check_length(path, file, len(data), remedy)
+            raise file_error(path, f"cannot be read: {error.strerror}", remedy) from None
+    check_file_size(path, file, len(data), remedy)
     if not file.checksum:
         return data
     algorithm, _, want = file.checksum.partition(":")
     have = hashlib.new(algorithm, data, usedforsecurity=False).hexdigest()
     if have != want:
         what = f"has the right size but other contents: expected {algorithm} {want}, found {have}"
-        raise fault(path, what, remedy)
+        raise file_error(path, what, remedy)
     return data
 
 
-def check_length(path: Path, file: RecordFile, length: int, remedy: str) -> None:
+def check_file_size(path: Path, file: RecordFile, length: int, remedy: str) -> None:
     """Raise `UserError` if a file is truncated or longer than its records."""
     if length == file.size:
         return
     whole, rest = divmod(length, file.record)
     how = "is cut short" if length < file.size else "has bytes after its end"
-    raise fault(
+    raise file_error(
         path,
         f"{how}: {file.records:,} records of {file.record:,} bytes need {file.size:,} bytes, "
         f"found {length:,} ({whole:,} records and {rest:,} bytes)",
@@ -63,7 +63,7 @@ def check_length(path: Path, file: RecordFile, length: int, remedy: str) -> None
     )
 
 
-def read(info: RecordInfo, folder: Path, remedy: str) -> tuple[Array, Array, Array, Array]:
+def read_images(info: RecordInfo, folder: Path, remedy: str) -> tuple[Array, Array, Array, Array]:
     """Read a dataset: training images uint8 (N, 3, 32, 32) and labels uint8 (N,), test images and
     labels.
 
@@ -76,8 +76,8 @@ def read(info: RecordInfo, folder: Path, remedy: str) -> tuple[Array, Array, Arr
     for number, file in enumerate(info.files, start=1):
         path = folder / file.name
         if not path.is_file():
-            raise fault(path, "is missing", remedy)
-        content = good_bytes(path, file, remedy)
+            raise file_error(path, "is missing", remedy)
+        content = read_verified_records(path, file, remedy)
         records = np.frombuffer(content, np.uint8).reshape(file.records, file.record)
         last = number == len(info.files)
         part = slice(0, file.records) if last else slice(done, done + file.records)
@@ -87,7 +87,7 @@ def read(info: RecordInfo, folder: Path, remedy: str) -> tuple[Array, Array, Arr
     return images[0], labels[0], images[1], labels[1]
 
 
-def encode(images: Array, *labels: Array) -> bytes:
+def encode_records(images: Array, *labels: Array) -> bytes:
     """Encode images uint8 (N, 3, 32, 32) and the bytes of their labels as records, in their order.
 
     Raises:

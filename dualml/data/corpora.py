@@ -10,15 +10,15 @@ from typing import Any
 
 from dualml.data import labelled, text
 from dualml.data.dataset import Dataset, Source
-from dualml.data.feelings import feelings
+from dualml.data.feelings import make_labelled_sentences
 from dualml.data.places import env_dir
 from dualml.data.registry import DATASETS, GENERATED, LABELLED, TEXTS, TextInfo
-from dualml.data.sentences import sentences
+from dualml.data.sentences import make_sentences
 from dualml.data.wordpiece import WordPiece
 from dualml.errors import UserError
-from dualml.files import MOST_TEXT, read_bytes
+from dualml.files import MAX_TEXT_BYTES, read_bytes
 from dualml.parse import is_unicode
-from dualml.words import LANGUAGES, both, table
+from dualml.words import LANGUAGES, all_languages, load_messages
 
 SUFFIXES = (".txt", ".md")
 
@@ -32,7 +32,7 @@ def is_text(name: str) -> bool:
     return bool(separated) or name.lower().endswith(SUFFIXES) or Path(name).is_file()
 
 
-def load(
+def load_text(
     name: str,
     *,
     explicit: bool,
@@ -59,44 +59,44 @@ def load(
             f"{' and '.join(n for n, info in TEXTS.items() if info.classes)}"
         )
     if name not in TEXTS:
-        return of_file(Path(name).expanduser(), words, length, tokens)
+        return load_text_file(Path(name).expanduser(), words, length, tokens)
     info, notice = TEXTS[name], None
-    path = where(info)
+    path = find_text_file(info)
     if not info.generated and path is None:
         if explicit:
-            raise UserError(f"{lacking(info)['en']}; remedy: {info.remedy}")
+            raise UserError(f"{missing_notice(info)['en']}; remedy: {info.remedy}")
         wanted, info = info, TEXTS[LABELLED if labels else GENERATED]
-        notice = stands_in(wanted, info, "labelled" if labels else "text")
+        notice = stand_in_notice(wanted, info, "labelled" if labels else "text")
     source: Source = "generated" if path is None else "env"
     sizes: Any = {"words": words, "length": length, "notice": notice}
     if labels:
-        rows = feelings() if path is None else entries(info, path)
+        rows = make_labelled_sentences() if path is None else read_entries(info, path)
         pieces = WordPiece.open(Path(pretrained)) if pretrained else None
-        return labelled.dataset(info.name, source, rows, info.classes, pieces=pieces, **sizes)
-    lines = generated(info) if path is None else [line for line, _ in entries(info, path)]
-    lines = text.characters(lines) if tokens == "characters" else lines
-    return text.dataset(info.name, source, lines, **sizes)
+        return labelled.make_labelled_dataset(info.name, source, rows, info.classes, pieces=pieces, **sizes)
+    lines = generate_lines(info) if path is None else [line for line, _ in read_entries(info, path)]
+    lines = text.to_characters(lines) if tokens == "characters" else lines
+    return text.make_text_dataset(info.name, source, lines, **sizes)
 
 
-def generated(info: TextInfo) -> list[text.Line]:
+def generate_lines(info: TextInfo) -> list[text.Line]:
     """Return the lines of a text that dualml generates itself."""
-    return sentences() if info.name == GENERATED else [line for line, _ in feelings()]
+    return make_sentences() if info.name == GENERATED else [line for line, _ in make_labelled_sentences()]
 
 
-def of_file(path: Path, words: int, length: int, tokens: text.Tokens = "words") -> Dataset:
+def load_text_file(path: Path, words: int, length: int, tokens: text.Tokens = "words") -> Dataset:
     """Load any UTF-8 file as a text; add a notice if characters take the place of words."""
     if not is_unicode(str(path.resolve())):  # the plan says where the text is
         raise UserError(f"{path}: its path is not Unicode text; rename what is not")
-    lines, joined = text.lines_of(text.read(path), tokens)
+    lines, joined = text.split_lines(text.read_text_file(path), tokens)
     notice = None
     if joined:
-        notice = both("notice.no_spaces", joined=joined, lines=len(lines), name=path.name)
-    return text.dataset(
+        notice = all_languages("notice.no_spaces", joined=joined, lines=len(lines), name=path.name)
+    return text.make_text_dataset(
         path.name, "file", lines, words=words, length=length, notice=notice, path=path.resolve()
     )
 
 
-def where(info: TextInfo) -> Path | None:
+def find_text_file(info: TextInfo) -> Path | None:
     """Return the text's file in ``DUALML_DATA``; None if it is missing or the text is generated.
 
     Raises:
@@ -109,22 +109,22 @@ def where(info: TextInfo) -> Path | None:
     return path if path.exists() else None
 
 
-def entries(info: TextInfo, path: Path) -> list[tuple[text.Line, int]]:
+def read_entries(info: TextInfo, path: Path) -> list[tuple[text.Line, int]]:
     """Read and check a JSON list of ``[words separated by spaces, label]``; return its lines and
     labels.
 
     Raises:
         UserError: unreadable, or not the file that is known.
     """
-    rows = ((entry[0].split(), entry[1]) for entry in json.loads(good(info, path)))
+    rows = ((entry[0].split(), entry[1]) for entry in json.loads(read_verified_text(info, path)))
     return [(line, label) for line, label in rows if line]
 
 
-def good(info: TextInfo, path: Path) -> bytes:
+def read_verified_text(info: TextInfo, path: Path) -> bytes:
     """Return the bytes of a text's file; raise `UserError` with both checksums if they are
     wrong."""
     try:
-        data = read_bytes(path, MOST_TEXT)
+        data = read_bytes(path, MAX_TEXT_BYTES)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
     have = hashlib.sha256(data).hexdigest()
@@ -136,40 +136,40 @@ def good(info: TextInfo, path: Path) -> bytes:
     return data
 
 
-def lacking(info: TextInfo) -> dict[str, str]:
+def missing_notice(info: TextInfo) -> dict[str, str]:
     """Return why a known text is not available, by language."""
     chosen, file = os.environ.get("DUALML_DATA"), f"{info.name}/{info.file}"
     if not chosen:
-        return both("notice.not_set", name=info.name)
-    return both("notice.not_there", name=info.name, folder=chosen, file=file)
+        return all_languages("notice.not_set", name=info.name)
+    return all_languages("notice.not_there", name=info.name, folder=chosen, file=file)
 
 
-def check(info: TextInfo, path: Path | None) -> str | None:
+def check_text_file(info: TextInfo, path: Path | None) -> str | None:
     """Return what is wrong with a text, or None; ``path`` is the text's file, None if it is
     generated."""
     if path is not None:
         try:
-            good(info, path)
+            read_verified_text(info, path)
         except UserError as error:
             return str(error)
         return None
-    have = sha256_of(generated(info))
+    have = lines_sha256(generate_lines(info))
     return None if have == info.sha256 else f"{info.name}: expected {info.sha256}, found {have}"
 
 
-def sha256_of(lines: list[text.Line]) -> str:
+def lines_sha256(lines: list[text.Line]) -> str:
     """Return the SHA-256 of lines as they would be written to a file."""
     return hashlib.sha256("".join(f"{' '.join(line)}\n" for line in lines).encode()).hexdigest()
 
 
-def stands_in(wanted: TextInfo, used: TextInfo, notice: str) -> dict[str, str]:
+def stand_in_notice(wanted: TextInfo, used: TextInfo, notice: str) -> dict[str, str]:
     """Return the notice for console and report that a generated text stands in, by language."""
-    why = lacking(wanted)
+    why = missing_notice(wanted)
     values = {
         "used": used.name, "what": used.what, "lines": used.lines, "wanted": wanted.name,
         "remedy": wanted.remedy, "file": wanted.file, "size": wanted.size,
         "sha256": wanted.sha256[:12],
     }  # fmt: skip
     return {
-        lang: table(lang)[f"notice.{notice}"].format(why=why[lang], **values) for lang in LANGUAGES
+        lang: load_messages(lang)[f"notice.{notice}"].format(why=why[lang], **values) for lang in LANGUAGES
     }

@@ -78,7 +78,7 @@ class Dataset:
             )
 
 
-def channels_of(images: Array) -> Array:
+def with_channel_axis(images: Array) -> Array:
     """Return grey images (N, H, W) as (N, 1, H, W), and colour images (N, C, H, W) unchanged."""
     return images[:, None] if images.ndim == 3 else images
 
@@ -90,7 +90,7 @@ def normalised(images: Array, mean: Constant, std: Constant) -> NDArray[np.float
     Every operation is in float32, in this order: the same bits as torchvision's ``ToTensor`` and
     ``Normalize``. Computing in float64 and rounding once would differ in the last bit.
     """
-    x = channels_of(images.astype(np.float32))
+    x = with_channel_axis(images.astype(np.float32))
     x /= np.float32(255)
     x -= np.asarray(mean, np.float32).reshape(-1, 1, 1)
     x /= np.asarray(std, np.float32).reshape(-1, 1, 1)

@@ -25,7 +25,7 @@ TEST_PER_CLASS = 36
 SHA256 = "06b3d7255a60ae20928a6443c2e9fd1b6a23e0f4eca560bf57ec064973507399"
 
 
-def weights() -> NDArray[np.int64]:
+def interpolation_weights() -> NDArray[np.int64]:
     """Return W (28, 8) in units of 1/14: an enlarged line is W·line/14, with edge values
     repeated."""
     out = np.zeros((SIDE, 8), np.int64)
@@ -40,14 +40,14 @@ def weights() -> NDArray[np.int64]:
 def enlarge(images: Array) -> NDArray[np.uint8]:
     """Enlarge images of grey values 0…16, shape (N, 8, 8), to uint8 (N, 28, 28) by bilinear
     interpolation."""
-    w = weights()
+    w = interpolation_weights()
     scaled = w @ images.astype(np.int64) @ w.T
     unit = 14 * 14 * LEVELS
     out: NDArray[np.uint8] = ((scaled * 255 + unit // 2) // unit).astype(np.uint8)
     return out
 
 
-def split(labels: Array) -> tuple[Array, Array]:
+def split_indices(labels: Array) -> tuple[Array, Array]:
     """Return the indices of the training and test samples, each in the dataset's own order.
 
     The 36 samples of each class whose index has the smallest SHA-256 are for testing: as good as a
@@ -61,7 +61,7 @@ def split(labels: Array) -> tuple[Array, Array]:
     return np.flatnonzero(~test), np.flatnonzero(test)
 
 
-def csv_file() -> Path:
+def csv_path() -> Path:
     """Return the path of scikit-learn's CSV file. Importing scikit-learn to ask for it takes two
     seconds."""
     package = find_spec("sklearn")
@@ -70,11 +70,11 @@ def csv_file() -> Path:
     return Path(package.submodule_search_locations[0], "datasets", "data", "digits.csv.gz")
 
 
-def arrays() -> tuple[Array, Array, Array, Array]:
+def load_arrays() -> tuple[Array, Array, Array, Array]:
     """Return ``train_x, train_y, test_x, test_y``: images uint8 (N, 28, 28) and labels int64
     (N,)."""
-    with gzip.open(csv_file(), "rt", encoding="ascii") as file:
+    with gzip.open(csv_path(), "rt", encoding="ascii") as file:
         rows = np.loadtxt(file, np.int64, delimiter=",")
     x, y = enlarge(rows[:, :-1].reshape(-1, 8, 8)), rows[:, -1]
-    train, test = split(y)
+    train, test = split_indices(y)
     return x[train], y[train], x[test], y[test]

@@ -7,16 +7,16 @@ Every choice comes from the SHA-256 of a counter, as in `data.sentences`.
 
 from __future__ import annotations
 
-from dualml.data.sentences import Draw, Words
+from dualml.data.sentences import HashRandom, Words
 
 SENTENCES = 3_000
 #: Percentage of sentences that also name somebody else's feeling.
-OTHERS = 20
+OTHER_FEELING_PERCENT = 20
 #: Parts of a sentence: person, time, activity, place; spaces separate words.
-WHO = ("我", "他", "妹妹", "老师", "同学", "爸爸", "邻居", "医生")
-WHEN = ("今天", "昨天", "早上", "周末", "晚上", "刚才", "下课 后")
-WHAT = ("看 电影", "写 作业", "坐 地铁", "吃 午饭", "等 快递", "考试", "跑步", "开会", "整理 房间")
-WHERE = ("在 学校", "在 家", "在 公司", "在 路上", "在 医院")
+PERSONS = ("我", "他", "妹妹", "老师", "同学", "爸爸", "邻居", "医生")
+TIMES = ("今天", "昨天", "早上", "周末", "晚上", "刚才", "下课 后")
+ACTIVITIES = ("看 电影", "写 作业", "坐 地铁", "吃 午饭", "等 快递", "考试", "跑步", "开会", "整理 房间")
+PLACES = ("在 学校", "在 家", "在 公司", "在 路上", "在 医院")
 #: Words of each feeling in the order of its classes in ``datasets.toml``; the first class is no
 #: feeling.
 WORDS = (
@@ -29,20 +29,20 @@ WORDS = (
 )  # fmt: skip
 
 
-def feelings() -> list[tuple[Words, int]]:
+def make_labelled_sentences() -> list[tuple[Words, int]]:
     """Return all sentences as lists of words, each with its class."""
-    draw = Draw("feelings")
-    return [sentence(draw) for _ in range(SENTENCES)]
+    draw = HashRandom("feelings")
+    return [make_labelled_sentence(draw) for _ in range(SENTENCES)]
 
 
-def sentence(draw: Draw) -> tuple[Words, int]:
+def make_labelled_sentence(draw: HashRandom) -> tuple[Words, int]:
     """Draw one sentence as a list of words, and its class."""
-    label = draw.below(len(WORDS))
-    parts = [draw.of(WHEN)] if draw.chance(60) else []
-    parts += [draw.of(WHO)]
-    parts += [draw.of(WHERE)] if draw.chance(40) else []
-    parts += [draw.of(WHAT)] if draw.chance(70) else []
-    parts += ["，", draw.of(WORDS[label])]
-    if draw.chance(OTHERS):
-        parts += ["，", draw.of(WHO), draw.of(WORDS[draw.below(len(WORDS))])]
+    label = draw.randbelow(len(WORDS))
+    parts = [draw.weighted_choice(TIMES)] if draw.chance(60) else []
+    parts += [draw.weighted_choice(PERSONS)]
+    parts += [draw.weighted_choice(PLACES)] if draw.chance(40) else []
+    parts += [draw.weighted_choice(ACTIVITIES)] if draw.chance(70) else []
+    parts += ["，", draw.weighted_choice(WORDS[label])]
+    if draw.chance(OTHER_FEELING_PERCENT):
+        parts += ["，", draw.weighted_choice(PERSONS), draw.weighted_choice(WORDS[draw.randbelow(len(WORDS))])]
     return [*" ".join(parts).split(), "。"], label

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from dualml.data.archive import unpack
-from dualml.data.places import cache_of, good_bytes, path_of, write_whole
+from dualml.data.archive import unpack_archive
+from dualml.data.places import cache_folder, read_verified, find_file, write_atomic
 from dualml.data.registry import DatasetInfo, IdxFile, RecordFile, RecordInfo
 from dualml.errors import UserError
 from dualml.messages import read_body
@@ -29,7 +29,7 @@ CHUNK = 1 << 16
 #: Time limit in seconds of one file from one mirror: 10 MB at 17 kB/s.
 FILE_S = 600.0
 #: Bytes per second below which a mirror of an archive is given up.
-SLOWEST = 100_000
+MIN_BYTES_PER_S = 100_000
 #: Bytes by which gzip enlarges an incompressible file, including its stored name.
 PACKED = 1 << 16
 
@@ -43,7 +43,7 @@ class Unreachable(UserError):
         self.why = why
         super().__init__(
             f"{info.name} could not be downloaded ({why}); remedy: go online and run "
-            f"`{info.remedy}`, or bring {info.needs} and run `{info.remedy} --from DIR`"
+            f"`{info.remedy}`, or bring {info.manual_files} and run `{info.remedy} --from DIR`"
         )
 
 
@@ -57,30 +57,30 @@ def download(info: DatasetInfo) -> Path:
         Unreachable: no mirror delivered every file with the right checksum, or ``DUALML_OFFLINE``
             forbids downloads.
     """
-    folder = cache_of(info)
+    folder = cache_folder(info)
     wanted = [file for file in info.files if not is_good(folder, file)]
     if not wanted:
         return folder
     if os.environ.get("DUALML_OFFLINE", "0") not in ("", "0"):
         raise Unreachable(info, OFFLINE)
     packed = info.archive if isinstance(info, RecordInfo) else f"{wanted[0].name}.gz"
-    faults = probe(info.mirrors, packed)
+    faults = probe_mirrors(info.mirrors, packed)
     alive = [mirror for mirror in info.mirrors if mirror not in faults]
     for mirror in alive:
         try:
             if isinstance(info, RecordInfo):
                 for name, data in fetch_archive(mirror, info).items():
-                    write_whole(folder / name, data)
+                    write_atomic(folder / name, data)
                 return folder
             while wanted:
                 file = wanted[0]
                 assert isinstance(file, IdxFile)
-                write_whole(folder / file.name, fetch(mirror, file))
+                write_atomic(folder / file.name, fetch(mirror, file))
                 wanted.pop(0)
             return folder
         except MirrorError as error:
             faults[mirror] = str(error)
-    raise Unreachable(info, "; ".join(f"{host(m)}: {faults[m]}" for m in info.mirrors))
+    raise Unreachable(info, "; ".join(f"{host_of(m)}: {faults[m]}" for m in info.mirrors))
 
 
 class MirrorError(Exception):
@@ -94,9 +94,9 @@ def fetch(mirror: str, file: IdxFile) -> bytes:
         MirrorError: the mirror does not have it, keeps failing, or sends something else.
     """
     name = f"{file.name}.gz"
-    data = transferred(mirror, name, file.size + file.size // 1000 + PACKED)
+    data = fetch_with_retries(mirror, name, file.size + file.size // 1000 + PACKED)
     try:
-        return good_bytes(Path(name), file, "", data)
+        return read_verified(Path(name), file, "", data)
     except UserError as error:
         raise MirrorError(str(error)) from None
 
@@ -107,14 +107,14 @@ def fetch_archive(mirror: str, info: RecordInfo) -> dict[str, bytes]:
     Raises:
         MirrorError: the mirror does not have it, keeps failing, or sends something else.
     """
-    data = transferred(mirror, info.archive, info.size, max(FILE_S, info.size / SLOWEST))
+    data = fetch_with_retries(mirror, info.archive, info.size, max(FILE_S, info.size / MIN_BYTES_PER_S))
     try:
-        return unpack(info, Path(info.archive), data, "")
+        return unpack_archive(info, Path(info.archive), data, "")
     except UserError as error:
         raise MirrorError(str(error)) from None
 
 
-def transferred(mirror: str, name: str, most: int, seconds: float | None = None) -> bytes:
+def fetch_with_retries(mirror: str, name: str, most: int, seconds: float | None = None) -> bytes:
     """Fetch a file from a mirror by name; transient errors are retried.
 
     Args:
@@ -129,19 +129,19 @@ def transferred(mirror: str, name: str, most: int, seconds: float | None = None)
     limit = FILE_S if seconds is None else seconds
     for attempt in range(1, ATTEMPTS + 1):
         try:
-            return get(mirror + name, f"{name} from {host(mirror)}", most, limit)
+            return fetch_url(mirror + name, f"{name} from {host_of(mirror)}", most, limit)
         except ValueError as error:  # of any size or without an end: not our file
             raise MirrorError(f"{name}: {error}") from None
         except TimeoutError:
             raise MirrorError(f"{name} was not complete after {limit:g} s") from None
         except requests.RequestException as error:
-            if attempt == ATTEMPTS or not passing(error):
-                raise MirrorError(reason(error)) from None
+            if attempt == ATTEMPTS or not is_transient(error):
+                raise MirrorError(describe_network_error(error)) from None
             time.sleep(PAUSE_S * attempt)
     raise AssertionError("the last try returned or raised")
 
 
-def get(url: str, text: str, most: int, seconds: float | None = None) -> bytes:
+def fetch_url(url: str, text: str, most: int, seconds: float | None = None) -> bytes:
     """Download a URL and return its bytes; progress on stderr is a bar on a terminal, else one
     plain line.
 
@@ -163,10 +163,10 @@ def get(url: str, text: str, most: int, seconds: float | None = None) -> bytes:
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task(text, total=None)
         limit = FILE_S if seconds is None else seconds
-        return within(limit, partial(transfer, url, most, partial(bar.update, task), limit))
+        return run_with_timeout(limit, partial(stream_url, url, most, partial(bar.update, task), limit))
 
 
-def within(seconds: float, work: Callable[[], bytes]) -> bytes:
+def run_with_timeout(seconds: float, work: Callable[[], bytes]) -> bytes:
     """Run ``work`` and return its result; raise `TimeoutError` if it takes longer than ``seconds``.
 
     The work runs in a daemon thread, which is abandoned on a timeout: a server that sends a byte
@@ -190,7 +190,7 @@ def within(seconds: float, work: Callable[[], bytes]) -> bytes:
     return result
 
 
-def transfer(url: str, most: int, tell: Callable[..., Any], seconds: float | None = None) -> bytes:
+def stream_url(url: str, most: int, on_progress: Callable[..., Any], seconds: float | None = None) -> bytes:
     """Download ``url`` as the server stores it, and report the progress to ``on_progress``."""
     limit = FILE_S if seconds is None else seconds
     import requests
@@ -201,12 +201,12 @@ def transfer(url: str, most: int, tell: Callable[..., Any], seconds: float | Non
     with requests.get(url, stream=True, timeout=(CONNECT_S, READ_S), headers=plain) as answer:
         answer.raise_for_status()
         length = answer.headers.get("Content-Length", "")
-        tell(total=int(length) if length.isascii() and length.isdigit() else None)
+        on_progress(total=int(length) if length.isascii() and length.isdigit() else None)
         read = partial(answer.raw.read, decode_content=False)
         try:
             for part in read_body(read, most, limit, CHUNK):
                 received += part
-                tell(advance=len(part))
+                on_progress(advance=len(part))
         except ReadTimeoutError as error:
             raise requests.Timeout(error) from None
         except HTTPError as error:
@@ -214,7 +214,7 @@ def transfer(url: str, most: int, tell: Callable[..., Any], seconds: float | Non
     return bytes(received)
 
 
-def passing(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """Return whether a retry may help: for a server's 5xx or a broken transfer, but not for a
     time-out."""
     import requests
@@ -224,7 +224,7 @@ def passing(error: Exception) -> bool:
     return not isinstance(error, requests.Timeout)
 
 
-def probe(mirrors: Sequence[str], name: str) -> dict[str, str]:
+def probe_mirrors(mirrors: Sequence[str], name: str) -> dict[str, str]:
     """Probe all mirrors at once and return mirror → reason for those without an answer in `PROBE_S`
     seconds.
 
@@ -236,16 +236,16 @@ def probe(mirrors: Sequence[str], name: str) -> dict[str, str]:
     silent = f"no answer within {PROBE_S:g} s"
     faults = dict.fromkeys(mirrors, silent)
 
-    def ask(mirror: str) -> None:
+    def probe_mirror(mirror: str) -> None:
         """Send one request, and remove the mirror from ``faults`` if it answers."""
         try:
             requests.head(mirror + name, timeout=(CONNECT_S, CONNECT_S))
         except requests.RequestException as error:
-            faults[mirror] = reason(error)
+            faults[mirror] = describe_network_error(error)
         else:
             faults.pop(mirror, None)
 
-    threads = [threading.Thread(target=ask, args=(mirror,), daemon=True) for mirror in mirrors]
+    threads = [threading.Thread(target=probe_mirror, args=(mirror,), daemon=True) for mirror in mirrors]
     deadline = time.monotonic() + PROBE_S
     for thread in threads:
         thread.start()
@@ -254,7 +254,7 @@ def probe(mirrors: Sequence[str], name: str) -> dict[str, str]:
     return dict(faults)
 
 
-def reason(error: Exception) -> str:
+def describe_network_error(error: Exception) -> str:
     """Describe a network error in a few words; requests wraps the cause several layers deep."""
     import requests
 
@@ -273,16 +273,16 @@ def reason(error: Exception) -> str:
 
 def is_good(folder: Path, file: IdxFile | RecordFile) -> bool:
     """Return whether the cache already holds this file, undamaged."""
-    path = path_of(folder, file.name)
+    path = find_file(folder, file.name)
     if path is None:
         return False
     try:
-        good_bytes(path, file, "")
+        read_verified(path, file, "")
     except UserError:
         return False
     return True
 
 
-def host(url: str) -> str:
+def host_of(url: str) -> str:
     """Return the host name of a URL."""
     return urlsplit(url).netloc

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.arrays import MOST_DIMENSIONS, check_unpacked
+from dualml.arrays import MAX_DIMENSIONS, check_unpacked
 from dualml.errors import UserError
 from dualml.files import read_bytes
 from dualml.machine import usable_memory
@@ -29,13 +29,13 @@ Array = NDArray[Any]
 #: Third byte of the magic number → element type.
 TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 GZIP = b"\x1f\x8b"
-LONGEST_HEADER = 4 + 4 * 255
+MAX_HEADER_BYTES = 4 + 4 * 255
 #: Bytes by which a file may be larger than its array, because incompressible data grow a little in
 #: gzip.
 SLACK = 2**20
 
 
-def unpack(
+def read_unpacked(
     path: Path, remedy: str = "", packed: bytes | None = None, most: int | None = None
 ) -> bytes:
     """Read a file and decompress it if it is gzip (recognised by its first bytes, not its name), at
@@ -54,7 +54,7 @@ def unpack(
         if packed is None:
             data = read_bytes(path, usable_memory() // 2 if most is None else most + SLACK)
         if data.startswith(GZIP):
-            return inflated(data, most)
+            return decompress(data, most)
     except UserError:
         raise
     except EOFError:
@@ -70,15 +70,15 @@ def unpack(
         if path.suffix != ".gz":
             return data
         what = f"is not gzip: expected 1f8b first, found {data[:2].hex() or 'no byte'}"
-    raise fault(path, what, remedy)
+    raise file_error(path, what, remedy)
 
 
-def inflated(data: bytes, most: int | None) -> bytes:
+def decompress(data: bytes, most: int | None) -> bytes:
     """Decompress gzip, up to the size in its header and ``most``: a gigabyte packs into a
     megabyte."""
     with gzip.GzipFile(fileobj=io.BytesIO(data)) as stream:
-        head = stream.read(LONGEST_HEADER)
-        element, shape = header(head) or (None, ())
+        head = stream.read(MAX_HEADER_BYTES)
+        element, shape = parse_header(head) or (None, ())
         if element is None or len(head) < 4 + 4 * len(shape):
             return head
         size = 4 + 4 * len(shape) + math.prod(shape) * element.itemsize
@@ -88,7 +88,7 @@ def inflated(data: bytes, most: int | None) -> bytes:
         return head + stream.read(max(0, wanted + 1 - len(head)))
 
 
-def header(data: bytes) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
+def parse_header(data: bytes) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
     """Return the element type and the dimensions in an IDX header, as far as they go; None: no IDX
     file."""
     zeros, kind, dims = struct.unpack(">HBB", data[:4].ljust(4, b"\xff"))
@@ -117,10 +117,10 @@ def parse(
     Raises:
         UserError: wrong magic number, or a length that does not follow from the header.
     """
-    wrong = functools.partial(fault, where, remedy=remedy)
+    wrong = functools.partial(file_error, where, remedy=remedy)
     if len(data) < 4:
         raise wrong(f"is no IDX file: expected 4 or more bytes, found {len(data)}")
-    magic, known = f"magic number 0x{data[:4].hex()}", header(data)
+    magic, known = f"magic number 0x{data[:4].hex()}", parse_header(data)
     if known is None:
         raise wrong(f"is no IDX file: expected 0x0000TTDD with a known type TT, found {magic}")
     element, sizes = known
@@ -142,8 +142,8 @@ def parse(
         there = f"{len(data):,}" + " or more" * (len(data) > size)
         product = " × ".join(f"{n:,}" for n in sizes)
         raise wrong(f"{how}: {product} needs {size:,} bytes uncompressed, found {there}")
-    if dims > MOST_DIMENSIONS:
-        raise wrong(f"has {dims} dimensions; at most {MOST_DIMENSIONS} are read")
+    if dims > MAX_DIMENSIONS:
+        raise wrong(f"has {dims} dimensions; at most {MAX_DIMENSIONS} are read")
     return np.frombuffer(data, element, offset=start).reshape(sizes).astype(native)
 
 
@@ -152,7 +152,7 @@ def read(
 ) -> Array:
     """Read an IDX file, plain or gzip, into an array; see `read_unpacked` and `parse` for the
     errors."""
-    return parse(unpack(path, remedy), path, dtype=dtype, ndim=ndim, remedy=remedy)
+    return parse(read_unpacked(path, remedy), path, dtype=dtype, ndim=ndim, remedy=remedy)
 
 
 def encode(array: Array) -> bytes:
@@ -170,6 +170,6 @@ def encode(array: Array) -> bytes:
     raise UserError(f"IDX has no element type {array.dtype}; it has {known}")
 
 
-def fault(path: Path, what: str, remedy: str = "") -> UserError:
+def file_error(path: Path, what: str, remedy: str = "") -> UserError:
     """Make a one-line error: the file, what is wrong with it, and the remedy."""
     return UserError(f"{path} {what}" + (f"; remedy: {remedy}" if remedy else ""))

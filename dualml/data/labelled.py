@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dualml.arrays import fingerprint
 from dualml.data.dataset import Dataset, Source
-from dualml.data.text import ONE_IN, UNKNOWN, Line, vocabulary
+from dualml.data.text import TEST_DIVISOR, UNKNOWN, Line, build_vocabulary
 from dualml.data.wordpiece import WordPiece
 from dualml.errors import UserError
 
@@ -18,7 +18,7 @@ SPECIAL = ("<pad>", UNKNOWN)
 Entry = tuple[Line, int]
 
 
-def tokens(lines: Sequence[Line], known: Sequence[str], length: int) -> NDArray[np.int32]:
+def encode_lines(lines: Sequence[Line], known: Sequence[str], length: int) -> NDArray[np.int32]:
     """Encode lines as tokens (N, length): the first words of each line, then padding."""
     number = {word: token for token, word in enumerate(known)}
     rows = np.zeros((len(lines), length), np.int32)
@@ -28,13 +28,13 @@ def tokens(lines: Sequence[Line], known: Sequence[str], length: int) -> NDArray[
     return rows
 
 
-def parts(name: str, total: int) -> tuple[slice, slice, slice]:
+def split_slices(name: str, total: int) -> tuple[slice, slice, slice]:
     """Split ``total`` sentences in their order into training, validation and test part, 8 : 1 : 1.
 
     Raises:
         UserError: there are fewer than three sentences.
     """
-    tenth = max(1, total // ONE_IN)
+    tenth = max(1, total // TEST_DIVISOR)
     if total < 3:
         raise UserError(
             f"{name} has {total} sentences; training, validation and test need one each"
@@ -43,7 +43,7 @@ def parts(name: str, total: int) -> tuple[slice, slice, slice]:
     return slice(0, ends[0]), slice(*ends), slice(ends[1], total)
 
 
-def dataset(
+def make_labelled_dataset(
     name: str,
     source: Source,
     entries: Sequence[Entry],
@@ -73,12 +73,12 @@ def dataset(
             )
     lines = [line for line, _ in entries]
     labels = np.array([label for _, label in entries], np.int64)
-    train, validation, test = parts(name, len(lines))
+    train, validation, test = split_slices(name, len(lines))
     if pieces is None:
-        known, cut = vocabulary(lines[train], words, SPECIAL), sum(len(x) > length for x in lines)
-        rows = tokens(lines, known, length)
+        known, cut = build_vocabulary(lines[train], words, SPECIAL), sum(len(x) > length for x in lines)
+        rows = encode_lines(lines, known, length)
     else:
-        known, (rows, cut) = pieces.words, pieces.tokens(name, lines, length)
+        known, (rows, cut) = pieces.words, pieces.encode_sentences(name, lines, length)
     every = (train, validation, test)
     sha256 = fingerprint(*(array[part] for part in every for array in (rows, labels)))
     return Dataset(

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from dualml.data import idx
-from dualml.data.places import path_of, write_whole
+from dualml.data.places import find_file, write_atomic
 from dualml.data.registry import FILE_NAMES
 from dualml.machine import cache_dir
 
@@ -22,17 +22,17 @@ def plain_folder(folder: Path) -> Path:
         UserError: a file is missing or damaged.
     """
     folder = folder.resolve()
-    paths = [source(folder, name) for name in FILE_NAMES]
+    paths = [find_idx_file(folder, name) for name in FILE_NAMES]
     if [path.name for path in paths] == list(FILE_NAMES):
         for path in paths:
             idx.read(path)
         return folder
-    copy = cache_dir() / "unpacked" / key(paths)
+    copy = cache_dir() / "unpacked" / cache_key(paths)
     for name, path in zip(FILE_NAMES, paths, strict=True):
         if not (copy / name).is_file():
-            data = idx.unpack(path)
+            data = idx.read_unpacked(path)
             idx.parse(data, path)
-            write_whole(copy / name, data)
+            write_atomic(copy / name, data)
     return copy
 
 
@@ -47,27 +47,27 @@ def raw_folder(folder: Path, dataset: str) -> Path:
     """
     plain = plain_folder(folder)
     paths = [plain / name for name in FILE_NAMES]
-    root = cache_dir() / "raw" / key(paths)
+    root = cache_dir() / "raw" / cache_key(paths)
     for path in paths:
-        link(path, root / dataset / "raw" / path.name)
+        link_or_copy(path, root / dataset / "raw" / path.name)
     return root
 
 
-def source(folder: Path, name: str) -> Path:
+def find_idx_file(folder: Path, name: str) -> Path:
     """Return a file's path, plain before ``.gz``; raise `UserError` if it is missing."""
-    path = path_of(folder, name)
+    path = find_file(folder, name)
     if path is None:
-        raise idx.fault(folder / name, "is missing, and so is its .gz")
+        raise idx.file_error(folder / name, "is missing, and so is its .gz")
     return path
 
 
-def key(paths: list[Path]) -> str:
+def cache_key(paths: list[Path]) -> str:
     """Return a folder name that changes whenever one of the files does."""
     facts = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
-def link(target: Path, name: Path) -> None:
+def link_or_copy(target: Path, name: Path) -> None:
     """Make a symbolic link, or a copy if the system has no links."""
     if name.exists():
         return

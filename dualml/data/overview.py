@@ -7,32 +7,32 @@ from typing import Any
 
 from dualml.arrays import fingerprint
 from dualml.data import corpora, digits
-from dualml.data.places import locate, verify
+from dualml.data.places import locate, verify_files
 from dualml.data.registry import DATASETS, TEXTS, DatasetInfo, TextInfo
 from dualml.errors import UserError
 
 Row = dict[str, Any]
 
 
-def overview() -> list[Row]:
+def list_image_datasets() -> list[Row]:
     """Return one row per image dataset; ``found`` is embedded, env, cache, incomplete or absent."""
     return [
-        row(info, info.train, len(info.classes), sum(file.size for file in info.files))
+        dataset_row(info, info.train, len(info.classes), sum(file.size for file in info.files))
         for info in DATASETS.values()
     ]
 
 
-def texts() -> list[Row]:
+def list_texts() -> list[Row]:
     """Return one row per text, sized in lines; ``found`` is generated, env, incomplete or
     absent."""
-    return [row(info, info.lines - info.test, None, info.size) for info in TEXTS.values()]
+    return [dataset_row(info, info.lines - info.test, None, info.size) for info in TEXTS.values()]
 
 
-def row(info: DatasetInfo | TextInfo, train: int, classes: int | None, size: int) -> Row:
+def dataset_row(info: DatasetInfo | TextInfo, train: int, classes: int | None, size: int) -> Row:
     """Return the row of one dataset: its facts, where it was found, or why it is incomplete."""
     folder, problem = None, None
     try:
-        place, folder = whereabouts(info)
+        place, folder = find_dataset_source(info)
     except UserError as error:
         place, problem = "incomplete", str(error)
     return {
@@ -50,11 +50,11 @@ def row(info: DatasetInfo | TextInfo, train: int, classes: int | None, size: int
     }
 
 
-def whereabouts(info: DatasetInfo | TextInfo) -> tuple[str, Path | None]:
+def find_dataset_source(info: DatasetInfo | TextInfo) -> tuple[str, Path | None]:
     """Return how a dataset is found and its folder; raise `UserError` if only part of it is
     there."""
     if isinstance(info, TextInfo):
-        path = corpora.where(info)
+        path = corpora.find_text_file(info)
         if info.generated:
             return "generated", None
         return ("absent", None) if path is None else ("env", path.parent)
@@ -69,14 +69,14 @@ def check_text(info: TextInfo, folder: Path | None) -> list[Row]:
     if folder is not None and not folder.is_dir():
         raise UserError(f"{folder} is not a folder; remedy: name the one with {info.file}")
     if info.generated:
-        return [{"file": "the lines made here", "path": None, "problem": corpora.check(info, None)}]
-    path = corpora.where(info) if folder is None else folder / info.file
+        return [{"file": "the lines made here", "path": None, "problem": corpora.check_text_file(info, None)}]
+    path = corpora.find_text_file(info) if folder is None else folder / info.file
     if path is None:
         raise UserError(f"{info.name} is not in DUALML_DATA; remedy: {info.remedy}")
-    return [{"file": info.file, "path": str(path), "problem": corpora.check(info, path)}]
+    return [{"file": info.file, "path": str(path), "problem": corpora.check_text_file(info, path)}]
 
 
-def check(info: DatasetInfo, folder: Path | None) -> list[Row]:
+def check_dataset(info: DatasetInfo, folder: Path | None) -> list[Row]:
     """Check every file of a dataset and return ``file, path, problem`` rows; ``problem`` None:
     fine.
 
@@ -87,7 +87,7 @@ def check(info: DatasetInfo, folder: Path | None) -> list[Row]:
         UserError: ``folder`` does not exist, or the dataset is nowhere.
     """
     if info.embedded:
-        have = fingerprint(*digits.arrays())
+        have = fingerprint(*digits.load_arrays())
         same = have == digits.SHA256
         problem = None if same else f"{info.name}: expected {digits.SHA256}, found {have}"
         return [{"file": "the embedded arrays", "path": None, "problem": problem}]
@@ -103,5 +103,5 @@ def check(info: DatasetInfo, folder: Path | None) -> list[Row]:
         raise UserError(f"{folder} is not a folder; remedy: name the one with its files")
     return [
         {"file": file.name, "path": str(path), "problem": problem}
-        for file, path, problem in verify(info, folder, remedy)
+        for file, path, problem in verify_files(info, folder, remedy)
     ]

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from dualml.data import cifar
-from dualml.data.idx import fault
+from dualml.data.idx import file_error
 from dualml.data.registry import COLOUR, RecordFile, RecordInfo
 from dualml.errors import UserError
 from dualml.files import read_text
@@ -20,9 +20,9 @@ TRAIN, TEST, NAMES = re.compile(r"data_batch_\d+\.bin"), "test_batch.bin", "batc
 RECORD = RecordFile("", 1, 1, "").record
 REMEDY = f"records of {RECORD:,} bytes: the class, and 3×32×32 bytes of pixels"
 #: Bytes of the names of 256 classes.
-MOST_NAMES = 2**16
+MAX_NAMES_BYTES = 2**16
 #: Maximum number of training and test images of a folder: ten times as many as CIFAR has.
-MOST = 600_000
+MAX_IMAGES = 600_000
 
 
 def is_folder(name: str) -> bool:
@@ -30,7 +30,7 @@ def is_folder(name: str) -> bool:
     return Path(name, TEST).is_file()
 
 
-def describe(folder: Path) -> RecordInfo:
+def describe_folder(folder: Path) -> RecordInfo:
     """Describe a folder of images by the lengths of its files.
 
     Raises:
@@ -43,13 +43,13 @@ def describe(folder: Path) -> RecordInfo:
     for name in [*names, TEST]:
         length = (folder / name).stat().st_size
         file = RecordFile(name, max(1, -(-length // RECORD)), 1, "")
-        cifar.check_length(folder / name, file, length, REMEDY)
+        cifar.check_file_size(folder / name, file, length, REMEDY)
         shards.append((name, file.records, ""))
     counts = [records for _, records, _ in shards]
-    if sum(counts) > MOST:
-        raise fault(folder, f"has {sum(counts):,} images; at most {MOST:,} are read")
+    if sum(counts) > MAX_IMAGES:
+        raise file_error(folder, f"has {sum(counts):,} images; at most {MAX_IMAGES:,} are read")
     path = folder / NAMES
-    lines = read_text(path, MOST_NAMES).split() if path.is_file() else []
+    lines = read_text(path, MAX_NAMES_BYTES).split() if path.is_file() else []
     return RecordInfo(
         name=folder.resolve().name, what=f"images of {folder}", licence="the user's own",
         provenance=str(folder), train=sum(counts[:-1]), test=counts[-1], classes=lines,

@@ -18,32 +18,32 @@ from dualml.data.places import locate
 from dualml.data.registry import DATASETS, FILE_NAMES, DatasetInfo, IdxFile
 
 
-def leave_out(shape: tuple[int, ...], dtype: Any) -> Array:
+def make_placeholder(shape: tuple[int, ...], dtype: Any) -> Array:
     """Make a read-only placeholder of a shape that takes no memory."""
     kind = np.dtype(dtype)
     filled = np.nan if kind.kind == "f" else 255 if kind == np.uint8 else -1
     return np.broadcast_to(np.array(filled, kind), shape)
 
 
-def is_left_out(array: Array) -> bool:
+def is_placeholder(array: Array) -> bool:
     """Return whether an array comes from `make_placeholder`."""
     return array.size > 0 and not any(array.strides)
 
 
-def read_bytes(array: Array) -> int:
+def in_memory_bytes(array: Array) -> int:
     """Return the bytes of an array that are in memory; 0 for a placeholder."""
-    return 0 if is_left_out(array) else array.nbytes
+    return 0 if is_placeholder(array) else array.nbytes
 
 
-def take(array: Array, index: Array) -> Array:
+def select_samples(array: Array, index: Array) -> Array:
     """Select samples by index; of a placeholder, return a placeholder of the new length."""
-    if is_left_out(array):
-        return leave_out((len(index), *array.shape[1:]), array.dtype)
+    if is_placeholder(array):
+        return make_placeholder((len(index), *array.shape[1:]), array.dtype)
     picked: Array = array[index]
     return picked
 
 
-def load_partly(planned: Mapping[str, Any], *, samples: bool, labels: bool) -> Dataset:
+def load_partial(planned: Mapping[str, Any], *, samples: bool, labels: bool) -> Dataset:
     """Load the samples, the labels, or both of a plan's dataset, and put placeholders for the rest.
 
     IDX files that are not needed are not opened; each one that is read is checked against its
@@ -53,12 +53,12 @@ def load_partly(planned: Mapping[str, Any], *, samples: bool, labels: bool) -> D
         UserError: as for `dualml.data.load_planned`.
     """
     info = DATASETS.get(planned["name"])
-    place = locate(info) if info is not None and in_idx_files(info) else None
+    place = locate(info) if info is not None and has_idx_files(info) else None
     if (samples and labels) or info is None or place is None:
-        data = sources.load_again(planned)
+        data = sources.load_planned(planned)
         keep = {"x": samples, "y": labels}
         gone: dict[str, Any] = {
-            name: leave_out(array.shape, array.dtype)
+            name: make_placeholder(array.shape, array.dtype)
             for part in ("train", "validation", "test")
             for axis, kept in keep.items()
             if not kept and (array := getattr(data, name := f"{part}_{axis}")) is not None
@@ -66,15 +66,15 @@ def load_partly(planned: Mapping[str, Any], *, samples: bool, labels: bool) -> D
         return replace(data, **gone)
     remedy = info.env_remedy if place.kind == "env" else info.remedy
     arrays = [
-        sources.read(place.folder, file, remedy)
+        sources.read_idx_file(place.folder, file, remedy)
         if (samples if len(file.shape) > 1 else labels)
-        else leave_out(file.shape, np.uint8)
+        else make_placeholder(file.shape, np.uint8)
         for file in info.files
         if isinstance(file, IdxFile)
     ]
     train_x, train_y, test_x, test_y = arrays
     y = [
-        array.astype(np.int64) if labels else leave_out(array.shape, np.int64)
+        array.astype(np.int64) if labels else make_placeholder(array.shape, np.int64)
         for array in (train_y, test_y)
     ]
     return Dataset(
@@ -83,6 +83,6 @@ def load_partly(planned: Mapping[str, Any], *, samples: bool, labels: bool) -> D
     )  # fmt: skip
 
 
-def in_idx_files(info: DatasetInfo) -> bool:
+def has_idx_files(info: DatasetInfo) -> bool:
     """Return whether images and labels are in separate IDX files."""
     return [file.name for file in info.files] == list(FILE_NAMES)

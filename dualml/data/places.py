@@ -18,7 +18,7 @@ Kind = Literal["env", "cache"]
 
 
 @dataclass(frozen=True)
-class Place:
+class DatasetFolder:
     """A folder with the files of one dataset; ``kind`` says how it was found."""
 
     kind: Kind
@@ -43,7 +43,7 @@ def env_dir() -> Path | None:
     return folder
 
 
-def locate(info: DatasetInfo) -> Place | None:
+def locate(info: DatasetInfo) -> DatasetFolder | None:
     """Return the first folder that holds all of the dataset's files; None if there is none.
 
     A cache that lacks some files is an interrupted download and counts as empty.
@@ -52,9 +52,9 @@ def locate(info: DatasetInfo) -> Place | None:
         UserError: ``DUALML_DATA`` holds some of the files but not all of them.
     """
     env = env_dir()
-    places = [] if env is None else [Place("env", env / name) for name in info.folders]
-    for place in [*places, Place("cache", cache_of(info))]:
-        there = [file for file in info.files if path_of(place.folder, file.name) is not None]
+    places = [] if env is None else [DatasetFolder("env", env / name) for name in info.folders]
+    for place in [*places, DatasetFolder("cache", cache_folder(info))]:
+        there = [file for file in info.files if find_file(place.folder, file.name) is not None]
         if len(there) == len(info.files) > 0:
             return place
         if there and place.kind == "env":
@@ -66,18 +66,18 @@ def locate(info: DatasetInfo) -> Place | None:
     return None
 
 
-def cache_of(info: DatasetInfo) -> Path:
+def cache_folder(info: DatasetInfo) -> Path:
     """Return the dataset's folder in the cache."""
     return cache_dir() / info.folders[0]
 
 
-def path_of(folder: Path, name: str) -> Path | None:
+def find_file(folder: Path, name: str) -> Path | None:
     """Return a file's path in ``folder``, plain before ``.gz``; None if there is neither."""
     paths = (folder / name, folder / f"{name}.gz")
     return next((path for path in paths if path.is_file()), None)
 
 
-def good_bytes(
+def read_verified(
     path: Path, file: IdxFile | RecordFile, remedy: str, packed: bytes | None = None
 ) -> bytes:
     """Return the uncompressed bytes of ``path`` after all checks.
@@ -89,14 +89,14 @@ def good_bytes(
         UserError: no gzip or IDX file, cut off, another shape, or another checksum.
     """
     if isinstance(file, RecordFile):
-        return cifar.good_bytes(path, file, remedy, packed)
-    data = idx.unpack(path, remedy, packed, file.size)
+        return cifar.read_verified_records(path, file, remedy, packed)
+    data = idx.read_unpacked(path, remedy, packed, file.size)
     shape = file.shape
     idx.parse(data, path, dtype="uint8", ndim=len(shape), shape=shape, remedy=remedy)
     algorithm, _, want = file.checksum.partition(":")
     have = hashlib.new(algorithm, data, usedforsecurity=False).hexdigest()
     if have != want:
-        raise idx.fault(
+        raise idx.file_error(
             path,
             f"has the right size but other contents: expected {algorithm} {want}, found {have} "
             "(of the uncompressed bytes)",
@@ -105,25 +105,25 @@ def good_bytes(
     return data
 
 
-def verify(
+def verify_files(
     info: DatasetInfo, folder: Path, remedy: str
 ) -> list[tuple[IdxFile | RecordFile, Path, str | None]]:
     """Check every file of a dataset in ``folder``; return each with its path and its problem, or
     None."""
     report: list[tuple[IdxFile | RecordFile, Path, str | None]] = []
     for file in info.files:
-        path, problem = path_of(folder, file.name) or folder / file.name, None
+        path, problem = find_file(folder, file.name) or folder / file.name, None
         try:
             if not path.is_file():
-                raise idx.fault(path, "is missing", remedy)
-            good_bytes(path, file, remedy)
+                raise idx.file_error(path, "is missing", remedy)
+            read_verified(path, file, remedy)
         except UserError as error:
             problem = str(error)
         report.append((file, path, problem))
     return report
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes) -> None:
     """Write a file into the cache atomically, even if two processes write it at once.
 
     Raises:
@@ -139,7 +139,7 @@ def write_whole(path: Path, data: bytes) -> None:
         ) from None
 
 
-def adopt(info: DatasetInfo, source: Path) -> Path:
+def import_files(info: DatasetInfo, source: Path) -> Path:
     """Copy the dataset's files from a folder, or from their archive in it, into the cache, checked
     and uncompressed.
 
@@ -153,19 +153,19 @@ def adopt(info: DatasetInfo, source: Path) -> Path:
     if isinstance(info, RecordInfo) and (packed := source / info.archive).is_file():
         members = archive.read_archive(info, packed, "take another copy")
         for name, data in members.items():
-            write_whole(cache_of(info) / name, data)
-        return cache_of(info)
+            write_atomic(cache_folder(info) / name, data)
+        return cache_folder(info)
     for name in info.folders:  # a folder laid out like DUALML_DATA
         source = source / name if (source / name).is_dir() else source
-    paths = {file: path_of(source, file.name) for file in info.files}
+    paths = {file: find_file(source, file.name) for file in info.files}
     missing = [file.name for file, path in paths.items() if path is None]
     if missing:
         raise UserError(
             f"{source} is incomplete: expected {len(paths)} files, found "
             f"{len(paths) - len(missing)}; missing (plain or .gz): {', '.join(missing)}"
         )
-    good = {f: good_bytes(p, f, "take another copy") for f, p in paths.items() if p is not None}
-    folder = cache_of(info)
+    good = {f: read_verified(p, f, "take another copy") for f, p in paths.items() if p is not None}
+    folder = cache_folder(info)
     for file, data in good.items():
-        write_whole(folder / file.name, data)
+        write_atomic(folder / file.name, data)
     return folder

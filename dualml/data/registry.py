@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError, did_you_mean
 
 #: Shape of an image of CIFAR: channels (red, green, blue), rows, columns.
 COLOUR = (3, 32, 32)
@@ -73,7 +73,7 @@ class RecordFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Info:
+class DatasetFacts:
     """Facts about a dataset that are known before it is read, see ``datasets.toml``.
 
     Args:
@@ -88,7 +88,7 @@ class Info:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DatasetInfo(Info):
+class DatasetInfo(DatasetFacts):
     """Facts about an image dataset; its samples are 28×28 and grey.
 
     ``mean`` and ``std`` are those of the training pixels divided by 255, one per channel for colour
@@ -114,7 +114,7 @@ class DatasetInfo(Info):
         return (self.name,)
 
     @property
-    def needs(self) -> str:
+    def manual_files(self) -> str:
         """Description of the files that a user without a network must provide."""
         return "the four files"
 
@@ -174,7 +174,7 @@ class RecordInfo(DatasetInfo):
         return (self.home, self.inside)
 
     @property
-    def needs(self) -> str:
+    def manual_files(self) -> str:
         return f"{self.archive}, or the files of it,"
 
     @property
@@ -191,7 +191,7 @@ class RecordInfo(DatasetInfo):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextInfo(Info):
+class TextInfo(DatasetFacts):
     """Facts about a text for language models; the last tenth of its lines is for testing.
 
     Args:
@@ -226,22 +226,22 @@ class TextInfo(Info):
 
 
 #: Content of ``datasets.toml``.
-_KNOWN = tomllib.loads(Path(__file__).with_name("datasets.toml").read_text("utf-8"))
+_CATALOGUE = tomllib.loads(Path(__file__).with_name("datasets.toml").read_text("utf-8"))
 DATASETS: dict[str, DatasetInfo] = {
-    **{name: DatasetInfo(name=name, **facts) for name, facts in _KNOWN["images"].items()},
-    **{name: RecordInfo(name=name, **facts) for name, facts in _KNOWN["records"].items()},
+    **{name: DatasetInfo(name=name, **facts) for name, facts in _CATALOGUE["images"].items()},
+    **{name: RecordInfo(name=name, **facts) for name, facts in _CATALOGUE["records"].items()},
 }
-TEXTS = {name: TextInfo(name=name, **facts) for name, facts in _KNOWN["texts"].items()}
+TEXTS = {name: TextInfo(name=name, **facts) for name, facts in _CATALOGUE["texts"].items()}
 #: Names of the datasets that replace images, a text, and labelled sentences that are not available.
 EMBEDDED, GENERATED, LABELLED = "digits", "sentences", "feelings"
 
 
-def find(name: str) -> DatasetInfo:
+def find_dataset(name: str) -> DatasetInfo:
     """Return the facts about an image dataset by name.
 
     Raises:
         UserError: unknown name.
     """
     if name not in DATASETS:
-        raise UserError(f"unknown dataset {name!r}{nearest(name, [*DATASETS, *TEXTS])}")
+        raise UserError(f"unknown dataset {name!r}{did_you_mean(name, [*DATASETS, *TEXTS])}")
     return DATASETS[name]

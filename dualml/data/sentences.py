@@ -17,19 +17,19 @@ Pair = tuple[str, str]  # of one, of several
 T = TypeVar("T")
 
 SENTENCES = 4_000
-DEEPEST = 2  # clauses inside clauses
+MAX_CLAUSE_DEPTH = 2  # clauses inside clauses
 
 
-def pairs(text: str) -> tuple[Pair, ...]:
+def parse_pairs(text: str) -> tuple[Pair, ...]:
     """Parse ``"dog dogs, cat cats"`` into (singular, plural) pairs; earlier ones are drawn more
     often."""
     one_of_each = (pair.split() for pair in text.split(","))
     return tuple((one, several) for one, several in one_of_each)
 
 
-PEOPLE = pairs("child children, teacher teachers, dog dogs, student students, farmer farmers, "
+PEOPLE = parse_pairs("child children, teacher teachers, dog dogs, student students, farmer farmers, "
                "cat cats, doctor doctors, bird birds, king kings")  # fmt: skip
-BOOK, LETTER, SONG, HOUSE, BOAT, ROAD, TREE, GARDEN, RIVER, PICTURE = pairs(
+BOOK, LETTER, SONG, HOUSE, BOAT, ROAD, TREE, GARDEN, RIVER, PICTURE = parse_pairs(
     "book books, letter letters, song songs, house houses, boat boats, road roads, tree trees, "
     "garden gardens, river rivers, picture pictures"
 )
@@ -37,16 +37,16 @@ SITES = (HOUSE, GARDEN, TREE, RIVER, BOAT)
 
 ARTICLES = (("the", "a", "every", "this"), ("the", "some", "many", "these"))
 #: Adjectives of people and of things.
-OF_PEOPLE = ("young", "small", "happy", "wise", "lazy", "brave")
-OF_THINGS = ("new", "small", "red", "long", "green", "beautiful")
+PEOPLE_ADJECTIVES = ("young", "small", "happy", "wise", "lazy", "brave")
+THING_ADJECTIVES = ("new", "small", "red", "long", "green", "beautiful")
 PLACES = ("in", "near", "behind", "under")
 
 #: Verbs without an object, verbs with people as object, and verbs with their possible objects.
-SELF = pairs("sleeps sleep, sings sing, waits wait, runs run, laughs laugh, dreams dream")
-ON_PEOPLE = pairs("sees see, likes like, helps help, follows follow")
-ON_THINGS = tuple(
+INTRANSITIVE_VERBS = parse_pairs("sleeps sleep, sings sing, waits wait, runs run, laughs laugh, dreams dream")
+PEOPLE_VERBS = parse_pairs("sees see, likes like, helps help, follows follow")
+THING_VERBS = tuple(
     zip(
-        pairs("reads read, writes write, paints paint, plants plant, crosses cross, builds build"),
+        parse_pairs("reads read, writes write, paints paint, plants plant, crosses cross, builds build"),
         (
             (BOOK, LETTER),
             (LETTER, BOOK, SONG),
@@ -59,20 +59,20 @@ ON_THINGS = tuple(
     )
 )
 #: Verbs that take a clause.
-OF_MIND = pairs("says say, thinks think, knows know")
+CLAUSE_VERBS = parse_pairs("says say, thinks think, knows know")
 #: Adverbs of frequency and of manner.
-OFTEN, HOW = ("often", "never", "always"), ("quietly", "slowly", "happily", "alone")
+FREQUENCY_ADVERBS, MANNER_ADVERBS = ("often", "never", "always"), ("quietly", "slowly", "happily", "alone")
 TIMES = ("in the morning", "at night", "after school", "on sunday")
 LINKS = ("and", "but", "because", "when")
 
 
-class Draw:
+class HashRandom:
     """Random choices by SHA-256 of a counter, identical on every machine."""
 
     def __init__(self, key: str = "sentences") -> None:
         self.key, self.drawn = key, 0
 
-    def below(self, n: int) -> int:
+    def randbelow(self, n: int) -> int:
         """Draw an integer from 0 to n - 1."""
         self.drawn += 1
         digest = hashlib.sha256(f"{self.key} {self.drawn}".encode()).digest()
@@ -80,12 +80,12 @@ class Draw:
 
     def chance(self, percent: int) -> bool:
         """Return True with a probability of ``percent`` percent."""
-        return self.below(100) < percent
+        return self.randbelow(100) < percent
 
-    def of(self, items: Sequence[T]) -> T:
+    def weighted_choice(self, items: Sequence[T]) -> T:
         """Draw one of k items with weights k, k - 1, …, 1."""
         k = len(items)
-        left = self.below(k * (k + 1) // 2)
+        left = self.randbelow(k * (k + 1) // 2)
         for i in range(k):
             left -= k - i
             if left < 0:
@@ -93,57 +93,57 @@ class Draw:
         raise AssertionError("the weights add up to more")
 
 
-def sentences() -> list[Words]:
+def make_sentences() -> list[Words]:
     """Return all sentences as lists of words, each with its full stop."""
-    draw = Draw()
-    return [sentence(draw) for _ in range(SENTENCES)]
+    draw = HashRandom()
+    return [make_sentence(draw) for _ in range(SENTENCES)]
 
 
-def sentence(draw: Draw) -> Words:
+def make_sentence(draw: HashRandom) -> Words:
     """Draw one sentence: one or two clauses, perhaps with a time."""
-    early = draw.of(TIMES).split() if draw.chance(15) else []
-    first = clause(draw, 0)
-    late = draw.of(TIMES).split() if not early and draw.chance(15) else []
-    second = [draw.of(LINKS), *clause(draw, 1)] if draw.chance(25) else []
+    early = draw.weighted_choice(TIMES).split() if draw.chance(15) else []
+    first = make_clause(draw, 0)
+    late = draw.weighted_choice(TIMES).split() if not early and draw.chance(15) else []
+    second = [draw.weighted_choice(LINKS), *make_clause(draw, 1)] if draw.chance(25) else []
     return [*early, *first, *late, *second, "."]
 
 
-def clause(draw: Draw, depth: int) -> Words:
+def make_clause(draw: HashRandom, depth: int) -> Words:
     """Draw a subject and a predicate that agree in number."""
-    number = draw.below(2)
-    return [*someone(draw, number, depth), *doing(draw, number, depth)]
+    number = draw.randbelow(2)
+    return [*make_subject(draw, number, depth), *make_predicate(draw, number, depth)]
 
 
-def someone(draw: Draw, number: int, depth: int) -> Words:
+def make_subject(draw: HashRandom, number: int, depth: int) -> Words:
     """Draw people as a subject, perhaps with a place or a relative clause."""
-    words = noun(draw, number, PEOPLE, OF_PEOPLE)
-    more = draw.below(10) if depth < DEEPEST else 9
+    words = make_noun_phrase(draw, number, PEOPLE, PEOPLE_ADJECTIVES)
+    more = draw.randbelow(10) if depth < MAX_CLAUSE_DEPTH else 9
     if more < 2:
-        words += [draw.of(PLACES), *noun(draw, draw.below(2), SITES, OF_THINGS)]
+        words += [draw.weighted_choice(PLACES), *make_noun_phrase(draw, draw.randbelow(2), SITES, THING_ADJECTIVES)]
     elif more == 2:
-        words += ["that", *doing(draw, number, DEEPEST)]
+        words += ["that", *make_predicate(draw, number, MAX_CLAUSE_DEPTH)]
     elif more == 3:
-        other = draw.below(2)
-        words += ["that", *noun(draw, other, PEOPLE, OF_PEOPLE), draw.of(ON_PEOPLE)[other]]
+        other = draw.randbelow(2)
+        words += ["that", *make_noun_phrase(draw, other, PEOPLE, PEOPLE_ADJECTIVES), draw.weighted_choice(PEOPLE_VERBS)[other]]
     return words
 
 
-def noun(draw: Draw, number: int, nouns: Sequence[Pair], kinds: Sequence[str]) -> Words:
+def make_noun_phrase(draw: HashRandom, number: int, nouns: Sequence[Pair], kinds: Sequence[str]) -> Words:
     """Draw an article, perhaps an adjective, and a noun; ``number`` 0 is singular, 1 plural."""
-    kind = [draw.of(kinds)] if draw.chance(35) else []
-    return [draw.of(ARTICLES[number]), *kind, draw.of(nouns)[number]]
+    kind = [draw.weighted_choice(kinds)] if draw.chance(35) else []
+    return [draw.weighted_choice(ARTICLES[number]), *kind, draw.weighted_choice(nouns)[number]]
 
 
-def doing(draw: Draw, number: int, depth: int) -> Words:
+def make_predicate(draw: HashRandom, number: int, depth: int) -> Words:
     """Draw a verb in the given number with its object or adverb."""
-    often = [draw.of(OFTEN)] if draw.chance(20) else []
-    what = draw.below(10)
+    often = [draw.weighted_choice(FREQUENCY_ADVERBS)] if draw.chance(20) else []
+    what = draw.randbelow(10)
     if what < 3:
-        how = [draw.of(HOW)] if draw.chance(40) else []
-        return [*often, draw.of(SELF)[number], *how]
+        how = [draw.weighted_choice(MANNER_ADVERBS)] if draw.chance(40) else []
+        return [*often, draw.weighted_choice(INTRANSITIVE_VERBS)[number], *how]
     if what < 7:
-        verb, things = draw.of(ON_THINGS)
-        return [*often, verb[number], *noun(draw, draw.below(2), things, OF_THINGS)]
-    if what < 9 or depth >= DEEPEST:
-        return [*often, draw.of(ON_PEOPLE)[number], *someone(draw, draw.below(2), DEEPEST)]
-    return [*often, draw.of(OF_MIND)[number], "that", *clause(draw, depth + 1)]
+        verb, things = draw.weighted_choice(THING_VERBS)
+        return [*often, verb[number], *make_noun_phrase(draw, draw.randbelow(2), things, THING_ADJECTIVES)]
+    if what < 9 or depth >= MAX_CLAUSE_DEPTH:
+        return [*often, draw.weighted_choice(PEOPLE_VERBS)[number], *make_subject(draw, draw.randbelow(2), MAX_CLAUSE_DEPTH)]
+    return [*often, draw.weighted_choice(CLAUSE_VERBS)[number], "that", *make_clause(draw, depth + 1)]

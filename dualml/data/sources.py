@@ -17,11 +17,11 @@ from dualml.arrays import fingerprint
 from dualml.data import cifar, corpora, digits, idx, own
 from dualml.data.dataset import Array, Dataset, Source
 from dualml.data.fetch import OFFLINE, Unreachable, download
-from dualml.data.places import good_bytes, locate, path_of
-from dualml.data.registry import EMBEDDED, Constant, DatasetInfo, IdxFile, RecordInfo, find
+from dualml.data.places import read_verified, locate, find_file
+from dualml.data.registry import EMBEDDED, Constant, DatasetInfo, IdxFile, RecordInfo, find_dataset
 from dualml.data.stats import statistics
 from dualml.data.text import LENGTH, WORDS, Tokens
-from dualml.words import LANGUAGES, both, table
+from dualml.words import LANGUAGES, all_languages, load_messages
 
 
 def load(
@@ -52,26 +52,26 @@ def load(
             and, with ``explicit``, a dataset that cannot be downloaded.
     """
     if own.is_folder(name):
-        return from_own(Path(name))
+        return load_user_images(Path(name))
     if corpora.is_text(name):
         sizes: dict[str, Any] = {"words": words, "length": length, "tokens": tokens}
-        return corpora.load(name, explicit=explicit, labels=labels, pretrained=pretrained, **sizes)
-    info = find(name)
+        return corpora.load_text(name, explicit=explicit, labels=labels, pretrained=pretrained, **sizes)
+    info = find_dataset(name)
     if info.embedded:
-        return embedded(info, None)
+        return load_embedded(info, None)
     place = locate(info)
     if place is not None:
-        return from_folder(info, place.folder, place.kind)
+        return load_folder(info, place.folder, place.kind)
     try:
-        return from_folder(info, download(info), "download")
+        return load_folder(info, download(info), "download")
     except Unreachable as error:
         if explicit:
             raise
-        stand_in = find(EMBEDDED)
-        return embedded(stand_in, stands_in(info, stand_in, error.why))
+        stand_in = find_dataset(EMBEDDED)
+        return load_embedded(stand_in, stand_in_notice(info, stand_in, error.why))
 
 
-def load_again(planned: Mapping[str, Any]) -> Dataset:
+def load_planned(planned: Mapping[str, Any]) -> Dataset:
     """Load the dataset that a plan's ``data`` describes, and no other.
 
     Raises:
@@ -84,7 +84,7 @@ def load_again(planned: Mapping[str, Any]) -> Dataset:
     return data
 
 
-def from_folder(info: DatasetInfo, folder: Path, source: Source) -> Dataset:
+def load_folder(info: DatasetInfo, folder: Path, source: Source) -> Dataset:
     """Load a dataset from its files in ``folder``, each checked against the registry.
 
     Raises:
@@ -93,12 +93,12 @@ def from_folder(info: DatasetInfo, folder: Path, source: Source) -> Dataset:
     """
     remedy = info.env_remedy if source == "env" else info.remedy
     if isinstance(info, RecordInfo):
-        return assembled(info, source, None, cifar.read(info, folder, remedy), folder)
-    arrays = [read(folder, file, remedy) for file in info.files if isinstance(file, IdxFile)]
-    return assembled(info, source, None, arrays, folder)
+        return assemble_dataset(info, source, None, cifar.read_images(info, folder, remedy), folder)
+    arrays = [read_idx_file(folder, file, remedy) for file in info.files if isinstance(file, IdxFile)]
+    return assemble_dataset(info, source, None, arrays, folder)
 
 
-def from_own(folder: Path) -> Dataset:
+def load_user_images(folder: Path) -> Dataset:
     """Load the user's own images, normalised by the statistics of their training images; without
     class names, there are as many classes as the labels need.
 
@@ -106,30 +106,30 @@ def from_own(folder: Path) -> Dataset:
         UserError: a file is truncated, or a label has no name.
     """
     folder = folder.resolve()
-    info = own.describe(folder)
-    arrays = cifar.read(info, folder, own.REMEDY)
+    info = own.describe_folder(folder)
+    arrays = cifar.read_images(info, folder, own.REMEDY)
     if not info.classes:
         last = max(int(y.max(initial=0)) for y in arrays[1::2])
         info = replace(info, classes=[str(number) for number in range(last + 1)])
     measured = statistics(arrays[0])
     info = replace(info, mean=measured.mean, std=measured.std)
-    return replace(assembled(info, "file", None, arrays, folder), path=str(folder))
+    return replace(assemble_dataset(info, "file", None, arrays, folder), path=str(folder))
 
 
-def read(folder: Path, file: IdxFile, remedy: str) -> Array:
+def read_idx_file(folder: Path, file: IdxFile, remedy: str) -> Array:
     """Read one IDX file after checking it; raise `UserError` if it is missing or bad."""
-    path = path_of(folder, file.name)
+    path = find_file(folder, file.name)
     if path is None:
-        raise idx.fault(folder / file.name, "is missing", remedy)
-    return idx.parse(good_bytes(path, file, remedy), path, remedy=remedy)
+        raise idx.file_error(folder / file.name, "is missing", remedy)
+    return idx.parse(read_verified(path, file, remedy), path, remedy=remedy)
 
 
-def embedded(info: DatasetInfo, notice: dict[str, str] | None) -> Dataset:
+def load_embedded(info: DatasetInfo, notice: dict[str, str] | None) -> Dataset:
     """Load the embedded digits."""
-    return assembled(info, "embedded", notice, digits.arrays(), Path("scikit-learn"))
+    return assemble_dataset(info, "embedded", notice, digits.load_arrays(), Path("scikit-learn"))
 
 
-def assembled(
+def assemble_dataset(
     info: DatasetInfo,
     source: Source,
     notice: dict[str, str] | None,
@@ -142,11 +142,11 @@ def assembled(
         what = f"({info.name}, {part}) has"
         if len(x) != len(y):
             fault = f"{what} {len(x):,} images but {len(y):,} labels"
-            raise idx.fault(where, fault, info.remedy)
+            raise idx.file_error(where, fault, info.remedy)
         if len(y) and not 0 <= int(y.min()) <= int(y.max()) < len(info.classes):
             last = len(info.classes) - 1
             fault = f"{what} labels from {y.min()} to {y.max()}; expected 0 to {last}"
-            raise idx.fault(where, fault, info.remedy)
+            raise idx.file_error(where, fault, info.remedy)
     arrays = (train_x, train_y.astype(np.int64), test_x, test_y.astype(np.int64))
     return Dataset(
         info.name,
@@ -154,24 +154,24 @@ def assembled(
         notice,
         *arrays,
         sha256=fingerprint(*arrays),
-        mean=constant(info.mean),
-        std=constant(info.std),
+        mean=as_constant(info.mean),
+        std=as_constant(info.std),
         classes=tuple(info.classes),
     )
 
 
-def constant(value: Constant) -> float | tuple[float, ...]:
+def as_constant(value: Constant) -> float | tuple[float, ...]:
     """Return a normalisation constant as a float, or as one float per channel."""
     return float(value) if isinstance(value, int | float) else tuple(map(float, value))
 
 
-def stands_in(wanted: DatasetInfo, used: DatasetInfo, why: str) -> dict[str, str]:
+def stand_in_notice(wanted: DatasetInfo, used: DatasetInfo, why: str) -> dict[str, str]:
     """Return the notice for console and report that the embedded dataset stands in, by language."""
-    reasons = both("notice.offline") if why == OFFLINE else dict.fromkeys(LANGUAGES, why)
+    reasons = all_languages("notice.offline") if why == OFFLINE else dict.fromkeys(LANGUAGES, why)
     values = {
         "used": used.name, "what": used.what, "train": used.train, "test": used.test,
         "wanted": wanted.name, "remedy": wanted.remedy,
     }  # fmt: skip
     return {
-        lang: table(lang)["notice.images"].format(why=reasons[lang], **values) for lang in LANGUAGES
+        lang: load_messages(lang)["notice.images"].format(why=reasons[lang], **values) for lang in LANGUAGES
     }

@@ -12,11 +12,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from dualml.data.dataset import Array, channels_of
+from dualml.data.dataset import Array, with_channel_axis
 from dualml.errors import UserError
 
 #: Number of images that are processed together.
-AT_ONCE = 1000
+CHUNK_IMAGES = 1000
 
 
 @dataclass(frozen=True)
@@ -68,11 +68,11 @@ def statistics(images: Array) -> Statistics:
     """
     if not images.size:
         raise UserError(f"there are no pixels in images of shape {images.shape}")
-    shaped = channels_of(images)
+    shaped = with_channel_axis(images)
     channels, each = shaped.shape[1], shaped.shape[2] * shaped.shape[3]
     sums, squares, inside = [0] * channels, [0] * channels, np.zeros(channels)
-    for first in range(0, len(shaped), AT_ONCE):
-        part = shaped[first : first + AT_ONCE].astype(np.int64)
+    for first in range(0, len(shaped), CHUNK_IMAGES):
+        part = shaped[first : first + CHUNK_IMAGES].astype(np.int64)
         one, two = part.sum(axis=(2, 3)), (part * part).sum(axis=(2, 3))  # (n, C)
         inside += np.sqrt(each * two - one * one).sum(axis=0) / each
         sums = [a + int(b) for a, b in zip(sums, one.sum(axis=0), strict=True)]

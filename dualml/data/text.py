@@ -26,7 +26,7 @@ Tokens = Literal["words", "characters"]
 WORDS, LENGTH = 2_000, 32  # words of the vocabulary; tokens of a window
 UNKNOWN, END = "<unk>", "<eos>"
 SPECIAL = (UNKNOWN, END)  # their tokens are 0 and 1
-ONE_IN = 10  # one line in so many is for testing
+TEST_DIVISOR = 10  # one line in so many is for testing
 
 #: Ideographs and kana.
 CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]")
@@ -34,10 +34,10 @@ CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U0002000
 CHARACTERS = re.compile(r"[A-Za-z0-9]+|\S")
 #: A space beside a Chinese or Japanese letter or mark.
 WIDE = f"[\u3000-\u303f\uff00-\uffef{CJK.pattern[1:]}"
-BESIDE = re.compile(f"(?<={WIDE}) | (?={WIDE})")
+SPACE_BESIDE_WIDE = re.compile(f"(?<={WIDE}) | (?={WIDE})")
 
 
-def read(path: Path) -> str:
+def read_text_file(path: Path) -> str:
     """Read a UTF-8 text file.
 
     Raises:
@@ -63,7 +63,7 @@ def read(path: Path) -> str:
     return text
 
 
-def lines_of(text: str, tokens: Tokens = "words") -> tuple[list[Line], int]:
+def split_lines(text: str, tokens: Tokens = "words") -> tuple[list[Line], int]:
     """Split a text into the words of each non-empty line, and count the lines without spaces; or
     split it into `to_characters`, with a count of 0.
 
@@ -77,7 +77,7 @@ def lines_of(text: str, tokens: Tokens = "words") -> tuple[list[Line], int]:
         if not line:
             continue
         if tokens == "characters":
-            lines += characters([line.split()])
+            lines += to_characters([line.split()])
             continue
         whole = " " not in line and CJK.search(line) is not None
         joined += whole
@@ -85,7 +85,7 @@ def lines_of(text: str, tokens: Tokens = "words") -> tuple[list[Line], int]:
     return lines, joined
 
 
-def characters(lines: Sequence[Line]) -> list[Line]:
+def to_characters(lines: Sequence[Line]) -> list[Line]:
     """Split words into characters, with one space where white space was, except beside Chinese and
     Japanese letters, where only the segmentation put it.
 
@@ -93,17 +93,17 @@ def characters(lines: Sequence[Line]) -> list[Line]:
         >>> to_characters([["我", "爱", "machine", "learning"]]) == [list("我爱machine learning")]
         True
     """
-    return [list(BESIDE.sub("", " ".join(line))) for line in lines]
+    return [list(SPACE_BESIDE_WIDE.sub("", " ".join(line))) for line in lines]
 
 
-def split(lines: Sequence[Line]) -> tuple[Sequence[Line], Sequence[Line]]:
+def split_train_test(lines: Sequence[Line]) -> tuple[Sequence[Line], Sequence[Line]]:
     """Split lines into training and test part: the last tenth, at least one line, is for
     testing."""
-    train = len(lines) - max(1, len(lines) // ONE_IN)
+    train = len(lines) - max(1, len(lines) // TEST_DIVISOR)
     return lines[:train], lines[train:]
 
 
-def vocabulary(
+def build_vocabulary(
     lines: Sequence[Line], words: int, special: Sequence[str] = SPECIAL
 ) -> tuple[str, ...]:
     """Return at most ``words`` words by token: the ``special`` ones, then the most frequent.
@@ -115,14 +115,14 @@ def vocabulary(
     return (*special, *ranked[: words - len(special)])
 
 
-def tokens(lines: Sequence[Line], known: Sequence[str]) -> NDArray[np.int32]:
+def encode_stream(lines: Sequence[Line], known: Sequence[str]) -> NDArray[np.int32]:
     """Encode all lines as one stream of tokens int32 (tokens,), each line with its end token."""
     number = {word: token for token, word in enumerate(known)}
     stream = [number.get(word, 0) for line in lines for word in (*line, END)]
     return np.array(stream, np.int32)
 
 
-def windows(stream: NDArray[np.int32], length: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def make_windows(stream: NDArray[np.int32], length: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Cut a stream into independent windows: tokens int32 (N, length), and the next tokens int64
     (N, length).
 
@@ -134,7 +134,7 @@ def windows(stream: NDArray[np.int32], length: int) -> tuple[NDArray[np.int32], 
     return x, y.astype(np.int64)
 
 
-def dataset(
+def make_text_dataset(
     name: str,
     source: Source,
     lines: Sequence[Line],
@@ -154,9 +154,9 @@ def dataset(
     Raises:
         UserError: too few words for one window of each part.
     """
-    train, test = split(lines)
-    known = vocabulary(train, words)
-    streams = [tokens(part, known) for part in (train, test)]
+    train, test = split_train_test(lines)
+    known = build_vocabulary(train, words)
+    streams = [encode_stream(part, known) for part in (train, test)]
     least = min(map(len, streams))
     if least <= length:
         remedy = f"lower data.length to at most {least - 1}, or take" if least > 2 else "take"
@@ -165,7 +165,7 @@ def dataset(
             f"training and {len(streams[1]):,} for testing (ends of lines included), and a window "
             f"of data.length = {length:,} needs {length + 1:,} of each; {remedy} a longer text"
         )
-    arrays = (*windows(streams[0], length), *windows(streams[1], length))
+    arrays = (*make_windows(streams[0], length), *make_windows(streams[1], length))
     return Dataset(
         name,
         source,

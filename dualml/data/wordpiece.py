@@ -18,18 +18,18 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dualml.errors import UserError
-from dualml.files import MOST_TEXT, read_bytes
+from dualml.files import MAX_TEXT_BYTES, read_bytes
 from dualml.model.layers import PADDING
-from dualml.strict import explain
+from dualml.strict import describe_validation_error
 
 VOCABULARY, SETTINGS = "vocab.txt", "tokenizer_config.json"
 PAD, UNKNOWN, START, END = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
 #: Minimum number of tokens of a sample: `START`, one token of a sentence, `END`.
-LEAST = 3
+MIN_LENGTH = 3
 INSTALL = "pip install 'dualml[bert]'"
 
 
-class Settings(BaseModel):
+class TokenizerSettings(BaseModel):
     """Text normalisation settings of ``tokenizer_config.json``."""
 
     model_config = ConfigDict(extra="ignore", strict=True)
@@ -50,7 +50,7 @@ class WordPiece:
 
     folder: Path
     words: tuple[str, ...]
-    settings: Settings
+    settings: TokenizerSettings
     sha256: str
 
     @classmethod
@@ -63,7 +63,7 @@ class WordPiece:
         """
         path = folder / VOCABULARY
         try:
-            content = read_bytes(path, MOST_TEXT)
+            content = read_bytes(path, MAX_TEXT_BYTES)
             lines = content.decode("utf-8").replace("\r\n", "\n").split("\n")
         except FileNotFoundError:
             raise UserError(
@@ -80,8 +80,8 @@ class WordPiece:
                 f"{path}: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing "
                 f"among its {len(words):,} lines; a vocabulary of BERT is expected"
             )
-        made = cls(folder, words, settings := settings_of(folder), digest(content, settings))
-        if (at := made.numbers[PAD]) != PADDING:
+        made = cls(folder, words, settings := read_settings(folder), digest(content, settings))
+        if (at := made.token_ids[PAD]) != PADDING:
             raise UserError(
                 f"{path}: {PAD} is token {at} (line {at + 1}), and padding is token {PADDING} "
                 f"here: change places with {words[PADDING]!r}, and the same rows of the model's "
@@ -90,7 +90,7 @@ class WordPiece:
         return made
 
     @functools.cached_property
-    def numbers(self) -> dict[str, int]:
+    def token_ids(self) -> dict[str, int]:
         """Word → token; for a duplicate word the last token, as transformers reads it."""
         return {word: token for token, word in enumerate(self.words)}
 
@@ -102,7 +102,7 @@ class WordPiece:
                 f"embedding {rows:,} rows (vocab_size): they are of different models"
             )
 
-    def tokens(
+    def encode_sentences(
         self, name: str, lines: Sequence[Sequence[str]], length: int
     ) -> tuple[NDArray[np.int32], int]:
         """Encode sentences as tokens (N, length): `START`, the sentence, `END`, padding; also
@@ -119,8 +119,8 @@ class WordPiece:
                 one.
         """
         check_length(length)
-        tokenizer, rows, cut = self.tokenizer(), np.full((len(lines), length), PADDING, np.int32), 0
-        start, end = self.numbers[START], self.numbers[END]
+        tokenizer, rows, cut = self.make_tokenizer(), np.full((len(lines), length), PADDING, np.int32), 0
+        start, end = self.token_ids[START], self.token_ids[END]
         for at, line in enumerate(lines):
             tokens = tokenizer.encode(" ".join(line)).ids
             if not tokens:
@@ -133,7 +133,7 @@ class WordPiece:
             rows[at, : len(tokens)] = tokens
         return rows, cut
 
-    def tokenizer(self) -> Any:
+    def make_tokenizer(self) -> Any:
         """Make the tokenizer without special tokens: ``[SEP]`` in a text is three words, not an end
         token."""
         try:
@@ -141,7 +141,7 @@ class WordPiece:
         except ImportError:
             raise UserError(f"pretrained needs the package tokenizers; {INSTALL}") from None
         settings = self.settings
-        made = Tokenizer(models.WordPiece(self.numbers, unk_token=UNKNOWN))
+        made = Tokenizer(models.WordPiece(self.token_ids, unk_token=UNKNOWN))
         made.normalizer = normalizers.BertNormalizer(
             handle_chinese_chars=settings.tokenize_chinese_chars,
             strip_accents=settings.strip_accents,
@@ -153,26 +153,26 @@ class WordPiece:
 
 def check_length(length: int) -> None:
     """Raise `UserError` if ``length`` leaves no room for a token of a sentence."""
-    if length < LEAST:
+    if length < MIN_LENGTH:
         raise UserError(
-            f"data.length = {length}: {START}, a token and {END} need {LEAST}; raise it"
+            f"data.length = {length}: {START}, a token and {END} need {MIN_LENGTH}; raise it"
         )
 
 
-def digest(content: bytes, settings: Settings) -> str:
+def digest(content: bytes, settings: TokenizerSettings) -> str:
     """Return the SHA-256 of the vocabulary file's content and the settings."""
     return hashlib.sha256(content + settings.model_dump_json().encode()).hexdigest()
 
 
-def settings_of(folder: Path) -> Settings:
+def read_settings(folder: Path) -> TokenizerSettings:
     """Read the tokenizer settings of a folder; BERT's defaults if it has none."""
     path = folder / SETTINGS
     try:
         # Not by `read_json`: a model's largest length is often a number beyond 64 bits.
-        return Settings.model_validate_json(read_bytes(path, MOST_TEXT))
+        return TokenizerSettings.model_validate_json(read_bytes(path, MAX_TEXT_BYTES))
     except FileNotFoundError:
-        return Settings()
+        return TokenizerSettings()
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
     except ValidationError as error:
-        raise UserError(f"{path}: {explain(error, Settings)}") from None
+        raise UserError(f"{path}: {describe_validation_error(error, TokenizerSettings)}") from None

@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.diffs import VARIANTS
-from dualml.diffs.entry import Entry, Lang
+from dualml.diffs.entry import DifferenceEntry, Lang
 from dualml.distance import distance as of_numbers
-from dualml.words import both, phrases
+from dualml.words import all_languages, section_messages
 
 Probed = tuple[str, Any]  # ("arrays", name → array), ("raised", text), ("died", text)
 
 
 @dataclass(frozen=True)
-class Seen:
+class VariantOutcome:
     """The difference between the two frameworks for one variant of an entry.
 
     Attributes:
@@ -34,18 +34,18 @@ class Seen:
     text: str
     zh: str = ""
 
-    def told(self, lang: Lang = "en") -> str:
+    def text_in(self, lang: Lang = "en") -> str:
         """Return the result as text in a language."""
         return (self.zh or self.text) if lang == "zh" else self.text
 
-    def short(self, lang: Lang = "en") -> str:
+    def short_text(self, lang: Lang = "en") -> str:
         """Return the result as text, without the message of an error."""
         cut = self.kind in ("raises", "both raise", "died")
-        return self.told(lang).replace("：", ":").partition(":")[0] if cut else self.told(lang)
+        return self.text_in(lang).replace("：", ":").partition(":")[0] if cut else self.text_in(lang)
 
 
 @dataclass(frozen=True)
-class Found:
+class EntryResult:
     """The measured result of an entry on this machine.
 
     Attributes:
@@ -54,62 +54,62 @@ class Found:
         problem: how the measurement contradicts the entry; None if it agrees.
     """
 
-    entry: Entry
-    plain: Seen | None
-    equal: Seen | None
+    entry: DifferenceEntry
+    plain: VariantOutcome | None
+    equal: VariantOutcome | None
     problem: str | None
 
-    def said(self, lang: Lang = "en") -> str | None:
+    def problem_in(self, lang: Lang = "en") -> str | None:
         """Return `problem` in a language; None if the measurement agrees with the entry."""
         if self.plain is None or self.equal is None:
             return self.problem
-        return problem(self.entry, self.plain, self.equal, lang)
+        return describe_problem(self.entry, self.plain, self.equal, lang)
 
 
-def judge(entry: Entry, probed: Mapping[str, Mapping[str, Probed]]) -> Found:
+def judge_entry(entry: DifferenceEntry, probed: Mapping[str, Mapping[str, Probed]]) -> EntryResult:
     """Compare the probe results of both frameworks, and check them against the entry."""
     if not {"torch", "mindspore"} <= set(probed):
-        return Found(entry, None, None, None)
-    plain, equal = (see(probed["torch"][v], probed["mindspore"][v]) for v in VARIANTS)
-    return Found(entry, plain, equal, problem(entry, plain, equal))
+        return EntryResult(entry, None, None, None)
+    plain, equal = (compare_variant(probed["torch"][v], probed["mindspore"][v]) for v in VARIANTS)
+    return EntryResult(entry, plain, equal, describe_problem(entry, plain, equal))
 
 
-def see(torch: Probed, mindspore: Probed) -> Seen:
+def compare_variant(torch: Probed, mindspore: Probed) -> VariantOutcome:
     """Compare the results of the two frameworks for one variant."""
     sides = {"torch": torch, "MindSpore": mindspore}
     for name, (kind, why) in sides.items():
         if kind == "died":
-            return seen("died", "died", name=name, why=why)
+            return make_outcome("died", "died", name=name, why=why)
     raised = [f"{name} {error}" for name, (kind, error) in sides.items() if kind == "raised"]
     if len(raised) == 2:
-        return seen("both raise", "both_raise", errors="; ".join(raised))
+        return make_outcome("both raise", "both_raise", errors="; ".join(raised))
     for name, (kind, error) in sides.items():
         if kind == "raised":
-            return seen("raises", "raises", name=name, error=error)
-    return differ(torch[1], mindspore[1])
+            return make_outcome("raises", "raises", name=name, error=error)
+    return compare_arrays(torch[1], mindspore[1])
 
 
-def differ(a: Mapping[str, NDArray[Any]], b: Mapping[str, NDArray[Any]]) -> Seen:
+def compare_arrays(a: Mapping[str, NDArray[Any]], b: Mapping[str, NDArray[Any]]) -> VariantOutcome:
     """Compare PyTorch's arrays ``a`` with MindSpore's arrays ``b``, by name."""
     if a.keys() != b.keys():
-        return seen("shape", "keys", torch=sorted(a), mindspore=sorted(b))
+        return make_outcome("shape", "keys", torch=sorted(a), mindspore=sorted(b))
     for key in a:
         if a[key].shape != b[key].shape:
-            return seen("shape", "against", torch=a[key].shape, mindspore=b[key].shape)
+            return make_outcome("shape", "against", torch=a[key].shape, mindspore=b[key].shape)
     finite = [all(is_finite(one) for one in side.values()) for side in (a, b)]
     if finite[0] != finite[1]:
-        return seen("nan", "nan", name="MindSpore" if finite[0] else "torch")
+        return make_outcome("nan", "nan", name="MindSpore" if finite[0] else "torch")
     far = max((distance(a[key], b[key]) for key in a), default=0.0)
     for key in a:
         if far == 0 and a[key].dtype != b[key].dtype:
-            return seen("type", "against", 0.0, torch=a[key].dtype, mindspore=b[key].dtype)
-    return Seen("value" if far else "same", far, number(far))
+            return make_outcome("type", "against", 0.0, torch=a[key].dtype, mindspore=b[key].dtype)
+    return VariantOutcome("value" if far else "same", far, format_distance(far))
 
 
-def seen(kind: str, key: str, far: float = np.inf, **values: object) -> Seen:
+def make_outcome(kind: str, key: str, far: float = np.inf, **values: object) -> VariantOutcome:
     """Make an outcome whose text is the message ``diffs.outcome.KEY`` in both languages."""
-    texts = both(f"diffs.outcome.{key}", **values)
-    return Seen(kind, far, texts["en"], texts["zh"])
+    texts = all_languages(f"diffs.outcome.{key}", **values)
+    return VariantOutcome(kind, far, texts["en"], texts["zh"])
 
 
 def is_finite(array: NDArray[Any]) -> bool:
@@ -130,7 +130,7 @@ def distance(a: NDArray[Any], b: NDArray[Any]) -> float:
         return of_numbers(a, b)
 
 
-def number(far: float) -> str:
+def format_distance(far: float) -> str:
     """Format a distance for people: ``0``, ``1.7e-4``, ``0.98``, ``∞``.
 
     >>> [format_distance(x) for x in (0.0, 1.74e-4, 0.981)]
@@ -144,25 +144,25 @@ def number(far: float) -> str:
     return f"{mantissa}e{int(exponent)}"
 
 
-def problem(entry: Entry, plain: Seen, equal: Seen, lang: Lang = "en") -> str | None:
+def describe_problem(entry: DifferenceEntry, plain: VariantOutcome, equal: VariantOutcome, lang: Lang = "en") -> str | None:
     """Describe how the measurement contradicts the entry; None if it agrees."""
 
-    def say(what: str, seen: Seen, bound: float = 0.0) -> str:
+    def format_mismatch(what: str, seen: VariantOutcome, bound: float = 0.0) -> str:
         """Format the message about one contradiction."""
-        return phrases(lang, "diffs.mismatch")[what].format(
-            bound=f"{bound:g}", kind=entry.kind, found=seen.kind, text=seen.told(lang)
+        return section_messages(lang, "diffs.mismatch")[what].format(
+            bound=f"{bound:g}", kind=entry.kind, found=seen.kind, text=seen.text_in(lang)
         )
 
     for seen in (plain, equal):
         if seen.kind == "died":
-            return seen.told(lang)
+            return seen.text_in(lang)
     if entry.kind == "same":
         if plain.kind not in ("same", "value") or plain.distance > entry.at_least:
-            return say("same", plain, entry.at_least)
+            return format_mismatch("same", plain, entry.at_least)
     elif plain.kind != entry.kind:
-        return say("kind", plain)
+        return format_mismatch("kind", plain)
     elif entry.kind == "value" and plain.distance < entry.at_least:
-        return say("value", plain, entry.at_least)
+        return format_mismatch("value", plain, entry.at_least)
     if entry.after is not None and not equal.distance <= entry.after:
-        return say("after", equal, entry.after)
+        return format_mismatch("after", equal, entry.after)
     return None

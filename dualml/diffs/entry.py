@@ -22,7 +22,7 @@ TOPICS = (
 Lang = Literal["en", "zh"]
 
 
-class Text(BaseModel):
+class EntryText(BaseModel):
     """One sentence in English and Chinese; Markdown code spans are allowed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -31,7 +31,7 @@ class Text(BaseModel):
     zh: str = Field(min_length=1)
 
 
-class Entry(BaseModel):
+class DifferenceEntry(BaseModel):
     """One semantic difference: what each framework does, how it affects numbers, and how to make
     both equal.
 
@@ -60,10 +60,10 @@ class Entry(BaseModel):
 
     name: str
     topic: str
-    title: Text
-    torch: Text
-    mindspore: Text
-    remedy: Text
+    title: EntryText
+    torch: EntryText
+    mindspore: EntryText
+    remedy: EntryText
     kind: Literal["value", "shape", "type", "raises", "nan", "same"] = "value"
     at_least: float = Field(0.0, ge=0)
     after: float | None = Field(None, ge=0)

@@ -7,15 +7,15 @@ import re
 from collections.abc import Sequence
 
 from dualml.diffs import load
-from dualml.diffs.code import code, package_of
-from dualml.diffs.entry import TOPICS, Entry
+from dualml.diffs.code import probe_code, package_of
+from dualml.diffs.entry import TOPICS, DifferenceEntry
 
 #: Words of up to this many letters match only whole words.
-SHORT = 3
+MAX_WHOLE_WORD_CHARS = 3
 CALL = re.compile(r"\b(\w+)\(")
 
 
-def by_words(words: Sequence[str]) -> list[Entry]:
+def search_entries(words: Sequence[str]) -> list[DifferenceEntry]:
     """Return the entry with this name, or else the entries that contain most of the words.
 
     Names, texts and sources are searched, in both languages and regardless of case.
@@ -25,16 +25,16 @@ def by_words(words: Sequence[str]) -> list[Entry]:
     """
     name = words[0].replace("_", "-")
     if len(words) == 1 and (name in load.catalogue() or words[0] in TOPICS):
-        return [load.entry(words[0])]
-    wanted = [begins(word) for word in " ".join(words).split()]
-    counts = {name: matches(wanted, text_of(one)) for name, one in load.catalogue().items()}
+        return [load.find_entry(words[0])]
+    wanted = [word_pattern(word) for word in " ".join(words).split()]
+    counts = {name: count_matches(wanted, searchable_text(one)) for name, one in load.catalogue().items()}
     most = max(counts.values())
     if not most:
-        return [load.entry(" ".join(words))]
+        return [load.find_entry(" ".join(words))]
     return [load.catalogue()[name] for name, count in counts.items() if count == most]
 
 
-def begins(word: str) -> re.Pattern[str]:
+def word_pattern(word: str) -> re.Pattern[str]:
     """Return a pattern for words that begin with these letters; short words must match whole.
 
     Chinese text is matched anywhere, since it has no spaces between words.
@@ -42,15 +42,15 @@ def begins(word: str) -> re.Pattern[str]:
     letters = re.escape(word.casefold())
     if not word.isascii():
         return re.compile(letters)
-    return re.compile(rf"(?<![a-z0-9]){letters}" + ("" if len(word) > SHORT else r"(?![a-z0-9])"))
+    return re.compile(rf"(?<![a-z0-9]){letters}" + ("" if len(word) > MAX_WHOLE_WORD_CHARS else r"(?![a-z0-9])"))
 
 
-def matches(wanted: Sequence[re.Pattern[str]], text: str) -> int:
+def count_matches(wanted: Sequence[re.Pattern[str]], text: str) -> int:
     """Count the patterns that occur in a text."""
     return sum(pattern.search(text) is not None for pattern in wanted)
 
 
-def text_of(one: Entry) -> str:
+def searchable_text(one: DifferenceEntry) -> str:
     """Return all searchable text of an entry in both languages, case-folded."""
     both = (one.title, one.torch, one.mindspore, one.remedy)
     texts = [text for part in both for text in (part.en, part.zh)]
@@ -58,7 +58,7 @@ def text_of(one: Entry) -> str:
 
 
 @functools.cache
-def by_cause() -> dict[str, tuple[str, ...]]:
+def entries_by_cause() -> dict[str, tuple[str, ...]]:
     """Map each cause such as ``layer_norm.eps`` to the names of the entries that explain it."""
     names: dict[str, tuple[str, ...]] = {}
     for one in load.catalogue().values():
@@ -67,7 +67,7 @@ def by_cause() -> dict[str, tuple[str, ...]]:
     return names
 
 
-def by_error(line: str) -> list[str]:
+def entries_for_error(line: str) -> list[str]:
     """Return the names of entries that may explain an error raised by a line of code.
 
     These are entries in which one framework raises, and whose texts and MindSpore probe both
@@ -80,7 +80,7 @@ def by_error(line: str) -> list[str]:
     names = []
     for one in load.catalogue().values():
         if one.kind == "raises":
-            probed = CALL.findall(code(one, package_of("mindspore")).get("plain", ""))
+            probed = CALL.findall(probe_code(one, package_of("mindspore")).get("plain", ""))
             words = re.findall(r"\w+", f"{one.title.en} {one.torch.en} {one.mindspore.en}")
             if called & set(probed) & set(words):
                 names.append(one.name)

@@ -10,14 +10,14 @@ import numpy as np
 
 from dualml.backend import BackendInfo, backends
 from dualml.diffs import VARIANTS
-from dualml.diffs.compare import Found, Probed, judge
-from dualml.diffs.entry import Entry
+from dualml.diffs.compare import EntryResult, Probed, judge_entry
+from dualml.diffs.entry import DifferenceEntry
 from dualml.errors import TrialError, Unsupported
 from dualml.files import read_json, write_json
 from dualml.launch.process import Launch
 from dualml.launch.ranks import run_ranks
-from dualml.launch.supervise import died, supervise
-from dualml.machine import python
+from dualml.launch.supervise import describe_exit, supervise
+from dualml.machine import python_argv
 
 #: The two frameworks of the catalogue, and where their probes run.
 SIDES, DEVICE = ("torch", "mindspore"), "cpu"
@@ -44,24 +44,24 @@ def versions(sides: Mapping[str, BackendInfo]) -> dict[str, str | None]:
     return installed
 
 
-def measure(
-    entries: Sequence[Entry],
+def measure_entries(
+    entries: Sequence[DifferenceEntry],
     sides: Mapping[str, BackendInfo],
     progress: Callable[[str], None] = lambda text: None,
-) -> list[Found]:
+) -> list[EntryResult]:
     """Run the probes of ``entries``, each framework in its own processes, and compare them.
 
     Args:
         sides: the backends ``torch`` and ``mindspore``, as far as they are installed.
         progress: called with a short text about what is running.
     """
-    results = {name: probed(entries, info, progress) for name, info in sides.items()}
-    return [judge(entry, {name: side[entry.name] for name, side in results.items()})
+    results = {name: run_probes(entries, info, progress) for name, info in sides.items()}
+    return [judge_entry(entry, {name: side[entry.name] for name, side in results.items()})
             for entry in entries]  # fmt: skip
 
 
-def probed(
-    entries: Sequence[Entry], info: BackendInfo, progress: Callable[[str], None]
+def run_probes(
+    entries: Sequence[DifferenceEntry], info: BackendInfo, progress: Callable[[str], None]
 ) -> dict[str, dict[str, Probed]]:
     """Run one framework's probes; return entry name → variant → outcome."""
     with tempfile.TemporaryDirectory(prefix="dualml-diffs-") as temporary:
@@ -77,13 +77,13 @@ def probed(
                 for entry in left[:count]:
                     write_json(folder / f"{entry.name}.died.json", {"died": reason})
                 left = left[count:]
-        return {entry.name: {variant: read(folder, entry.name, variant)
+        return {entry.name: {variant: read_outcome(folder, entry.name, variant)
                              for variant in VARIANTS} for entry in entries}  # fmt: skip
 
 
 def attempt(
     info: BackendInfo,
-    entries: Sequence[Entry],
+    entries: Sequence[DifferenceEntry],
     ranks: int,
     folder: Path,
     progress: Callable[[str], None],
@@ -98,13 +98,13 @@ def attempt(
     if ranks > 1:
         progress(f"{info.name} ({ranks} ranks)")
         try:
-            run_ranks(info.name, ranks, "dualml.diffs.worker:on_ranks", job,
+            run_ranks(info.name, ranks, "dualml.diffs.worker:measure_on_ranks", job,
                       timeout=20.0, limit=SILENCE * 2)  # fmt: skip
         except (TrialError, Unsupported) as error:
             return str(error)
         return ""
     write_json(folder / "job.json", job)
-    command = python("-m", "dualml.diffs.worker", str(folder))
+    command = python_argv("-m", "dualml.diffs.worker", str(folder))
     ended = supervise(
         [Launch(command, info.environ(1), folder / "log", info.preload)],
         lambda rank, event: progress(f"{info.name}: {event.get('phase', '')}"),
@@ -112,10 +112,10 @@ def attempt(
         silence=SILENCE,
     )
     reason = ended.reason or ended.results.get(0, {}).get("reason")
-    return str(reason or (died(ended.code) if ended.code else ""))
+    return str(reason or (describe_exit(ended.code) if ended.code else ""))
 
 
-def read(folder: Path, name: str, variant: str) -> Probed:
+def read_outcome(folder: Path, name: str, variant: str) -> Probed:
     """Read the outcome of one probe that a worker left in ``folder``.
 
     An entry without an ``equal`` probe has the outcome of its ``plain`` one.
@@ -128,5 +128,5 @@ def read(folder: Path, name: str, variant: str) -> Probed:
     if raised.exists():
         return "raised", read_json(raised)["raised"]
     if variant == "equal" and not ended.exists():  # no equal probe: use the plain one
-        return read(folder, name, "plain")
+        return read_outcome(folder, name, "plain")
     return "died", read_json(ended)["died"]

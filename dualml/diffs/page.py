@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from dualml.diffs.code import code, package_of, used
-from dualml.diffs.compare import Found
-from dualml.diffs.entry import TOPICS, Entry, Lang
-from dualml.diffs.words import cells, heading, is_silent, mark, sentence
-from dualml.words import phrases
+from dualml.diffs.code import probe_code, package_of, helper_source
+from dualml.diffs.compare import EntryResult
+from dualml.diffs.entry import TOPICS, DifferenceEntry, Lang
+from dualml.diffs.words import table_cells, listing_heading, is_silent, format_silence, measured_sentence
+from dualml.words import section_messages
 
 SIDES = ("torch", "mindspore")
 PAGES: dict[Lang, str] = {"en": "differences.md", "zh": "differences.zh.md"}
@@ -18,10 +18,10 @@ PAGES: dict[Lang, str] = {"en": "differences.md", "zh": "differences.zh.md"}
 INTRO = "intro.{lang}.md"
 
 
-def page(
-    entries: Sequence[Entry],
+def render_page(
+    entries: Sequence[DifferenceEntry],
     lang: Lang,
-    results: Mapping[str, Found] | None = None,
+    results: Mapping[str, EntryResult] | None = None,
     versions: Mapping[str, str | None] | None = None,
 ) -> str:
     """Render the catalogue page of one language.
@@ -32,51 +32,51 @@ def page(
     """
     intro = Path(__file__).with_name(INTRO.format(lang=lang)).read_text("utf-8")
     silent = sum(map(is_silent, entries))
-    words = phrases(lang, "diffs")
+    words = section_messages(lang, "diffs")
     parts = [intro.strip(), words["page.count"].format(n=len(entries), silent=silent)]
     measured_with = ", ".join(f"{name} {version}" for name, version in (versions or {}).items())
     parts.append(words["page.here"].format(versions=measured_with))
     by_topic = {topic: [entry for entry in entries if entry.topic == topic] for topic in TOPICS}
     topics = {topic: rows for topic, rows in by_topic.items() if rows}
-    parts += ["\n".join(table(rows, topic, lang, results)) for topic, rows in topics.items()]
+    parts += ["\n".join(render_table(rows, topic, lang, results)) for topic, rows in topics.items()]
     for topic, rows in topics.items():
         parts.append(f"## {words[f'topic.{topic}']}")
-        parts += shared(rows, lang)
+        parts += render_helpers(rows, lang)
         for entry in rows:
-            parts += section(entry, lang, results[entry.name] if results else None)
+            parts += render_section(entry, lang, results[entry.name] if results else None)
     return "\n\n".join(parts) + "\n"
 
 
-def table(
-    entries: Sequence[Entry], topic: str, lang: Lang, results: Mapping[str, Found] | None
+def render_table(
+    entries: Sequence[DifferenceEntry], topic: str, lang: Lang, results: Mapping[str, EntryResult] | None
 ) -> Iterator[str]:
     """Render the table of contents of one topic, with the measured effect of each entry."""
-    words = phrases(lang, "diffs")
+    words = section_messages(lang, "diffs")
     head = (words["entry"], words["what"], words["silent"], words["effect"], words["after"])
     yield f"**{words[f'topic.{topic}']}**\n"
-    yield row(head)
-    yield row(["---"] * len(head))
+    yield render_row(head)
+    yield render_row(["---"] * len(head))
     for entry in entries:
-        amounts = cells(results[entry.name], lang) if results else ("", "")
+        amounts = table_cells(results[entry.name], lang) if results else ("", "")
         title = getattr(entry.title, lang)
-        yield row([f"[{entry.name}](#{entry.name})", title, mark(entry, words), *amounts])
+        yield render_row([f"[{entry.name}](#{entry.name})", title, format_silence(entry, words), *amounts])
 
 
-def row(texts: Sequence[str]) -> str:
+def render_row(texts: Sequence[str]) -> str:
     """Render the cells of one Markdown table row."""
     return "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
 
 
-def section(entry: Entry, lang: Lang, result: Found | None) -> Iterator[str]:
+def render_section(entry: DifferenceEntry, lang: Lang, result: EntryResult | None) -> Iterator[str]:
     """Render one entry: its texts, measurement, code and sources."""
-    words = phrases(lang, "diffs")
+    words = section_messages(lang, "diffs")
     yield f"### {entry.name}"
     brackets = " ({})" if lang == "en" else "（{}）"
-    yield f"**{getattr(entry.title, lang)}**" + brackets.format(mark(entry, words, ".long"))
+    yield f"**{getattr(entry.title, lang)}**" + brackets.format(format_silence(entry, words, ".long"))
     facts = {words[side]: getattr(getattr(entry, side), lang) for side in SIDES}
     facts[words["remedy"].capitalize()] = getattr(entry.remedy, lang)
     lines = [f"- **{name}**{words['colon']}{text}" for name, text in facts.items()]
-    measured = sentence(result, lang, brief=True) if result else ""
+    measured = measured_sentence(result, lang, brief=True) if result else ""
     # Measurements appear only here and in the last two columns of the tables, so that a test can
     # compare the rest of the page with the data.
     lines.append(words["page.measured"] + measured)
@@ -88,32 +88,32 @@ def section(entry: Entry, lang: Lang, result: Found | None) -> Iterator[str]:
     if entry.ranks > 1:
         lines.append(f"- {words['ranks'].format(n=entry.ranks)}")
     yield "\n".join(lines)
-    yield from listings(entry, lang)
+    yield from render_listings(entry, lang)
 
 
-def listings(entry: Entry, lang: Lang) -> Iterator[str]:
+def render_listings(entry: DifferenceEntry, lang: Lang) -> Iterator[str]:
     """Render the folded code of both frameworks and, where it differs, the code that makes them
     equal."""
-    yield f"<details><summary>{phrases(lang, 'diffs')['listing']}</summary>"
+    yield f"<details><summary>{section_messages(lang, 'diffs')['listing']}</summary>"
     for side in SIDES:
-        for variant, text in code(entry, package_of(side)).items():
-            yield from listing(side, variant, text, lang)
+        for variant, text in probe_code(entry, package_of(side)).items():
+            yield from render_listing(side, variant, text, lang)
     yield "</details>"
 
 
-def shared(entries: Sequence[Entry], lang: Lang) -> Iterator[str]:
+def render_helpers(entries: Sequence[DifferenceEntry], lang: Lang) -> Iterator[str]:
     """Render the folded helper code that the probes of one topic use."""
-    parts = {side: used(entries, package_of(side)) for side in SIDES}
+    parts = {side: helper_source(entries, package_of(side)) for side in SIDES}
     if any(parts.values()):
-        yield f"<details><summary>{phrases(lang, 'diffs')['listing.topic']}</summary>"
+        yield f"<details><summary>{section_messages(lang, 'diffs')['listing.topic']}</summary>"
         for side, text in parts.items():
             if text:
-                yield from listing(side, "helpers", text, lang)
+                yield from render_listing(side, "helpers", text, lang)
         yield "</details>"
 
 
-def listing(side: str, variant: str, text: str, lang: Lang) -> Iterator[str]:
+def render_listing(side: str, variant: str, text: str, lang: Lang) -> Iterator[str]:
     """Render one code listing under its heading."""
-    words = phrases(lang, "diffs")
-    yield f"{heading(side, variant, words)}{words['colon'].rstrip()}"
+    words = section_messages(lang, "diffs")
+    yield f"{listing_heading(side, variant, words)}{words['colon'].rstrip()}"
     yield f"```python\n{text}\n```"

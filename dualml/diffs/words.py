@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dualml.diffs.compare import Found
-from dualml.diffs.entry import Entry, Lang
-from dualml.words import phrases
+from dualml.diffs.compare import EntryResult
+from dualml.diffs.entry import DifferenceEntry, Lang
+from dualml.words import section_messages
 
 
-def mark(entry: Entry, words: Mapping[str, str], suffix: str = "") -> str:
+def format_silence(entry: DifferenceEntry, words: Mapping[str, str], suffix: str = "") -> str:
     """Return the word for a silent difference, for one the framework reports, or for no difference.
 
     Args:
@@ -21,36 +21,36 @@ def mark(entry: Entry, words: Mapping[str, str], suffix: str = "") -> str:
     return words[("silent" if entry.silent else "told") + suffix]
 
 
-def heading(side: str, variant: str, words: Mapping[str, str]) -> str:
+def listing_heading(side: str, variant: str, words: Mapping[str, str]) -> str:
     """Return the heading of a code listing."""
     return words["code"].format(side=words[side], variant=words[f"code.{variant}"])
 
 
-def is_silent(entry: Entry) -> bool:
+def is_silent(entry: DifferenceEntry) -> bool:
     """Whether the entry describes a difference that neither framework reports."""
     return entry.silent and entry.kind != "same"
 
 
-def cells(result: Found, lang: Lang) -> tuple[str, str]:
+def table_cells(result: EntryResult, lang: Lang) -> tuple[str, str]:
     """Return two table cells: the effect, and the distance once both frameworks are made equal."""
-    none = phrases(lang, "diffs")["none"]
+    none = section_messages(lang, "diffs")["none"]
     if result.plain is None or result.equal is None:
         return none, none
-    after = none if result.entry.after is None else result.equal.short(lang)
-    return result.plain.short(lang), after
+    after = none if result.entry.after is None else result.equal.short_text(lang)
+    return result.plain.short_text(lang), after
 
 
-def sentence(result: Found, lang: Lang, *, brief: bool = False) -> str:
+def measured_sentence(result: EntryResult, lang: Lang, *, brief: bool = False) -> str:
     """Describe the measurement of an entry in one line.
 
     Args:
         brief: leave out the messages of errors.
     """
-    words, entry = phrases(lang, "diffs"), result.entry
+    words, entry = section_messages(lang, "diffs"), result.entry
     assert result.plain is not None
     assert result.equal is not None
     plain, equal = (
-        (one.short if brief else one.told)(lang) for one in (result.plain, result.equal)
+        (one.short_text if brief else one.text_in)(lang) for one in (result.plain, result.equal)
     )
     if entry.kind == "same" and result.plain.kind == "value":
         kind = "near"
@@ -62,7 +62,7 @@ def sentence(result: Found, lang: Lang, *, brief: bool = False) -> str:
     return effect if entry.kind == "same" else effect + words["join"] + words["equal.none"]
 
 
-def described(entry: Entry, result: Found | None, codes: Mapping[str, Any]) -> dict[str, Any]:
+def describe_entry(entry: DifferenceEntry, result: EntryResult | None, codes: Mapping[str, Any]) -> dict[str, Any]:
     """Return an entry as JSON: its data, its code and its measurement."""
     measured = None
     if result is not None and result.plain is not None and result.equal is not None:

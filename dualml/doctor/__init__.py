@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dualml.doctor.finding import Finding
+from dualml.doctor.finding import DoctorFinding
 
-__all__ = ["Diagnosis", "Finding", "diagnose"]
+__all__ = ["Diagnosis", "DoctorFinding", "diagnose"]
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Diagnosis:
         works: backend → whether it works.
     """
 
-    sections: dict[str, list[Finding]]
+    sections: dict[str, list[DoctorFinding]]
     works: dict[str, bool]
 
     @property
@@ -46,7 +46,7 @@ def diagnose(tell: Callable[[str], None] = lambda section: None) -> Diagnosis:
     """
     from dualml.backend import backends
     from dualml.doctor.backends import examine_backend
-    from dualml.doctor.fit import examine_fit, here
+    from dualml.doctor.fit import examine_fit, read_machine_facts
     from dualml.doctor.system import examine_system
 
     tell("machine")
@@ -57,5 +57,5 @@ def diagnose(tell: Callable[[str], None] = lambda section: None) -> Diagnosis:
             tell(name)
             sections[name], works[name] = examine_backend(info)
     tell("fit")
-    sections["fit"] = list(examine_fit(here()))
+    sections["fit"] = list(examine_fit(read_machine_facts()))
     return Diagnosis(sections, works)

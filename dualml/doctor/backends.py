@@ -8,25 +8,25 @@ import signal
 from typing import Any
 
 from dualml.backend import BackendInfo
-from dualml.doctor.finding import Finding, finding
+from dualml.doctor.finding import DoctorFinding, make_finding
 from dualml.doctor.probe import PREFIX
-from dualml.machine import Finished, bounded, python
+from dualml.machine import ProcessResult, run_bounded, python_argv
 
 #: Seconds for one backend: an import from a cold disk, and a measurement of at most fifty.
 LIMIT = 120.0
 
 
-def examine_backend(info: BackendInfo, seconds: float = LIMIT) -> tuple[list[Finding], bool]:
+def examine_backend(info: BackendInfo, seconds: float = LIMIT) -> tuple[list[DoctorFinding], bool]:
     """Return the findings about a backend, and whether it works."""
     if not info.installed():
-        return [finding(info.framework, "warn", "absent", info.install)], False
-    ended = bounded(python("-m", "dualml.doctor.probe", info.name), seconds)
-    return read(info, ended, seconds)
+        return [make_finding(info.framework, "warn", "absent", info.install)], False
+    ended = run_bounded(python_argv("-m", "dualml.doctor.probe", info.name), seconds)
+    return read_probe(info, ended, seconds)
 
 
-def read(info: BackendInfo, ended: Finished, seconds: float) -> tuple[list[Finding], bool]:
+def read_probe(info: BackendInfo, ended: ProcessResult, seconds: float) -> tuple[list[DoctorFinding], bool]:
     """Parse what a probe printed; if it did not finish, add a finding about how it ended."""
-    findings: list[Finding] = []
+    findings: list[DoctorFinding] = []
     for line in ended.out.splitlines():
         if not line.startswith(PREFIX):
             continue
@@ -35,26 +35,26 @@ def read(info: BackendInfo, ended: Finished, seconds: float) -> tuple[list[Findi
         except ValueError:  # cut off
             continue
         if "finding" in message:
-            findings.append(Finding(**message["finding"]))
+            findings.append(DoctorFinding(**message["finding"]))
         elif "works" in message:
             return findings, True
         elif "error" in message:
-            return [*findings, _broken(info, "raises", error=message["error"])], False
-    return [*findings, _stopped(info, ended, seconds)], False
+            return [*findings, _problem_finding(info, "raises", error=message["error"])], False
+    return [*findings, _stop_finding(info, ended, seconds)], False
 
 
-def _stopped(info: BackendInfo, ended: Finished, seconds: float) -> Finding:
+def _stop_finding(info: BackendInfo, ended: ProcessResult, seconds: float) -> DoctorFinding:
     """Return the finding about a probe that hung, crashed or ended early."""
     if ended.code is None:
-        return _broken(info, "hangs", seconds=f"{seconds:.0f}")
+        return _problem_finding(info, "hangs", seconds=f"{seconds:.0f}")
     if ended.code < 0:
         known = {number.value: number.name for number in signal.Signals}
-        return _broken(info, "crashes", signal=known.get(-ended.code, str(-ended.code)))
+        return _problem_finding(info, "crashes", signal=known.get(-ended.code, str(-ended.code)))
     last = (ended.err.strip().splitlines() or ["no message"])[-1][:200]
-    return _broken(info, "ends", code=ended.code, error=last)
+    return _problem_finding(info, "ends", code=ended.code, error=last)
 
 
-def _broken(info: BackendInfo, how: str, **values: Any) -> Finding:
+def _problem_finding(info: BackendInfo, how: str, **values: Any) -> DoctorFinding:
     """Return a finding with the advice to reinstall the framework."""
     fresh = info.install.replace("pip install", "pip install --force-reinstall")
-    return finding(info.framework, "problem", how, "reinstall", command=fresh, **values)
+    return make_finding(info.framework, "problem", how, "reinstall", command=fresh, **values)

@@ -9,13 +9,13 @@ from typing import Any, Literal
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from dualml.words import LANGUAGES, both, table
+from dualml.words import LANGUAGES, all_languages, load_messages
 
 Mark = Literal["ok", "warn", "problem"]
 
 
 @dataclass(frozen=True)
-class Finding:
+class DoctorFinding:
     """A finding about one item, and its remedy, in both languages.
 
     ``problem`` marks what keeps a backend from working, ``warn`` what one should know.
@@ -37,7 +37,7 @@ class Finding:
         return self.remedy_zh if lang == "zh" else self.remedy_en
 
 
-def finding(
+def make_finding(
     item: str,
     mark: Mark,
     key: str = "",
@@ -45,7 +45,7 @@ def finding(
     *,
     package: str = "dualml.words",
     **values: Any,
-) -> Finding:
+) -> DoctorFinding:
     """Make a finding in both languages from message keys.
 
     Args:
@@ -53,28 +53,28 @@ def finding(
         remedy: message below ``doctor.remedy``, or a command, which is used as it is.
         package: package of the messages; a backend has its own.
     """
-    says = both(f"doctor.says.{key}", package, **values) if key else as_it_is(values["text"])
-    known = f"doctor.remedy.{remedy}" in table("en", package=package)
-    todo = both(f"doctor.remedy.{remedy}", package, **values) if known else as_it_is(remedy)
-    return Finding(item, mark, says["en"], says["zh"], todo["en"], todo["zh"])
+    says = all_languages(f"doctor.says.{key}", package, **values) if key else same_text(values["text"])
+    known = f"doctor.remedy.{remedy}" in load_messages("en", package=package)
+    todo = all_languages(f"doctor.remedy.{remedy}", package, **values) if known else same_text(remedy)
+    return DoctorFinding(item, mark, says["en"], says["zh"], todo["en"], todo["zh"])
 
 
-def as_it_is(text: str) -> dict[str, str]:
+def same_text(text: str) -> dict[str, str]:
     """Return language → the same text."""
     return dict.fromkeys(LANGUAGES, text)
 
 
-def version_finding(package: str, version: str, extra: str, note: str = "") -> Finding:
+def version_finding(package: str, version: str, extra: str, note: str = "") -> DoctorFinding:
     """Make a finding on whether a version is in the range that dualml declares for its extra."""
-    wanted = declared(package, extra)
+    wanted = declared_versions(package, extra)
     shown = f"{version}{f' ({note})' if note else ''}"
     if wanted.contains(version, prereleases=True):
-        return finding(package, "ok", text=shown)
+        return make_finding(package, "ok", text=shown)
     remedy = f"pip install 'dualml[{extra}]'"
-    return finding(package, "warn", "untested", remedy, shown=shown, wanted=spelled(wanted))
+    return make_finding(package, "warn", "untested", remedy, shown=shown, wanted=format_specifier(wanted))
 
 
-def declared(package: str, extra: str) -> SpecifierSet:
+def declared_versions(package: str, extra: str) -> SpecifierSet:
     """Return the version range in dualml's own metadata; all versions if it has none."""
     try:
         lines = requires("dualml") or []
@@ -86,7 +86,7 @@ def declared(package: str, extra: str) -> SpecifierSet:
     return SpecifierSet()
 
 
-def spelled(wanted: SpecifierSet) -> str:
+def format_specifier(wanted: SpecifierSet) -> str:
     """Format a version range with the lower bound first.
 
     >>> format_specifier(SpecifierSet("<2.14,>=2.4"))

@@ -22,7 +22,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from dualml import machine
-from dualml.doctor.finding import Finding, declared, finding
+from dualml.doctor.finding import DoctorFinding, declared_versions, make_finding
 from dualml.parse import from_toml
 
 INDEX = "https://download.pytorch.org/whl/{build}"
@@ -34,14 +34,14 @@ NPU = Path("/dev/davinci0")
 
 
 @cache
-def published() -> Mapping[str, Any]:
+def published_releases() -> Mapping[str, Any]:
     """Return the compatibility data: ``sources``, ``torch``, ``cuda``, ``mindspore``, newest
     first."""
     return from_toml((files("dualml.doctor") / "published.toml").read_text("utf-8"))
 
 
 @dataclass(frozen=True)
-class Here:
+class MachineFacts:
     """Facts about a machine that decide which releases fit.
 
     Attributes:
@@ -61,20 +61,20 @@ class Here:
     cann: str = ""
 
 
-def here() -> Here:
+def read_machine_facts() -> MachineFacts:
     """Return the facts about this machine."""
-    gpus = machine.nvidia()[0]
-    return Here(
+    gpus = machine.query_gpus()[0]
+    return MachineFacts(
         python="{}.{}.{}".format(*sys.version_info),
         system=platform.system(),
         driver=gpus[0].driver if gpus else "",
         capabilities=tuple(gpu.capability for gpu in gpus if gpu.capability),
         npu=NPU.exists(),
-        cann=cann(),
+        cann=cann_version(),
     )
 
 
-def cann() -> str:
+def cann_version() -> str:
     """Return the version of the installed CANN toolkit; empty if there is none."""
     named = [os.environ.get(name, "") for name in ("ASCEND_HOME_PATH", "ASCEND_TOOLKIT_HOME")]
     folders = map(Path, filter(None, (*named, *CANN_FOLDERS)))
@@ -86,7 +86,7 @@ def cann() -> str:
 
 
 @dataclass(frozen=True)
-class Torch:
+class TorchRelease:
     """A release of PyTorch that fits, and its build.
 
     Attributes:
@@ -98,7 +98,7 @@ class Torch:
     version: str
     torchvision: str
     cuda: Mapping[str, Any] | None = None
-    whole: bool = True
+    full_support: bool = True
     system: str = "Linux"
 
     @property
@@ -110,45 +110,45 @@ class Torch:
         return f"pip install {wanted}{index}"
 
 
-def tested(package: str) -> Iterator[Mapping[str, Any]]:
+def tested_releases(package: str) -> Iterator[Mapping[str, Any]]:
     """Yield the releases of a framework within the range that dualml is tested with."""
-    wanted = declared(package, package)
-    return (row for row in published()[package] if row["version"] in wanted)
+    wanted = declared_versions(package, package)
+    return (row for row in published_releases()[package] if row["version"] in wanted)
 
 
-def torch(there: Here) -> Torch | None:
+def newest_torch(there: MachineFacts) -> TorchRelease | None:
     """Return the newest release of PyTorch that fits, for the GPUs if the machine has any; or None.
 
     Among the CUDA versions of a release, the newest that the driver fully supports is chosen; if
     there is none, the oldest that it can run.
     """
-    for row in tested("torch"):
+    for row in tested_releases("torch"):
         if there.python not in SpecifierSet(row["python"]):
             continue
         names = row["version"], row["torchvision"]
         if not there.driver:
-            return Torch(*names, system=there.system)
-        rows = [cuda(version) for version in row["cuda"]]
+            return TorchRelease(*names, system=there.system)
+        rows = [cuda_row(version) for version in row["cuda"]]
         runs = [one for one in rows if runs_on(one, there.driver, there.capabilities)]
-        known = [one for one in runs if newer(there.driver, one["toolkit_driver"])]
+        known = [one for one in runs if is_at_least(there.driver, one["toolkit_driver"])]
         if runs:
-            return Torch(*names, known[-1] if known else runs[0], bool(known), there.system)
+            return TorchRelease(*names, known[-1] if known else runs[0], bool(known), there.system)
     return None
 
 
-def cuda(version: str) -> Mapping[str, Any]:
+def cuda_row(version: str) -> Mapping[str, Any]:
     """Return the data of a CUDA version such as ``12.6``.
 
     Raises:
         StopIteration: the version is unknown.
     """
-    return next(row for row in published()["cuda"] if row["version"] == version)
+    return next(row for row in published_releases()["cuda"] if row["version"] == version)
 
 
 def oldest_driver(version: str) -> str:
     """Return the oldest driver that runs any CUDA of the same major version; empty if unknown."""
     major = version.partition(".")[0]
-    rows = (row for row in published()["cuda"] if row["version"].partition(".")[0] == major)
+    rows = (row for row in published_releases()["cuda"] if row["version"].partition(".")[0] == major)
     return next((str(row["driver"]) for row in rows), "")
 
 
@@ -157,54 +157,54 @@ def runs_on(row: Mapping[str, Any], driver: str, capabilities: Sequence[str]) ->
     least, most = (Version(bound) for bound in row.get("capability", ("0.0", "999.0")))
     # Code built for a GPU also runs on later ones of the same major version.
     fits = all(least <= Version(c) and Version(c).major <= most.major for c in capabilities)
-    return fits and newer(driver, row["driver"])
+    return fits and is_at_least(driver, row["driver"])
 
 
-def newer(version: str, least: str) -> bool:
+def is_at_least(version: str, least: str) -> bool:
     """Whether a version is at least another."""
     return Version(version) >= Version(least)
 
 
-def mindspore(there: Here) -> Mapping[str, Any] | None:
+def newest_mindspore(there: MachineFacts) -> Mapping[str, Any] | None:
     """Return the newest release of MindSpore that fits, or None.
 
     On an NPU it has to match the installed CANN, if there is one.
     """
-    for row in tested("mindspore"):
+    for row in tested_releases("mindspore"):
         fits = there.python in SpecifierSet(row["python"])
         if fits and (not there.npu or not there.cann or row["cann"] == there.cann):
             return row
     return None
 
 
-def examine_fit(there: Here) -> Iterable[Finding]:
+def examine_fit(there: MachineFacts) -> Iterable[DoctorFinding]:
     """Yield the release of each framework that fits a machine, with its install command."""
-    yield _torch(there)
-    yield _mindspore(there)
+    yield _torch_finding(there)
+    yield _mindspore_finding(there)
 
 
-def _torch(there: Here) -> Finding:
+def _torch_finding(there: MachineFacts) -> DoctorFinding:
     """Return the finding about PyTorch."""
-    chosen = torch(there)
+    chosen = newest_torch(there)
     if chosen is None:
         key = "torch_none_gpu" if there.driver else "torch_none"
-        return finding("torch", "warn", key, key, **vars(there))
+        return make_finding("torch", "warn", key, key, **vars(there))
     values = {"version": chosen.version, "command": chosen.command, **vars(there)}
     if chosen.cuda is None:
-        return finding("torch", "ok", "torch_cpu", **values)
-    key = "torch_cuda" if chosen.whole else "torch_cuda_minor"
-    return finding("torch", "ok", key, **values, cuda=chosen.cuda["version"],
+        return make_finding("torch", "ok", "torch_cpu", **values)
+    key = "torch_cuda" if chosen.full_support else "torch_cuda_minor"
+    return make_finding("torch", "ok", key, **values, cuda=chosen.cuda["version"],
                    least=chosen.cuda["driver"], whole=chosen.cuda["toolkit_driver"])  # fmt: skip
 
 
-def _mindspore(there: Here) -> Finding:
+def _mindspore_finding(there: MachineFacts) -> DoctorFinding:
     """Return the finding about MindSpore."""
-    row = mindspore(there)
+    row = newest_mindspore(there)
     if row is None:
         key = "mindspore_none_cann" if there.npu and there.cann else "mindspore_none"
-        return finding("mindspore", "warn", key, key, **vars(there))
+        return make_finding("mindspore", "warn", key, key, **vars(there))
     key = "mindspore_npu" if there.npu else "mindspore_cpu"
     # The driver in the row is Huawei's, that in `there` NVIDIA's.
     values = vars(there) | {name: row[name] for name in ("version", "cann", "driver")}
-    return finding("mindspore", "ok", key, **values,
+    return make_finding("mindspore", "ok", key, **values,
                    command=f"pip install 'mindspore=={row['version']}' 'numpy<2'")  # fmt: skip

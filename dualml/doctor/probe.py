@@ -14,19 +14,19 @@ import sys
 from collections.abc import Iterator
 
 from dualml.backend import BackendInfo, backends
-from dualml.doctor.finding import Finding
+from dualml.doctor.finding import DoctorFinding
 from dualml.errors import UserError
 
 #: Prefix of our lines, because frameworks also print to stdout.
 PREFIX = "@dualml "
 
 
-def say(kind: str, value: object) -> None:
+def print_message(kind: str, value: object) -> None:
     """Print one message of the probe as JSON."""
     print(f"\n{PREFIX}{json.dumps({kind: value})}", flush=True)
 
 
-def examine(info: BackendInfo) -> Iterator[Finding]:
+def examine(info: BackendInfo) -> Iterator[DoctorFinding]:
     """Run the backend's own examination, ``<package>.doctor:examine``, or just import the
     framework."""
     if importlib.util.find_spec(f"{info.package}.doctor"):
@@ -34,7 +34,7 @@ def examine(info: BackendInfo) -> Iterator[Finding]:
         return
     version = str(getattr(importlib.import_module(info.framework), "__version__", "?"))
     info.create("cpu")
-    yield Finding(info.framework, "ok", version, version)
+    yield DoctorFinding(info.framework, "ok", version, version)
 
 
 def main(name: str) -> None:
@@ -44,11 +44,11 @@ def main(name: str) -> None:
         with contextlib.suppress(UserError):  # problems are examined below
             os.environ.update(info.environ(0))
         for finding in examine(info):
-            say("finding", vars(finding))
-        say("works", True)
+            print_message("finding", vars(finding))
+        print_message("works", True)
     except BaseException as error:  # whatever a framework raises is a finding
         first = (str(error).strip().splitlines() or [""])[0]
-        say("error", f"{type(error).__name__}: {first}"[:300])
+        print_message("error", f"{type(error).__name__}: {first}"[:300])
     sys.stdout.flush()
     os._exit(0)  # some frameworks crash on exit, which does not matter here
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from importlib.metadata import version
 
 from dualml import machine
-from dualml.doctor.finding import Finding, finding
+from dualml.doctor.finding import DoctorFinding, make_finding
 from dualml.network import (
     LEVELS,
     NCCL_DEBUG,
@@ -26,7 +26,7 @@ NEWEST_PYTHON = (3, 12)
 LITTLE_MEMORY_MB = 2048
 
 
-def examine_system() -> Iterator[Finding]:
+def examine_system() -> Iterator[DoctorFinding]:
     """Yield the findings about Python, hardware, network, datasets and cache."""
     yield from _python()
     yield from _hardware()
@@ -35,72 +35,72 @@ def examine_system() -> Iterator[Finding]:
     yield _cache()
 
 
-def _python() -> Iterator[Finding]:
+def _python() -> Iterator[DoctorFinding]:
     """Yield findings about Python, dualml and NumPy."""
     shown = f"{platform.python_version()}, {sys.executable}"
     if OLDEST_PYTHON <= sys.version_info[:2] <= NEWEST_PYTHON:
-        yield finding("python", "ok", text=shown)
+        yield make_finding("python", "ok", text=shown)
     else:
-        yield finding("python", "warn", "python", "python", shown=shown)
+        yield make_finding("python", "warn", "python", "python", shown=shown)
     versions = (__version__, machine.git_revision())
-    yield finding("dualml", "ok", text=", ".join(filter(None, versions)))
-    yield finding("numpy", "ok", text=version("numpy"))
+    yield make_finding("dualml", "ok", text=", ".join(filter(None, versions)))
+    yield make_finding("numpy", "ok", text=version("numpy"))
 
 
-def _hardware() -> Iterator[Finding]:
+def _hardware() -> Iterator[DoctorFinding]:
     """Yield findings about CPU, threads, memory and GPUs."""
     cpu, cores, usable = machine.cpu_model(), machine.physical_cores(), machine.usable_cores()
-    yield finding("cpu", "ok", "cpu", cpu=cpu, cores=cores, usable=usable)
+    yield make_finding("cpu", "ok", "cpu", cpu=cpu, cores=cores, usable=usable)
     n = machine.default_threads()
     source = "OMP_NUM_THREADS" if os.environ.get("OMP_NUM_THREADS") == str(n) else ""
-    yield finding("threads", "ok", text=f"{n} {source}".strip())
-    memory, (gpus, cuda) = machine.usable_memory() // 2**20, machine.nvidia()
+    yield make_finding("threads", "ok", text=f"{n} {source}".strip())
+    memory, (gpus, cuda) = machine.usable_memory() // 2**20, machine.query_gpus()
     if memory < LITTLE_MEMORY_MB:
-        yield finding("memory", "warn", "memory", "memory", mb=memory)
+        yield make_finding("memory", "warn", "memory", "memory", mb=memory)
     else:
-        yield finding("memory", "ok", text=f"{memory} MB")
+        yield make_finding("memory", "ok", text=f"{memory} MB")
     if not gpus:
-        yield finding("gpu", "ok", "no_gpu")
+        yield make_finding("gpu", "ok", "no_gpu")
         return
     for gpu in gpus:
-        yield finding("gpu", "ok", text=f"{gpu.name}, {gpu.memory_mb} MB")
-    yield finding("cuda driver", "ok", text=f"{gpus[0].driver}, CUDA {cuda or '?'}")
+        yield make_finding("gpu", "ok", text=f"{gpu.name}, {gpu.memory_mb} MB")
+    yield make_finding("cuda driver", "ok", text=f"{gpus[0].driver}, CUDA {cuda or '?'}")
 
 
-def _network() -> Iterator[Finding]:
+def _network() -> Iterator[DoctorFinding]:
     """Yield findings about network variables that are set, and whether they fit this machine."""
     known = interfaces()
     for name, value in network_variables().items():
         if name == NCCL_DEBUG:
             if value.upper() in LEVELS:
-                yield finding(name, "ok", text=value)
+                yield make_finding(name, "ok", text=value)
             else:
                 levels = ", ".join(LEVELS)
-                yield finding(name, "warn", "level", "level", value=value, levels=levels)
+                yield make_finding(name, "warn", "level", "level", value=value, levels=levels)
         elif lost := unknown_interfaces(name, value, known):
             shown = {"lost": ", ".join(lost), "known": ", ".join(known) or "?"}
-            yield finding(name, "warn", "interface", "interface", value=value, **shown)
+            yield make_finding(name, "warn", "interface", "interface", value=value, **shown)
         else:
-            yield finding(name, "ok", text=value)
+            yield make_finding(name, "ok", text=value)
 
 
-def _data() -> Iterator[Finding]:
+def _data() -> Iterator[DoctorFinding]:
     """Yield the location of each dataset, as `dualml data list` finds it."""
-    from dualml.data.overview import overview
+    from dualml.data.overview import list_image_datasets
 
-    for row in overview():
+    for row in list_image_datasets():
         name = f"data {row['name']}"
         if row["problem"]:
             problem, _, remedy = str(row["problem"]).partition("; remedy: ")
             remedy = remedy or f"dualml data verify {row['name']}"
-            yield finding(name, "problem", "data_problem", remedy, problem=problem)
+            yield make_finding(name, "problem", "data_problem", remedy, problem=problem)
         elif row["found"] == "absent":
-            yield finding(name, "warn", "data_absent", "data_absent", name=row["name"])
+            yield make_finding(name, "warn", "data_absent", "data_absent", name=row["name"])
         else:
-            yield finding(name, "ok", f"data_{row['found']}", folder=row["folder"] or "")
+            yield make_finding(name, "ok", f"data_{row['found']}", folder=row["folder"] or "")
 
 
-def _cache() -> Finding:
+def _cache() -> DoctorFinding:
     """Return the finding on whether the cache folder is writable."""
     folder = machine.cache_dir()
     try:
@@ -109,5 +109,5 @@ def _cache() -> Finding:
             pass
     except OSError as error:
         key, why = "unwritable", error.strerror
-        return finding("cache", "problem", key, key, folder=folder, error=why)
-    return finding("cache", "ok", "writable", folder=folder)
+        return make_finding("cache", "problem", key, key, folder=folder, error=why)
+    return make_finding("cache", "ok", "writable", folder=folder)

@@ -12,26 +12,26 @@ from dualml.aggregation import ASYNCHRONOUS, NATIVE, REPLICAS, strategy
 from dualml.aggregation.coordinates import COORDINATEWISE
 from dualml.aggregation.settings import Aggregation
 from dualml.backend import backends
-from dualml.errors import UserError, nearest
-from dualml.experiment.models import Recurrent
-from dualml.experiment.offloaded import check_offload, stage_of, units_for
+from dualml.errors import UserError, did_you_mean
+from dualml.experiment.models import RecurrentSettings
+from dualml.experiment.offloaded import check_offload, zero_stage, with_default_units
 from dualml.experiment.sharded import check_zero, sharding_of
 from dualml.experiment.split import Split
 from dualml.methods.config import check_config, read_config
 from dualml.methods.known import check_name, check_ranks
-from dualml.model.recompute import check as check_recompute
+from dualml.model.recompute import validate_recompute as check_recompute
 from dualml.model.zoo import model as zoo_model
 from dualml.offload.settings import Offload
-from dualml.optim import Rule, Schedule, rule_from
-from dualml.parse import LARGEST
+from dualml.optim import OptimizerSpec, LRSchedule, rule_from
+from dualml.parse import INTEGER_BOUND
 from dualml.partition import Partition, partition_from
 from dualml.precision import LossScale, Precision
-from dualml.strict import Strict
+from dualml.strict import StrictModel
 from dualml.zero.settings import Sharding
 
-MOST_UPDATES = 10_000_000  # every one has a record; beyond, a file of gigabytes
-MOST_RANKS = 256  # of one machine; `dualml simulate` goes further
-Seed = Annotated[int, Field(ge=0, lt=LARGEST)]
+MAX_UPDATES = 10_000_000  # every one has a record; beyond, a file of gigabytes
+MAX_RANKS = 256  # of one machine; `dualml simulate` goes further
+Seed = Annotated[int, Field(ge=0, lt=INTEGER_BOUND)]
 #: Rarely used keys of an arm.
 RARE = (
     "kind", "world_size", "aggregation", "slow", "sizes", "strategies", "seconds", "partition",
@@ -41,7 +41,7 @@ RARE = (
 )  # fmt: skip
 
 
-class Slow(Strict):
+class StragglerSettings(StrictModel):
     """A straggler that slows one rank in the same way on every backend: see
     `dualml.aggregation.straggler`."""
 
@@ -53,7 +53,7 @@ class Slow(Strict):
     since: Annotated[int, Field(ge=1)] = 1
 
 
-class Arm(Strict):
+class Arm(StrictModel):
     """One configuration of an experiment.
 
     ``batch_size`` 0 is the whole training set (gradient descent). ``samples`` restricts the arm to
@@ -94,11 +94,11 @@ class Arm(Strict):
 
     kind: Literal["train", "collectives"] = "train"
     optimizer: Annotated[dict[str, Any], Field(validate_default=True)] = {"name": "sgd", "lr": 0.01}
-    world_size: Annotated[int, Field(ge=1, le=MOST_RANKS)] = 1
+    world_size: Annotated[int, Field(ge=1, le=MAX_RANKS)] = 1
     aggregation: Aggregation = Aggregation()
-    slow: Slow | None = None
+    slow: StragglerSettings | None = None
     partition: Annotated[dict[str, Any], Field(validate_default=True)] = {}
-    dealt_to: Annotated[int, Field(ge=0, le=MOST_RANKS)] = 0
+    dealt_to: Annotated[int, Field(ge=0, le=MAX_RANKS)] = 0
     cores: Annotated[int, Field(ge=0)] = 0
     sizes: list[Annotated[int, Field(ge=4, multiple_of=4)]] = []
     strategies: list[str] = []
@@ -106,7 +106,7 @@ class Arm(Strict):
     schedule: Annotated[dict[str, Any], Field(validate_default=True)] = {}
     batch_size: Annotated[int, Field(ge=0)] = 64
     epochs: Annotated[float, Field(gt=0, strict=False)] = 3.0
-    updates: Annotated[int, Field(ge=0, le=MOST_UPDATES)] = 0
+    updates: Annotated[int, Field(ge=0, le=MAX_UPDATES)] = 0
     samples: Annotated[int, Field(ge=0)] = 0
     chunk: Annotated[int, Field(ge=1)] = 256
     seeds: Annotated[int, Field(ge=0)] = 0
@@ -124,7 +124,7 @@ class Arm(Strict):
     zero_lower: bool = False
     recompute: str | list[str] = "none"
     offload: Offload | None = None
-    recurrent: Recurrent = Recurrent()
+    recurrent: RecurrentSettings = RecurrentSettings()
 
     @field_validator("model")
     @classmethod
@@ -148,7 +148,7 @@ class Arm(Strict):
     def _launcher_is_known(cls, value: str) -> str:
         known = [name for info in backends().values() for name in info.launchers]
         if value and value not in known:
-            raise UserError(f"unknown launcher {value!r}{nearest(value, known)}")
+            raise UserError(f"unknown launcher {value!r}{did_you_mean(value, known)}")
         return value
 
     @field_validator("backends")
@@ -156,7 +156,7 @@ class Arm(Strict):
     def _backends_are_known(cls, value: list[str]) -> list[str]:
         for name in value:
             if name not in backends():
-                raise UserError(f"unknown backend {name!r}{nearest(name, backends())}")
+                raise UserError(f"unknown backend {name!r}{did_you_mean(name, backends())}")
         return value
 
     @field_validator("optimizer")
@@ -234,7 +234,7 @@ class Arm(Strict):
         check_ranks(self.method, self.world_size, self.backends)
         if self.slow is not None:
             raise UserError("a method sends its messages itself; leave out slow")
-        if self.plan_precision.lower:
+        if self.plan_precision.is_low:
             raise UserError("a method has a precision of its own; leave out precision")
         if not self.plan_schedule.constant:
             raise UserError("a method takes a constant step size; leave out schedule")
@@ -244,22 +244,22 @@ class Arm(Strict):
         return self
 
     @model_validator(mode="after")
-    def _deals_fit(self) -> Arm:
+    def _partition_ranks_fit(self) -> Arm:
         if self.dealt_to and not self.partition:
             raise UserError(f"dealt_to = {self.dealt_to} without a partition to deal by")
         if self.dealt_to and self.world_size > 1 and self.dealt_to != self.world_size:
             raise UserError(f"dealt_to = {self.dealt_to}, but there are {self.world_size} ranks to "
                             "deal to; it is for world_size = 1")  # fmt: skip
-        if self.partition and 0 < self.batch_size < self.dealt_ranks:
-            raise UserError(f"batch_size = {self.batch_size} is shared by {self.dealt_ranks} ranks;"
-                            f" use {self.dealt_ranks} or more")  # fmt: skip
+        if self.partition and 0 < self.batch_size < self.partition_rank_count:
+            raise UserError(f"batch_size = {self.batch_size} is shared by {self.partition_rank_count} ranks;"
+                            f" use {self.partition_rank_count} or more")  # fmt: skip
         if self.partition and self.kind != "train":
             raise UserError("partition is for training; leave it out of kind = collectives")
         return self
 
     @model_validator(mode="before")
     @classmethod
-    def _said_or_left_out_it_is_one_arm(cls, values: Any) -> Any:
+    def _drop_default_loss_scale(cls, values: Any) -> Any:
         """Drop an explicit ``dynamic`` loss scale with ``fp16``, its default, so that both forms
         are the same arm."""
         table = values if isinstance(values, dict) else {}
@@ -270,7 +270,7 @@ class Arm(Strict):
     @model_validator(mode="after")
     def _precision_fits(self) -> Arm:
         asked = self.plan_precision
-        if not asked.lower:
+        if not asked.is_low:
             return self
         if self.kind != "train":
             raise UserError(f"precision = {self.precision} is for training; leave it out of "
@@ -356,20 +356,20 @@ class Arm(Strict):
     @field_validator("schedule")
     @classmethod
     def _schedule_is_known(cls, value: dict[str, Any]) -> dict[str, Any]:
-        known = [field.name for field in fields(Schedule)]
+        known = [field.name for field in fields(LRSchedule)]
         for key in value:
             if key not in known:
-                raise UserError(f"a schedule has no key {key!r}{nearest(key, known)}")
-        return Schedule(**value).describe()
+                raise UserError(f"a schedule has no key {key!r}{did_you_mean(key, known)}")
+        return LRSchedule(**value).describe()
 
     @property
     def variant(self) -> str:
         """Identifier of the arm's own model and its settings, as in ``rnn_lm.gru.layers2.tied``;
         empty: the experiment's model."""
-        return ".".join((self.model, *self.recurrent.words)) if self.model else ""
+        return ".".join((self.model, *self.recurrent.tags)) if self.model else ""
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> OptimizerSpec:
         """Update rule of the optimizer."""
         return rule_from(self.optimizer)
 
@@ -379,14 +379,14 @@ class Arm(Strict):
         return partition_from(self.partition) if self.partition else None
 
     @property
-    def dealt_ranks(self) -> int:
+    def partition_rank_count(self) -> int:
         """Number of ranks to which the partition assigns samples."""
         return self.dealt_to or self.world_size
 
     @property
-    def plan_schedule(self) -> Schedule:
+    def plan_schedule(self) -> LRSchedule:
         """Learning rate schedule."""
-        return Schedule(**self.schedule)
+        return LRSchedule(**self.schedule)
 
     @property
     def plan_precision(self) -> Precision:
@@ -395,7 +395,7 @@ class Arm(Strict):
         return Precision(self.precision, self.loss_scale or scale)
 
     @property
-    def combines(self) -> str:
+    def combining_key(self) -> str:
         """Key of the setting by which several ranks train one model, for messages."""
         if self.method:
             return f"method = {self.method}"
@@ -407,6 +407,6 @@ class Arm(Strict):
     @property
     def sharding(self) -> Sharding:
         """Sharding of an arm with ``zero`` or ``offload``."""
-        stage = self.zero if self.offload is None else stage_of(self.zero, self.offload)
+        stage = self.zero if self.offload is None else zero_stage(self.zero, self.offload)
         own = sharding_of(stage, self.zero_reduce, self.zero_lower, self.aggregation)
-        return own if self.offload is None else units_for(own, self.aggregation)
+        return own if self.offload is None else with_default_units(own, self.aggregation)

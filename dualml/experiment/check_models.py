@@ -7,7 +7,7 @@ from typing import Any
 
 from dualml.errors import UserError
 from dualml.experiment.arm import Arm
-from dualml.experiment.models import DecoderSizes, Recurrent
+from dualml.experiment.models import DecoderSizes, RecurrentSettings
 from dualml.model.gpt import DECODERS
 from dualml.model.resnet import RESNETS
 from dualml.model.rnn import RECURRENT
@@ -18,30 +18,30 @@ SIZED = (*DECODERS, *RESNETS)
 
 
 def check_models(
-    own: str, arms: Mapping[str, Arm], sizes: DecoderSizes, recurrent: Recurrent
+    default_model: str, arms: Mapping[str, Arm], sizes: DecoderSizes, recurrent: RecurrentSettings
 ) -> None:
     """Raise `UserError` for settings that no model of the experiment has, or that it cannot have.
 
     Args:
         default_model: the experiment's model.
     """
-    models = [own, *(arm.model for arm in arms.values())]
-    if sizes.given and not set(models) & set(SIZED):
+    models = [default_model, *(arm.model for arm in arms.values())]
+    if sizes.explicit_values and not set(models) & set(SIZED):
         raise UserError(
-            f"sizes are of the models {', '.join(SIZED)}; {own!r} has its own: leave them out"
+            f"sizes are of the models {', '.join(SIZED)}; {default_model!r} has its own: leave them out"
         )
-    if recurrent.given and not set(models) & set(RECURRENT):
+    if recurrent.explicit_values and not set(models) & set(RECURRENT):
         raise UserError(
-            f"recurrent has settings of the models {' and '.join(RECURRENT)}; received {own!r}: "
+            f"recurrent has settings of the models {' and '.join(RECURRENT)}; received {default_model!r}: "
             "leave them out"
         )
     for name in (known for known in (*SIZED, *RECURRENT) if known in models):
         key, table = ("sizes", sizes) if name in SIZED else ("recurrent", recurrent)
-        settings: dict[str, Any] = {key: table.given}
+        settings: dict[str, Any] = {key: table.explicit_values}
         zoo_model(name, **settings)
     for name, arm in arms.items():
-        if arm.recurrent.given:
+        if arm.recurrent.explicit_values:
             try:
-                zoo_model(arm.model, recurrent={**recurrent.given, **arm.recurrent.given})
+                zoo_model(arm.model, recurrent={**recurrent.explicit_values, **arm.recurrent.explicit_values})
             except UserError as error:
                 raise UserError(f"arms.{name}: {error}") from None

@@ -17,11 +17,11 @@ from pydantic import BaseModel
 
 from dualml.aggregation.settings import Aggregation
 from dualml.errors import UserError
-from dualml.experiment.arm import Arm, Slow
-from dualml.experiment.models import Recurrent
+from dualml.experiment.arm import Arm, StragglerSettings
+from dualml.experiment.models import RecurrentSettings
 from dualml.experiment.split import Split
 from dualml.offload.settings import Offload
-from dualml.optim import Schedule, rule_from
+from dualml.optim import LRSchedule, rule_from
 from dualml.partition import partition_from
 
 #: A validated arm, or the arm of a run folder, which may have unknown keys of a newer version.
@@ -36,13 +36,13 @@ TIMING = ("sizes", "strategies", "seconds")
 CHOOSES_CUT = ("stages", "balance")
 #: Tables of an arm whose keys are known; those of a rule or a partition depend on its name.
 TABLES: Mapping[str, type[BaseModel]] = {
-    "aggregation": Aggregation, "split": Split, "slow": Slow, "offload": Offload,
-    "recurrent": Recurrent,
+    "aggregation": Aggregation, "split": Split, "slow": StragglerSettings, "offload": Offload,
+    "recurrent": RecurrentSettings,
 }  # fmt: skip
 OPEN = ("optimizer", "partition")
 
 
-class Contrast:
+class ConfigDiff:
     """Comparison of the arms of an experiment by their settings.
 
     Args:
@@ -54,7 +54,7 @@ class Contrast:
         self, arms: Mapping[str, Settings], cuts: Mapping[str, Sequence[str]] | None = None
     ) -> None:
         cuts = cuts or {}
-        self.decisions = {name: decisions(arm, cuts.get(name)) for name, arm in arms.items()}
+        self.flat_configs = {name: flat_config(arm, cuts.get(name)) for name, arm in arms.items()}
         self._agreed: dict[tuple[str, tuple[str, ...]], Hashable] = {}
 
     def groups(
@@ -63,8 +63,8 @@ class Contrast:
         """Group arms that agree in all settings except ``vary``, in their order; groups may have
         one arm."""
         groups: dict[Hashable, list[str]] = {}
-        for name in self.decisions if among is None else among:
-            groups.setdefault(self.agreed(name, vary), []).append(name)
+        for name in self.flat_configs if among is None else among:
+            groups.setdefault(self.key_without(name, vary), []).append(name)
         return list(groups.values())
 
     def partners(
@@ -72,9 +72,9 @@ class Contrast:
     ) -> list[str]:
         """Return the other arms that differ from ``arm`` in nothing but ``vary`` and satisfy
         ``where``."""
-        same = self.agreed(arm, vary)
-        others = (name for name in self.decisions if name != arm)
-        return [name for name in others if self.agreed(name, vary) == same and where(name)]
+        same = self.key_without(arm, vary)
+        others = (name for name in self.flat_configs if name != arm)
+        return [name for name in others if self.key_without(name, vary) == same and where(name)]
 
     def partner(
         self, arm: str, *, vary: Sequence[str], where: Callable[[str], object] = lambda name: True
@@ -89,33 +89,33 @@ class Contrast:
         longer or shorter; None without one."""
 
         def healthy(name: str) -> bool:
-            return "slow" in self.decisions[name] and bool(where(name))  # a table is flat
+            return "slow" in self.flat_configs[name] and bool(where(name))  # a table is flat
 
         exactly = self.partner(arm, vary=("slow",), where=healthy)
         return exactly or self.partner(arm, vary=("slow", "epochs", "updates"), where=healthy)
 
-    def varied(self, among: Collection[str]) -> list[str]:
+    def varying_keys(self, among: Collection[str]) -> list[str]:
         """Return the dotted keys in which these arms differ."""
-        every = [self.decisions[name] for name in among]
+        every = [self.flat_configs[name] for name in among]
         keys = dict.fromkeys(key for each in every for key in each)
         return [key for key in keys if len({each.get(key, ...) for each in every}) > 1]
 
-    def agreed(self, arm: str, vary: Sequence[str]) -> Hashable:
+    def key_without(self, arm: str, vary: Sequence[str]) -> Hashable:
         """Return a key of the arm's settings except ``vary``, equal for arms that agree in all
         others."""
         key = arm, tuple(vary)
         if key not in self._agreed:
             for name in vary:
-                known(name)
+                check_key(name)
             more = [f"split.{each}" for each in CHOOSES_CUT] if "split.cut" in vary else []
             names = (*vary, *more)
             self._agreed[key] = frozenset(
-                item for item in self.decisions[arm].items() if not covered(item[0], names)
+                item for item in self.flat_configs[arm].items() if not is_covered_key(item[0], names)
             )
         return self._agreed[key]
 
 
-def decisions(arm: Settings, cut: Sequence[str] | None = None) -> Decisions:
+def flat_config(arm: Settings, cut: Sequence[str] | None = None) -> Decisions:
     """Flatten the settings of an arm to dotted key → value, with defaults filled in.
 
     Args:
@@ -124,10 +124,10 @@ def decisions(arm: Settings, cut: Sequence[str] | None = None) -> Decisions:
     given = arm.model_dump(mode="json") if isinstance(arm, Arm) else arm
     whole = {**_defaults(Arm), **given}
     for key, table in TABLES.items():
-        whole[key] = _filled(_defaults(table), whole[key])
-    whole["schedule"] = _filled(Schedule().describe(), whole["schedule"])
-    whole["optimizer"] = _described(lambda x: rule_from(x).hyperparameters(), whole["optimizer"])
-    whole["partition"] = _described(lambda x: partition_from(x).describe(), whole["partition"])
+        whole[key] = _with_defaults(_defaults(table), whole[key])
+    whole["schedule"] = _with_defaults(LRSchedule().describe(), whole["schedule"])
+    whole["optimizer"] = _describe_known(lambda x: rule_from(x).hyperparameters(), whole["optimizer"])
+    whole["partition"] = _describe_known(lambda x: partition_from(x).describe(), whole["partition"])
     # With one rank it is the number of ranks of the partition; with more it only repeats the world
     # size.
     dealt_to = whole["dealt_to"] or whole["world_size"]
@@ -139,21 +139,21 @@ def decisions(arm: Settings, cut: Sequence[str] | None = None) -> Decisions:
             whole["split"] = {k: v for k, v in split.items() if k not in CHOOSES_CUT}
     for key in (*IDLE, *(TIMING if whole["kind"] == "train" else ())):
         whole.pop(key)
-    return dict(_flat(whole))
+    return dict(_flatten(whole))
 
 
-def known(name: str) -> None:
+def check_key(name: str) -> None:
     """Raise `ValueError` for the name of a setting that no arm has, since it would never vary."""
     outer, _, inner = name.partition(".")
     inside = {key: list(table.model_fields) for key, table in TABLES.items()}
-    inside["schedule"] = [field.name for field in fields(Schedule)]
+    inside["schedule"] = [field.name for field in fields(LRSchedule)]
     if outer not in Arm.model_fields or (inner and outer not in (*inside, *OPEN)):
         raise ValueError(f"no arm has {name!r}")
     if inner and inner not in inside.get(outer, [inner]):
         raise ValueError(f"{outer} has no {inner!r}; it has {', '.join(inside[outer])}")
 
 
-def covered(key: str, names: Collection[str]) -> bool:
+def is_covered_key(key: str, names: Collection[str]) -> bool:
     """Return whether a dotted key is one of these names or lies in a table among them."""
     return any(key == name or key.startswith(f"{name}.") for name in names)
 
@@ -170,12 +170,12 @@ def _defaults(table: type[BaseModel]) -> Mapping[str, Any]:
             for k, v in every.items()}  # fmt: skip
 
 
-def _filled(usual: Mapping[str, Any], given: Any) -> Any:
+def _with_defaults(usual: Mapping[str, Any], given: Any) -> Any:
     """Fill in the defaults of a table; return any other value unchanged."""
     return {**usual, **given} if isinstance(given, Mapping) else given
 
 
-def _described(read: Callable[[Any], dict[str, Any]], given: Any) -> Any:
+def _describe_known(read: Callable[[Any], dict[str, Any]], given: Any) -> Any:
     """Fill in the defaults of a rule or partition, if this version knows it."""
     try:
         return read(given) if given else given
@@ -183,21 +183,21 @@ def _described(read: Callable[[Any], dict[str, Any]], given: Any) -> Any:
         return given
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Hashable]]:
+def _flatten(table: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Hashable]]:
     """Flatten nested tables to pairs of dotted key and value."""
     pairs: list[tuple[str, Hashable]] = []
     for key, value in table.items():
         if isinstance(value, Mapping) and value:
-            pairs += _flat(value, f"{prefix}{key}.")
+            pairs += _flatten(value, f"{prefix}{key}.")
         else:
-            pairs.append((prefix + key, _frozen(value)))
+            pairs.append((prefix + key, _make_hashable(value)))
     return pairs
 
 
-def _frozen(value: Any) -> Hashable:
+def _make_hashable(value: Any) -> Hashable:
     """Convert a value to a hashable one."""
     if isinstance(value, Mapping):
-        return frozenset((key, _frozen(each)) for key, each in value.items())
+        return frozenset((key, _make_hashable(each)) for key, each in value.items())
     if isinstance(value, list | tuple):
-        return tuple(_frozen(each) for each in value)
+        return tuple(_make_hashable(each) for each in value)
     return value if isinstance(value, Hashable) else repr(value)

@@ -13,25 +13,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.communicator.parts import parts_of
+from dualml.communicator.parts import part_lengths
 from dualml.errors import UserError
 from dualml.experiment.arm import Arm
-from dualml.partition import Samples, prove
-from dualml.partition.base import cut
+from dualml.partition import Samples, verify_partition
+from dualml.partition.base import split_by_sizes
 
 Index = NDArray[np.int32]
 
 
-def deal_key(arm: Arm, seed: int) -> str:
+def partition_key(arm: Arm, seed: int) -> str:
     """Return the key of an arm's partition in the plan's order; arms with equal partitions share
     it."""
-    settings = json.dumps([arm.partition, arm.dealt_ranks, arm.samples], sort_keys=True)
+    settings = json.dumps([arm.partition, arm.partition_rank_count, arm.samples], sort_keys=True)
     short = hashlib.sha256(settings.encode()).hexdigest()[:10]
-    return f"seed{seed}/deal-{arm.partition.get('name')}-n{arm.dealt_ranks}-{short}"
+    return f"seed{seed}/deal-{arm.partition.get('name')}-n{arm.partition_rank_count}-{short}"
 
 
 @dataclass(frozen=True)
-class Course:
+class EpochBatches:
     """Batches of one epoch: every rank goes through its own list, a fixed number of samples per
     update.
 
@@ -47,16 +47,16 @@ class Course:
     batch_size: int
 
     @functools.cached_property
-    def each(self) -> list[int]:
+    def per_rank_sizes(self) -> list[int]:
         """Samples per update of each rank, until its list ends."""
         if not self.batch_size:
             return [len(own) for own in self.lists]
-        return parts_of(self.batch_size, len(self.lists))
+        return part_lengths(self.batch_size, len(self.lists))
 
     @property
     def updates(self) -> int:
         """Number of updates until the last rank has finished its list."""
-        pairs = zip(self.lists, self.each, strict=True)
+        pairs = zip(self.lists, self.per_rank_sizes, strict=True)
         return max(math.ceil(len(own) / size) for own, size in pairs if size)
 
     def parts(self, position: int) -> list[NDArray[Any]]:
@@ -64,16 +64,16 @@ class Course:
         list."""
         return [
             own[position * size : (position + 1) * size]
-            for own, size in zip(self.lists, self.each, strict=True)
+            for own, size in zip(self.lists, self.per_rank_sizes, strict=True)
         ]
 
-    def done(self, position: int) -> int:
+    def consumed(self, position: int) -> int:
         """Return the number of samples of all ranks in the first ``position`` updates."""
-        pairs = zip(self.lists, self.each, strict=True)
+        pairs = zip(self.lists, self.per_rank_sizes, strict=True)
         return sum(min(position * size, len(own)) for own, size in pairs)
 
 
-class Feed:
+class BatchSampler:
     """Samples of an arm's updates (from 1), as indices into the training set.
 
     Args:
@@ -84,7 +84,7 @@ class Feed:
         ranks: number of ranks over which an update's samples are divided.
     """
 
-    def __init__(self, course: Callable[[int], Course]) -> None:
+    def __init__(self, course: Callable[[int], EpochBatches]) -> None:
         self._course = functools.lru_cache(maxsize=2)(course)
         self.per_epoch = self._course(0).updates
         self.ranks = len(self._course(0).parts(0))
@@ -99,13 +99,13 @@ class Feed:
         parts = self.parts(step)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def samples(self, step: int) -> int:
+    def sample_gradients(self, step: int) -> int:
         """Return the number of single-sample gradients in updates 1 … ``step``."""
         epochs, rest = divmod(step, self.per_epoch)
         course = self._course(0)  # every epoch deals as many
-        return epochs * course.done(self.per_epoch) + course.done(rest)
+        return epochs * course.consumed(self.per_epoch) + course.consumed(rest)
 
-    def of_ranks(self, step: int) -> list[int]:
+    def samples_per_rank(self, step: int) -> list[int]:
         """Return each rank's number of samples in updates 1 … ``step``; all epochs have equal
         sizes."""
         epochs, rest = divmod(step, self.per_epoch)
@@ -115,14 +115,14 @@ class Feed:
         counts: list[int] = (epochs * sizes.sum(axis=0) + sizes[:rest].sum(axis=0)).tolist()
         return counts
 
-    def typical(self, together: bool, updates: int) -> list[int]:
+    def representative_steps(self, combined: bool, updates: int) -> list[int]:
         """Return a few updates that together show each rank (or all ranks as one, if ``combined``)
         every batch size of the first ``updates`` updates."""
         seen: set[tuple[int, int]] = set()
         steps = []
         for position in range(min(self.per_epoch, updates)):
             sizes = [len(part) for part in self._course(0).parts(position)]
-            new = set(enumerate([sum(sizes)] if together else sizes)) - seen
+            new = set(enumerate([sum(sizes)] if combined else sizes)) - seen
             if new:
                 seen |= new
                 steps.append(position + 1)
@@ -130,7 +130,7 @@ class Feed:
 
 
 @dataclass(frozen=True)
-class Shared(Course):
+class SplitBatches(EpochBatches):
     """Batches of one epoch without a partition: batches of one order, ``lists[0]``, each split into
     nearly equal parts for ``ranks`` ranks."""
 
@@ -140,11 +140,11 @@ class Shared(Course):
         whole = super().parts(position)[0]
         if self.ranks == 1:
             return [whole]
-        return list(cut(whole, parts_of(len(whole), self.ranks)))
+        return list(split_by_sizes(whole, part_lengths(len(whole), self.ranks)))
 
 
 @dataclass(frozen=True)
-class Regrouped(Course):
+class RegroupedBatches(EpochBatches):
     """Batches of one epoch that were partitioned over another number of ranks: the parts of all
     lists, concatenated and split into nearly equal parts for ``ranks`` ranks."""
 
@@ -152,10 +152,10 @@ class Regrouped(Course):
 
     def parts(self, position: int) -> list[NDArray[Any]]:
         whole = np.concatenate(super().parts(position))
-        return list(cut(whole, parts_of(len(whole), self.ranks)))
+        return list(split_by_sizes(whole, part_lengths(len(whole), self.ranks)))
 
 
-def freeze_deals(
+def freeze_partitions(
     name: str,
     arm: Arm,
     seed: int,
@@ -174,10 +174,10 @@ def freeze_deals(
     Raises:
         UserError: the settings cannot be met with these samples; the text names the arm.
     """
-    key, rule = deal_key(arm, seed), arm.plan_partition
+    key, rule = partition_key(arm, seed), arm.plan_partition
     if rule is None:
         return
-    ranks = arm.dealt_ranks
+    ranks = arm.partition_rank_count
     samples: Samples = len(pool) if labels is None else labels[pool]
     if labels is None and (rule.needs_labels or rule.changes_features):
         what = "labels" if rule.needs_labels else "images"
@@ -189,20 +189,20 @@ def freeze_deals(
     while epoch < epochs:
         if f"{key}/epoch{epoch}/rank0" not in order:
             try:
-                parts = rule.deal(samples, ranks, seed, epoch)
-                statement = prove(rule, parts, samples)
+                parts = rule.partition(samples, ranks, seed, epoch)
+                statement = verify_partition(rule, parts, samples)
             except UserError as error:
                 raise UserError(f"arms.{name}.partition: {error}") from None
             stated.setdefault(key, []).append(statement.describe())
             for rank, part in enumerate(parts):
                 order[f"{key}/epoch{epoch}/rank{rank}"] = pool[part].astype(np.int32)
         if epoch == 0:
-            per_epoch = Course(lists_of(order, key, 0, ranks), arm.batch_size).updates
+            per_epoch = EpochBatches(rank_lists(order, key, 0, ranks), arm.batch_size).updates
             updates = arm.updates or max(1, round(arm.epochs * per_epoch))
             epochs = math.ceil(updates / per_epoch)
         epoch += 1
 
 
-def lists_of(order: Mapping[str, Index], key: str, epoch: int, ranks: int) -> list[Index]:
+def rank_lists(order: Mapping[str, Index], key: str, epoch: int, ranks: int) -> list[Index]:
     """Return each rank's samples of an epoch, as indices into the training set."""
     return [order[f"{key}/epoch{epoch}/rank{rank}"] for rank in range(ranks)]

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from dualml.aggregation import STRATEGIES
 from dualml.experiment.arm import Arm
 from dualml.experiment.plan import Plan
-from dualml.strict import explain
+from dualml.strict import describe_validation_error
 
 #: How samples are divided after the change. Updates keep their batches, which do not depend on who
 #: computes them; each is split into nearly equal parts, one per rank. The lists of a partition stay
@@ -23,7 +23,7 @@ from dualml.strict import explain
 RULE = "planned_batches"
 
 
-def why_not(arm: Arm, ranks: int) -> str:
+def unresizable_reason(arm: Arm, ranks: int) -> str:
     """Return why a trial of an arm cannot resume with this number of ranks; empty if it can."""
     sharing = arm.aggregation
     strategy = STRATEGIES.get(sharing.strategy)
@@ -46,7 +46,7 @@ def why_not(arm: Arm, ranks: int) -> str:
     try:
         Arm.model_validate({**arm.model_dump(exclude_unset=True), "world_size": ranks})
     except ValidationError as error:
-        return explain(error, Arm)
+        return describe_validation_error(error, Arm)
     return ""
 
 
@@ -55,7 +55,7 @@ def with_ranks(plan: Plan, name: str, ranks: int) -> Plan:
     arm = plan.experiment.arms[name]
     change: dict[str, int] = {"world_size": ranks}
     if arm.partition:
-        change["dealt_to"] = arm.dealt_ranks
+        change["dealt_to"] = arm.partition_rank_count
     arms = {**plan.experiment.arms, name: arm.model_copy(update=change)}
     experiment = plan.experiment.model_copy(update={"arms": arms})
     return dataclasses.replace(plan, experiment=experiment)

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dualml.aggregation import ASYNCHRONOUS, NATIVE, REPLICAS, strategy
 from dualml.aggregation.coordinates import COORDINATEWISE
 from dualml.experiment.arm import Arm
-from dualml.experiment.contrast import Contrast
+from dualml.experiment.contrast import ConfigDiff
 from dualml.methods import METHODS
 from dualml.model.spec import ModelSpec
 
 #: Settings that affect only the rounding of an update, not its arithmetic.
-HOW = (
+ROUNDING_ONLY_SETTINGS = (
     *("world_size", "aggregation", "split", "slow", "cores", "chunk"),
     *(
         "method",
@@ -27,7 +27,7 @@ HOW = (
 )
 
 
-def inexact(arm: Arm, samples: int, spec: ModelSpec | None = None) -> str | None:
+def inexactness_reason(arm: Arm, samples: int, spec: ModelSpec | None = None) -> str | None:
     """Return why an arm follows another rule than its `baseline_of`; None if it follows the same
     one, so that only rounding may distinguish them.
 
@@ -47,7 +47,7 @@ def inexact(arm: Arm, samples: int, spec: ModelSpec | None = None) -> str | None
     if arm.zero_lower:
         return "precision"
     plain = arm.recompute == "none" and arm.offload is None
-    if arm.world_size == 1 and arm.plan_precision.lower and plain and arm.split is None:
+    if arm.world_size == 1 and arm.plan_precision.is_low and plain and arm.split is None:
         return "precision"
     s = arm.aggregation
     if arm.split is not None:
@@ -79,66 +79,66 @@ def inexact(arm: Arm, samples: int, spec: ModelSpec | None = None) -> str | None
     return None
 
 
-def single_of(name: str, contrast: Contrast) -> str | None:
+def single_process_arm(name: str, contrast: ConfigDiff) -> str | None:
     """Return the arm with one rank and without a method that does the same as this one, or None."""
 
-    def plain(other: str) -> bool:
-        decided = contrast.decisions[other]
+    def is_single_process(other: str) -> bool:
+        decided = contrast.flat_configs[other]
         return decided["world_size"] == 1 and not decided["method"] and "split" in decided
 
-    return keeping(contrast.partners(name, vary=HOW, where=plain), contrast)
+    return least_modified_arm(contrast.partners(name, vary=ROUNDING_ONLY_SETTINGS, where=is_single_process), contrast)
 
 
-def of_precision(name: str, precision: str, contrast: Contrast) -> str | None:
+def low_precision_arm(name: str, precision: str, contrast: ConfigDiff) -> str | None:
     """Return dualml's own single-process arm, without a method, that does the same as this one in
     the given precision, or None."""
 
-    def own(other: str) -> bool:
-        decided = contrast.decisions[other]
+    def is_own_arm(other: str) -> bool:
+        decided = contrast.flat_configs[other]
         alone = decided["world_size"] == 1 and not decided["method"] and "split" in decided
         return alone and decided["precision"] == precision
 
-    vary = (*HOW, "precision", "loss_scale")
-    return keeping(contrast.partners(name, vary=vary, where=own), contrast)
+    vary = (*ROUNDING_ONLY_SETTINGS, "precision", "loss_scale")
+    return least_modified_arm(contrast.partners(name, vary=vary, where=is_own_arm), contrast)
 
 
-def keeping(arms: Sequence[str], contrast: Contrast) -> str | None:
+def least_modified_arm(arms: Sequence[str], contrast: ConfigDiff) -> str | None:
     """Return the first of these arms without recomputation and offloading, else the first without
     recomputation, else the first; None if there are none."""
 
-    def moved(arm: str) -> tuple[bool, bool]:
-        decided = contrast.decisions[arm]
+    def modification_key(arm: str) -> tuple[bool, bool]:
+        decided = contrast.flat_configs[arm]
         return decided["recompute"] != "none", "offload" not in decided  # a table is flat
 
-    return min(arms, key=moved, default=None)
+    return min(arms, key=modification_key, default=None)
 
 
-def against(name: str, contrast: Contrast) -> str | None:
+def baseline_of(name: str, contrast: ConfigDiff) -> str | None:
     """Return the arm on the same backend with which an arm is compared, or None.
 
     An arm with several ranks or a method is compared with one that has neither, one that offloads
     state or weights with one that does not, one that recomputes activations with one that keeps
     them, and one in low precision with the same in float32.
     """
-    own = contrast.decisions[name]
+    own = contrast.flat_configs[name]
     if own["world_size"] != 1 or own["method"] or "split" not in own:  # a table is flat
-        return single_of(name, contrast)
+        return single_process_arm(name, contrast)
     if "offload" not in own:
         return contrast.partner(
             name,
             vary=("offload", "aggregation"),
-            where=lambda other: "offload" in contrast.decisions[other],
+            where=lambda other: "offload" in contrast.flat_configs[other],
         )
     if own["recompute"] != "none":
         return contrast.partner(
             name,
             vary=("recompute",),
-            where=lambda other: contrast.decisions[other]["recompute"] == "none",
+            where=lambda other: contrast.flat_configs[other]["recompute"] == "none",
         )
     if own["precision"] == "fp32":
         return None
     return contrast.partner(
         name,
         vary=("precision", "loss_scale"),
-        where=lambda other: contrast.decisions[other]["precision"] == "fp32",
+        where=lambda other: contrast.flat_configs[other]["precision"] == "fp32",
     )

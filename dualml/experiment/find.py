@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError, did_you_mean
 
 PACKAGE = Path(__file__).resolve().parent.parent
 
@@ -16,7 +16,7 @@ def folder() -> Path:
     return shipped if shipped.is_dir() else PACKAGE.parent / "experiments"
 
 
-def names() -> dict[str, Path]:
+def experiment_files() -> dict[str, Path]:
     """Return experiment name → file."""
     return {path.stem: path for path in sorted(folder().glob("*.toml"))}
 
@@ -27,7 +27,7 @@ def locate(lab: str) -> Path:
     Raises:
         UserError: there is no such experiment or file.
     """
-    known = names()
+    known = experiment_files()
     if lab in known:
         return known[lab]
     path = Path(lab)
@@ -35,4 +35,4 @@ def locate(lab: str) -> Path:
         if path.is_file():
             return path
         raise UserError(f"no experiment file {lab}")
-    raise UserError(f"unknown experiment {lab!r}{nearest(lab, known)}")
+    raise UserError(f"unknown experiment {lab!r}{did_you_mean(lab, known)}")

@@ -21,10 +21,10 @@ EXECUTION = (
     *("pretrained", "initial"),
 )
 #: Keys of the data that only text datasets have.
-OF_TEXT = ("words", "length", "validation", "vocabulary_sha256")
+TEXT_KEYS = ("words", "length", "validation", "vocabulary_sha256")
 
 
-def parts_of(
+def fingerprint_parts(
     experiment: Experiment,
     spec: ModelSpec,
     data: Mapping[str, Any],
@@ -43,16 +43,16 @@ def parts_of(
         protocol["splits"] = {name: list(split.cut) for name, split in splits.items()}
     protocol["data"] = {k: v for k, v in protocol["data"].items() if k != "name"}
     content = {k: data[k] for k in ("name", "sha256", "train", "test", "mean", "std")}
-    content |= {k: data[k] for k in OF_TEXT if k in data}
+    content |= {k: data[k] for k in TEXT_KEYS if k in data}
     return {
         "experiment": sha256(canonical(protocol)),
         "data": sha256(canonical(content)),
-        "weights": digest(weights),
-        "order": digest(order),
+        "weights": arrays_digest(weights),
+        "order": arrays_digest(order),
     }
 
 
-def hash_of(parts: Mapping[str, str]) -> str:
+def hash_parts(parts: Mapping[str, str]) -> str:
     """Return the plan's hash from the fingerprints of its parts."""
     return sha256(canonical(parts))
 
@@ -67,7 +67,7 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def digest(arrays: Mapping[str, NDArray[Any]]) -> str:
+def arrays_digest(arrays: Mapping[str, NDArray[Any]]) -> str:
     """Return the SHA-256 over names, dtypes, shapes and bytes of arrays."""
     sha = hashlib.sha256()
     for name in sorted(arrays):

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from dualml.data import Dataset
-from dualml.data.dataset import channels_of
+from dualml.data.dataset import with_channel_axis
 from dualml.data.stats import statistics
 from dualml.errors import UserError
 from dualml.experiment import pretrained
-from dualml.experiment.arm import MOST_UPDATES, Arm
-from dualml.experiment.deals import freeze_deals
-from dualml.experiment.fingerprint import parts_of
+from dualml.experiment.arm import MAX_UPDATES, Arm
+from dualml.experiment.deals import freeze_partitions
+from dualml.experiment.fingerprint import fingerprint_parts
 from dualml.experiment.initial import Initial, ReadInitial
 from dualml.experiment.offloaded import check_budget
 from dualml.experiment.plan import Index, Plan
@@ -25,13 +25,13 @@ from dualml.experiment.schema import Experiment
 from dualml.experiment.split import reference_times
 from dualml.experiment.stateful import check_stateful, freeze_streams
 from dualml.model import CLASSIFIERS, initial_weights, model
-from dualml.model.recompute import recomputed
+from dualml.model.recompute import recompute_groups
 from dualml.model.spec import ModelSpec
-from dualml.seeds import generator
+from dualml.seeds import make_generator
 from dualml.split.plan import SplitPlan
-from dualml.zero.units import shared_across, together, units_of
+from dualml.zero.units import find_shared_layer, unsplittable_reason, units_of
 
-MOST_DEALT = 2**28  # maximum indices in the order of one pool: 1 GiB
+MAX_POOL_INDICES = 2**28  # maximum indices in the order of one pool: 1 GiB
 
 
 def freeze(experiment: Experiment, data: Dataset, read_initial: ReadInitial | None = None) -> Plan:
@@ -52,12 +52,12 @@ def freeze(experiment: Experiment, data: Dataset, read_initial: ReadInitial | No
     text = data.kind == "text"
     stateful = check_stateful(experiment, spec, models)
     order = {
-        "train": subset(len(data.train_y), experiment.data.train, 0, "train", first=stateful),
-        "test": subset(len(data.test_y), experiment.data.test, 0, "test"),
+        "train": draw_subset(len(data.train_y), experiment.data.train, 0, "train", first=stateful),
+        "test": draw_subset(len(data.test_y), experiment.data.test, 0, "test"),
     }
     if data.validation_y is not None:
         n = len(data.validation_y)
-        order["validation"] = subset(n, experiment.data.validation, 0, "validation")
+        order["validation"] = draw_subset(n, experiment.data.validation, 0, "validation")
     elif experiment.data.validation:
         raise UserError(
             f"data.validation = {experiment.data.validation} is for labelled sentences "
@@ -65,13 +65,13 @@ def freeze(experiment: Experiment, data: Dataset, read_initial: ReadInitial | No
         )
     n = len(order["train"])
     check_batch_norm(experiment, spec, models, n)
-    order["monitor"] = subset(n, experiment.evaluation.train_samples, 0, "monitor")
+    order["monitor"] = draw_subset(n, experiment.evaluation.train_samples, 0, "monitor")
     weights, deals = {}, dict[str, list[dict[str, Any]]]()
     initial = Initial()
     if experiment.initial:
         assert read_initial is not None
         initial = read_initial(experiment.initial, spec.tensors())
-    given = initial.weights or pretrained.weights(experiment, data)
+    given = initial.weights or pretrained.read_pretrained_weights(experiment, data)
     labels = None if text else data.train_y[order["train"]]
     for seed in experiment.seeds:
         for name, w in initial_weights(spec, seed).items():
@@ -87,32 +87,32 @@ def freeze(experiment: Experiment, data: Dataset, read_initial: ReadInitial | No
                 continue
             key = f"seed{seed}/pool{arm.samples}"
             if key not in order:
-                order[key] = subset(n, arm.samples, seed, "pool", arm.samples)
+                order[key] = draw_subset(n, arm.samples, seed, "pool", arm.samples)
             check_ranks(name, arm, len(order[key]))
             epochs = epochs_needed(arm, len(order[key]))
             check_length(arm, len(order[key]), epochs)
             if arm.partition:
-                freeze_deals(name, arm, seed, order[key], labels, order, deals)
+                freeze_partitions(name, arm, seed, order[key], labels, order, deals)
                 continue
             for epoch in range(epochs):
                 if f"{key}/epoch{epoch}" not in order:
-                    draw = generator(seed, "order", arm.samples, epoch)
+                    draw = make_generator(seed, "order", arm.samples, epoch)
                     order[f"{key}/epoch{epoch}"] = draw.permutation(order[key]).astype(np.int32)
-    mean, std = constants(experiment, data, order["train"])
+    mean, std = normalisation_constants(experiment, data, order["train"])
     description = {
         "name": data.name,
         "source": data.source,
         "sha256": data.sha256,
-        "notice": pretrained.notice(experiment, data, initial.record),
+        "notice": pretrained.pretrained_notice(experiment, data, initial.record),
         "train": n,
         **({"validation": len(order["validation"])} if "validation" in order else {}),
         "test": len(order["test"]),
         "mean": mean,
         "std": std,
-        **(of_text(experiment, data) if data.kind != "images" else {}),
+        **(text_facts(experiment, data) if data.kind != "images" else {}),
         **({"path": data.path} if data.path else {}),
     }
-    parts = parts_of(experiment, spec, description, weights, order, models, splits)
+    parts = fingerprint_parts(experiment, spec, description, weights, order, models, splits)
     return Plan(
         experiment, spec, description, weights, order, parts, deals, models, splits, initial.record
     )
@@ -124,7 +124,7 @@ def check_recompute(
     """Raise `UserError` for an arm that recomputes activations which its model does not have."""
     for name, arm in experiment.arms.items():
         try:
-            recomputed(models.get(arm.variant, spec), arm.recompute)
+            recompute_groups(models.get(arm.variant, spec), arm.recompute)
         except UserError as error:
             raise UserError(f"arms.{name}: {error}") from None
 
@@ -142,7 +142,7 @@ def freeze_splits(
         if arm.split is None:
             continue
         own = models.get(arm.variant, spec)
-        if own.padded:
+        if own.needs_padding_mask:
             raise UserError(
                 f"arms.{name}: model {own.name!r} passes over padding, which each of its layers "
                 "has to see; it cannot be split: leave out split"
@@ -164,8 +164,8 @@ def check_zero_models(
         own = models.get(arm.variant, spec)
         if arm.zero > 1:
             units = units_of(own, arm.sharding.bucket_bytes, arm.world_size)
-            if what := together(own, units):
-                tied = "an untied head (tied = false), " if shared_across(own, units) else ""
+            if what := unsplittable_reason(own, units):
+                tied = "an untied head (tied = false), " if find_shared_layer(own, units) else ""
                 raise UserError(
                     f"arms.{name}: zero = {arm.zero} takes model {own.name!r} apart between "
                     f"{what}; use zero = 1, {tied}or one unit: leave out aggregation.bucket_bytes"
@@ -181,9 +181,9 @@ def check_offload_models(
         if arm.offload is None:
             continue
         own = models.get(arm.variant, spec)
-        if arm.offload.away("weights") and not arm.zero:
+        if arm.offload.is_offloaded("weights") and not arm.zero:
             units = units_of(own, arm.sharding.bucket_bytes, 1)
-            if what := together(own, units):
+            if what := unsplittable_reason(own, units):
                 raise UserError(
                     f"arms.{name}: offload.weights takes model {own.name!r} apart between {what}; "
                     "offload the state alone, or one unit: leave out aggregation.bucket_bytes"
@@ -209,7 +209,7 @@ def model_for(experiment: Experiment, data: Dataset, arm: Arm | None = None) -> 
             f"data.normalise = {sizes.normalise} is for images; {data.name} is a text: leave it out"
         )
     if data.kind != "images":
-        if not spec.tokens:
+        if not spec.takes_tokens:
             raise UserError(
                 f"model {spec.name!r} takes {spec.input_shape} images; {data.name} is a text: use "
                 "a model of text, such as rnn_lm, or a dataset of images"
@@ -227,19 +227,19 @@ def model_for(experiment: Experiment, data: Dataset, arm: Arm | None = None) -> 
         length = data.train_x.shape[1]
         if classifies:
             if experiment.pretrained and spec.name == experiment.model:
-                return pretrained.opened(experiment).spec(length, len(data.classes))
+                return pretrained.open_pretrained(experiment).spec(length, len(data.classes))
             sizes_of: dict[str, Any] = {"words": len(data.vocabulary), "classes": len(data.classes)}
             return model(spec.name, length=length, **sizes_of)
-        own = experiment.settings_of(arm)
+        own = experiment.model_settings(arm)
         return model(spec.name, words=len(data.classes), length=length, **own)
-    if spec.tokens:
+    if spec.takes_tokens:
         raise UserError(
             f"model {spec.name!r} takes tokens of a text; {data.name} has images: use a text, such "
             "as sentences, or a model of images"
         )
-    shape = channels_of(data.train_x[:1]).shape[1:]
+    shape = with_channel_axis(data.train_x[:1]).shape[1:]
     try:
-        own = experiment.settings_of(arm)
+        own = experiment.model_settings(arm)
         spec = model(spec.name, shape=shape, classes=len(data.classes), **own)
     except UserError as error:
         raise UserError(f"{data.name} has images of shape {shape}: {error}") from None
@@ -252,7 +252,7 @@ def model_for(experiment: Experiment, data: Dataset, arm: Arm | None = None) -> 
     return spec
 
 
-def constants(experiment: Experiment, data: Dataset, train: Index) -> tuple[Any, Any]:
+def normalisation_constants(experiment: Experiment, data: Dataset, train: Index) -> tuple[Any, Any]:
     """Return the mean and standard deviation that normalise images: published ones, or those of the
     plan's training samples."""
     if experiment.data.normalise == "measured":
@@ -262,7 +262,7 @@ def constants(experiment: Experiment, data: Dataset, train: Index) -> tuple[Any,
     return mean, std
 
 
-def of_text(experiment: Experiment, data: Dataset) -> dict[str, Any]:
+def text_facts(experiment: Experiment, data: Dataset) -> dict[str, Any]:
     """Return the facts of a text that are needed to make the same samples again; empty for
     images."""
     facts: dict[str, Any] = {
@@ -281,7 +281,7 @@ def of_text(experiment: Experiment, data: Dataset) -> dict[str, Any]:
     return facts
 
 
-def subset(total: int, most: int, *purpose: Any, first: bool = False) -> Index:
+def draw_subset(total: int, most: int, *purpose: Any, first: bool = False) -> Index:
     """Return at most ``most`` of ``total`` indices (0: all), drawn without replacement and sorted;
     or the first ones, if ``first``."""
     if most == 0 or most >= total:
@@ -289,7 +289,7 @@ def subset(total: int, most: int, *purpose: Any, first: bool = False) -> Index:
     if first:
         return np.arange(most, dtype=np.int32)
     seed, *rest = purpose
-    draw = generator(seed, *rest).choice(total, most, replace=False)
+    draw = make_generator(seed, *rest).choice(total, most, replace=False)
     return np.sort(draw).astype(np.int32)
 
 
@@ -316,8 +316,8 @@ def check_ranks(name: str, arm: Arm, n: int) -> None:
 def check_length(arm: Arm, n: int, epochs: int) -> None:
     """Raise `UserError` for a trial whose sample order or records would not fit into memory."""
     updates = arm.updates or (epochs * math.ceil(n / arm.batch_size) if arm.batch_size else 0)
-    if epochs * n > MOST_DEALT or updates > MOST_UPDATES:
+    if epochs * n > MAX_POOL_INDICES or updates > MAX_UPDATES:
         raise UserError(
             f"{epochs:,} epochs of {n:,} samples ({updates:,} updates) are too many: at most "
-            f"{MOST_DEALT:,} samples and {MOST_UPDATES:,} updates a trial; lower epochs or updates"
+            f"{MAX_POOL_INDICES:,} samples and {MAX_UPDATES:,} updates a trial; lower epochs or updates"
         )

@@ -14,7 +14,7 @@ from dualml.experiment.contrast import TABLES
 def read_arm(settings: Mapping[str, Any]) -> Arm:
     """Read an arm without unknown keys and values of a wrong type; unknown names (a strategy, a
     partition) stay as they are."""
-    kept = _known(Arm, settings)
+    kept = _known_values(Arm, settings)
     try:
         return Arm.model_validate(kept)
     except ValueError:
@@ -23,20 +23,20 @@ def read_arm(settings: Mapping[str, Any]) -> Arm:
         return Arm.model_construct(**kept | tables)
 
 
-def _known(table: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
+def _known_values(table: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the known fields of a table whose values have the right type."""
     kept: dict[str, Any] = {}
     for name, field in table.model_fields.items():
         value, usual = given.get(name), field.get_default(call_default_factory=True)
         if table is Arm and name in TABLES:
             if isinstance(value, Mapping):
-                kept[name] = _known(TABLES[name], value)
-        elif name in given and (usual is None or _sort(value) is _sort(usual)):
+                kept[name] = _known_values(TABLES[name], value)
+        elif name in given and (usual is None or _value_type(value) is _value_type(usual)):
             kept[name] = value
     return kept
 
 
-def _sort(value: Any) -> type:
+def _value_type(value: Any) -> type:
     """Return the type of a value, float for every number."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return float if number else type(value)

@@ -11,13 +11,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError, did_you_mean
 from dualml.experiment.arm import Arm
 from dualml.experiment.find import locate
 from dualml.experiment.schema import Experiment
 from dualml.files import read_text, read_toml
-from dualml.parse import DEEPEST, from_toml, line_of, within
-from dualml.strict import explain, shortened
+from dualml.parse import MAX_DEPTH, from_toml, find_line, check_limits
+from dualml.strict import describe_validation_error, clip_text
 
 #: Number of training samples below which the file's ``[small]`` table applies.
 SMALL = 10_000
@@ -55,60 +55,60 @@ def load(
     """
     path = locate(lab)
     table = read_toml(path)
-    faster, smaller = laid_over(table, "quick", path), laid_over(table, "small", path)
+    faster, smaller = pop_overlay(table, "quick", path), pop_overlay(table, "small", path)
     if small:
-        merge(table, smaller)
+        merge_tables(table, smaller)
     if quick:
         if not faster:
             raise UserError(f"{path}: this experiment has no [quick] table; leave out --quick")
-        chosen, few = faster.pop("select", []), laid_over(faster, "small", path)
+        chosen, few = faster.pop("select", []), pop_overlay(faster, "small", path)
         if not isinstance(chosen, list) or not all(isinstance(word, str) for word in chosen):
             raise UserError(f"{path}: quick.select must be a list of names; received {chosen!r}")
-        shorten(table, faster.pop("updates", None))
-        merge(table, faster)
+        cap_updates(table, faster.pop("updates", None))
+        merge_tables(table, faster)
         if small:
-            merge(table, few)
+            merge_tables(table, few)
         table["quick"] = True
         arms = arms or chosen
     if small:
-        repeat(table)
-    place(table, path.parent)
+        multiply_epochs(table)
+    resolve_paths(table, path.parent)
     if any(text.partition("=")[0].strip() == "pretrained" for text in overrides):
-        unworded(table)
+        drop_vocabulary_size(table)
     for text in overrides:
-        override(table, text)
-    place(table, Path.cwd())
+        apply_override(table, text)
+    resolve_paths(table, Path.cwd())
     if seeds:
         table["seeds"] = list(seeds)
     if data is not None:
         table["data"] = {**table["data"], "name": data} if is_table(table, "data") else data
     if model is not None:
         table["model"] = model
-    origins = expand(table, world_size)
+    origins = expand_world_sizes(table, world_size)
     try:
         experiment = Experiment.model_validate(table)
     except ValidationError as error:
         loc = [str(part) for part in error.errors()[0]["loc"]]
         if loc[:1] == ["arms"] and len(loc) > 1:
             loc[1] = origins.get(loc[1], loc[1])
-        origin = blame(loc, path, overrides, bool(seeds))
-        if world_size is not None and "world_size" in explain(error, Experiment):
+        origin = locate_error(loc, path, overrides, bool(seeds))
+        if world_size is not None and "world_size" in describe_validation_error(error, Experiment):
             origin = f"--world-size {world_size}"
         if model is not None and loc == ["model"]:
-            origin = f"--model {shortened(model)}"
-        raise UserError(f"{origin}: {explain(error, Experiment)}") from None
-    return select(experiment, arms, origins)
+            origin = f"--model {clip_text(model)}"
+        raise UserError(f"{origin}: {describe_validation_error(error, Experiment)}") from None
+    return select_arms(experiment, arms, origins)
 
 
-def laid_over(table: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
+def pop_overlay(table: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
     """Remove a table that overrides others, and return it; empty if there is none."""
     more = table.pop(key, {})
     if not isinstance(more, dict):
-        raise UserError(f"{path}: [{key}] must be a table; received {shortened(repr(more))}")
+        raise UserError(f"{path}: [{key}] must be a table; received {clip_text(repr(more))}")
     return more
 
 
-def place(table: dict[str, Any], base: Path) -> None:
+def resolve_paths(table: dict[str, Any], base: Path) -> None:
     """Make the paths of weights and configurations absolute: those of a file are relative to it,
     those of the command line to the working directory."""
     for key in ("pretrained", "initial"):
@@ -120,7 +120,7 @@ def place(table: dict[str, Any], base: Path) -> None:
             arm["method_config"] = os.path.abspath(base / Path(given).expanduser())
 
 
-def shorten(table: dict[str, Any], most: Any) -> None:
+def cap_updates(table: dict[str, Any], most: Any) -> None:
     """Limit every arm with a number of updates to ``most``."""
     if most is None:
         return
@@ -131,7 +131,7 @@ def shorten(table: dict[str, Any], most: Any) -> None:
             arm["updates"] = min(arm["updates"], most)
 
 
-def repeat(table: dict[str, Any]) -> None:
+def multiply_epochs(table: dict[str, Any]) -> None:
     """Multiply the epochs of every arm that sets them by ``epochs_times``."""
     times = table.get("epochs_times", 1)
     for arm in table["arms"].values() if is_table(table, "arms") else ():
@@ -142,7 +142,7 @@ def repeat(table: dict[str, Any]) -> None:
             arm["epochs"] = epochs * times
 
 
-def expand(table: dict[str, Any], world_size: int | None = None) -> dict[str, str]:
+def expand_world_sizes(table: dict[str, Any], world_size: int | None = None) -> dict[str, str]:
     """Replace each arm that lists world sizes by one arm per size, as ``ring`` with ``[2, 4]`` by
     ``ring-n2`` and ``ring-n4``; return new name → original name.
 
@@ -185,56 +185,56 @@ def is_table(table: Mapping[str, Any], key: str) -> bool:
     return isinstance(table.get(key), dict)
 
 
-def blame(loc: list[str], path: Path, overrides: Sequence[str], seeds: bool) -> str:
+def locate_error(loc: list[str], path: Path, overrides: Sequence[str], seeds: bool) -> str:
     """Return where an invalid value was written: an option, or the file and its line."""
     for text in reversed(overrides):
         key = [part.strip() for part in text.partition("=")[0].split(".")]
         if key == loc[: len(key)] or (loc and loc == key[: len(loc)]):
-            return f"--set {shortened(text)}"
+            return f"--set {clip_text(text)}"
     if seeds and loc[:1] == ["seeds"]:
         return "--seed"
-    line = line_of(read_text(path), loc)
+    line = find_line(read_text(path), loc)
     return f"{path}, line {line}" if line else str(path)
 
 
-def merge(table: dict[str, Any], more: Mapping[str, Any]) -> None:
+def merge_tables(table: dict[str, Any], more: Mapping[str, Any]) -> None:
     """Merge ``more`` into ``table`` recursively."""
     for key, value in more.items():
         if isinstance(value, dict) and isinstance(table.get(key), dict):
-            merge(table[key], value)
+            merge_tables(table[key], value)
         else:
             table[key] = value
 
 
-def unworded(table: dict[str, Any]) -> None:
+def drop_vocabulary_size(table: dict[str, Any]) -> None:
     """Remove the file's vocabulary size if the command line names a pretrained model, which brings
     its vocabulary."""
     if is_table(table, "data"):
         table["data"].pop("words", None)
 
 
-def override(table: dict[str, Any], text: str) -> None:
+def apply_override(table: dict[str, Any], text: str) -> None:
     """Apply one ``KEY=VALUE``; a value that is no TOML is taken as text."""
     key, equals, raw = text.partition("=")
     path = [part.strip() for part in key.split(".")]
     if not equals or not all(path):
         raise UserError(
-            f"--set takes KEY=VALUE with a dotted key; received {shortened(repr(text))}"
+            f"--set takes KEY=VALUE with a dotted key; received {clip_text(repr(text))}"
         )
-    if len(path) > DEEPEST:
-        raise UserError(f"--set {shortened(key)}: a key of {len(path):,} parts; at most {DEEPEST}")
+    if len(path) > MAX_DEPTH:
+        raise UserError(f"--set {clip_text(key)}: a key of {len(path):,} parts; at most {MAX_DEPTH}")
     try:
-        within(text)
+        check_limits(text)
         value = from_toml(f"value = {raw}")["value"]
     except tomllib.TOMLDecodeError:
         value = raw
     except ValueError as error:
         reason = str(error).removeprefix("value: ")
-        raise UserError(f"--set {shortened(text)}: {reason}") from None
+        raise UserError(f"--set {clip_text(text)}: {reason}") from None
     here = table
     for depth, part in enumerate(path[:-1]):
         if part not in here and depth == 1 and path[0] == "arms":
-            raise UserError(f"--set {key}: no arm {part!r}{nearest(part, here)}")
+            raise UserError(f"--set {key}: no arm {part!r}{did_you_mean(part, here)}")
         here = here.setdefault(part, {})
         if not isinstance(here, dict):
             raise UserError(f"--set {key}: {'.'.join(path[: depth + 1])} is a value, not a table")
@@ -246,7 +246,7 @@ def override(table: dict[str, Any], text: str) -> None:
     here[path[-1]] = value
 
 
-def select(
+def select_arms(
     experiment: Experiment, chosen: Sequence[str], origins: Mapping[str, str] | None = None
 ) -> Experiment:
     """Keep the named arms, those of named groups, and those expanded from a named arm."""
@@ -261,7 +261,7 @@ def select(
         members = [n for n, arm in arms.items() if word in ("all", arm.group, origins.get(n))]
         if not members:
             known = [*arms, *experiment.groups(), *origins.values(), "all"]
-            hint = nearest(word, list(dict.fromkeys(known)))
+            hint = did_you_mean(word, list(dict.fromkeys(known)))
             raise UserError(f"{experiment.name} has no arm {word!r}{hint}")
         keep.update(dict.fromkeys(members))
     return experiment.model_copy(update={"arms": {n: arms[n] for n in arms if n in keep}})

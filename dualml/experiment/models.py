@@ -6,14 +6,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from dualml.strict import Strict
+from dualml.strict import StrictModel
 
 Size = Annotated[int, Field(ge=1, le=2**20)]
 Layers = Annotated[int, Field(ge=1, le=1000)]
 Rate = Annotated[float, Field(ge=0, lt=1, strict=False)]
 
 
-class DecoderSizes(Strict):
+class DecoderSizes(StrictModel):
     """Sizes of the models `gpt` and `gpt_llama`, see `dualml.model.gpt.GPTSizes`, and the ``width``
     of residual networks, see `dualml.model.resnet`; None means the model's default."""
 
@@ -26,12 +26,12 @@ class DecoderSizes(Strict):
     tied: bool | None = None
 
     @property
-    def given(self) -> dict[str, Any]:
+    def explicit_values(self) -> dict[str, Any]:
         """The sizes that were set."""
         return self.model_dump(exclude_none=True)
 
 
-class Recurrent(Strict):
+class RecurrentSettings(StrictModel):
     """Settings of the models `rnn_lm` and `rnn_lm_dropout`, see `dualml.model.rnn.RNNSettings`;
     None means the model's default."""
 
@@ -45,15 +45,15 @@ class Recurrent(Strict):
     stateful: bool | None = None
 
     @property
-    def given(self) -> dict[str, Any]:
+    def explicit_values(self) -> dict[str, Any]:
         """The settings that were set."""
         return self.model_dump(exclude_none=True)
 
     @property
-    def words(self) -> list[str]:
+    def tags(self) -> list[str]:
         """A tag for each setting that was set: ``gru``, ``layers2``, ``tied``, ``no_tied``."""
         found = []
-        for key, value in self.given.items():
+        for key, value in self.explicit_values.items():
             if isinstance(value, bool):
                 found.append(key if value else f"no_{key}")
             else:

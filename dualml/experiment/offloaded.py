@@ -9,9 +9,9 @@ from dualml.aggregation.buckets import BUCKET_BYTES
 from dualml.aggregation.settings import Aggregation
 from dualml.errors import UserError
 from dualml.model.spec import ModelSpec
-from dualml.offload.forms import kept
+from dualml.offload.forms import estimate_offload_footprint
 from dualml.offload.settings import Offload
-from dualml.optim import Rule
+from dualml.optim import OptimizerSpec
 from dualml.zero.settings import Sharding
 from dualml.zero.units import units_of
 
@@ -20,13 +20,13 @@ from dualml.zero.units import units_of
 WIDTH = 4
 
 
-def stage_of(zero: int, offload: Offload) -> int:
+def zero_stage(zero: int, offload: Offload) -> int:
     """Return the ZeRO stage whose units the ranks have; for one rank the lowest stage that
     suffices."""
-    return zero or (3 if offload.away("weights") else 1)
+    return zero or (3 if offload.is_offloaded("weights") else 1)
 
 
-def units_for(sharding: Sharding, settings: Aggregation) -> Sharding:
+def with_default_units(sharding: Sharding, settings: Aggregation) -> Sharding:
     """Divide the model into units as in stage 3 unless the unit size is set, whatever the stage: a
     single unit would be brought in all at once."""
     said = settings.bucket_bytes != BUCKET_BYTES
@@ -41,7 +41,7 @@ def check_offload(
     lower: bool,
     world_size: int,
     settings: Aggregation,
-    rule: Rule,
+    rule: OptimizerSpec,
 ) -> None:
     """Raise `UserError` for settings of an arm that exclude each other.
 
@@ -53,7 +53,7 @@ def check_offload(
         raise UserError(
             f"offload is for training a whole model by dualml's own updates; leave out {other}"
         )
-    kind: Literal["state", "weights"] = "weights" if offload.away("weights") else "state"
+    kind: Literal["state", "weights"] = "weights" if offload.is_offloaded("weights") else "state"
     if world_size > 1 and (not zero or (kind == "weights" and zero != 3)):
         raise UserError(
             f"offload.{kind} = {offload.place(kind)} is for units that ranks share out: with "
@@ -70,12 +70,12 @@ def check_offload(
             f"offload and strategy = {settings.strategy}: one rank has nobody to combine with; "
             "leave out aggregation.strategy"
         )
-    if settings.overlap and (world_size == 1 or offload.away("weights")):
+    if settings.overlap and (world_size == 1 or offload.is_offloaded("weights")):
         raise UserError(
             "offload reads weights ahead by itself (offload.overlap), and one rank has nobody to "
             "gather from; leave out aggregation.overlap"
         )
-    if offload.away("state") and not rule.slots:
+    if offload.is_offloaded("state") and not rule.state_keys:
         raise UserError(
             f"offload.state = {offload.state}: optimizer {rule.name} has no state to keep "
             "elsewhere; leave state out, or use another optimizer, such as adam"
@@ -83,13 +83,13 @@ def check_offload(
 
 
 def check_budget(
-    offload: Offload, spec: ModelSpec, rule: Rule, sharding: Sharding, world_size: int
+    offload: Offload, spec: ModelSpec, rule: OptimizerSpec, sharding: Sharding, world_size: int
 ) -> None:
     """Raise `UserError` for a host memory budget that cannot be met."""
     if not offload.budget_bytes:
         return
     units = units_of(spec, sharding.bucket_bytes, world_size)
-    own = kept(units, world_size, offload, len(rule.slots))
+    own = estimate_offload_footprint(units, world_size, offload, len(rule.state_keys))
     if WIDTH * own.host <= offload.budget_bytes:
         return
     longest = max(unit.length for unit in units)

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.backend import Recipe
+from dualml.backend import TrainingSpec
 from dualml.experiment.arm import Arm
-from dualml.experiment.deals import Course, Feed, Regrouped, Shared, deal_key, lists_of
-from dualml.experiment.fingerprint import hash_of
+from dualml.experiment.deals import EpochBatches, BatchSampler, RegroupedBatches, SplitBatches, partition_key, rank_lists
+from dualml.experiment.fingerprint import hash_parts
 from dualml.experiment.schema import Experiment
-from dualml.model.recompute import recomputed
+from dualml.model.recompute import recompute_groups
 from dualml.model.spec import ModelSpec
 from dualml.split.plan import SplitPlan
 
@@ -29,7 +29,7 @@ Index = NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Schedule:
+class EvaluationSchedule:
     """Updates at which a trial evaluates (``evaluate``, from 0) and records a trace (``trace``,
     from 1), sorted."""
 
@@ -76,7 +76,7 @@ class Plan:
     @property
     def hash(self) -> str:
         """Hash of the plan."""
-        return hash_of(self.parts)
+        return hash_parts(self.parts)
 
     def spec_of(self, arm: Arm) -> ModelSpec:
         """Return an arm's model."""
@@ -92,25 +92,25 @@ class Plan:
         """Return the samples that an arm uses, as indices into the training set."""
         return self.order[f"seed{seed}/pool{arm.samples}"]
 
-    def feed(self, arm: Arm, seed: int) -> Feed:
+    def batch_sampler(self, arm: Arm, seed: int) -> BatchSampler:
         """Return the sampler of an arm's batches."""
-        key, ranks, size = deal_key(arm, seed), arm.dealt_ranks, arm.batch_size
+        key, ranks, size = partition_key(arm, seed), arm.partition_rank_count, arm.batch_size
         if arm.partition and arm.world_size not in (1, ranks):
             several = arm.world_size
-            return Feed(
-                lambda epoch: Regrouped(lists_of(self.order, key, epoch, ranks), size, several)
+            return BatchSampler(
+                lambda epoch: RegroupedBatches(rank_lists(self.order, key, epoch, ranks), size, several)
             )
         if arm.partition:
-            return Feed(lambda epoch: Course(lists_of(self.order, key, epoch, ranks), size))
+            return BatchSampler(lambda epoch: EpochBatches(rank_lists(self.order, key, epoch, ranks), size))
         if self.spec_of(arm).stateful:
             in_order = self.order[streams_key(arm, seed)]
-            return Feed(lambda epoch: Shared([in_order], size, arm.world_size))
+            return BatchSampler(lambda epoch: SplitBatches([in_order], size, arm.world_size))
         pool = self.pool(arm, seed)
         if not size:
-            return Feed(lambda epoch: Shared([pool], 0, arm.world_size))
+            return BatchSampler(lambda epoch: SplitBatches([pool], 0, arm.world_size))
         orders = f"seed{seed}/pool{arm.samples}"
-        return Feed(
-            lambda epoch: Shared([self.order[f"{orders}/epoch{epoch}"]], size, arm.world_size)
+        return BatchSampler(
+            lambda epoch: SplitBatches([self.order[f"{orders}/epoch{epoch}"]], size, arm.world_size)
         )
 
     def features(self, arm: Arm, seed: int, x: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -118,17 +118,17 @@ class Plan:
         rule = arm.plan_partition
         if rule is None or not rule.changes_features:
             return x
-        lists = lists_of(self.order, deal_key(arm, seed), 0, arm.dealt_ranks)
+        lists = rank_lists(self.order, partition_key(arm, seed), 0, arm.partition_rank_count)
         return rule.features(x, [own.astype(np.int64) for own in lists], seed)
 
-    def recipe(self, arm: Arm, seed: int, x: NDArray[np.float32], y: NDArray[np.int64]) -> Recipe:
+    def training_spec(self, arm: Arm, seed: int, x: NDArray[np.float32], y: NDArray[np.int64]) -> TrainingSpec:
         """Return the training specification of an arm's model.
 
         Args:
             x, y: samples and labels of the training set.
         """
         together = arm.batch_size or len(self.pool(arm, seed))
-        return Recipe(
+        return TrainingSpec(
             spec=self.spec_of(arm),
             weights=self.initial(seed, arm),
             rule=arm.rule,
@@ -142,7 +142,7 @@ class Plan:
             global_batch=together,
             seed=seed,
             precision=arm.plan_precision,
-            recompute=recomputed(self.spec_of(arm), arm.recompute),
+            recompute=recompute_groups(self.spec_of(arm), arm.recompute),
             streams=self.streams(arm, seed),
         )
 
@@ -153,9 +153,9 @@ class Plan:
             return None
         return self.order[streams_key(arm, seed)].reshape(-1, arm.batch_size)
 
-    def schedule(self, arm: Arm, seed: int) -> Schedule:
+    def schedule(self, arm: Arm, seed: int) -> EvaluationSchedule:
         """Return the updates at which an arm's trial evaluates and records a trace."""
-        per_epoch = self.feed(arm, seed).per_epoch
+        per_epoch = self.batch_sampler(arm, seed).per_epoch
         updates = arm.updates or max(1, round(arm.epochs * per_epoch))
         looks = self.experiment.evaluation
         if arm.batch_size:
@@ -169,9 +169,9 @@ class Plan:
         horizon = min(parity.horizon, updates)
         if parity.share:
             budget = int(updates * parity.share) // parity.draws
-            horizon = min(horizon, max(LEAST, most_drawn(budget, parity.trace)))
+            horizon = min(horizon, max(MIN_HORIZON, max_draw_horizon(budget, parity.trace)))
         trace = {step for step in parity.trace if step < horizon} | {horizon}
-        return Schedule(updates, sorted(evaluate), sorted(trace))
+        return EvaluationSchedule(updates, sorted(evaluate), sorted(trace))
 
 
 def streams_key(arm: Arm, seed: int) -> str:
@@ -181,13 +181,13 @@ def streams_key(arm: Arm, seed: int) -> str:
 
 
 #: Cost of tracing all tensors of one update, in updates: gradients are computed again.
-LOOK = 2
+TRACE_COST_UPDATES = 2
 #: Minimum number of updates that are judged: the second one shows what the first cannot, and a few
 #: more add certainty.
-LEAST = 5
+MIN_HORIZON = 5
 
 
-def most_drawn(budget: int, trace: Sequence[int]) -> int:
+def max_draw_horizon(budget: int, trace: Sequence[int]) -> int:
     """Return the longest horizon that one perturbed run reaches in the time of ``budget`` updates,
     traces included; 0 if there is none.
 
@@ -198,6 +198,6 @@ def most_drawn(budget: int, trace: Sequence[int]) -> int:
 
     def cost(horizon: int) -> int:
         """Return the cost of a horizon in updates."""
-        return horizon + LOOK * (1 + sum(step < horizon for step in trace))
+        return horizon + TRACE_COST_UPDATES * (1 + sum(step < horizon for step in trace))
 
     return next((h for h in range(budget, 0, -1) if cost(h) <= budget), 0)

@@ -33,8 +33,8 @@ def check_batch_norm(
                 f"statistics belong to no parameter and to no micro-batch; {what} does not keep "
                 "them: leave it out, or use a model without, such as lenet"
             )
-        least = min(batches(arm, samples))
-        for layer, values in pixels(own).items():
+        least = min(batch_sizes(arm, samples))
+        for layer, values in pixels_per_channel(own).items():
             if least * values < 2:
                 raise UserError(
                     f"arms.{name}: batch normalisation needs two values per channel at least, and "
@@ -57,7 +57,7 @@ def find_excluded_setting(arm: Arm) -> str:
     return next((what for what, there in found.items() if there), "")
 
 
-def batches(arm: Arm, samples: int) -> Iterator[int]:
+def batch_sizes(arm: Arm, samples: int) -> Iterator[int]:
     """Yield the numbers of samples whose statistics are computed together, as far as the settings
     determine them; for a partition only those of a full batch."""
     pool = min(arm.samples or samples, samples)
@@ -68,7 +68,7 @@ def batches(arm: Arm, samples: int) -> Iterator[int]:
             yield from {min(part, arm.chunk), part % arm.chunk or min(part, arm.chunk)}
 
 
-def pixels(spec: ModelSpec) -> dict[str, int]:
+def pixels_per_channel(spec: ModelSpec) -> dict[str, int]:
     """Return batch normalisation layer → pixels per channel."""
     shapes = spec.shapes()
     return {

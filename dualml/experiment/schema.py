@@ -10,19 +10,19 @@ from pydantic import Field, field_validator, model_validator
 
 from dualml.aggregation.settings import RARE_OF_AGGREGATION, Aggregation
 from dualml.data.text import LENGTH, SPECIAL, WORDS, Tokens
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError, did_you_mean
 from dualml.experiment.arm import RARE, Arm, Seed
 from dualml.experiment.check_models import SIZED, check_models
 from dualml.experiment.models import DecoderSizes as DecoderSizes
-from dualml.experiment.models import Recurrent
+from dualml.experiment.models import RecurrentSettings
 from dualml.model.bert import bert
 from dualml.model.rnn import RECURRENT
 from dualml.model.spec import LOSSES
 from dualml.model.zoo import model as zoo_model
-from dualml.strict import LONGEST_NAME, Strict, shortened
+from dualml.strict import MAX_NAME_CHARS, StrictModel, clip_text
 
 
-class Data(Strict):
+class Data(StrictModel):
     """The dataset and its use: at most ``train``, ``test`` and, for labelled sentences,
     ``validation`` samples, drawn once for all seeds; 0 means all.
 
@@ -54,7 +54,7 @@ class Data(Strict):
         return self
 
 
-class Evaluation(Strict):
+class Evaluation(StrictModel):
     """Evaluation schedule: ``per_epoch`` times and after ``early`` updates, on ``train_samples``
     samples for the training accuracy."""
 
@@ -63,7 +63,7 @@ class Evaluation(Strict):
     train_samples: Annotated[int, Field(ge=1)] = 5000
 
 
-class Parity(Strict):
+class Parity(StrictModel):
     """Settings of the parity judgement: ``draws`` perturbed trajectories of ``horizon`` updates
     each, or of fewer, so that together they take at most ``share`` of the training time (0: no
     limit)."""
@@ -75,7 +75,7 @@ class Parity(Strict):
     trace: list[Annotated[int, Field(ge=1)]] = [1, 2, 3, 5, 10, 20, 50, 100, 150]
 
 
-class Limits(Strict):
+class Limits(StrictModel):
     """Time limits in seconds: of a trial, without a sign of life, and of a rank that waits for
     another."""
 
@@ -84,7 +84,7 @@ class Limits(Strict):
     collective: Annotated[float, Field(gt=0, strict=False)] = 60.0
 
 
-class Experiment(Strict):
+class Experiment(StrictModel):
     """A protocol with its arms.
 
     ``pretrained`` is a folder from which the model ``bert`` starts, see
@@ -94,13 +94,13 @@ class Experiment(Strict):
     those of the file.
     """
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=LONGEST_NAME)]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$", max_length=MAX_NAME_CHARS)]
     title: dict[str, str]
     question: dict[str, str] = {}
     data: Data
     model: str
     sizes: DecoderSizes = DecoderSizes()
-    recurrent: Recurrent = Recurrent()
+    recurrent: RecurrentSettings = RecurrentSettings()
     pretrained: str = ""
     initial: str = ""
     loss: str = "cross_entropy"
@@ -121,7 +121,7 @@ class Experiment(Strict):
     @classmethod
     def _loss_is_known(cls, value: str) -> str:
         if value not in LOSSES:
-            hint = nearest(value, LOSSES, otherwise="")
+            hint = did_you_mean(value, LOSSES, fallback="")
             raise UserError(f"loss must be one of {', '.join(LOSSES)}; received {value!r}{hint}")
         return value
 
@@ -138,11 +138,11 @@ class Experiment(Strict):
         for name in value:
             if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
                 raise UserError(
-                    f"arm name {shortened(repr(name))}: use letters, digits, '-' and '_'"
+                    f"arm name {clip_text(repr(name))}: use letters, digits, '-' and '_'"
                 )
-            if len(name) > LONGEST_NAME:
-                raise UserError(f"arm name {shortened(repr(name))}: {len(name):,} characters; at "
-                                f"most {LONGEST_NAME}, because folders have this name")  # fmt: skip
+            if len(name) > MAX_NAME_CHARS:
+                raise UserError(f"arm name {clip_text(repr(name))}: {len(name):,} characters; at "
+                                f"most {MAX_NAME_CHARS}, because folders have this name")  # fmt: skip
         for word in {"all", *(arm.group for arm in value.values())} & set(value):
             raise UserError(f"{word!r} names an arm and a group of arms; rename one of them")
         return value
@@ -195,17 +195,17 @@ class Experiment(Strict):
             )
         return self
 
-    def sizes_of(self, model: str) -> dict[str, Any]:
+    def model_sizes(self, model: str) -> dict[str, Any]:
         """Return the sizes that were set for one of its models."""
-        return self.sizes.given if model in SIZED else {}
+        return self.sizes.explicit_values if model in SIZED else {}
 
-    def settings_of(self, arm: Arm | None = None) -> dict[str, Any]:
+    def model_settings(self, arm: Arm | None = None) -> dict[str, Any]:
         """Return the settings of its model, or of an arm's, as arguments of
         `dualml.model.zoo.model`."""
         name = self.model if arm is None or not arm.model else arm.model
-        own = {} if arm is None else arm.recurrent.given
-        recurrent = {**self.recurrent.given, **own} if name in RECURRENT else {}
-        return {"sizes": self.sizes_of(name), "recurrent": recurrent}
+        own = {} if arm is None else arm.recurrent.explicit_values
+        recurrent = {**self.recurrent.explicit_values, **own} if name in RECURRENT else {}
+        return {"sizes": self.model_sizes(name), "recurrent": recurrent}
 
     def variants(self) -> dict[str, Arm]:
         """Return variant → the first arm that trains it, for models other than the experiment's."""
@@ -236,8 +236,8 @@ class Experiment(Strict):
             for key in RARE:
                 if getattr(arm, key) == Arm.model_fields[key].default:
                     del table["arms"][name][key]
-            if arm.recurrent.given:
-                table["arms"][name]["recurrent"] = arm.recurrent.given
+            if arm.recurrent.explicit_values:
+                table["arms"][name]["recurrent"] = arm.recurrent.explicit_values
             if arm.split is not None:
                 table["arms"][name]["split"] = arm.split.describe()
             for key in RARE_OF_AGGREGATION:
@@ -245,7 +245,7 @@ class Experiment(Strict):
                     table["arms"][name].get("aggregation", {}).pop(key, None)
         if self.limits.collective == Limits().collective:
             del table["limits"]["collective"]
-        table |= {"sizes": self.sizes.given, "recurrent": self.recurrent.given}
+        table |= {"sizes": self.sizes.explicit_values, "recurrent": self.recurrent.explicit_values}
         for key in ("pretrained", "initial", "sizes", "recurrent"):
             if not table[key]:
                 del table[key]

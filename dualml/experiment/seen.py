@@ -13,7 +13,7 @@ from dualml.communicator import Communicator
 START = "0" * 64
 
 
-class Seen:
+class SampleDigest:
     """Running SHA-256 per rank over the samples of every update.
 
     It covers the indices that were handed to the framework, not the plan: equal digests mean that
@@ -27,23 +27,23 @@ class Seen:
     def __init__(
         self, chains: Mapping[int, str] | None = None, counts: Mapping[int, int] | None = None
     ) -> None:
-        self.chains, self.counts = dict(chains or {}), dict(counts or {})
+        self.rank_digests, self.counts = dict(chains or {}), dict(counts or {})
 
     def add(self, rank: int, samples: NDArray[np.int64]) -> None:
         """Add the samples of a rank in the next update; an empty part counts, too."""
-        link = hashlib.sha256(bytes.fromhex(self.chains.get(rank, START)))
+        link = hashlib.sha256(bytes.fromhex(self.rank_digests.get(rank, START)))
         link.update(np.ascontiguousarray(samples, "<i8").data)
-        self.chains[rank] = link.hexdigest()
+        self.rank_digests[rank] = link.hexdigest()
         self.counts[rank] = self.counts.get(rank, 0) + len(samples)
 
 
-def combined(chains: Mapping[int, str]) -> str:
+def combined_digest(chains: Mapping[int, str]) -> str:
     """Combine the digests of all ranks into one SHA-256."""
     return hashlib.sha256("".join(chains[rank] for rank in sorted(chains)).encode()).hexdigest()
 
 
-def all_chains(comm: Communicator, seen: Seen) -> dict[int, str]:
+def gather_digests(comm: Communicator, seen: SampleDigest) -> dict[int, str]:
     """All-gather the sample digests of all ranks."""
-    own = np.frombuffer(bytes.fromhex(seen.chains[comm.rank]), np.int64)
+    own = np.frombuffer(bytes.fromhex(seen.rank_digests[comm.rank]), np.int64)
     chains = comm.all_gather(comm.tensor(own))
     return {r: comm.numpy(x).tobytes().hex() for r, x in enumerate(chains)}

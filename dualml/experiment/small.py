@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from dualml.data import DATASETS, TEXTS
-from dualml.data.labelled import parts
+from dualml.data.labelled import split_slices
 
 #: Name that stands for the full-size data if the user asked for the small ones.
 USUAL = "mnist"
 
 
-def shortage(experiment: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any] | None:
+def small_data_values(experiment: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the values of ``notice.small``; None if the passes over the data are the experiment's
     own.
 
@@ -30,14 +30,14 @@ def shortage(experiment: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str
     arm = with_epochs[passing[0]]
     name, whole = full_size(experiment.get("data") or {})
 
-    def updates(samples: int, epochs: float) -> int:
+    def count_updates(samples: int, epochs: float) -> int:
         """Return the number of updates in ``epochs`` passes over ``samples`` samples."""
         return max(1, round(epochs * math.ceil(samples / int(arm["batch_size"]))))
 
     return {
         "name": data["name"], "train": data["train"], "times": times, "arm": passing[0],
-        "updates": updates(data["train"], arm["epochs"]), "wanted": name,
-        "full": updates(whole, arm["epochs"] / times), "full_train": whole,
+        "updates": count_updates(data["train"], arm["epochs"]), "wanted": name,
+        "full": count_updates(whole, arm["epochs"] / times), "full_train": whole,
     }  # fmt: skip
 
 
@@ -46,7 +46,7 @@ def full_size(data: Mapping[str, Any]) -> tuple[str, int]:
     designed."""
     wanted = str(data.get("name"))
     if data.get("labels") and wanted in TEXTS and not TEXTS[wanted].generated:
-        train, *_ = parts(wanted, TEXTS[wanted].lines)
+        train, *_ = split_slices(wanted, TEXTS[wanted].lines)
         return wanted, train.stop
     full = DATASETS.get(wanted, DATASETS[USUAL])
     full = DATASETS[USUAL] if full.embedded else full

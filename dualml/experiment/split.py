@@ -8,20 +8,20 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from dualml.backend.devices import canonical_names
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError, did_you_mean
 from dualml.model.spec import ModelSpec
 from dualml.split.plan import SplitPlan, split_plan
 from dualml.split.schedules import SCHEDULES
-from dualml.strict import Strict
+from dualml.strict import StrictModel
 
 #: Maximum of a number in a split: a schedule has a cell for each pass of each micro-batch through
 #: each stage.
-MOST = 4096
-Count = Annotated[int, Field(ge=1, le=MOST)]
+MAX_SPLIT_NUMBER = 4096
+Count = Annotated[int, Field(ge=1, le=MAX_SPLIT_NUMBER)]
 TIMED = 32  # samples with which the layers are timed
 
 
-class Split(Strict):
+class Split(StrictModel):
     """Settings of a split model on ``data`` × pipeline × ``tensor`` ranks.
 
     The model has ``stages`` consecutive parts (0: one per pipeline rank), cut at ``cut`` or so that
@@ -56,10 +56,10 @@ class Split(Strict):
     hosts' network, so that ranks may share an accelerator.
     """
 
-    stages: Annotated[int, Field(ge=0, le=MOST)] = 0
+    stages: Annotated[int, Field(ge=0, le=MAX_SPLIT_NUMBER)] = 0
     cut: list[str] = []
     balance: Literal["parameters", "activations", "time"] = "parameters"
-    place: list[Annotated[int, Field(ge=0, le=MOST)]] = []
+    place: list[Annotated[int, Field(ge=0, le=MAX_SPLIT_NUMBER)]] = []
     schedule: str = "1f1b"
     grid: list[list[str]] = []
     micro_batches: Count = 1
@@ -79,7 +79,7 @@ class Split(Strict):
     @classmethod
     def _schedule_is_known(cls, value: str) -> str:
         if value not in SCHEDULES:
-            raise UserError(f"unknown schedule {value!r}{nearest(value, SCHEDULES)}")
+            raise UserError(f"unknown schedule {value!r}{did_you_mean(value, SCHEDULES)}")
         return value
 
     @field_validator("devices")

@@ -12,7 +12,7 @@ from dualml.experiment.arm import Arm
 from dualml.experiment.plan import streams_key
 from dualml.experiment.schema import Experiment
 from dualml.model.spec import ModelSpec
-from dualml.model.streams import streams
+from dualml.model.streams import stream_indices
 
 #: Setting → why state carried over batches excludes it, and the alternative.
 REASONS = {
@@ -60,7 +60,7 @@ def check_stateful(
             "zero": bool(arm.zero) or arm.offload is not None,
             "ranks": shares,
             "recompute": arm.recompute != "none",
-            "precision": arm.plan_precision.lower,
+            "precision": arm.plan_precision.is_low,
             "batch_size": not arm.batch_size,
             "chunk": arm.batch_size > arm.chunk and arm.split is None,
             "asynchronous": arm.split is not None and arm.split.arrival == "asynchronous",
@@ -83,6 +83,6 @@ def freeze_streams(
         UserError: there are more streams than samples; the text names the arm.
     """
     try:
-        order[streams_key(arm, seed)] = streams(samples, arm.batch_size).reshape(-1)
+        order[streams_key(arm, seed)] = stream_indices(samples, arm.batch_size).reshape(-1)
     except UserError as error:
         raise UserError(f"arms.{name}: {error}") from None

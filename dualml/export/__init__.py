@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dualml.errors import UserError
-from dualml.export.base import TARGETS, Job
+from dualml.export.base import TARGETS, ExportJob
 
-__all__ = ["Exported", "export"]
+__all__ = ["ExportResult", "export"]
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportResult:
     """The result of an export.
 
     Attributes:
@@ -38,7 +38,7 @@ def export(
     lang: str = "en",
     online: bool = False,
     force: bool = False,
-) -> Exported:
+) -> ExportResult:
     """Write the records of run folders in the format of another tool.
 
     Args:
@@ -55,14 +55,14 @@ def export(
             empty, or no records that the target exports.
     """
     from dualml.store.load import load
-    from dualml.words import Words
+    from dualml.words import Messages
 
     target = TARGETS.find(to)
     if online and to != "wandb":
         raise UserError(f"--online is for --to wandb; --to {to} asks no service: leave it out")
     run = load([Path(folder) for folder in folders], force=force)
-    job = Job(run, to, Words(lang), out, online)
+    job = ExportJob(run, to, Messages(lang), out, online)
     where = target(job)
     place = Path(where)
     files = sorted(str(p.relative_to(place)) for p in place.rglob("*") if p.is_file())
-    return Exported(to, where, files, len(job.trials), run.unreadable)
+    return ExportResult(to, where, files, len(job.trials), run.unreadable)

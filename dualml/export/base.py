@@ -14,15 +14,15 @@ from dualml.errors import UserError
 from dualml.registry import Registry
 
 if TYPE_CHECKING:
-    from dualml.store.run import Run, Trial
-    from dualml.words import Words
+    from dualml.store.run import RunData, Trial
+    from dualml.words import Messages
 
 #: Folder for exported files in a run folder.
 EXPORT = "export"
 
 
 @dataclass(frozen=True)
-class Job:
+class ExportJob:
     """The request that an export target receives.
 
     Attributes:
@@ -33,9 +33,9 @@ class Job:
         online: whether a service may be contacted.
     """
 
-    run: Run
+    run: RunData
     to: str
-    words: Words
+    words: Messages
     out: Path | None = None
     online: bool = False
 
@@ -68,11 +68,11 @@ class Job:
 
 
 #: A function that writes the run and returns where: a folder, or the address of a store.
-Target = Callable[[Job], str]
+Target = Callable[[ExportJob], str]
 TARGETS: Registry[Target] = Registry("export target", "dualml.export")
 
 
-def needs(library: str, what: str) -> None:
+def require_library(library: str, what: str) -> None:
     """Raise `UserError` with the remedy if ``library`` is not installed.
 
     Args:

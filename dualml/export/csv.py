@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import csv
 
-from dualml.export.base import TARGETS, Job
+from dualml.export.base import TARGETS, ExportJob
 
 
 @TARGETS.register("csv", 10)
-def write(job: Job) -> str:
+def write(job: ExportJob) -> str:
     """Write ``records.csv``, ``trials.csv`` and, if there are any, ``verdicts.csv`` and
     ``collectives.csv``; missing values are empty."""
     from dualml.export.tables import tables

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from dualml.export.logged import began, name_of
+from dualml.export.logged import start_timestamp, trial_name
 from dualml.export.tensorboard import EventFile, write_trial
 from dualml.store.folder import RunFolder
-from dualml.store.growing import Growing
+from dualml.store.growing import MetricsTail
 from dualml.store.manifest import Key, TrialRecord
-from dualml.words import Words
+from dualml.words import Messages
 
 #: Folder of the event files in a run folder.
 TENSORBOARD = "tensorboard"
@@ -23,7 +23,7 @@ EVERY_S = 1.0
 Listener = Callable[[TrialRecord, dict[str, Any]], None]
 
 
-class Live:
+class LiveTensorBoard:
     """A listener (``listen``) of `dualml.session.trials.run_trials` that passes events on and
     copies new records to TensorBoard. No file stays open between two updates, so that a run may end
     at any time."""
@@ -31,30 +31,30 @@ class Live:
     def __init__(self, folder: RunFolder, listen: Listener) -> None:
         self.folder, self.listen = folder, listen
         self.out, self.last = folder.path / TENSORBOARD, -math.inf
-        self._seen: dict[Key, tuple[Growing, Counter[str]]] = {}
+        self._seen: dict[Key, tuple[MetricsTail, Counter[str]]] = {}
 
     def __call__(self, trial: TrialRecord, event: dict[str, Any]) -> None:
         self.listen(trial, event)
         ended = event.get("phase") == "end"
         # Before its first loss, a resumed trial may still truncate old records.
         if ended or ("loss" in event and time.monotonic() - self.last >= EVERY_S):
-            self.look(trial)
+            self.update(trial)
 
-    def look(self, trial: TrialRecord) -> None:
+    def update(self, trial: TrialRecord) -> None:
         """Write the records that were added since the last update."""
         place = self.folder.trial_folder(trial.key)
-        records, written = self._seen.get(trial.key, (Growing(place), None))
-        while records.look():
+        records, written = self._seen.get(trial.key, (MetricsTail(place), None))
+        while records.poll():
             pass
         if records.curves:
-            begin = began({"created": self.folder.run.created})
-            file = EventFile(self.out / name_of(trial), begin, written)
+            begin = start_timestamp({"created": self.folder.run.created})
+            file = EventFile(self.out / trial_name(trial), begin, written)
             with contextlib.closing(file) as events:
-                events.scalars(records.curves)
+                events.add_scalars(records.curves)
             self._seen[trial.key] = records, file.written
         self.last = time.monotonic()
 
-    def finish(self, words: Words) -> None:
+    def finish(self, words: Messages) -> None:
         """Write the final results: other ranks' records, results, verdicts, and complete files of
         trials that had already ended."""
         from dualml.store.load import load

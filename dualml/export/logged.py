@@ -13,18 +13,18 @@ from dualml.report.columns import verdict
 from dualml.store import table
 from dualml.store.manifest import RESULTS, TrialRecord
 from dualml.store.records import Array, Curve, read_records
-from dualml.store.run import Comparison, Run, Serial, Trial
-from dualml.words import Words
+from dualml.store.run import TrialComparison, RunData, Serial, Trial
+from dualml.words import Messages
 
 Scalar = str | int | float | bool
 
 
-def name_of(trial: Trial | TrialRecord) -> str:
+def trial_name(trial: Trial | TrialRecord) -> str:
     """Return the name of a trial, ``ARM/BACKEND/seedN``."""
     return f"{trial.arm}/{trial.backend}/seed{trial.seed}"
 
 
-def settings_of(run: Run, trial: Trial) -> dict[str, Scalar]:
+def trial_settings(run: RunData, trial: Trial) -> dict[str, Scalar]:
     """Return the settings of a trial: dotted key of the experiment file → value."""
     first = {"arm": trial.arm, "backend": trial.backend, "seed": trial.seed}
     shared = {key: run.experiment.get(key) for key in ("model", "loss")}
@@ -40,13 +40,13 @@ def _flat(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Sc
             yield f"{prefix}{key}", value if isinstance(value, Scalar) else str(value)
 
 
-def results_of(trial: Trial) -> dict[str, float]:
+def trial_results(trial: Trial) -> dict[str, float]:
     """Return the final metrics of a trial, those that exist."""
     named = {key: getattr(trial, key) for key in (*RESULTS, "wall_s", "peak_memory_mb")}
     return {key: float(value) for key, value in named.items() if value is not None}
 
 
-def curves_of(folder: Path, ranks: int) -> dict[str, Curve]:
+def rank_curves(folder: Path, ranks: int) -> dict[str, Curve]:
     """Return metric → curve for all ranks; of ranks other than 0 as ``METRIC/rankR``."""
     curves = read_records(folder)
     for rank in range(1, ranks):
@@ -55,7 +55,7 @@ def curves_of(folder: Path, ranks: int) -> dict[str, Curve]:
     return curves
 
 
-def seconds_of(curve: Curve, curves: Mapping[str, Curve]) -> Array:
+def record_seconds(curve: Curve, curves: Mapping[str, Curve]) -> Array:
     """Return the training seconds at each record, shape (records,): its own or, if it has none,
     those of the last evaluation before it; 0 before the first."""
     known = [(c.step, c.seconds, np.isfinite(c.seconds)) for c in curves.values()]
@@ -71,11 +71,11 @@ def points(
     curve: Curve, curves: Mapping[str, Curve], first: int = 0
 ) -> Iterator[tuple[int, float, float]]:
     """Yield update, value and training seconds of each record from ``first`` on."""
-    columns = (curve.step.astype(int), curve.value, seconds_of(curve, curves))
+    columns = (curve.step.astype(int), curve.value, record_seconds(curve, curves))
     yield from zip(*(column[first:].tolist() for column in columns), strict=True)
 
 
-def began(meta: Mapping[str, Any]) -> float:
+def start_timestamp(meta: Mapping[str, Any]) -> float:
     """Return the creation time of the run in seconds since 1970, 0 if unknown."""
     try:
         return datetime.datetime.fromisoformat(str(meta.get("created"))).timestamp()
@@ -83,23 +83,23 @@ def began(meta: Mapping[str, Any]) -> float:
         return 0.0
 
 
-def compared(run: Run, trial: Trial) -> list[Comparison]:
+def trial_comparisons(run: RunData, trial: Trial) -> list[TrialComparison]:
     """Return the comparisons that the trial is part of."""
     return [
-        c for c in table.compared(run)
+        c for c in table.decided_comparisons(run)
         if (c.arm, c.seed) == (trial.arm, trial.seed) and trial.backend in (c.a, c.b)
     ]  # fmt: skip
 
 
-def verdict_of(run: Run, trial: Trial) -> str | None:
+def trial_verdict(run: RunData, trial: Trial) -> str | None:
     """Return the trial's worst verdict, as named in ``parity.json``; None without one."""
-    return table.worst(c.verdict for c in compared(run, trial))
+    return table.worst_verdict(c.verdict for c in trial_comparisons(run, trial))
 
 
-def verdicts_of(run: Run, trial: Trial, words: Words) -> list[str]:
+def verdict_lines(run: RunData, trial: Trial, words: Messages) -> list[str]:
     """Return a line per comparison: who was compared, the verdict, and why."""
     lines = []
-    for c in compared(run, trial):
+    for c in trial_comparisons(run, trial):
         pair = (c.arm, c.against) if isinstance(c, Serial) else (c.a, c.b)
         cell = verdict(c, words)
         lines.append(f"{pair[0]} – {pair[1]}: {cell.text} ({cell.note})")

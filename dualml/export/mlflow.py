@@ -10,43 +10,43 @@ from pathlib import Path
 from typing import Any
 
 from dualml.errors import UserError
-from dualml.export.base import TARGETS, Job, needs
+from dualml.export.base import TARGETS, ExportJob, require_library
 from dualml.export.logged import (
-    began,
-    curves_of,
-    name_of,
+    start_timestamp,
+    rank_curves,
+    trial_name,
     points,
-    results_of,
-    settings_of,
-    verdict_of,
+    trial_results,
+    trial_settings,
+    trial_verdict,
 )
 from dualml.store.report import report_path
-from dualml.store.run import Run, Trial
+from dualml.store.run import RunData, Trial
 
 VARIABLE = "MLFLOW_TRACKING_URI"
 #: Limits of MLflow: metrics and settings per batch, and characters of a setting.
-METRICS, SETTINGS, LONGEST = 1000, 100, 6000
+MAX_METRICS, MAX_SETTINGS, MAX_SETTING_CHARS = 1000, 100, 6000
 STATUSES = {"ok": "FINISHED", "failed": "FAILED"}
 
 
 @TARGETS.register("mlflow", 40)
-def write(job: Job) -> str:
+def write(job: ExportJob) -> str:
     """Log settings, metrics by update, tags, and the report as an artifact: to the tracking server
     of MLFLOW_TRACKING_URI, or to a local database and artifact folder."""
-    needs("mlflow", "mlflow")
+    require_library("mlflow", "mlflow")
     if uri := os.environ.get(VARIABLE):
         if job.out is not None:
             raise UserError(f"{VARIABLE} says where to write; unset it, or leave out --out")
         log(job, uri)
-        return shown(uri)
-    needs("sqlalchemy", "mlflow")
+        return hide_credentials(uri)
+    require_library("sqlalchemy", "mlflow")
     with job.folder() as out:
         uri = f"sqlite:///{out}/mlflow.db"
         log(job, uri, out / "artifacts")
     return uri
 
 
-def shown(text: str) -> str:
+def hide_credentials(text: str) -> str:
     """Return a text whose URLs have no user name and password.
 
     >>> hide_credentials("postgresql://me:secret@db/runs")
@@ -55,7 +55,7 @@ def shown(text: str) -> str:
     return re.sub(r"(?<=://)[^/\s]*@", "…@", text)
 
 
-def log(job: Job, uri: str, artifacts: Path | None = None) -> None:
+def log(job: ExportJob, uri: str, artifacts: Path | None = None) -> None:
     """Log the run of a job to a store.
 
     Args:
@@ -73,17 +73,17 @@ def log(job: Job, uri: str, artifacts: Path | None = None) -> None:
     try:
         log_all(job, MlflowClient(uri), artifacts)
     except MlflowException as error:
-        raise UserError(shown(f"mlflow at {uri}: {error}")) from None
+        raise UserError(hide_credentials(f"mlflow at {uri}: {error}")) from None
 
 
-def log_all(job: Job, client: Any, artifacts: Path | None) -> None:
+def log_all(job: ExportJob, client: Any, artifacts: Path | None) -> None:
     """Log the run, and nested in it its trials."""
     run = job.run
     name = str(run.meta.get("name"))
     known = client.get_experiment_by_name(name)
     place = None if artifacts is None else artifacts.as_uri()
     experiment = client.create_experiment(name, place) if known is None else known.experiment_id
-    begin = round(1000 * began(run.meta))
+    begin = round(1000 * start_timestamp(run.meta))
     tags = {"dualml": str(run.meta.get("dualml")), "plan_hash": str(run.meta.get("plan_hash"))}
     folder = run.folders[0]
     whole = client.create_run(experiment, begin, tags, folder.name).info.run_id
@@ -96,7 +96,7 @@ def log_all(job: Job, client: Any, artifacts: Path | None) -> None:
 
 
 def log_trial(
-    client: Any, experiment: str, run: Run, trial: Trial, tags: Mapping[str, str], begin: int
+    client: Any, experiment: str, run: RunData, trial: Trial, tags: Mapping[str, str], begin: int
 ) -> None:
     """Log one trial as a run nested in the experiment's run.
 
@@ -110,22 +110,22 @@ def log_trial(
     """
     from mlflow.entities import Metric, Param
 
-    tags = {**tags, "status": trial.status, "verdict": verdict_of(run, trial) or ""}
+    tags = {**tags, "status": trial.status, "verdict": trial_verdict(run, trial) or ""}
     if trial.reason:
         tags["reason"] = trial.reason
-    its = client.create_run(experiment, begin, tags, name_of(trial)).info.run_id
-    settings = [Param(key, str(value)[:LONGEST]) for key, value in settings_of(run, trial).items()]
-    for at in range(0, len(settings), SETTINGS):
-        client.log_batch(its, params=settings[at : at + SETTINGS])
-    curves = curves_of(trial.folder, trial.world_size)
+    its = client.create_run(experiment, begin, tags, trial_name(trial)).info.run_id
+    settings = [Param(key, str(value)[:MAX_SETTING_CHARS]) for key, value in trial_settings(run, trial).items()]
+    for at in range(0, len(settings), MAX_SETTINGS):
+        client.log_batch(its, params=settings[at : at + MAX_SETTINGS])
+    curves = rank_curves(trial.folder, trial.world_size)
     metrics = [
         Metric(name, value, begin + round(1000 * seconds), step)
         for name, curve in curves.items()
         for step, value, seconds in points(curve, curves)
     ]
     end = begin + round(1000 * (trial.wall_s or 0.0))
-    metrics += [Metric(key, value, end, 0) for key, value in results_of(trial).items()
+    metrics += [Metric(key, value, end, 0) for key, value in trial_results(trial).items()
                 if key not in curves]  # fmt: skip
-    for at in range(0, len(metrics), METRICS):
-        client.log_batch(its, metrics=metrics[at : at + METRICS])
+    for at in range(0, len(metrics), MAX_METRICS):
+        client.log_batch(its, metrics=metrics[at : at + MAX_METRICS])
     client.set_terminated(its, STATUSES.get(trial.status, "KILLED"), end)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dualml.export.base import TARGETS, Job, needs
+from dualml.export.base import TARGETS, ExportJob, require_library
 
 
 @TARGETS.register("parquet", 20)
-def write(job: Job) -> str:
+def write(job: ExportJob) -> str:
     """Write the tables of `dualml.export.csv`, typed; missing values are null."""
-    needs("pyarrow", "parquet")
+    require_library("pyarrow", "parquet")
     import pyarrow
     from pyarrow.parquet import write_table
 

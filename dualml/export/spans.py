@@ -10,7 +10,7 @@ import numpy as np
 
 from dualml.aggregation.times import PARTS
 from dualml.split.timeline import COLUMNS, KINDS
-from dualml.store.run import Array, Run, Trial
+from dualml.store.run import Array, RunData, Trial
 from dualml.store.times import TIMES
 
 STEPS, COMPUTE, COMMUNICATION = THREADS = ("updates", "compute", "communication")
@@ -19,7 +19,7 @@ Moments = Mapping[str, Array]
 Message = tuple[float, ...]  # update, replica, slice, stage, micro-batch, direction
 
 
-class Span(NamedTuple):
+class TraceSpan(NamedTuple):
     """An activity that took time, in seconds of the machine's clock.
 
     Attributes:
@@ -37,30 +37,30 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Rank:
+class RankTrace:
     """The spans of one rank. ``clock`` names its machine: only times of one machine can be
     compared."""
 
     clock: str
-    spans: Sequence[Span]
+    spans: Sequence[TraceSpan]
 
 
-def ranks_of(run: Run, trial: Trial) -> list[Rank]:
+def rank_traces(run: RunData, trial: Trial) -> list[RankTrace]:
     """Return the spans rank by rank; empty if any rank recorded nothing."""
     n = trial.world_size
     if trial.timelines:
         places = _places(run, trial)
-        spans = [[*_events(own, at)] for own, at in zip(trial.timelines, places, strict=True)]
+        spans = [[*_timeline_spans(own, at)] for own, at in zip(trial.timelines, places, strict=True)]
     elif n > 1 and all(TIMES.path(trial.folder, rank).exists() for rank in range(n)):
-        spans = [[*_updates(own, run, trial)] for own in TIMES.read_all(trial.folder, n)]
+        spans = [[*_update_spans(own, run, trial)] for own in TIMES.read_all(trial.folder, n)]
     else:
         return []
     watched = len(trial.usage) == n  # else ranks are threads, or hosts unknown
     clocks = [usage.host for usage in trial.usage] if watched else [""] * n
-    return [Rank(clock, own) for clock, own in zip(clocks, spans, strict=True)]
+    return [RankTrace(clock, own) for clock, own in zip(clocks, spans, strict=True)]
 
 
-def _places(run: Run, trial: Trial) -> list[tuple[int, int] | None]:
+def _places(run: RunData, trial: Trial) -> list[tuple[int, int] | None]:
     """Return the replica and slice of each rank, within which its messages stay."""
     planned = (run.splits.get(trial.arm) or {}).get("ranks")
     if planned is None:
@@ -68,12 +68,12 @@ def _places(run: Run, trial: Trial) -> list[tuple[int, int] | None]:
     return [(rank["data"], rank["tensor"]) for rank in planned]
 
 
-def _events(columns: Moments, place: tuple[int, int] | None) -> Iterator[Span]:
+def _timeline_spans(columns: Moments, place: tuple[int, int] | None) -> Iterator[TraceSpan]:
     """Yield the spans of ``rankR.timeline.npz``."""
     for step in np.unique(columns["step"]):
         chosen = columns["step"] == step
         begin, end = float(columns["begin"][chosen].min()), float(columns["end"][chosen].max())
-        yield Span(STEPS, f"update {step:.0f}", begin, end, {})
+        yield TraceSpan(STEPS, f"update {step:.0f}", begin, end, {})
     rows = zip(*(columns[name].tolist() for name in COLUMNS), strict=True)
     for step, kind_, stage, micro, backward, begin, end, nbytes in rows:
         kind = KINDS[int(kind_)]
@@ -82,7 +82,7 @@ def _events(columns: Moments, place: tuple[int, int] | None) -> Iterator[Span]:
         args |= {"micro_batch": int(micro)} if micro >= 0 else {}
         args |= {"bytes": int(nbytes)} if nbytes > 0 else {}
         message = None if place is None else (int(step), *place, stage, micro, backward)
-        yield Span(
+        yield TraceSpan(
             COMPUTE if kind in COMPUTING else COMMUNICATION,
             _name(kind, stage, micro, backward), begin, end, args,
             sends=message if kind == "send" and nbytes > 0 else None,
@@ -99,7 +99,7 @@ def _name(kind: str, stage: float, micro: float, backward: float) -> str:
     return f"{kind}{way} stage {stage:.0f} micro-batch {micro:.0f}"
 
 
-def _updates(columns: Moments, run: Run, trial: Trial) -> Iterator[Span]:
+def _update_spans(columns: Moments, run: RunData, trial: Trial) -> Iterator[TraceSpan]:
     """Yield the spans of ``rankR.times.npz``: computing, aggregation with waiting for others, the
     update."""
     strategy = run.settings[trial.arm].aggregation.strategy
@@ -109,7 +109,7 @@ def _updates(columns: Moments, run: Run, trial: Trial) -> Iterator[Span]:
     rows = zip(*(columns[part].tolist() for part in PARTS), strict=True)
     for number, (begin, arrive, end, done) in enumerate(rows, start=first):
         args = {"update": number}
-        yield Span(STEPS, f"update {number}", begin, done, {})
-        yield Span(COMPUTE, "gradients", begin, arrive, args)
-        yield Span(COMMUNICATION, strategy, arrive, end, {**args, **sent})
-        yield Span(COMPUTE, "update", end, done, args)
+        yield TraceSpan(STEPS, f"update {number}", begin, done, {})
+        yield TraceSpan(COMPUTE, "gradients", begin, arrive, args)
+        yield TraceSpan(COMMUNICATION, strategy, arrive, end, {**args, **sent})
+        yield TraceSpan(COMPUTE, "update", end, done, args)

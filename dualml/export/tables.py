@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from dualml.cost.bandwidth import bandwidths
-from dualml.export.base import Job
-from dualml.store.run import Run
-from dualml.store.table import Table, add, empty, key_of, records, trials, verdicts
+from dualml.export.base import ExportJob
+from dualml.store.run import RunData
+from dualml.store.table import Table, append_rows, empty_table, trial_key, records, trials, verdicts
 
 COLLECTIVE = (
     *("arm", "backend", "seed", "ranks", "strategy", "bytes", "seconds", "low", "high", "repeats"),
@@ -16,7 +16,7 @@ COLLECTIVE = (
 )
 
 
-def tables(job: Job) -> dict[str, Table]:
+def tables(job: ExportJob) -> dict[str, Table]:
     """Return table name → columns, without empty tables. Trials with damaged records appear in
     ``trials`` only."""
     run = replace(job.run, trials=tuple(job.trials))
@@ -29,17 +29,17 @@ def tables(job: Job) -> dict[str, Table]:
     return {name: table for name, table in every.items() if any(table.values())}
 
 
-def collectives(run: Run) -> Table:
+def collectives(run: RunData) -> Table:
     """Return a row per strategy and size that a trial timed, in bytes and seconds.
 
     ``algbw_gb_per_s`` and ``busbw_gb_per_s`` are those of nccl-tests (`dualml.cost.bandwidth`), in
     10⁹ bytes per second; None if the collective is no all-reduce.
     """
-    table = empty(COLLECTIVE)
+    table = empty_table(COLLECTIVE)
     for trial in run.trials:
-        whose = {**key_of(trial), "ranks": trial.world_size}
+        whose = {**trial_key(trial), "ranks": trial.world_size}
         for row in (trial.collectives or {}).get("rows", ()):
-            add(table, [{**whose, **row, **_rates(trial.world_size, row)}])
+            append_rows(table, [{**whose, **row, **_rates(trial.world_size, row)}])
     return table
 
 

@@ -8,29 +8,29 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dualml.export.base import TARGETS, Job, needs
+from dualml.export.base import TARGETS, ExportJob, require_library
 from dualml.export.logged import (
-    began,
-    curves_of,
-    name_of,
+    start_timestamp,
+    rank_curves,
+    trial_name,
     points,
-    results_of,
-    settings_of,
-    verdicts_of,
+    trial_results,
+    trial_settings,
+    verdict_lines,
 )
 from dualml.store.records import Curve
-from dualml.store.run import Run, Trial
-from dualml.words import Words, numbers
+from dualml.store.run import RunData, Trial
+from dualml.words import Messages, numbers
 
 #: `DataType.DT_STRING` of TensorFlow.
 STRING = 7
 
 
 @TARGETS.register("tensorboard", 30)
-def write(job: Job) -> str:
+def write(job: ExportJob) -> str:
     """Write every metric by update, the trial's settings, and as text the experiment, the trial and
     its verdicts."""
-    needs("tensorboard", "tensorboard")
+    require_library("tensorboard", "tensorboard")
     with job.folder() as out:
         for trial in job.trials:
             write_trial(job.run, trial, out, job.words)
@@ -38,7 +38,7 @@ def write(job: Job) -> str:
 
 
 def write_trial(
-    run: Run, trial: Trial, out: Path, words: Words, written: Counter[str] | None = None
+    run: RunData, trial: Trial, out: Path, words: Messages, written: Counter[str] | None = None
 ) -> None:
     """Write all events of a trial.
 
@@ -50,28 +50,28 @@ def write_trial(
         written: metric → number of records already in the file, which is appended to; None: a new
             file.
     """
-    place = out / name_of(trial)
-    with contextlib.closing(EventFile(place, began(run.meta), written)) as events:
-        events.scalars(curves_of(trial.folder, trial.world_size))
-        about(events, run, trial, words)
+    place = out / trial_name(trial)
+    with contextlib.closing(EventFile(place, start_timestamp(run.meta), written)) as events:
+        events.add_scalars(rank_curves(trial.folder, trial.world_size))
+        write_summary(events, run, trial, words)
 
 
-def about(events: EventFile, run: Run, trial: Trial, words: Words) -> None:
+def write_summary(events: EventFile, run: RunData, trial: Trial, words: Messages) -> None:
     """Write settings, results and verdicts of a trial: everything but the curves."""
     from dualml.report.blocks import Table
     from dualml.report.columns import columns
     from dualml.report.page import markdown
     from dualml.report.topics.settings import experiment
 
-    settings = settings_of(run, trial)
-    events.settings(settings)
+    settings = trial_settings(run, trial)
+    events.add_settings(settings)
     tables = [markdown.table(block) for block in experiment(run, words) if isinstance(block, Table)]
-    events.text("experiment", "\n\n".join(tables))
-    values = {**settings, "status": trial.status, "reason": trial.reason, **results_of(trial)}
+    events.add_text("experiment", "\n\n".join(tables))
+    values = {**settings, "status": trial.status, "reason": trial.reason, **trial_results(trial)}
     rows = [[key, numbers.plain(value)] for key, value in values.items() if value != ""]
-    events.text("trial", markdown.table(Table("trial", "", columns(words, "name", "value"), rows)))
-    if lines := verdicts_of(run, trial, words):
-        events.text("verdict", "\n".join(f"- {markdown.escape(line)}" for line in lines))
+    events.add_text("trial", markdown.table(Table("trial", "", columns(words, "name", "value"), rows)))
+    if lines := verdict_lines(run, trial, words):
+        events.add_text("verdict", "\n".join(f"- {markdown.escape(line)}" for line in lines))
 
 
 class EventFile:
@@ -95,7 +95,7 @@ class EventFile:
         if written is None:
             self._write(file_version="brain.Event:2")
 
-    def scalars(self, curves: Mapping[str, Curve]) -> None:
+    def add_scalars(self, curves: Mapping[str, Curve]) -> None:
         """Write the points that the curves have gained since the last call."""
         for tag, curve in curves.items():
             for step, value, seconds in points(curve, curves, self.written[tag]):
@@ -103,13 +103,13 @@ class EventFile:
                 self._write(seconds, step=step, summary=content)
             self.written[tag] = len(curve.step)
 
-    def text(self, tag: str, markdown: str) -> None:
+    def add_text(self, tag: str, markdown: str) -> None:
         """Write a Markdown text."""
         tensor = {"dtype": STRING, "tensor_shape": {}, "string_val": [markdown.encode()]}
         metadata = {"plugin_data": {"plugin_name": "text"}}
         self._write(summary={"value": [{"tag": tag, "tensor": tensor, "metadata": metadata}]})
 
-    def settings(self, settings: Mapping[str, str | int | float | bool]) -> None:
+    def add_settings(self, settings: Mapping[str, str | int | float | bool]) -> None:
         """Write the settings for TensorBoard's hyperparameter page."""
         from tensorboard.plugins.hparams.summary_v2 import hparams_pb
 

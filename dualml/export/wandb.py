@@ -8,24 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from dualml.errors import UserError
-from dualml.export.base import TARGETS, Job, needs
+from dualml.export.base import TARGETS, ExportJob, require_library
 from dualml.export.logged import (
-    curves_of,
-    name_of,
+    rank_curves,
+    trial_name,
     points,
-    results_of,
-    settings_of,
-    verdict_of,
+    trial_results,
+    trial_settings,
+    trial_verdict,
 )
 from dualml.store.records import Curve
 from dualml.store.run import Trial
 
 
 @TARGETS.register("wandb", 50)
-def write(job: Job) -> str:
+def write(job: ExportJob) -> str:
     """Log settings, metrics by update, results and verdict; nothing leaves the machine unless the
     job is online."""
-    needs("wandb", "wandb")
+    require_library("wandb", "wandb")
     if not job.online:
         os.environ["WANDB_ERROR_REPORTING"] = "false"  # read when it is imported
     import wandb
@@ -39,16 +39,16 @@ def write(job: Job) -> str:
     return str(out)
 
 
-def log(wandb: Any, job: Job, trial: Trial, out: Path) -> None:
+def log(wandb: Any, job: ExportJob, trial: Trial, out: Path) -> None:
     """Log one trial with the wandb library."""
     run = job.run
     its = wandb.init(
         project=str(run.meta.get("name")),
         group=run.folders[0].name,
         job_type=trial.backend,
-        name=name_of(trial),
+        name=trial_name(trial),
         dir=str(out),
-        config=settings_of(run, trial),
+        config=trial_settings(run, trial),
         tags=[trial.arm, trial.backend],
         settings=wandb.Settings(
             mode="online" if job.online else "offline",
@@ -60,11 +60,11 @@ def log(wandb: Any, job: Job, trial: Trial, out: Path) -> None:
             x_disable_stats=True,
         ),
     )
-    for step, values in by_step(curves_of(trial.folder, trial.world_size)).items():
+    for step, values in by_step(rank_curves(trial.folder, trial.world_size)).items():
         its.log(values, step=step)
-    its.summary.update(results_of(trial))
+    its.summary.update(trial_results(trial))
     its.summary.update({
-        "status": trial.status, "reason": trial.reason, "verdict": verdict_of(run, trial),
+        "status": trial.status, "reason": trial.reason, "verdict": trial_verdict(run, trial),
         "plan_hash": run.meta.get("plan_hash"),
     })  # fmt: skip
     its.finish(exit_code=0 if trial.ok else 1)

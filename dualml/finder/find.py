@@ -10,42 +10,42 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dualml.errors import TrialError, UserError
-from dualml.finder.causes import GUESSES, Guess, Suspect
-from dualml.finder.causes.base import disturbs, tensors, unexplained
-from dualml.finder.localise import Point, elements, gap, order, points
-from dualml.finder.replays import Session, replayed
-from dualml.finder.scene import PHASES, REFEREE, Scene
+from dualml.finder.causes import GUESSES, Hypothesis, Observation
+from dualml.finder.causes.base import disturbs_clean, phase_tensors, unexplained_share
+from dualml.finder.localise import ReplayDistance, largest_differences, safe_distance, execution_order, compare_tensors
+from dualml.finder.replays import ReplaySession, run_replays
+from dualml.finder.scene import PHASES, REFERENCE, ReplayContext
 from dualml.store.records import read_records
 
 #: A cause is reported as found if it explains at least this share of the difference.
-ENOUGH = 0.9
+MIN_EXPLAINED_SHARE = 0.9
 #: Scores closer than this count as equal: the simpler hypothesis comes first.
-ALIKE = 0.005
+SCORE_TOLERANCE = 0.005
 #: Maximum number of causes that are listed.
-SHOWN = 3
+MAX_CAUSES = 3
 
 
-def findings(session: Session, parity: Mapping[str, Any], most: int = 3) -> list[dict[str, Any]]:
+def find_all(session: ReplaySession, parity: Mapping[str, Any], limit: int = 3) -> list[dict[str, Any]]:
     """Find the cause of each comparison whose verdict is `different`, of at most ``most`` of them.
 
     A comparison of n ranks with one is examined only if the backends agree with each other.
     """
-    wanted = [c for c in parity.get("comparisons", []) if suspicious(c)]
-    wanted += failures(session, parity)
+    wanted = [c for c in parity.get("comparisons", []) if is_suspicious(c)]
+    wanted += numeric_failures(session, parity)
     seen = {(c["arm"], c["seed"], b) for c in wanted for b in (c["a"], c["b"])}
     for c in parity.get("serial", []):
-        if suspicious(c) and (c["arm"], c["seed"], c["backend"]) not in seen:
-            wanted.append({**c, "a": c["backend"], "b": REFEREE})
+        if is_suspicious(c) and (c["arm"], c["seed"], c["backend"]) not in seen:
+            wanted.append({**c, "a": c["backend"], "b": REFERENCE})
     results: list[dict[str, Any]] = []
     blamed: set[tuple[str, int, str]] = set()
     for c in wanted:
-        if len(results) >= most:
+        if len(results) >= limit:
             break
         if blamed & {(c["arm"], c["seed"], side) for side in (c["a"], c["b"])}:
             continue  # the same backend in another pair
         finding = {"arm": c["arm"], "seed": c["seed"], "a": c["a"], "b": c["b"]}
         try:
-            finding |= find(session, c)
+            finding |= find_cause(session, c)
         except (UserError, TrialError) as error:
             finding |= {"status": "not replayed", "reason": str(error)}
         results.append(finding)
@@ -57,7 +57,7 @@ def findings(session: Session, parity: Mapping[str, Any], most: int = 3) -> list
 NUMBERS = ("the loss is ", "the loss diverges", "not finite", "moved no parameter", "does not hold")
 
 
-def failures(session: Session, parity: Mapping[str, Any]) -> list[dict[str, Any]]:
+def numeric_failures(session: ReplaySession, parity: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the comparisons that lack one side because its numbers ended the trial, while the
     other side finished."""
     trials, suspects = session.folder.trials, []
@@ -81,12 +81,12 @@ def updates_made(folder: Path) -> int:
     return 0 if losses is None else len(losses.step)
 
 
-def suspicious(comparison: Mapping[str, Any]) -> bool:
+def is_suspicious(comparison: Mapping[str, Any]) -> bool:
     """Return whether a comparison needs an explanation: another result, or other samples."""
     return comparison["verdict"] == "different" or comparison.get("reason") == "other_samples"
 
 
-def find(session: Session, comparison: Mapping[str, Any]) -> dict[str, Any]:
+def find_cause(session: ReplaySession, comparison: Mapping[str, Any]) -> dict[str, Any]:
     """Replay a comparison, localise the difference and explain it; return the content of a finding.
 
     Raises:
@@ -102,18 +102,18 @@ def find(session: Session, comparison: Mapping[str, Any]) -> dict[str, Any]:
         raise UserError(f"causes are looked for in float32; arm {comparison['arm']} computes in "
                         f"{precision}: see whether the same arm with precision = fp32 differs, too"
                         )  # fmt: skip
-    sides = [name for name in (comparison["a"], comparison["b"]) if name != REFEREE]
+    sides = [name for name in (comparison["a"], comparison["b"]) if name != REFERENCE]
     with tempfile.TemporaryDirectory(prefix="dualml-find-") as folder:
-        scene = replayed(session, sides, comparison, Path(folder))
+        scene = run_replays(session, sides, comparison, Path(folder))
     return explain(scene, sides, session.plan.experiment.parity.margin)
 
 
-def explain(scene: Scene, sides: Sequence[str], margin: float) -> dict[str, Any]:
+def explain(scene: ReplayContext, sides: Sequence[str], margin: float) -> dict[str, Any]:
     """Return where the replays leave the update rule, on which backend, and which hypotheses
     reproduce this."""
-    all_points = {name: list(points(scene, name)) for name in sides}
+    all_points = {name: list(compare_tensors(scene, name)) for name in sides}
     strays = {name: [p for p in own if p.ratio > margin] for name, own in all_points.items()}
-    first = min((p for own in strays.values() for p in own), key=order, default=None)
+    first = min((p for own in strays.values() for p in own), key=execution_order, default=None)
     if first is None:
         worst = max((p for own in all_points.values() for p in own), key=lambda p: p.ratio,
                     default=None)  # fmt: skip
@@ -122,16 +122,16 @@ def explain(scene: Scene, sides: Sequence[str], margin: float) -> dict[str, Any]
                 "worst": worst and {key: getattr(worst, key) for key in keys}}  # fmt: skip
     off = strays[first.backend]
     guilty = [name for name, own in strays.items() if any(p.key == first.key for p in own)]
-    ranked = rank(
-        Suspect(scene, first.backend, first.phase, first.tensor, *looks(scene, off, first))
+    ranked = rank_hypotheses(
+        Observation(scene, first.backend, first.phase, first.tensor, *violations(scene, off, first))
     )
     here = [p for p in off if (p.step, p.phase) == (first.step, first.phase)]
     held = {name: scene.sides[name].ranks[first.rank] for name in sides}
-    ref = scene.right(first.backend, first.rank, first.key)
-    of_phase = tensors(scene.referee.ranks[first.rank], first.step, first.phase)
+    ref = scene.expected(first.backend, first.rank, first.key)
+    of_phase = phase_tensors(scene.reference.ranks[first.rank], first.step, first.phase)
     summing = first.phase == "aggregation"
     return {
-        "status": "found" if ranked and ranked[0]["score"] >= ENOUGH else "localised",
+        "status": "found" if ranked and ranked[0]["score"] >= MIN_EXPLAINED_SHARE else "localised",
         "backend": first.backend,
         "guilty": guilty,
         "steps": scene.steps,
@@ -139,28 +139,28 @@ def explain(scene: Scene, sides: Sequence[str], margin: float) -> dict[str, Any]
         "first_steps": sorted({p.step for p in off if p.phase == first.phase}),
         "phase": first.phase,
         "tensor": first.tensor,
-        "layer": layer_of(scene, first),
+        "layer": layer_name(scene, first),
         "tensors": list(dict.fromkeys(p.tensor for p in here)),
         "of_tensors": len(of_phase),
         "ranks": sorted({p.rank for p in here}),
-        "world_size": len(scene.referee.ranks),
-        "owners": owners(scene, first),
+        "world_size": len(scene.reference.ranks),
+        "owners": owner_ranks(scene, first),
         "collective": scene.arm.aggregation.strategy if summing else None,
         "distance": first.distance,
         "envelope": first.envelope,
         "margin": margin,
-        "others": {name: gap(arrays[first.key], ref) for name, arrays in held.items()
+        "others": {name: safe_distance(arrays[first.key], ref) for name, arrays in held.items()
                    if name != first.backend and first.key in arrays},
-        "elements": elements(held[first.backend][first.key], ref),
-        "causes": ranked[:SHOWN],
+        "elements": largest_differences(held[first.backend][first.key], ref),
+        "causes": ranked[:MAX_CAUSES],
     }  # fmt: skip
 
 
 #: Pairs (update, rank).
-Looks = list[tuple[int, int]]
+StepRanks = list[tuple[int, int]]
 
 
-def looks(scene: Scene, off: Sequence[Point], first: Point) -> tuple[Looks, Looks]:
+def violations(scene: ReplayContext, off: Sequence[ReplayDistance], first: ReplayDistance) -> tuple[StepRanks, StepRanks]:
     """Return the (update, rank) pairs that deviate in the phase of the first deviation and not
     before it, and the pairs of the same ranks that deviate in neither."""
     at = PHASES.index(first.phase)
@@ -170,57 +170,57 @@ def looks(scene: Scene, off: Sequence[Point], first: Point) -> tuple[Looks, Look
     return sorted(out), sorted(every - out - early)
 
 
-class Scored(NamedTuple):
+class ScoredHypothesis(NamedTuple):
     """A hypothesis, the share of the difference that it explains, and whether it disturbs correct
     tensors."""
 
     score: float
     disturbing: bool
-    guess: Guess
+    guess: Hypothesis
 
 
-def rank(suspect: Suspect) -> list[dict[str, Any]]:
+def rank_hypotheses(suspect: Observation) -> list[dict[str, Any]]:
     """Return the best hypothesis of each cause, best first: cause, share explained, details."""
-    best: dict[str, Scored] = {}
+    best: dict[str, ScoredHypothesis] = {}
     for guess in GUESSES[suspect.phase](suspect):
         if any(isinstance(v, float) and not math.isfinite(v) for v in guess.detail.values()):
             continue  # the fit failed: it would "explain" any NaN
         try:
-            scored = Scored(1 - unexplained(suspect, guess), disturbs(suspect, guess), guess)
+            scored = ScoredHypothesis(1 - unexplained_share(suspect, guess), disturbs_clean(suspect, guess), guess)
         except (ArithmeticError, ValueError, LookupError):
             continue  # not computable for these tensors, so it explains nothing
-        if guess.cause not in best or better(scored, best[guess.cause]):
+        if guess.cause not in best or is_better(scored, best[guess.cause]):
             best[guess.cause] = scored
     # Among equal scores, hypotheses that leave correct updates unchanged come first, then those
     # with fewer fitted numbers.
     top = max((one.score for one in best.values()), default=0.0)
 
-    def place(one: Scored) -> tuple[bool, bool, int, float]:
+    def sort_key(one: ScoredHypothesis) -> tuple[bool, bool, int, float]:
         """Return the sort key of a scored hypothesis."""
-        alike = one.score >= top - ALIKE
-        return not alike, alike and one.disturbing, one.guess.free if alike else 0, -one.score
+        alike = one.score >= top - SCORE_TOLERANCE
+        return not alike, alike and one.disturbing, one.guess.fitted_count if alike else 0, -one.score
 
-    ranked = sorted((one for one in best.values() if one.score > 0), key=place)
+    ranked = sorted((one for one in best.values() if one.score > 0), key=sort_key)
     return [{"cause": g.cause, "score": score, "detail": g.detail} for score, _, g in ranked]
 
 
-def better(one: Scored, known: Scored) -> bool:
+def is_better(one: ScoredHypothesis, known: ScoredHypothesis) -> bool:
     """Return whether a scored hypothesis is better than a known one of the same cause."""
-    if abs(one.score - known.score) < ALIKE / 10:
-        return (one.disturbing, one.guess.free) < (known.disturbing, known.guess.free)
+    if abs(one.score - known.score) < SCORE_TOLERANCE / 10:
+        return (one.disturbing, one.guess.fitted_count) < (known.disturbing, known.guess.fitted_count)
     return one.score > known.score
 
 
-def layer_of(scene: Scene, point: Point) -> str | None:
+def layer_name(scene: ReplayContext, point: ReplayDistance) -> str | None:
     """Return the layer that the tensor belongs to; None if there is none."""
     name = point.tensor.rpartition("/")[2]
     layers = dict(scene.recipe.spec.layers)
     return next((n for n in (name, name.rpartition(".")[0]) if n in layers), None)
 
 
-def owners(scene: Scene, point: Point) -> list[int] | None:
+def owner_ranks(scene: ReplayContext, point: ReplayDistance) -> list[int] | None:
     """Return the ranks that hold the tensor's layer in a split model; None for other models."""
-    split, layer = scene.plan.splits.get(scene.arm_name), layer_of(scene, point)
+    split, layer = scene.plan.splits.get(scene.arm_name), layer_name(scene, point)
     if split is None or layer is None:
         return None
     return [r for r in range(split.world_size)

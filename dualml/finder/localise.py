@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 
 from dualml.distance import distance
-from dualml.finder.scene import PHASES, Scene
+from dualml.finder.scene import PHASES, ReplayContext
 from dualml.parity import pairs
-from dualml.parity.envelope import moved
+from dualml.parity.envelope import exceeds
 
-MOST_ELEMENTS = 3
+MAX_LISTED_ELEMENTS = 3
 TRUST = 3.0
 
 
 @dataclass(frozen=True)
-class Point(pairs.Point):
+class ReplayDistance(pairs.Distance):
     """Distance of one tensor of one rank and backend from the reference."""
 
     rank: int
@@ -38,12 +38,12 @@ class Point(pairs.Point):
         return math.inf if math.isinf(self.distance) else super().ratio
 
 
-def gap(a: Any, b: Any) -> float:
+def safe_distance(a: Any, b: Any) -> float:
     """Return the `distance` of two arrays, infinite if their shapes differ."""
     return distance(a, b) if a.shape == b.shape else float("inf")
 
 
-def points(scene: Scene, backend: str) -> Iterator[Point]:
+def compare_tensors(scene: ReplayContext, backend: str) -> Iterator[ReplayDistance]:
     """Yield the distance of every tensor of a backend's replay from the reference, in execution
     order."""
     parameters, layers = list(scene.recipe.spec.parameters()), dict(scene.recipe.spec.layers)
@@ -52,21 +52,21 @@ def points(scene: Scene, backend: str) -> Iterator[Point]:
     for step in scene.steps:
         for phase in PHASES:
             start = f"{step}/{phase}/"
-            names = [key[len(start) :] for key in scene.referee.ranks[0] if key.startswith(start)]
+            names = [key[len(start) :] for key in scene.reference.ranks[0] if key.startswith(start)]
             place = {name: i for i, name in enumerate(flows.get(phase, ()))}
             for name in sorted(names, key=lambda name: place.get(name, 0)):
                 key = start + name
                 for rank, arrays in enumerate(scene.sides[backend].ranks):
-                    if key not in scene.referee.ranks[rank] or key not in arrays:
+                    if key not in scene.reference.ranks[rank] or key not in arrays:
                         continue
-                    seen, right = arrays[key], scene.right(backend, rank, key)
-                    far, width = gap(seen, right), width_of(scene, rank, key)
+                    seen, right = arrays[key], scene.expected(backend, rank, key)
+                    far, width = safe_distance(seen, right), rounding_envelope(scene, rank, key)
                     if phase == "data":
-                        far, width = 0.0 if same(seen, right) else far or 1.0, 0.0
-                    yield Point(step, phase, name, far, width, rank, backend)
+                        far, width = 0.0 if same_data(seen, right) else far or 1.0, 0.0
+                    yield ReplayDistance(step, phase, name, far, width, rank, backend)
 
 
-def width_of(scene: Scene, rank: int, key: str) -> float:
+def rounding_envelope(scene: ReplayContext, rank: int, key: str) -> float:
     """Return the rounding envelope of a tensor.
 
     It is the widest of the backends' envelopes, but at most `TRUST` times the narrowest, so that a
@@ -76,12 +76,12 @@ def width_of(scene: Scene, rank: int, key: str) -> float:
     sides = [side.widths[rank] for side in scene.sides.values() if key in side.widths[rank]]
     if len(sides) == 1:
         width, plain = sides[0][key], sides[0].get(f"plain {key}", sides[0][key])
-        return plain if moved(width, plain) else width
+        return plain if exceeds(width, plain) else width
     drawn = [widths[key] for widths in sides] or [0.0]
     return min(max(drawn), TRUST * max(min(drawn), pairs.FLOOR))
 
 
-def same(a: Any, b: Any) -> bool:
+def same_data(a: Any, b: Any) -> bool:
     """Return whether two arrays of data are equal: as float32 numbers, or as labels."""
     if a.shape != b.shape:
         return False
@@ -90,12 +90,12 @@ def same(a: Any, b: Any) -> bool:
     return bool(np.array_equal(a, b))
 
 
-def order(point: Point) -> tuple[int, int]:
+def execution_order(point: ReplayDistance) -> tuple[int, int]:
     """Return the position of a deviation in execution order: update, phase."""
     return point.step, PHASES.index(point.phase)
 
 
-def elements(seen: Any, ref: Any) -> dict[str, Any]:
+def largest_differences(seen: Any, ref: Any) -> dict[str, Any]:
     """Return which elements of a tensor differ most, and what share of them differs.
 
     Returns:
@@ -108,7 +108,7 @@ def elements(seen: Any, ref: Any) -> dict[str, Any]:
     with np.errstate(invalid="ignore"):
         off = np.abs(a - b)
     off = np.where(np.isfinite(off), off, np.inf)
-    top: Sequence[int] = np.argsort(off, axis=None)[::-1][:MOST_ELEMENTS].tolist()
+    top: Sequence[int] = np.argsort(off, axis=None)[::-1][:MAX_LISTED_ELEMENTS].tolist()
     largest = off.max() if off.size else 0.0
     limit = largest / 100 if np.isfinite(largest) else np.finfo(np.float64).max
     return {

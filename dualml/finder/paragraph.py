@@ -10,23 +10,23 @@ from pathlib import Path
 from typing import Any
 
 from dualml.parity.pairs import FLOOR
-from dualml.words import LANGUAGES, phrases, table
+from dualml.words import LANGUAGES, section_messages, load_messages
 
 
 @functools.cache
-def entries() -> dict[str, list[str]]:
+def catalogue_entries() -> dict[str, list[str]]:
     """Return cause → catalogue entries about it."""
     return tomllib.loads(Path(__file__).with_name("entries.toml").read_text("utf-8"))
 
 
-def with_text(finding: Mapping[str, Any]) -> dict[str, Any]:
+def add_text(finding: Mapping[str, Any]) -> dict[str, Any]:
     """Return a finding with its paragraph in both languages, as stored in ``findings.json``."""
     return {**finding, "text": {lang: paragraph(finding, lang) for lang in LANGUAGES}}
 
 
 def paragraph(finding: Mapping[str, Any], lang: str = "en") -> str:
     """Describe what was found, where, and what to do about it."""
-    words, base = phrases(lang, "finding"), {k: finding[k] for k in ("arm", "seed", "a", "b")}
+    words, base = section_messages(lang, "finding"), {k: finding[k] for k in ("arm", "seed", "a", "b")}
     if finding["status"] == "not replayed":
         return words["failed"].format(**base, reason=finding["reason"].rstrip("."))
     if finding["status"] == "rounding only":
@@ -36,13 +36,13 @@ def paragraph(finding: Mapping[str, Any], lang: str = "en") -> str:
         return words["rounding"].format(
             **base, ratio=f"{worst.get('ratio', 0):.1f}", margin=f"{margin:g}", where=where
         )
-    return place(finding, lang) + why(finding, lang)
+    return location_text(finding, lang) + cause_text(finding, lang)
 
 
-def place(finding: Mapping[str, Any], lang: str) -> str:
+def location_text(finding: Mapping[str, Any], lang: str) -> str:
     """Describe where the divergence is: update, phase, tensor, ranks, elements, and which backends
     agree."""
-    words = phrases(lang, "finding")
+    words = section_messages(lang, "finding")
     comma = words["comma"]
     where = {"tensor": finding["tensor"], "collective": finding["collective"] or ""}
     ranks = ""
@@ -62,7 +62,7 @@ def place(finding: Mapping[str, Any], lang: str) -> str:
     if finding["phase"] != "data":
         far = finding["distance"]
         ratio = far if math.isinf(far) else far / max(finding["envelope"] or 0.0, FLOOR)
-        also = others(finding, lang)
+        also = other_backends_text(finding, lang)
         text += words["far"].format(distance=f"{far:.1e}", ratio=f"{ratio:.2g}", others=also)
     if finding["elements"]["largest"]:
         first = finding["elements"]["largest"][0]
@@ -75,40 +75,40 @@ def place(finding: Mapping[str, Any], lang: str) -> str:
     return text
 
 
-def others(finding: Mapping[str, Any], lang: str) -> str:
+def other_backends_text(finding: Mapping[str, Any], lang: str) -> str:
     """Describe whether the other backends deviate there, too."""
     both = [name for name in finding["guilty"] if name != finding["backend"]]
     fine = [name for name in finding["others"] if name not in both]
-    words = phrases(lang, "finding")
+    words = section_messages(lang, "finding")
     return "".join(words[key].format(names=words["comma"].join(names))
                    for key, names in (("both", both), ("others", fine)) if names)  # fmt: skip
 
 
-def why(finding: Mapping[str, Any], lang: str) -> str:
+def cause_text(finding: Mapping[str, Any], lang: str) -> str:
     """Describe the best cause and its remedy, or state that the cause is unknown."""
-    words = phrases(lang, "finding")
+    words = section_messages(lang, "finding")
     if not finding["causes"]:
         return words["nothing"]
     best = finding["causes"][0]
-    known = {"score": f"{best['score']:.1%}", "says": says_of(best, lang)}
+    known = {"score": f"{best['score']:.1%}", "says": cause_clause(best, lang)}
     if finding["status"] != "found":
         return words["unknown"].format(**known)
-    text = words["cause"].format(remedy=table(lang)[f"cause.{best['cause']}.remedy"], **known)
-    about = entries().get(best["cause"], [])
+    text = words["cause"].format(remedy=load_messages(lang)[f"cause.{best['cause']}.remedy"], **known)
+    about = catalogue_entries().get(best["cause"], [])
     return text + (words["diffs"].format(entry=about[0]) if about else "")
 
 
-def says_of(cause: Mapping[str, Any], lang: str) -> str:
+def cause_clause(cause: Mapping[str, Any], lang: str) -> str:
     """Return the clause about one cause, with its numbers."""
-    template = table(lang).get(f"cause.{cause['cause']}.says", cause["cause"])
-    shown = {name: short(value) for name, value in cause["detail"].items()}
+    template = load_messages(lang).get(f"cause.{cause['cause']}.says", cause["cause"])
+    shown = {name: format_value(value) for name, value in cause["detail"].items()}
     return str(template.format_map(shown))
 
 
-def short(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Format a value of a detail."""
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list | tuple):
-        return ", ".join(short(one) for one in value)
+        return ", ".join(format_value(one) for one in value)
     return str(value)

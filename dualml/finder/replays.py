@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dualml.backend import BackendInfo, Recipe
+from dualml.backend import BackendInfo, TrainingSpec
 from dualml.errors import TrialError, UserError
 from dualml.experiment.plan import Plan
-from dualml.finder.scene import REFEREE, Scene
+from dualml.finder.scene import REFERENCE, ReplayContext
 from dualml.launch.process import Launch
-from dualml.launch.supervise import died, last_lines, supervise
-from dualml.machine import python
+from dualml.launch.supervise import describe_exit, last_lines, supervise
+from dualml.machine import python_argv
 from dualml.store.folder import RunFolder
 from dualml.store.replays import (
     REPLAY_JOB,
     ReplayJob,
     job_folder,
-    read_side,
+    read_replay,
     read_states,
     write_start,
 )
@@ -32,7 +32,7 @@ LIMIT, SILENCE = 900.0, 180.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Session:
+class ReplaySession:
     """Environment of the replays: the run, its plan, and how to start each backend.
 
     Attributes:
@@ -49,34 +49,34 @@ class Session:
     progress: Callable[[str], None] = lambda text: None
 
 
-def replayed(
-    session: Session, sides: Sequence[str], comparison: Mapping[str, Any], folder: Path
-) -> Scene:
+def run_replays(
+    session: ReplaySession, sides: Sequence[str], comparison: Mapping[str, Any], folder: Path
+) -> ReplayContext:
     """Run the replays of the reference and of both sides and load their results."""
-    from dualml.experiment.samples import samples_of
+    from dualml.experiment.samples import load_samples
 
     arm, seed = comparison["arm"], comparison["seed"]
-    samples, settings = samples_of(session.plan), session.plan.experiment.arms[arm]
-    recipe = session.plan.recipe(settings, seed, samples.train_x, samples.train_y)
-    after, start, first = common_state(session, arm, recipe, comparison)
-    steps = list(steps_of(after, first, recipe.updates))
+    samples, settings = load_samples(session.plan), session.plan.experiment.arms[arm]
+    recipe = session.plan.training_spec(settings, seed, samples.train_x, samples.train_y)
+    after, start, first = find_common_state(session, arm, recipe, comparison)
+    steps = list(steps_to_replay(after, first, recipe.updates))
     write_start(folder, start)
-    for backend in (REFEREE, *sides):
+    for backend in (REFERENCE, *sides):
         session.progress(f"{backend} {arm}")
         run_replay(session, backend, arm, seed, steps, folder)
     size = settings.world_size
-    return Scene(
+    return ReplayContext(
         session.plan,
         arm,
         recipe,
         read_states(folder),
-        {name: read_side(folder, name, size) for name in (REFEREE, *sides)},
+        {name: read_replay(folder, name, size) for name in (REFERENCE, *sides)},
         steps,
     )
 
 
-def common_state(
-    session: Session, arm_name: str, recipe: Recipe, comparison: Mapping[str, Any]
+def find_common_state(
+    session: ReplaySession, arm_name: str, recipe: TrainingSpec, comparison: Mapping[str, Any]
 ) -> tuple[int, dict[int, Any], int]:
     """Find the last update after which both sides are known to agree.
 
@@ -85,9 +85,9 @@ def common_state(
             and the update at which the sides were first seen to differ.
     """
     arm = session.plan.experiment.arms[arm_name]
-    start: dict[int, Any] = {1: (recipe.weights, recipe.state())}
+    start: dict[int, Any] = {1: (recipe.weights, recipe.initial_state())}
     first = max(int((comparison.get("first_divergence") or {"step": 1})["step"]), 1)
-    trajectory = recorded(session, arm_name, recipe.seed, comparison["a"])
+    trajectory = load_trajectory(session, arm_name, recipe.seed, comparison["a"])
     if trajectory is None or arm.aggregation.of != "gradients" or first <= 4:
         return 0, start, first  # ranks that average parameters may differ
     after = max((s for s in trajectory.steps() if s < first), default=0)
@@ -106,7 +106,7 @@ def common_state(
     return after, start, first
 
 
-def recorded(session: Session, arm: str, seed: int, backend: str) -> Trajectory | None:
+def load_trajectory(session: ReplaySession, arm: str, seed: int, backend: str) -> Trajectory | None:
     """Load the trajectory of a trial of the run; None if it cannot be read."""
     spec = session.plan.spec_of(session.plan.experiment.arms[arm])
     trial = session.folder.trial_folder((arm, backend, seed))
@@ -117,7 +117,7 @@ def recorded(session: Session, arm: str, seed: int, backend: str) -> Trajectory 
 
 
 def run_replay(
-    session: Session, backend: str, arm: str, seed: int, steps: Sequence[int], folder: Path
+    session: ReplaySession, backend: str, arm: str, seed: int, steps: Sequence[int], folder: Path
 ) -> None:
     """Run one backend's replay in its own processes; it leaves a folder with the backend's name.
 
@@ -138,13 +138,13 @@ def run_replay(
     place.mkdir()
     job = ReplayJob(
         run=str(session.folder.path.resolve()), backend=backend, arm=arm, seed=seed,
-        steps=list(steps), leads=backend == REFEREE,
-        device=options.device if backend != REFEREE else "auto", threads=threads,
+        steps=list(steps), leads=backend == REFERENCE,
+        device=options.device if backend != REFERENCE else "auto", threads=threads,
         cores=settings.cores, rendezvous=options.rendezvous, key="find", check=False,
     )  # fmt: skip
     REPLAY_JOB.write(place, job)
     environ = info.environ(threads) if settings.cores or several else session.environs[backend]
-    words = python("-m", "dualml.worker.replay_main", str(place))
+    words = python_argv("-m", "dualml.worker.replay_main", str(place))
     count = settings.world_size if info.ranks == "processes" else 1
     launches = [
         Launch([*words, str(rank)], environ, log_path(place, rank), info.preload, settings.cores)
@@ -153,12 +153,12 @@ def run_replay(
     ended = supervise(launches, lambda rank, event: None, limit=LIMIT, silence=SILENCE)
     if ended.code or ended.reason:
         result = ended.results.get(ended.rank, {})
-        why = ended.reason or result.get("reason") or died(ended.code)
+        why = ended.reason or result.get("reason") or describe_exit(ended.code)
         lines = "" if result else "; ".join(["", *last_lines(log_path(place, ended.rank))[-2:]])
         raise TrialError(f"the replay of {backend} failed on rank {ended.rank}: {why}{lines}")
 
 
-def steps_of(after: int, first: int, updates: int) -> Sequence[int]:
+def steps_to_replay(after: int, first: int, updates: int) -> Sequence[int]:
     """Return the updates to replay for a difference first seen at update ``first``, if update
     ``after`` is the last one known to agree: the first three, those after the common state, and
     those just before ``first``."""

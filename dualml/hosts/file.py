@@ -11,12 +11,12 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from dualml.errors import UserError
-from dualml.experiment.arm import MOST_RANKS
+from dualml.experiment.arm import MAX_RANKS
 from dualml.files import read_toml
 from dualml.hosts.hostfile import is_hostfile, read_hostfile
-from dualml.strict import Strict, explain
+from dualml.strict import StrictModel, describe_validation_error
 
-Ranks = Annotated[int, Field(ge=1, le=MOST_RANKS)]
+Ranks = Annotated[int, Field(ge=1, le=MAX_RANKS)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 #: A host for ssh, without characters that are special to ssh or a shell.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][\w.@:%+-]*$", max_length=200)]
@@ -24,7 +24,7 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][\w.@:%+-]*$", max_length=200
 Variable = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
 
 
-class Here(Strict):
+class LocalHost(StrictModel):
     """This machine, which runs rank 0.
 
     Attributes:
@@ -38,7 +38,7 @@ class Here(Strict):
     ranks: Ranks = 1
 
 
-class Host(Strict):
+class RemoteHost(StrictModel):
     """A machine that ssh reaches without a prompt.
 
     Attributes:
@@ -58,11 +58,11 @@ class Host(Strict):
     environ: dict[Variable, str] = Field(default_factory=dict)
 
 
-class Hosts(Strict):
+class Hosts(StrictModel):
     """All machines of a run; ranks are numbered in this order."""
 
-    here: Here
-    hosts: Annotated[list[Host], Field(min_length=1)]
+    here: LocalHost
+    hosts: Annotated[list[RemoteHost], Field(min_length=1)]
 
     @property
     def size(self) -> int:
@@ -70,7 +70,7 @@ class Hosts(Strict):
         return self.here.ranks + sum(host.ranks for host in self.hosts)
 
 
-def read(path: Path) -> Hosts:
+def read_hosts(path: Path) -> Hosts:
     """Read the machines of a run.
 
     Raises:
@@ -80,9 +80,9 @@ def read(path: Path) -> Hosts:
     try:
         hosts = Hosts.model_validate(table)
     except ValidationError as error:
-        raise UserError(f"{path}: {explain(error, Hosts)}") from None
-    if hosts.size > MOST_RANKS:
-        raise UserError(f"{path}: {hosts.size} ranks; at most {MOST_RANKS}")
+        raise UserError(f"{path}: {describe_validation_error(error, Hosts)}") from None
+    if hosts.size > MAX_RANKS:
+        raise UserError(f"{path}: {hosts.size} ranks; at most {MAX_RANKS}")
     return hosts
 
 

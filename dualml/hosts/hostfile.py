@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dualml.errors import UserError
-from dualml.experiment.arm import MOST_RANKS
+from dualml.experiment.arm import MAX_RANKS
 from dualml.files import read_bytes
-from dualml.strict import shortened
+from dualml.strict import clip_text
 
 #: Largest hostfile in bytes: enough for the longest line of every possible rank, with comments.
-MOST_BYTES = 2**20
+MAX_HOSTFILE_BYTES = 2**20
 #: A host for ssh, without characters that are special to ssh or a shell.
 HOST = re.compile(r"[A-Za-z0-9_][\w.@:%+-]*", re.ASCII)
-MOST_LETTERS = 200
+MAX_HOST_CHARS = 200
 LINE = re.compile(r"(\S+)\s+slots\s*=\s*([0-9]{1,6})")
 #: Begin of a TOML file: a table, or a key.
 TABLE = re.compile(r"\[|[\w.\"'-]+\s*=")
@@ -43,10 +43,10 @@ def read_hostfile(path: Path) -> list[HostSlots]:
         match = LINE.fullmatch(text)
         if match is None:
             form = "a line is HOST slots=N, as in worker-1 slots=4"
-            raise UserError(f"{path}, line {number}: {form}; received {shortened(repr(text))}")
+            raise UserError(f"{path}, line {number}: {form}; received {clip_text(repr(text))}")
         host, slots = match[1], int(match[2])
-        if len(host) > MOST_LETTERS or not HOST.fullmatch(host):
-            name = f"{shortened(repr(host))} is no name of a host"
+        if len(host) > MAX_HOST_CHARS or not HOST.fullmatch(host):
+            name = f"{clip_text(repr(host))} is no name of a host"
             raise UserError(f"{path}, line {number}: {name}")
         if slots < 1:
             text = f"{host} has slots=0; leave the line out, or give it one at least"
@@ -59,8 +59,8 @@ def read_hostfile(path: Path) -> list[HostSlots]:
         hosts.append(HostSlots(host, slots))
     if not hosts:
         raise UserError(f"{path} names no host; write a line HOST slots=N for each machine")
-    if (total := sum(host.slots for host in hosts)) > MOST_RANKS:
-        raise UserError(f"{path}: {total} slots; at most {MOST_RANKS}")
+    if (total := sum(host.slots for host in hosts)) > MAX_RANKS:
+        raise UserError(f"{path}: {total} slots; at most {MAX_RANKS}")
     return hosts
 
 
@@ -81,7 +81,7 @@ def meaningful_lines(path: Path) -> list[tuple[int, str]]:
         UserError: the file cannot be read, is too large, or is not text.
     """
     try:
-        content = read_bytes(path, MOST_BYTES).decode("utf-8")
+        content = read_bytes(path, MAX_HOSTFILE_BYTES).decode("utf-8")
     except UserError:
         raise
     except (OSError, UnicodeDecodeError) as error:

@@ -15,7 +15,7 @@ import sys
 import threading
 
 
-def watch() -> None:
+def end_with_input() -> None:
     """End this process as Ctrl-C would when the input ends, and kill it if that does not
     suffice."""
     while os.read(0, 4096):
@@ -30,7 +30,7 @@ def main() -> None:
     with os.fdopen(0, "rb", buffering=0, closefd=False) as raw:  # a buffer would have a lock
         told = json.loads(raw.readline())
     os.environ.update(told["environ"])
-    threading.Thread(target=watch, daemon=True).start()
+    threading.Thread(target=end_with_input, daemon=True).start()
     sys.argv = ["dualml", *told["words"]]
     runpy.run_module("dualml", run_name="__main__")
 

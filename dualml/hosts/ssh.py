@@ -16,11 +16,11 @@ from typing import Any
 
 from dualml.errors import UserError
 from dualml.files import open_to_append
-from dualml.hosts.file import Host, Hosts
-from dualml.launch.greeting import differing
+from dualml.hosts.file import RemoteHost, Hosts
+from dualml.launch.greeting import mismatch_reason
 from dualml.launch.hub import LEAVE_S
-from dualml.launch.supervise import end, last_lines
-from dualml.machine import bounded, python
+from dualml.launch.supervise import end_processes, last_lines
+from dualml.machine import run_bounded, python_argv
 from dualml.network import network_variables
 from dualml.version import __version__
 
@@ -28,13 +28,13 @@ CONNECT_S = 10
 #: Longest survey in seconds: it imports dualml, but no framework.
 SURVEY_S = 60.0
 #: Minimum free bytes that a rank needs for its copy of the plan and its output.
-ROOM = 200 * 2**20
+MIN_FREE_BYTES = 200 * 2**20
 POLL_S = 0.05
 
 Address = tuple[str, int]
 
 
-def command(host: Host, words: Sequence[str]) -> list[str]:
+def ssh_command(host: RemoteHost, words: Sequence[str]) -> list[str]:
     """Return the ssh command that runs ``words`` in the shell of the other machine, each of them
     quoted."""
     port = ["-p", str(host.port)] if host.port else []
@@ -43,7 +43,7 @@ def command(host: Host, words: Sequence[str]) -> list[str]:
     return ["ssh", "-T", *given, *port, *host.options, "--", host.ssh, shlex.join(words)]
 
 
-def python_of(host: Host, module: str, *words: str) -> list[str]:
+def python_command(host: RemoteHost, module: str, *words: str) -> list[str]:
     """Return the command that runs a module with the host's Python."""
     return [host.python, "-P", "-m", module, *words]
 
@@ -51,7 +51,7 @@ def python_of(host: Host, module: str, *words: str) -> list[str]:
 # --- before anything starts -----------------------------------------------------------------------
 
 
-def check(hosts: Hosts, address: Address, same: Mapping[str, str], device: str) -> None:
+def survey_hosts(hosts: Hosts, address: Address, same: Mapping[str, str], device: str) -> None:
     """Survey all machines at the same time.
 
     Args:
@@ -66,22 +66,22 @@ def check(hosts: Hosts, address: Address, same: Mapping[str, str], device: str) 
     if shutil.which("ssh") is None:
         raise UserError("--hosts needs OpenSSH's client, and there is no ssh on this machine")
     with ThreadPoolExecutor(min(32, len(hosts.hosts))) as pool:
-        found = pool.map(lambda host: problem(host, address, same, device), hosts.hosts)
+        found = pool.map(lambda host: survey_host(host, address, same, device), hosts.hosts)
         each = zip(hosts.hosts, found, strict=True)
         wrong = [f"{host.ssh}: {text}" for host, text in each if text]
     if wrong:
         raise UserError("; ".join(wrong))
 
 
-def problem(host: Host, address: Address, same: Mapping[str, str], device: str) -> str | None:
+def survey_host(host: RemoteHost, address: Address, same: Mapping[str, str], device: str) -> str | None:
     """Survey a machine, and return why it cannot take part; None if it can."""
-    words = python_of(host, "dualml.hosts.survey", address[0], str(address[1]))
+    words = python_command(host, "dualml.hosts.survey", address[0], str(address[1]))
     before = time.time()
-    done = bounded(command(host, words), SURVEY_S)
+    done = run_bounded(ssh_command(host, words), SURVEY_S)
     if done.code == 0:
         with contextlib.suppress(ValueError, KeyError, TypeError):
             told = json.loads(done.out.strip().splitlines()[-1])
-            return unfit(told, time.time() - before, address, same, device)
+            return misfit_reason(told, time.time() - before, address, same, device)
     lines = [line for line in done.err.splitlines() if line.strip()]
     last = lines[-1].strip() if lines else f"no answer (exit code {done.code})"
     if done.code == 255:
@@ -94,7 +94,7 @@ def problem(host: Host, address: Address, same: Mapping[str, str], device: str) 
     return f"{host.python} there: {last}"
 
 
-def unfit(
+def misfit_reason(
     told: dict[str, Any],
     took: float,
     address: Address,
@@ -103,13 +103,13 @@ def unfit(
 ) -> str | None:
     """Return the first reason why a machine cannot take part, from the result of its survey; None
     if it can."""
-    if why := differing(same, told["same"], float(told["clock"]) - time.time(), took):
+    if why := mismatch_reason(same, told["same"], float(told["clock"]) - time.time(), took):
         return why
     if told["refused"]:
         return f"does not reach {address[0]}:{address[1]}, where rank 0 listens: {told['refused']}"
-    if told["free"] < ROOM:
+    if told["free"] < MIN_FREE_BYTES:
         free = told["free"] / 2**20
-        return f"{free:.0f} MB are free for temporary files; {ROOM / 2**20:.0f} MB are needed"
+        return f"{free:.0f} MB are free for temporary files; {MIN_FREE_BYTES / 2**20:.0f} MB are needed"
     if device.startswith(("cuda", "gpu")) and told["gpus"] < 1:
         return f"no GPU there (NVIDIA's driver finds none), and --device {device} asks for one"
     return None
@@ -119,7 +119,7 @@ def unfit(
 
 
 @dataclass
-class Started:
+class RemoteProcesses:
     """The processes of the other ranks on this machine: ssh clients, or ranks themselves.
 
     Args:
@@ -132,7 +132,7 @@ class Started:
     names: dict[int, str]
     logs: Path
 
-    def ended(self) -> str | None:
+    def exit_reason(self) -> str | None:
         """Return which rank has ended, and the last line it printed; None while all are running."""
         for rank, process in self.processes.items():
             if (code := process.poll()) is not None:
@@ -143,9 +143,9 @@ class Started:
 
 
 @contextlib.contextmanager
-def started(
+def start_remote(
     hosts: Hosts, logs: Path, words: Sequence[str], environ: Mapping[str, str]
-) -> Iterator[Started]:
+) -> Iterator[RemoteProcesses]:
     """Start all ranks but rank 0. When the block is left they have a moment to end, then they are
     ended.
 
@@ -159,14 +159,14 @@ def started(
         environ: variables of all of them.
     """
     logs.mkdir(exist_ok=True)
-    mine = python("-m", "dualml.hosts.remote")
+    mine = python_argv("-m", "dualml.hosts.remote")
     places: list[tuple[str, list[str], dict[str, str]]] = [
         ("this machine", mine, {}) for _ in range(hosts.here.ranks - 1)
     ]
     for host in hosts.hosts:
-        line = command(host, python_of(host, "dualml.hosts.remote"))
+        line = ssh_command(host, python_command(host, "dualml.hosts.remote"))
         places += [(host.ssh, line, dict(host.environ))] * host.ranks
-    group = Started({}, {}, logs)
+    group = RemoteProcesses({}, {}, logs)
     try:
         for rank, (name, line, own) in enumerate(places, start=1):
             told = {
@@ -184,10 +184,10 @@ def started(
                 process.stdin.flush()
         yield group
     finally:
-        leave(list(group.processes.values()))
+        end_remote(list(group.processes.values()))
 
 
-def leave(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+def end_remote(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     """Wait for the ranks to end after the run; close the input of those that stay, then end
     them."""
     deadline = time.monotonic() + LEAVE_S
@@ -200,6 +200,6 @@ def leave(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     deadline = time.monotonic() + LEAVE_S
     while any(p.poll() is None for p in processes) and time.monotonic() < deadline:
         time.sleep(POLL_S)
-    end([p for p in processes if p.poll() is None])
+    end_processes([p for p in processes if p.poll() is None])
     for process in processes:
         process.wait()

@@ -12,8 +12,8 @@ import time
 
 from dualml.backend import backends
 from dualml.launch.seat import versions
-from dualml.launch.wire import reason
-from dualml.machine import nvidia
+from dualml.launch.wire import describe_error
+from dualml.machine import query_gpus
 
 REACH_S = 5.0
 
@@ -25,12 +25,12 @@ def survey(host: str, port: int) -> dict[str, object]:
     try:
         socket.create_connection((host, port), timeout=REACH_S).close()
     except OSError as error:
-        refused = reason(error)
+        refused = describe_error(error)
     return {
         "same": versions(backends().values()),
         "clock": time.time(),
         "free": shutil.disk_usage(tempfile.gettempdir()).free,
-        "gpus": len(nvidia()[0]),
+        "gpus": len(query_gpus()[0]),
         "refused": refused,
     }
 

@@ -10,33 +10,33 @@ from pathlib import Path
 from typing import Any
 
 from dualml.errors import UserError
-from dualml.files import resolved
+from dualml.files import resolve_links
 from dualml.jobs.store import Jobs
 from dualml.report.blocks import Cell, Column, Table
 from dualml.serve.cache import Cache
-from dualml.serve.found import Found, listing, look, newest
-from dualml.serve.tables import begun, state, verdict
+from dualml.serve.found import RunSummary, runs_by_name, summarize, newest_first
+from dualml.serve.tables import format_created, state_cell, verdict_cell
 from dualml.store.manifest import check_run
-from dualml.words import Words
+from dualml.words import Messages
 from dualml.words.numbers import nbytes
 
 COLUMNS = ("run", "experiment", "created", "state", "backends", "verdict", "size")
 
 
 @dataclass(frozen=True)
-class Row:
+class RunRow:
     """A run and its size on disk.
 
     Attributes:
         size: total bytes of its files.
     """
 
-    found: Found
+    summary: RunSummary
     size: int
 
     def describe(self) -> dict[str, Any]:
         """Return the row as a JSON-serializable dict."""
-        run = self.found
+        run = self.summary
         return {
             "path": str(run.path), "experiment": run.name, "created": run.created,
             "state": "unreadable" if run.problem else run.state, "problem": run.problem or None,
@@ -45,7 +45,7 @@ class Row:
         }  # fmt: skip
 
 
-def rows(root: Path, jobs: Jobs | None) -> list[Row]:
+def list_runs(root: Path, jobs: Jobs | None) -> list[RunRow]:
     """List all runs, the newest first.
 
     Args:
@@ -54,11 +54,11 @@ def rows(root: Path, jobs: Jobs | None) -> list[Row]:
     """
     outs = [] if jobs is None else [Path(jobs.job(number).out) for number in jobs.numbers()]
     cache = Cache()
-    runs = newest(look(cache, name, path) for name, path in listing(root, outs).items())
-    return [Row(run, size(run.path)) for run in runs]
+    runs = newest_first(summarize(cache, name, path) for name, path in runs_by_name(root, outs).items())
+    return [RunRow(run, folder_size(run.path)) for run in runs]
 
 
-def of_folders(folders: Sequence[Path]) -> list[Row]:
+def rows_of_folders(folders: Sequence[Path]) -> list[RunRow]:
     """Return the rows of the runs in these folders.
 
     Raises:
@@ -66,32 +66,32 @@ def of_folders(folders: Sequence[Path]) -> list[Row]:
     """
     for folder in folders:
         check_run(folder)
-    unique = {resolved(folder): folder for folder in folders}
-    return [Row(look(Cache(), str(path), path), size(path)) for path in unique.values()]
+    unique = {resolve_links(folder): folder for folder in folders}
+    return [RunRow(summarize(Cache(), str(path), path), folder_size(path)) for path in unique.values()]
 
 
-def latest(root: Path) -> Path:
+def latest_run(root: Path) -> Path:
     """Return the run that was created last.
 
     Raises:
         UserError: there is no run.
     """
-    found = rows(root, None)
+    found = list_runs(root, None)
     if not found:
         raise UserError(f"{root} holds no run; name one, or make one: dualml run lab1")
-    return found[0].found.path
+    return found[0].summary.path
 
 
-def size(folder: Path) -> int:
+def folder_size(folder: Path) -> int:
     """Return the total bytes of the files in a folder; targets of links are not counted."""
     total = 0
-    for entry in entries(folder):
+    for entry in walk_files(folder):
         with contextlib.suppress(FileNotFoundError):  # a running run replaces its files
             total += entry.stat(follow_symlinks=False).st_size
     return total
 
 
-def entries(folder: Path) -> Iterator[os.DirEntry[str]]:
+def walk_files(folder: Path) -> Iterator[os.DirEntry[str]]:
     """Yield all files and links in a folder, at any depth."""
     left: list[str | Path] = [folder]
     while left:
@@ -106,23 +106,23 @@ def entries(folder: Path) -> Iterator[os.DirEntry[str]]:
                 yield entry
 
 
-def table(found: Sequence[Row], words: Words) -> Table:
+def runs_table(found: Sequence[RunRow], words: Messages) -> Table:
     """Make the table of runs."""
     columns = [
         Column(name, words(f"runs.{name}"), show="number" if name == "size" else "text",
                optional=name in ("created", "size", "backends"))
         for name in COLUMNS
     ]  # fmt: skip
-    return Table("runs", "", columns, [cells(row, words) for row in found])
+    return Table("runs", "", columns, [row_cells(row, words) for row in found])
 
 
-def cells(row: Row, words: Words) -> list[Cell | str]:
+def row_cells(row: RunRow, words: Messages) -> list[Cell | str]:
     """Return the cells of one run."""
-    run = row.found
+    run = row.summary
     if run.problem:
         now = Cell(words("status.unreadable"), "bad", run.problem)
         return [run.path.name, "", "", now, "", "", nbytes(row.size)]
     return [
-        run.id, run.name, begun(run.created), state(run.state, words), ", ".join(run.backends),
-        verdict(run.verdict, words), nbytes(row.size),
+        run.id, run.name, format_created(run.created), state_cell(run.state, words), ", ".join(run.backends),
+        verdict_cell(run.verdict, words), nbytes(row.size),
     ]  # fmt: skip

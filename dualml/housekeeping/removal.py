@@ -13,12 +13,12 @@ from pathlib import Path
 from dualml.errors import UserError
 from dualml.export.base import EXPORT
 from dualml.export.live import TENSORBOARD
-from dualml.files import resolved
-from dualml.housekeeping.listing import Row
+from dualml.files import resolve_links
+from dualml.housekeeping.listing import RunRow
 from dualml.jobs.store import WAITING, Jobs
 from dualml.store.costs import COST
 from dualml.store.findings import FINDINGS
-from dualml.store.folder import LOCK, in_use
+from dualml.store.folder import LOCK, lock_run_folder
 from dualml.store.largest import LARGEST
 from dualml.store.manifest import RUN
 from dualml.store.sessions import SESSIONS
@@ -26,7 +26,7 @@ from dualml.store.trial import HOSTS
 from dualml.store.verdicts import PARITY
 
 #: Names that a run folder may contain; `COSTS` matches further ones: ``cost.torch-n2.json``.
-WRITTEN = (
+RUN_FOLDER_NAMES = (
     *(RUN.name, PARITY.name, FINDINGS.name, COST.name, LARGEST.name, LOCK, SESSIONS, HOSTS),
     *("plan", "trials", "figures", "report.html", "report.md", TENSORBOARD, EXPORT),
 )
@@ -36,14 +36,14 @@ UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 @dataclass(frozen=True)
-class Choice:
+class RemovalPlan:
     """Runs to remove, and runs that match but are kept: folder → reason."""
 
-    going: Sequence[Row]
-    staying: Mapping[Path, str]
+    to_remove: Sequence[RunRow]
+    kept: Mapping[Path, str]
 
 
-def age(text: str) -> float:
+def parse_age(text: str) -> float:
     """Parse an age such as ``30d`` into seconds.
 
     Raises:
@@ -55,22 +55,22 @@ def age(text: str) -> float:
     return int(match[1]) * UNITS[match[2]]
 
 
-def named(rows: Sequence[Row], jobs: Jobs) -> Choice:
+def plan_named(rows: Sequence[RunRow], jobs: Jobs) -> RemovalPlan:
     """Plan to remove exactly these runs.
 
     Raises:
         UserError: one of them cannot be removed, with the reason.
     """
-    at_work = waiting(jobs)
+    at_work = pending_jobs(jobs)
     for row in rows:
-        if why := obstacle(row, at_work):
-            raise UserError(f"{row.found.path} stays: {why}")
-    return Choice(rows, {})
+        if why := removal_obstacle(row, at_work):
+            raise UserError(f"{row.summary.path} stays: {why}")
+    return RemovalPlan(rows, {})
 
 
-def chosen(
-    root: Path, rows: Sequence[Row], jobs: Jobs, *, older: float | None, failed: bool, keep: int
-) -> Choice:
+def plan_filtered(
+    root: Path, rows: Sequence[RunRow], jobs: Jobs, *, older: float | None, failed: bool, keep: int
+) -> RemovalPlan:
     """Plan to remove the runs in a folder that match all conditions.
 
     Args:
@@ -81,61 +81,61 @@ def chosen(
         failed: match only runs with a failed trial.
         keep: number of newest runs that are kept.
     """
-    going, staying = list[Row](), dict[Path, str]()
-    at_work, inside, now = waiting(jobs), resolved(root), time.time()
+    going, staying = list[RunRow](), dict[Path, str]()
+    at_work, inside, now = pending_jobs(jobs), resolve_links(root), time.time()
     for row in rows[keep:]:
-        path = row.found.path
-        if failed and row.found.state != "failed":
+        path = row.summary.path
+        if failed and row.summary.state != "failed":
             continue
         if older is not None and now - (path / RUN.name).stat().st_mtime < older:
             continue
-        why = obstacle(row, at_work)
-        if not resolved(path).is_relative_to(inside):
+        why = removal_obstacle(row, at_work)
+        if not resolve_links(path).is_relative_to(inside):
             why = f"it lies behind a link, outside of {root}"
         if why:
             staying[path] = why
         else:
             going.append(row)
-    return Choice(going, staying)
+    return RemovalPlan(going, staying)
 
 
-def waiting(jobs: Jobs) -> dict[Path, int]:
+def pending_jobs(jobs: Jobs) -> dict[Path, int]:
     """Return run folder → number of the job that will continue it."""
     left = [number for number in jobs.numbers() if jobs.state(number).status in WAITING]
-    return {resolved(Path(jobs.job(number).out)): number for number in left}
+    return {resolve_links(Path(jobs.job(number).out)): number for number in left}
 
 
-def obstacle(row: Row, at_work: Mapping[Path, int]) -> str:
+def removal_obstacle(row: RunRow, at_work: Mapping[Path, int]) -> str:
     """Return why a run folder must not be removed; empty if it may be."""
-    run = row.found
+    run = row.summary
     if run.problem:
         return f"it cannot be read: {run.problem}"
     if run.state == "running":
         return "it is at work"
-    if number := at_work.get(resolved(run.path)):
+    if number := at_work.get(resolve_links(run.path)):
         return f"job {number} is not over"
     if run.path.is_symlink():
         return "it is a link; name the folder that it points to"
     if not (run.path / "plan").is_dir():
         return "it has no plan: it is not a run folder"
-    if others := sorted(strange(run.path)):
+    if others := sorted(foreign_names(run.path)):
         return f"it holds {', '.join(others[:3])}, which no run writes; move that away first"
     return ""
 
 
-def strange(folder: Path) -> Iterator[str]:
+def foreign_names(folder: Path) -> Iterator[str]:
     """Yield names in a run folder that do not belong to a run."""
     for path in folder.iterdir():
-        if path.name not in WRITTEN and not COSTS.fullmatch(path.name):
+        if path.name not in RUN_FOLDER_NAMES and not COSTS.fullmatch(path.name):
             yield path.name
 
 
-def remove(row: Row) -> None:
+def remove_run(row: RunRow) -> None:
     """Remove a run folder with everything in it; targets of links are kept.
 
     Raises:
         UserError: a run has started in it in the meantime.
     """
-    path = row.found.path
-    with in_use(path):
+    path = row.summary.path
+    with lock_run_folder(path):
         shutil.rmtree(path)

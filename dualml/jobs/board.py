@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dualml.errors import UserError
-from dualml.export.base import needs
-from dualml.jobs.store import Job
+from dualml.export.base import require_library
+from dualml.jobs.store import JobSpec
 from dualml.launch.child import on_death_of_parent
 from dualml.launch.supervise import last_lines
 
@@ -27,7 +27,7 @@ URL = re.compile(rb"https?://\S+:\d+/\S*")
 HEAD = 2**16
 
 
-def serve_board(job: Job, port: int) -> Iterator[str]:
+def serve_board(job: JobSpec, port: int) -> Iterator[str]:
     """Start TensorBoard over the event files in a job's folder, on the loopback address only.
     Yields its address, then waits until it is interrupted or TensorBoard ends.
 
@@ -38,7 +38,7 @@ def serve_board(job: Job, port: int) -> Iterator[str]:
     Raises:
         UserError: there are no event files yet, TensorBoard is not installed, or it does not start.
     """
-    needs("tensorboard", "tensorboard")
+    require_library("tensorboard", "tensorboard")
     out = Path(job.out)
     if next(out.rglob(EVENTS), None) is None:
         how = (
@@ -55,15 +55,15 @@ def serve_board(job: Job, port: int) -> Iterator[str]:
             preexec_fn=lambda: on_death_of_parent(signal.SIGTERM),
         )  # fmt: skip
         try:
-            yield address(process, Path(log.name))
+            yield wait_for_address(process, Path(log.name))
             process.wait()
         except KeyboardInterrupt:
             return
         finally:
-            end(process)
+            end_tensorboard(process)
 
 
-def address(process: subprocess.Popen[bytes], log: Path) -> str:
+def wait_for_address(process: subprocess.Popen[bytes], log: Path) -> str:
     """Wait until TensorBoard prints its address, and return it.
 
     Raises:
@@ -82,7 +82,7 @@ def address(process: subprocess.Popen[bytes], log: Path) -> str:
     raise UserError(f"TensorBoard did not start: {said[0] if said else 'it said nothing'}")
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
+def end_tensorboard(process: subprocess.Popen[bytes]) -> None:
     """End TensorBoard and the processes that it has started."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError, PermissionError):

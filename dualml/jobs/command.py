@@ -10,7 +10,7 @@ from pathlib import Path
 PYTHON = re.compile(r"python[\d.]*")
 
 
-def script_of(command: Sequence[str]) -> str | None:
+def script_path(command: Sequence[str]) -> str | None:
     """Return the script that Python is to run; None for ``-m``, ``-c`` and other programs."""
     if not PYTHON.fullmatch(os.path.basename(command[0])):
         return None
@@ -18,11 +18,11 @@ def script_of(command: Sequence[str]) -> str | None:
     return None if first.startswith("-") else first
 
 
-def label_of(command: Sequence[str]) -> str:
+def folder_label(command: Sequence[str]) -> str:
     """Return a name for the job's folder: that of its script or program.
 
     >>> folder_label(["python", "code/my train.py", "--lr", "1"])
     'my-train'
     """
-    name = Path(script_of(command) or command[0]).stem
+    name = Path(script_path(command) or command[0]).stem
     return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "command"

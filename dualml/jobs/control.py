@@ -13,8 +13,8 @@ from typing import Any, Literal
 from dualml.errors import UserError
 from dualml.files import read_json
 from dualml.jobs import local, slurm
-from dualml.jobs.store import WAITING, Job, Jobs, State, check_here
-from dualml.words import Words
+from dualml.jobs.store import WAITING, JobSpec, Jobs, JobState, check_ownership
+from dualml.words import Messages
 
 
 def submit(
@@ -28,7 +28,7 @@ def submit(
     memory: int = 0,
     options: Sequence[str] = (),
     **more: Any,
-) -> Job:
+) -> JobSpec:
     """Put a run, or a command, into a queue.
 
     Args:
@@ -47,35 +47,35 @@ def submit(
     if on == "local":
         local.Capacity().check(cores, gpus, memory)
     else:
-        slurm.there("sbatch")
+        slurm.require_program("sbatch")
     job = jobs.add(
         on=on, words=list(words), cwd=os.getcwd(), out=str(out.absolute()), python=sys.executable,
         cores=cores, gpus=gpus, memory=memory, options=list(options), **more,
     )  # fmt: skip
-    begin(jobs, job)
+    enqueue(jobs, job)
     return job
 
 
-def begin(jobs: Jobs, job: Job) -> None:
+def enqueue(jobs: Jobs, job: JobSpec) -> None:
     """Hand a job over to Slurm, or make sure that a scheduler process of this machine will start
     it."""
     if job.on == "slurm":
         slurm.submit(jobs, job)
     else:
-        local.ensure(jobs)
+        local.ensure_scheduler(jobs)
 
 
-def stop(jobs: Jobs, number: int) -> State:
+def stop(jobs: Jobs, number: int) -> JobState:
     """End a job, or remove it from the queue.
 
     Raises:
         UserError: it is unknown, belongs to another machine or user, or has ended already.
     """
     job = jobs.job(number)
-    check_here(job)
-    state = look(jobs, job)
+    check_ownership(job)
+    state = job_state(jobs, job)
     if state.status not in WAITING:
-        raise UserError(f"job {number} has ended already: {named(state)}")
+        raise UserError(f"job {number} has ended already: {status_label(state)}")
     if job.on == "slurm":
         slurm.stop(jobs, job)
     else:
@@ -83,7 +83,7 @@ def stop(jobs: Jobs, number: int) -> State:
     return jobs.state(number)
 
 
-def resume(jobs: Jobs, number: int) -> Job:
+def resume(jobs: Jobs, number: int) -> JobSpec:
     """Put a job that did not end well into the queue again; it resumes its run.
 
     Raises:
@@ -91,33 +91,33 @@ def resume(jobs: Jobs, number: int) -> Job:
             ended well; or it is a command, which dualml cannot resume.
     """
     job = jobs.job(number)
-    check_here(job)
+    check_ownership(job)
     if job.command:
         text = "only its script knows where it stands; submit it again"
         raise UserError(f"job {number} is a command, and dualml cannot go on with one: {text}")
-    state = look(jobs, job)
+    state = job_state(jobs, job)
     if state.status not in ("failed", "stopped"):
         raise UserError(
-            f"job {number}: {named(state)}; only one that failed or was stopped goes on"
+            f"job {number}: {status_label(state)}; only one that failed or was stopped goes on"
         )
     with jobs.locked():
-        jobs.change(number, status="queued", starts=0, stopping=False, reason=None, code=None)
-    begin(jobs, job)
+        jobs.update_state(number, status="queued", starts=0, stopping=False, reason=None, code=None)
+    enqueue(jobs, job)
     return job
 
 
-def named(state: State) -> str:
+def status_label(state: JobState) -> str:
     """Return the status as `dualml jobs` prints it."""
-    return Words("en")(f"jobs.status.{state.status}")
+    return Messages("en")(f"jobs.status.{state.status}")
 
 
-def look(jobs: Jobs, job: Job) -> State:
+def job_state(jobs: Jobs, job: JobSpec) -> JobState:
     """Return the current state of a job."""
-    return slurm.look(jobs, job) if job.on == "slurm" else jobs.state(job.id)
+    return slurm.refresh_state(jobs, job) if job.on == "slurm" else jobs.state(job.id)
 
 
 @dataclass(frozen=True)
-class Row:
+class JobRow:
     """One job in the list.
 
     Attributes:
@@ -128,41 +128,41 @@ class Row:
         left: estimated seconds until it ends; None where unknown.
     """
 
-    job: Job
-    state: State
-    place: int | None
-    ended: int | None
-    total: int | None
+    job: JobSpec
+    state: JobState
+    queue_position: int | None
+    trials_ended: int | None
+    trials_total: int | None
     seconds: float
-    left: float | None
+    seconds_left: float | None
 
     def describe(self) -> dict[str, Any]:
         """Return the row as JSON values."""
         return {
             "id": self.job.id, "on": self.job.on, "status": self.state.status,
-            "reason": self.state.reason, "code": self.state.code, "place": self.place,
-            "words": self.job.shown, "name": self.job.name, "out": self.job.out,
+            "reason": self.state.reason, "code": self.state.code, "place": self.queue_position,
+            "words": self.job.command_line, "name": self.job.name, "out": self.job.out,
             "submitted": self.job.submitted,
-            "since": self.state.since, "ended": self.ended, "total": self.total,
-            "seconds": self.seconds, "left": self.left, "slurm": self.state.slurm,
+            "since": self.state.since, "ended": self.trials_ended, "total": self.trials_total,
+            "seconds": self.seconds, "left": self.seconds_left, "slurm": self.state.slurm,
             "cores": self.state.cores, "gpus": self.state.gpus,
             "workers": self.job.workers if self.job.command else None,
         }  # fmt: skip
 
 
-def rows(jobs: Jobs, everything: bool = False) -> list[Row]:
+def list_jobs(jobs: Jobs, everything: bool = False) -> list[JobRow]:
     """List the jobs that wait or run and the last ten that have ended, or all of them.
 
     This also starts the scheduler process of this machine where there are jobs for it, for example
     after it was killed or the machine was down.
     """
-    local.ensure(jobs)
-    return listed(jobs, everything)
+    local.ensure_scheduler(jobs)
+    return make_rows(jobs, everything)
 
 
-def listed(
-    jobs: Jobs, everything: bool = False, now: Callable[[Jobs, Job], State] = look
-) -> list[Row]:
+def make_rows(
+    jobs: Jobs, everything: bool = False, state_of: Callable[[Jobs, JobSpec], JobState] = job_state
+) -> list[JobRow]:
     """Make the rows of the list, without starting a scheduler process.
 
     Args:
@@ -170,26 +170,26 @@ def listed(
         everything: whether to include all jobs that have ended.
         state_of: returns the current state of a job.
     """
-    known = [(job, now(jobs, job)) for job in map(jobs.job, jobs.numbers())]
+    known = [(job, state_of(jobs, job)) for job in map(jobs.job, jobs.numbers())]
     over = [job.id for job, state in known if state.status not in WAITING]
     hidden = set() if everything else set(over[:-10])
-    place, found = 0, list[Row]()
+    place, found = 0, list[JobRow]()
     for job, state in known:
         waits = state.status == "queued"
         place += waits and job.on == "local"
         if job.id in hidden:
             continue
-        ended, total = progress(Path(job.out)) if state.status != "queued" else (None, None)
+        ended, total = count_trials(Path(job.out)) if state.status != "queued" else (None, None)
         seconds = time.time() - state.since
         left = None
         if state.status == "running" and ended and total:
             left = seconds / ended * (total - ended)
         own = place if waits and job.on == "local" else None
-        found.append(Row(job, state, own, ended, total, seconds, left))
+        found.append(JobRow(job, state, own, ended, total, seconds, left))
     return found
 
 
-def progress(out: Path) -> tuple[int | None, int | None]:
+def count_trials(out: Path) -> tuple[int | None, int | None]:
     """Return how many trials of a run have ended, and how many it has; None for both where there is
     no run folder yet."""
     try:

@@ -18,8 +18,8 @@ from pathlib import Path
 from dualml import machine, variables
 from dualml.errors import UserError
 from dualml.files import open_to_append
-from dualml.jobs.process import born
-from dualml.jobs.store import MODE, WAITING, Job, Jobs, State, waited
+from dualml.jobs.process import process_start_time
+from dualml.jobs.store import MODE, WAITING, JobSpec, Jobs, JobState, waited_too_long
 
 #: Number of starts of a job whose process disappears.
 STARTS = 3
@@ -31,7 +31,7 @@ COME_S = 60.0
 STOP_S = 15.0
 
 
-def usable() -> Sequence[int]:
+def usable_core_ids() -> Sequence[int]:
     """Return the numbers of the cores that this process may use."""
     return machine.USABLE or range(os.cpu_count() or 1)
 
@@ -40,8 +40,8 @@ def usable() -> Sequence[int]:
 class Capacity:
     """Resources of this machine: core numbers, number of GPUs, bytes of memory."""
 
-    cores: Sequence[int] = field(default_factory=usable)
-    gpus: int = field(default_factory=lambda: len(machine.nvidia()[0]))
+    cores: Sequence[int] = field(default_factory=usable_core_ids)
+    gpus: int = field(default_factory=lambda: len(machine.query_gpus()[0]))
     memory: int = field(default_factory=machine.usable_memory)
 
     def check(self, cores: int, gpus: int, memory: int) -> None:
@@ -57,7 +57,7 @@ class Capacity:
             )
 
 
-class Queue:
+class LocalQueue:
     """The scheduler of this machine's jobs; only one process may run it.
 
     Args:
@@ -70,7 +70,7 @@ class Queue:
         self.children = dict[int, subprocess.Popen[bytes]]()
         self.weighed = 0.0
 
-    def turn(self) -> bool:
+    def run_once(self) -> bool:
         """Check the running jobs and start those that fit; return whether any job is running or
         waiting."""
         for number in [n for n, child in self.children.items() if child.poll() is not None]:
@@ -78,19 +78,19 @@ class Queue:
         host = os.uname().nodename
         here = [(job, self.jobs.state(job.id)) for job in map(self.jobs.job, self.jobs.numbers())
                 if job.on == "local" and job.host == host]  # fmt: skip
-        running = [self.look(job, state) for job, state in here if state.status == "running"]
-        self.weigh([(job, state) for job, state in here if state.status == "running"])
+        running = [self.check_running(job, state) for job, state in here if state.status == "running"]
+        self.enforce_limits([(job, state) for job, state in here if state.status == "running"])
         left = [pair for pair in running if pair is not None]
-        waiting = [job for job, _ in here if self.waits(job)]
+        waiting = [job for job, _ in here if self.is_waiting(job)]
         for job in waiting:
-            given = self.fits(job, left)
+            given = self.assign_resources(job, left)
             if given is None:
                 break  # nobody overtakes: a large job would never get its turn
             self.start(job, *given)
             left.append((job, self.jobs.state(job.id)))
         return bool(left or waiting)
 
-    def look(self, job: Job, state: State) -> tuple[Job, State] | None:
+    def check_running(self, job: JobSpec, state: JobState) -> tuple[JobSpec, JobState] | None:
         """Check a running job. Return it with its state, or None where its process is gone; then it
         waits again, or has failed."""
         if state.pid is None and time.time() - state.since < COME_S and job.id in self.children:
@@ -98,52 +98,52 @@ class Queue:
         if is_alive(state):
             return job, state
         if state.stopping:
-            self.jobs.change(job.id, status="stopped", pid=None)
+            self.jobs.update_state(job.id, status="stopped", pid=None)
         elif job.command:
             why = "its process was gone, and a command cannot be gone on with"
-            self.jobs.change(job.id, status="failed", pid=None, reason=why)
+            self.jobs.update_state(job.id, status="failed", pid=None, reason=why)
         elif state.starts >= STARTS:
             why = f"its process was gone {state.starts} times"
-            self.jobs.change(job.id, status="failed", pid=None, reason=why)
+            self.jobs.update_state(job.id, status="failed", pid=None, reason=why)
         else:
-            self.jobs.change(job.id, status="queued", pid=None, reason="its process was gone")
+            self.jobs.update_state(job.id, status="queued", pid=None, reason="its process was gone")
         return None
 
-    def weigh(self, running: Sequence[tuple[Job, State]]) -> None:
+    def enforce_limits(self, running: Sequence[tuple[JobSpec, JobState]]) -> None:
         """End jobs that use more memory, or run longer, than they asked for."""
         if time.monotonic() - self.weighed < WEIGH_S:
             return
         self.weighed = time.monotonic()
         for job, state in running:
-            used = resident(state.pid) if job.memory and state.pid else 0
+            used = tree_memory(state.pid) if job.memory and state.pid else 0
             if used > job.memory > 0:
                 why = f"used {used / 2**20:.0f} MB; it asked for {job.memory / 2**20:.0f} MB"
-                kill_all(state)
-                self.jobs.change(job.id, status="failed", pid=None, reason=why)
+                kill_tree(state)
+                self.jobs.update_state(job.id, status="failed", pid=None, reason=why)
             elif job.limit and time.time() - state.since > job.limit:
-                self.end_late(job, state)
+                self.end_overdue(job, state)
 
-    def end_late(self, job: Job, state: State) -> None:
+    def end_overdue(self, job: JobSpec, state: JobState) -> None:
         """End a job that exceeds its time limit: politely first, then with SIGKILL."""
         if not state.stopping:
             why = f"ran for longer than its limit of {job.limit:g} s"
-            self.jobs.change(job.id, stopping=True, reason=why)
+            self.jobs.update_state(job.id, stopping=True, reason=why)
             kill(state, signal.SIGTERM)
         elif time.time() - state.since > job.limit + STOP_S:
-            kill_all(state)
+            kill_tree(state)
 
-    def waits(self, job: Job) -> bool:
+    def is_waiting(self, job: JobSpec) -> bool:
         """Whether a job waits for its turn; one that exceeds its waiting limit is stopped."""
         state = self.jobs.state(job.id)
         if state.status != "queued":
             return False
         late = job.wait and state.starts == 0 and time.time() - state.since > job.wait
         if late:
-            self.jobs.change(job.id, status="stopped", stopping=True, reason=waited(job))
+            self.jobs.update_state(job.id, status="stopped", stopping=True, reason=waited_too_long(job))
         return not late
 
-    def fits(
-        self, job: Job, running: Sequence[tuple[Job, State]]
+    def assign_resources(
+        self, job: JobSpec, running: Sequence[tuple[JobSpec, JobState]]
     ) -> tuple[list[int], list[int]] | None:
         """Return the cores and GPUs for a job; None where it has to wait."""
         states = [state for _, state in running]
@@ -155,10 +155,10 @@ class Queue:
             return None
         return cores[:wanted], gpus[: job.gpus]
 
-    def start(self, job: Job, cores: list[int], gpus: list[int]) -> None:
+    def start(self, job: JobSpec, cores: list[int], gpus: list[int]) -> None:
         """Start the process of a job."""
         state = self.jobs.state(job.id)
-        self.jobs.change(
+        self.jobs.update_state(
             job.id, status="running", starts=state.starts + 1, cores=cores, gpus=gpus, pid=None,
             code=None,
         )  # fmt: skip
@@ -171,10 +171,10 @@ class Queue:
                 )  # fmt: skip
         except OSError as error:
             why = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-            self.jobs.change(job.id, status="failed", reason=why)
+            self.jobs.update_state(job.id, status="failed", reason=why)
 
 
-def resident(pid: int) -> int:
+def tree_memory(pid: int) -> int:
     """Return the bytes of memory that a process and its children hold."""
     import psutil
 
@@ -187,21 +187,21 @@ def resident(pid: int) -> int:
     return total
 
 
-def is_alive(state: State) -> bool:
+def is_alive(state: JobState) -> bool:
     """Whether the process of a job is still running; a later process with the same pid does not
     count."""
     known = state.pid and state.created is not None  # 0 would be a group of processes
-    return bool(known) and born(int(state.pid or 0)) == state.created
+    return bool(known) and process_start_time(int(state.pid or 0)) == state.created
 
 
-def kill(state: State, sign: int) -> None:
+def kill(state: JobState, sign: int) -> None:
     """Send a signal to the process of a job, if it is still the same process."""
     if state.pid and is_alive(state):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(state.pid, sign)
 
 
-def kill_all(state: State) -> None:
+def kill_tree(state: JobState) -> None:
     """Kill the process of a job and all processes that it has started, in whatever groups they
     are."""
     import psutil
@@ -220,9 +220,9 @@ def stop(jobs: Jobs, number: int) -> None:
     with jobs.locked():
         state = jobs.state(number)
         if state.status == "queued" or (state.status == "running" and state.pid is None):
-            jobs.change(number, status="stopped", stopping=True)
+            jobs.update_state(number, status="stopped", stopping=True)
             return
-        jobs.change(number, stopping=True, reason=None)
+        jobs.update_state(number, stopping=True, reason=None)
     kill(state, signal.SIGTERM)
     deadline = time.monotonic() + STOP_S
     while jobs.state(number).status == "running" and time.monotonic() < deadline:
@@ -230,11 +230,11 @@ def stop(jobs: Jobs, number: int) -> None:
     with jobs.locked():
         state = jobs.state(number)
         if state.status == "running":
-            kill_all(state)
-            jobs.change(number, status="stopped", pid=None)
+            kill_tree(state)
+            jobs.update_state(number, status="stopped", pid=None)
 
 
-def ensure(jobs: Jobs) -> None:
+def ensure_scheduler(jobs: Jobs) -> None:
     """Start the scheduler process of this machine, where there are jobs for it.
 
     It outlives this process and its terminal, and ends with the last job.
@@ -245,7 +245,7 @@ def ensure(jobs: Jobs) -> None:
     hidden = (*variables.OPTIONS, *variables.SECRET)
     with open_to_append(jobs.path / "scheduler.log", MODE) as log:
         subprocess.Popen(
-            machine.python("-m", "dualml.jobs.scheduler", str(jobs.path)), stdin=subprocess.DEVNULL,
+            machine.python_argv("-m", "dualml.jobs.scheduler", str(jobs.path)), stdin=subprocess.DEVNULL,
             stdout=log, stderr=log, start_new_session=True, cwd=Path("/"),
             env={k: v for k, v in os.environ.items() if k not in hidden},
         )  # fmt: skip

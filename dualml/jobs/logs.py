@@ -9,14 +9,14 @@ from pathlib import Path
 
 from dualml.errors import UserError
 from dualml.files import is_regular, open_to_read
-from dualml.jobs.control import look
-from dualml.jobs.store import WAITING, Job, Jobs
+from dualml.jobs.control import job_state
+from dualml.jobs.store import WAITING, JobSpec, Jobs
 from dualml.jobs.workers.record import log_path
 
 POLL_S = 0.2
 
 
-def path_of(jobs: Jobs, job: Job, rank: int | None) -> Path:
+def find_log(jobs: Jobs, job: JobSpec, rank: int | None) -> Path:
     """Return the log of a job, of one of its workers, or of a rank (in the last trial it took part
     in).
 
@@ -37,26 +37,26 @@ def path_of(jobs: Jobs, job: Job, rank: int | None) -> Path:
     return max(logs, key=lambda path: path.stat().st_mtime)
 
 
-def lines(jobs: Jobs, job: Job, rank: int | None, follow: bool) -> Iterator[str]:
+def iter_log(jobs: Jobs, job: JobSpec, rank: int | None, follow: bool) -> Iterator[str]:
     """Yield the text of a log; with ``follow``, also what is appended until the job has ended."""
     if not follow:
-        yield from pieces(path_of(jobs, job, rank), lambda: True)
+        yield from follow_file(find_log(jobs, job, rank), lambda: True)
         return
 
-    def over() -> bool:
+    def is_job_over() -> bool:
         """Whether the job has ended."""
-        return look(jobs, job).status not in WAITING
+        return job_state(jobs, job).status not in WAITING
 
-    while rank is None and not jobs.log(job.id).exists() and not over():
+    while rank is None and not jobs.log(job.id).exists() and not is_job_over():
         time.sleep(POLL_S)
-    yield from pieces(path_of(jobs, job, rank), over)
+    yield from follow_file(find_log(jobs, job, rank), is_job_over)
 
 
-def pieces(path: Path, over: Callable[[], bool]) -> Iterator[str]:
+def follow_file(path: Path, over: Callable[[], bool]) -> Iterator[str]:
     """Yield a file's text until ``over()`` says that nothing more is appended."""
     try:
         with (
-            open_to_read(path, links=False) as content,
+            open_to_read(path, follow_links=False) as content,
             io.TextIOWrapper(content, encoding="utf-8", errors="replace") as file,
         ):
             while True:

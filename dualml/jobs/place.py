@@ -15,7 +15,7 @@ STATE_NAME = "state.json"
 NUMBER = re.compile("[1-9][0-9]{0,8}")
 
 
-def home() -> Path:
+def jobs_folder() -> Path:
     """Return the folder of all jobs."""
     if chosen := os.environ.get(VARIABLE):
         return Path(chosen).expanduser().absolute()
@@ -23,20 +23,20 @@ def home() -> Path:
     return Path(data) / "dualml/jobs"
 
 
-def numbers(path: Path | None = None) -> list[int]:
+def job_numbers(path: Path | None = None) -> list[int]:
     """Return the numbers of all jobs, oldest first.
 
     Args:
         path: folder of all jobs; by default `jobs_folder`.
     """
-    path = path or home()
+    path = path or jobs_folder()
     if not path.is_dir():
         return []
-    folders = {number: p for p in path.iterdir() if (number := number_of(p)) is not None}
+    folders = {number: p for p in path.iterdir() if (number := parse_job_number(p)) is not None}
     return sorted(n for n, folder in folders.items() if is_regular(folder / STATE_NAME))
 
 
-def number_of(folder: Path) -> int | None:
+def parse_job_number(folder: Path) -> int | None:
     """Return the job number of a folder, or None for a name that dualml does not give to a job's
     folder."""
     return int(folder.name) if NUMBER.fullmatch(folder.name) else None

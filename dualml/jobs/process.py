@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def born(pid: int) -> float | None:
+def process_start_time(pid: int) -> float | None:
     """Return the start time of a process in seconds since 1970; None if it is gone."""
     import psutil
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 from dualml.variables import JOB_OUT as OUT
 
 if TYPE_CHECKING:
-    from dualml.jobs.store import Job, Status
+    from dualml.jobs.store import JobSpec, Status
 
 
-def main(path: str, number: int) -> None:
+def run_job(path: str, number: int) -> None:
     """Run a job, and record its exit code."""
-    from dualml.jobs.process import born
-    from dualml.jobs.store import ENDED, Jobs, arguments, clear
-    from dualml.jobs.workers.record import status_of
+    from dualml.jobs.process import process_start_time
+    from dualml.jobs.store import EXIT_STATUSES, Jobs, job_argv, remove_unstarted
+    from dualml.jobs.workers.record import status_from_code
     from dualml.variables import JOB
 
     jobs = Jobs(Path(path))
@@ -34,35 +34,35 @@ def main(path: str, number: int) -> None:
             return  # stopped, or begun by another, before this process was there
         if state.cores:
             os.sched_setaffinity(0, state.cores)
-        jobs.change(number, pid=os.getpid(), created=born(os.getpid()))
+        jobs.update_state(number, pid=os.getpid(), created=process_start_time(os.getpid()))
     os.environ.update({**job.environ, JOB: str(number)})
     if state.gpus:
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, state.gpus))
     os.chdir(job.cwd)
     if state.starts > 1 and not job.command:
-        clear(Path(job.out))
+        remove_unstarted(Path(job.out))
     code, reason = 1, None
     try:
         if job.command:
             code, reason = run_command(job)
         else:
-            sys.argv = ["dualml", *arguments(job.words, job.out)]
+            sys.argv = ["dualml", *job_argv(job.words, job.out)]
             runpy.run_module("dualml", run_name="__main__")
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0
     finally:
         with jobs.locked():
             state = jobs.state(number)
-            status: Status = status_of(code) if job.command else ENDED.get(code, "failed")
+            status: Status = status_from_code(code) if job.command else EXIT_STATUSES.get(code, "failed")
             if status == "stopped" and not state.stopping and not job.command:
                 status = "queued"  # the machine goes down: go on when it is back
             # If it was ended for exceeding a limit, the reason is recorded already.
             reason = state.reason if state.stopping else reason
-            jobs.change(number, status=status, code=code, pid=None, reason=reason)
+            jobs.update_state(number, status=status, code=code, pid=None, reason=reason)
     sys.exit(code)
 
 
-def run_command(job: Job) -> tuple[int, str | None]:
+def run_command(job: JobSpec) -> tuple[int, str | None]:
     """Run the workers of a command on this machine.
 
     Returns:
@@ -70,7 +70,7 @@ def run_command(job: Job) -> tuple[int, str | None]:
     """
     from dualml.jobs.workers.alone import describe_end
     from dualml.jobs.workers.group import run_workers
-    from dualml.jobs.workers.seat import Seat
+    from dualml.jobs.workers.seat import WorkerEnv
     from dualml.launch.route import free_port
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -78,7 +78,7 @@ def run_command(job: Job) -> tuple[int, str | None]:
     os.environ[OUT] = job.out
     port, scheduler = free_port(), free_port() if job.mindspore else 0
     seats = [
-        Seat(rank=rank, local_rank=rank, size=size, local_size=size, address="127.0.0.1",
+        WorkerEnv(rank=rank, local_rank=rank, size=size, local_size=size, address="127.0.0.1",
              port=port, scheduler=scheduler)
         for rank in range(size)
     ]  # fmt: skip
@@ -93,4 +93,4 @@ def run_command(job: Job) -> tuple[int, str | None]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    run_job(sys.argv[1], int(sys.argv[2]))

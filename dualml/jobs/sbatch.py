@@ -15,10 +15,10 @@ TIME = re.compile(r"^(\d+-)?\d+(:\d+){0,2}$")
 #: A job's name, which is also its folder's and its name in Slurm.
 JOB_NAME = re.compile(r"[A-Za-z][\w.-]{0,62}", re.ASCII)
 #: Options of ``sbatch`` that the generated script sets.
-OURS = ("--output", "--job-name", "--open-mode", "--export", "--wrap", "--chdir", "--array")
+RESERVED_OPTIONS = ("--output", "--job-name", "--open-mode", "--export", "--wrap", "--chdir", "--array")
 
 
-def options(
+def sbatch_options(
     *,
     nodes: int,
     ranks_per_node: int,
@@ -56,17 +56,17 @@ def options(
             raise UserError(f"--partition {partition!r} is no name of a partition")
         found.append(f"--partition={partition}")
     if wait is not None and time is not None:
-        found.append(f"--deadline=now+{math.ceil(wait) + seconds(time)}seconds")
+        found.append(f"--deadline=now+{math.ceil(wait) + parse_time_limit(time)}seconds")
     for option in sbatch:
         if not OPTION.match(option):
             raise UserError(f"--sbatch {option!r}: use one option, as in --sbatch=--mem=8G")
-        if option.partition("=")[0] in OURS:
+        if option.partition("=")[0] in RESERVED_OPTIONS:
             raise UserError(f"--sbatch {option}: dualml's script says that itself")
         found.append(option)
     return found
 
 
-def seconds(text: str) -> int:
+def parse_time_limit(text: str) -> int:
     """Convert a time in Slurm's format to seconds: ``90`` (minutes), ``1:30:00``, ``2-12``.
 
     >>> parse_time_limit("1-2:30")

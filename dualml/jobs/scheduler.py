@@ -11,7 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from dualml.files import write_bytes
-from dualml.jobs.local import POLL_S, Queue
+from dualml.jobs.local import POLL_S, LocalQueue
 from dualml.jobs.store import MODE, Jobs
 
 #: Seconds within which another scheduler that is about to end must have ended.
@@ -27,12 +27,12 @@ def main(path: Path) -> None:
         only.acquire(timeout=LEAVE_S)
     except Timeout:
         return
-    queue, pid = Queue(jobs), path / PID
+    queue, pid = LocalQueue(jobs), path / PID
     write_bytes(pid, f"{os.getpid()}\n".encode(), MODE)
     try:
         while True:
             with jobs.locked():
-                if not queue.turn():
+                if not queue.run_once():
                     pid.unlink(missing_ok=True)
                     only.release()  # before anybody can add a job that nobody would start
                     return

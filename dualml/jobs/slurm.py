@@ -15,16 +15,16 @@ from pathlib import Path
 
 from dualml.errors import UserError
 from dualml.files import read_text, write_bytes
-from dualml.jobs.store import ENDED, MODE, Job, Jobs, State, Status, begun, resumed, waited
+from dualml.jobs.store import EXIT_STATUSES, MODE, JobSpec, Jobs, JobState, Status, start_argv, resume_argv, waited_too_long
 from dualml.jobs.workers.alone import describe_end
-from dualml.jobs.workers.record import code_of_failure, read_endings, status_of
+from dualml.jobs.workers.record import failure_code, read_exits, status_from_code
 from dualml.launch.wire import TOKEN
-from dualml.machine import Finished, bounded
+from dualml.machine import ProcessResult, run_bounded
 from dualml.variables import JOB, JOB_OUT, OPTIONS, SECRET
 
 LIMIT_S = 60.0
 #: File with the exit code that the script leaves in the job's folder, as Slurm forgets jobs.
-CODE, LONGEST_CODE = "code", 16
+EXIT_CODE_FILE, MAX_EXIT_CODE_BYTES = "code", 16
 #: Slurm's states in which a job waits.
 PENDING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "SUSPENDED")
 #: Seconds between a job's end in Slurm and the file of its exit code on a slow disk.
@@ -87,12 +87,12 @@ exit $code
 """
 
 
-def script(jobs: Jobs, job: Job) -> str:
+def job_script(jobs: Jobs, job: JobSpec) -> str:
     """Return the script for ``sbatch``."""
     return command_script(jobs, job) if job.command else run_script(jobs, job)
 
 
-def command_script(jobs: Jobs, job: Job) -> str:
+def command_script(jobs: Jobs, job: JobSpec) -> str:
     """Return the script of a command."""
     return COMMAND.format(
         id=job.id,
@@ -109,11 +109,11 @@ def command_script(jobs: Jobs, job: Job) -> str:
         first=FIRST_PORT,
         ports=PORTS,
         mindspore=int(job.mindspore),
-        code=shlex.quote(str(jobs.folder(job.id) / CODE)),
+        code=shlex.quote(str(jobs.folder(job.id) / EXIT_CODE_FILE)),
     )
 
 
-def run_script(jobs: Jobs, job: Job) -> str:
+def run_script(jobs: Jobs, job: JobSpec) -> str:
     """Return the script of a run."""
     python = [job.python, "-P", "-m", "dualml"]
     return SCRIPT.format(
@@ -123,90 +123,90 @@ def run_script(jobs: Jobs, job: Job) -> str:
         log=jobs.log(job.id),
         options="\n".join(f"#SBATCH {option}" for option in job.options),
         cwd=shlex.quote(job.cwd),
-        begun=shlex.join([*python, *begun(job.words, job.out)]),
-        resumed=shlex.join([*python, *resumed(job.words, job.out)]),
+        begun=shlex.join([*python, *start_argv(job.words, job.out)]),
+        resumed=shlex.join([*python, *resume_argv(job.words, job.out)]),
         manifest=shlex.quote(f"{job.out}/run.json"),
-        code=shlex.quote(str(jobs.folder(job.id) / CODE)),
+        code=shlex.quote(str(jobs.folder(job.id) / EXIT_CODE_FILE)),
         last=LAST_S,
     )
 
 
-def there(program: str) -> None:
+def require_program(program: str) -> None:
     """Raise `UserError` where a program of Slurm is not installed."""
     if shutil.which(program) is None:
         text = "--on slurm is for the login node of a cluster"
         raise UserError(f"there is no {program} on this machine: {text}")
 
 
-def asked(*words: str, environ: dict[str, str] | None = None) -> Finished:
+def run_slurm(*words: str, environ: dict[str, str] | None = None) -> ProcessResult:
     """Run one of Slurm's commands and return its output.
 
     Raises:
         UserError: Slurm is not installed.
     """
-    there(words[0])
+    require_program(words[0])
     # Without variables of options: their values became the job's options when it was submitted.
     left = (*OPTIONS, *SECRET)
     inherited = {name: value for name, value in os.environ.items() if name not in left}
-    return bounded(list(words), LIMIT_S, {**inherited, **(environ or {})})
+    return run_bounded(list(words), LIMIT_S, {**inherited, **(environ or {})})
 
 
-def submit(jobs: Jobs, job: Job) -> None:
+def submit(jobs: Jobs, job: JobSpec) -> None:
     """Hand a job over to Slurm.
 
     Raises:
         UserError: Slurm refuses it; the text is Slurm's.
     """
     folder = jobs.folder(job.id)
-    (folder / CODE).unlink(missing_ok=True)
+    (folder / EXIT_CODE_FILE).unlink(missing_ok=True)
     path = folder / "job.sbatch"
-    write_bytes(path, script(jobs, job).encode(errors="surrogateescape"), MODE)
+    write_bytes(path, job_script(jobs, job).encode(errors="surrogateescape"), MODE)
     # Tasks inherit the environment of the submission, so the token is in no file.
     token = {TOKEN: os.environ.get(TOKEN) or secrets.token_hex(16)}
-    done = asked("sbatch", "--parsable", str(path), environ={**job.environ, **token})
+    done = run_slurm("sbatch", "--parsable", str(path), environ={**job.environ, **token})
     if done.code != 0:
         lines = [line for line in done.err.splitlines() if line.strip()]
         why = "; ".join(line.removeprefix("sbatch: ").strip() for line in lines)
         with jobs.locked():
             if jobs.state(job.id).starts:
-                jobs.change(job.id, status="failed", reason=f"refused by Slurm: {why}")
+                jobs.update_state(job.id, status="failed", reason=f"refused by Slurm: {why}")
             else:  # it never was in a queue: nothing to list
                 shutil.rmtree(folder)
         raise UserError(f"job {job.id} was refused by Slurm: {why or f'exit code {done.code}'}")
     with jobs.locked():
         number = done.out.strip().partition(";")[0]
         starts = jobs.state(job.id).starts + 1
-        jobs.change(job.id, status="queued", slurm=number, starts=starts, stopping=False)
+        jobs.update_state(job.id, status="queued", slurm=number, starts=starts, stopping=False)
 
 
-def look(jobs: Jobs, job: Job) -> State:
+def refresh_state(jobs: Jobs, job: JobSpec) -> JobState:
     """Return the state of a job; ask Slurm where it has not ended."""
     state = jobs.state(job.id)
     if state.status not in ("queued", "running") or state.slurm is None:
         return state
-    status, code, reason = now(jobs, job, state)
+    status, code, reason = query_slurm(jobs, job, state)
     if status == state.status and reason == state.reason:
         return state
     with jobs.locked():
-        return jobs.change(job.id, status=status, code=code, reason=reason)
+        return jobs.update_state(job.id, status=status, code=code, reason=reason)
 
 
-def now(jobs: Jobs, job: Job, state: State) -> tuple[Status, int | None, str | None]:
+def query_slurm(jobs: Jobs, job: JobSpec, state: JobState) -> tuple[Status, int | None, str | None]:
     """Return status, exit code and reason of a job, from Slurm or from the file its script left."""
     with contextlib.suppress(OSError, ValueError):
-        code = int(read_text(jobs.folder(job.id) / CODE, LONGEST_CODE))
+        code = int(read_text(jobs.folder(job.id) / EXIT_CODE_FILE, MAX_EXIT_CODE_BYTES))
         if job.command:
-            return end_of_command(job, state, code)
-        return ENDED.get(code, "failed"), code, None
+            return command_outcome(job, state, code)
+        return EXIT_STATUSES.get(code, "failed"), code, None
     if state.slurm is None or shutil.which("squeue") is None:
         return state.status, None, state.reason
     columns = "--Format=State:30,RestartCnt:10,Reason:200"
-    done = asked("squeue", "--noheader", columns, "--jobs", state.slurm)
+    done = run_slurm("squeue", "--noheader", columns, "--jobs", state.slurm)
     told, again, why = [*done.out.split(None, 2), "", "", ""][:3]
     if told in PENDING:
-        return "queued", None, waits(why.strip(), again not in ("", "0"))
+        return "queued", None, pending_reason(why.strip(), again not in ("", "0"))
     if told == "DEADLINE":
-        return "stopped", None, waited(job)
+        return "stopped", None, waited_too_long(job)
     if told == "RUNNING" or told == "COMPLETING":
         return "running", None, None
     if done.code != 0 and "Invalid job id" not in done.err:  # the controller does not answer
@@ -214,24 +214,24 @@ def now(jobs: Jobs, job: Job, state: State) -> tuple[Status, int | None, str | N
     if time.time() - state.since < SETTLE_S and state.status == "running":
         return "running", None, None
     if job.wait and not state.stopping and state.status == "queued":
-        return "stopped", None, waited(job)  # Slurm has forgotten why it is gone
+        return "stopped", None, waited_too_long(job)  # Slurm has forgotten why it is gone
     ended: Status = "stopped" if state.stopping else "failed"
     return ended, None, None if state.stopping else f"Slurm: {told or 'its job is gone'}"
 
 
-def end_of_command(job: Job, state: State, code: int) -> tuple[Status, int, str | None]:
+def command_outcome(job: JobSpec, state: JobState, code: int) -> tuple[Status, int, str | None]:
     """Return status, exit code and reason of a command that has ended.
 
     srun reports the largest exit code of its tasks, including those that it ended because another
     one failed.
     """
     out, size = Path(job.out), job.workers
-    code = code_of_failure(read_endings(out, size)) or code if code else 0
+    code = failure_code(read_exits(out, size)) or code if code else 0
     port = FIRST_PORT + int(state.slurm or 0) % PORTS
-    return status_of(code), code, describe_end(out, size, port, job.lang)
+    return status_from_code(code), code, describe_end(out, size, port, job.lang)
 
 
-def waits(why: str, again: bool) -> str | None:
+def pending_reason(why: str, again: bool) -> str | None:
     """Return why a job is in the queue; None where Slurm does not say.
 
     Args:
@@ -243,7 +243,7 @@ def waits(why: str, again: bool) -> str | None:
     return ": ".join(filter(None, (back, why))) or None
 
 
-def stop(jobs: Jobs, job: Job) -> None:
+def stop(jobs: Jobs, job: JobSpec) -> None:
     """End a job in Slurm.
 
     Raises:
@@ -251,10 +251,10 @@ def stop(jobs: Jobs, job: Job) -> None:
     """
     state = jobs.state(job.id)
     with jobs.locked():
-        jobs.change(job.id, stopping=True)
+        jobs.update_state(job.id, stopping=True)
     if state.slurm is not None:
-        done = asked("scancel", state.slurm)
+        done = run_slurm("scancel", state.slurm)
         if done.code != 0 and "Invalid job id" not in done.err:
             raise UserError(f"job {job.id}: scancel {state.slurm}: {done.err.strip()}")
     with jobs.locked():
-        jobs.change(job.id, status="stopped")
+        jobs.update_state(job.id, status="stopped")

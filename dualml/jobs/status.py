@@ -7,22 +7,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dualml.jobs.control import rows
-from dualml.jobs.store import Job, Jobs
+from dualml.jobs.control import list_jobs
+from dualml.jobs.store import JobSpec, Jobs
 from dualml.jobs.table import TONES
-from dualml.jobs.workers.record import log_path, read_endings
+from dualml.jobs.workers.record import log_path, read_exits
 from dualml.report.blocks import Cell, Column, Table
-from dualml.words import Words
+from dualml.words import Messages
 
 #: Rows of the status table in their order; empty ones are omitted.
-SHOWN = ("name", "status", "reason", "code", "on", "place", "trials", "seconds", "left", "cores",
+STATUS_ROWS = ("name", "status", "reason", "code", "on", "place", "trials", "seconds", "left", "cores",
          "gpus", "limit", "wait", "run", "out", "log")  # fmt: skip
 COLUMNS = ("rank", "status", "host", "worker_seconds", "file")
 
 
-def describe(jobs: Jobs, job: Job) -> dict[str, Any]:
+def describe(jobs: Jobs, job: JobSpec) -> dict[str, Any]:
     """Return the details of a job as JSON values."""
-    row = next(row for row in rows(jobs, everything=True) if row.job.id == job.id)
+    row = next(row for row in list_jobs(jobs, everything=True) if row.job.id == job.id)
     out = Path(job.out)
     return {
         **row.describe(),
@@ -33,12 +33,12 @@ def describe(jobs: Jobs, job: Job) -> dict[str, Any]:
             {"rank": ending.rank, "host": ending.host, "code": ending.code,
              "seconds": ending.seconds, "reason": ending.reason,
              "log": str(log_path(out, ending.rank))}
-            for ending in (read_endings(out, job.workers) if job.command else [])
+            for ending in (read_exits(out, job.workers) if job.command else [])
         ],
     }  # fmt: skip
 
 
-def tables(described: dict[str, Any], words: Words) -> Iterator[Table]:
+def job_tables(described: dict[str, Any], words: Messages) -> Iterator[Table]:
     """Yield a table of a job's details, and one of its workers that have ended."""
     told = dict(described)
     told["status"] = words(f"jobs.status.{described['status']}")
@@ -49,23 +49,23 @@ def tables(described: dict[str, Any], words: Words) -> Iterator[Table]:
     for key in ("seconds", "left", "limit", "wait"):
         told[key] = f"{told[key]:.0f} s" if told[key] else None
     rows: list[list[Cell | str]] = [
-        [words(f"jobs.column.{key}"), Cell(str(told[key]), tone(key, described))]
-        for key in SHOWN
+        [words(f"jobs.column.{key}"), Cell(str(told[key]), status_tone(key, described))]
+        for key in STATUS_ROWS
         if told[key] not in (None, "")
     ]
     columns = [Column("what", ""), Column("value", "")]
     yield Table("job", words("jobs.job", id=described["id"]), columns, rows)
     if described["ends"]:
         heads = [Column(key, words(f"jobs.column.{key}")) for key in COLUMNS]
-        yield Table("workers", "", heads, [worker(ending, words) for ending in described["ends"]])
+        yield Table("workers", "", heads, [worker_cells(ending, words) for ending in described["ends"]])
 
 
-def tone(key: str, described: dict[str, Any]) -> Any:
+def status_tone(key: str, described: dict[str, Any]) -> Any:
     """Return the tone of a cell: that of the status, else none."""
     return TONES.get(described["status"], "") if key == "status" else ""
 
 
-def worker(ending: dict[str, Any], words: Words) -> list[Cell | str]:
+def worker_cells(ending: dict[str, Any], words: Messages) -> list[Cell | str]:
     """Return the cells of a worker."""
     code = ending["code"]
     told = words("jobs.status.ok") if code == 0 else words("jobs.code", code=code)

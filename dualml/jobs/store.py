@@ -17,28 +17,28 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from dualml import variables
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError, did_you_mean
 from dualml.files import is_regular
-from dualml.jobs.place import STATE_NAME, VARIABLE, number_of, numbers
-from dualml.jobs.place import home as home
+from dualml.jobs.place import STATE_NAME, VARIABLE, parse_job_number, job_numbers
+from dualml.jobs.place import jobs_folder as jobs_folder
 from dualml.parse import is_unicode
-from dualml.store.jsonfile import Count, JsonFile, Number, Record, checked
+from dualml.store.jsonfile import Count, JsonFile, Number, Record, validate_record
 
 LOCK_S = 30.0
 #: Largest number of waiting jobs.
-MOST_QUEUED = 1000
+MAX_QUEUED = 1000
 #: Permissions of the files and folders of jobs: no other user may read what is run, and with which
 #: variables.
 MODE, FOLDER_MODE = 0o600, 0o700
 #: Prefixes of the variables that a job inherits from the environment of its submission; secrets
 #: are excluded.
-TAKEN = ("DUALML_", "OMP_", "MKL_", "OPENBLAS_", "CUDA_", "PYTHONPATH", "PATH", "VIRTUAL_ENV",
+CAPTURED_PREFIXES = ("DUALML_", "OMP_", "MKL_", "OPENBLAS_", "CUDA_", "PYTHONPATH", "PATH", "VIRTUAL_ENV",
          "LD_LIBRARY_PATH", "NCCL_", "GLOO_", "HCCL_", "ASCEND_")  # fmt: skip
 
 Status = Literal["queued", "running", "ok", "different", "failed", "stopped"]
 WAITING: tuple[Status, ...] = ("queued", "running")
 #: Exit code of a run → status of its job; every other code means that it failed.
-ENDED: dict[int, Status] = {0: "ok", 3: "different", 130: "stopped"}
+EXIT_STATUSES: dict[int, Status] = {0: "ok", 3: "different", 130: "stopped"}
 
 
 #: An argument of a command line: Unicode, because it is stored as JSON, without a NUL character.
@@ -46,7 +46,7 @@ Word = Annotated[str, Field(pattern=r"^[^\x00]*$")]
 PathText = Annotated[Word, Field(min_length=1)]
 
 
-class Job(Record):
+class JobSpec(Record):
     """The request of a job; ``words`` are the arguments of ``dualml run`` without the run folder.
 
     Attributes:
@@ -83,12 +83,12 @@ class Job(Record):
     options: list[str] = Field(default_factory=list)
 
     @property
-    def shown(self) -> list[str]:
+    def command_line(self) -> list[str]:
         """Command line of the job, as the user gave it."""
         return self.command or self.words
 
 
-class State(Record):
+class JobState(Record):
     """The state of a job.
 
     ``created`` is the start time of process ``pid`` and distinguishes it from a later process with
@@ -108,11 +108,11 @@ class State(Record):
     stopping: bool = False
 
 
-JOB = JsonFile("job.json", Job, version=1, mode=MODE)
-STATE = JsonFile(STATE_NAME, State, version=1, mode=MODE)
+JOB = JsonFile("job.json", JobSpec, version=1, mode=MODE)
+STATE = JsonFile(STATE_NAME, JobState, version=1, mode=MODE)
 
 
-def taken() -> dict[str, str]:
+def captured_env() -> dict[str, str]:
     """Return the environment variables that a job inherits and that are stored in its file.
 
     Its options already include what variables and files of defaults say. Secrets are never stored:
@@ -122,7 +122,7 @@ def taken() -> dict[str, str]:
     kept = {
         name: value
         for name, value in os.environ.items()
-        if name.startswith(TAKEN)
+        if name.startswith(CAPTURED_PREFIXES)
         and name not in left
         and not variables.is_secret(name)
         and is_unicode(value)  # others come from the process that starts the job
@@ -167,9 +167,9 @@ class Jobs:
 
     def numbers(self) -> list[int]:
         """Return the numbers of all jobs, oldest first."""
-        return numbers(self.path)
+        return job_numbers(self.path)
 
-    def job(self, number: int) -> Job:
+    def job(self, number: int) -> JobSpec:
         """Read the request of a job.
 
         Raises:
@@ -177,11 +177,11 @@ class Jobs:
         """
         if not is_regular(self.folder(number) / STATE.name):
             last = [str(n) for n in self.numbers()[-5:]]
-            hint = nearest(str(number), last) if last else "; none was submitted"
+            hint = did_you_mean(str(number), last) if last else "; none was submitted"
             raise UserError(f"there is no job {number} in {self.path}{hint}")
         return JOB.read(self.folder(number))
 
-    def number(self, word: str) -> int:
+    def find_number(self, word: str) -> int:
         """Return the number of a job given by its number or its name; of several jobs of a name the
         last.
 
@@ -193,25 +193,25 @@ class Jobs:
         names = {self.job(number).name: number for number in self.numbers()}
         if word not in names:
             known = [name for name in names if name is not None]
-            hint = nearest(word, known) if known else "; none has a name"
+            hint = did_you_mean(word, known) if known else "; none has a name"
             raise UserError(f"{word!r} is no number or name of a job{hint}")
         return names[word]
 
-    def state(self, number: int) -> State:
+    def state(self, number: int) -> JobState:
         """Read the state of a job."""
         return STATE.read(self.folder(number))
 
-    def change(self, number: int, **values: Any) -> State:
+    def update_state(self, number: int, **values: Any) -> JobState:
         """Change fields of a job's state, inside `locked`, and return the new state."""
         status = values.get("status")
         before = self.state(number)
         if status is not None and status != before.status:
             values.setdefault("since", time.time())
         after = before.model_copy(update=values)
-        STATE.write(self.folder(number), State.model_validate(after.model_dump()))
+        STATE.write(self.folder(number), JobState.model_validate(after.model_dump()))
         return after
 
-    def add(self, **asked: Any) -> Job:
+    def add(self, **asked: Any) -> JobSpec:
         """Add a job at the end of the queue.
 
         Args:
@@ -222,23 +222,23 @@ class Jobs:
         """
         with self.locked():
             waiting = [n for n in self.numbers() if self.state(n).status in WAITING]
-            if len(waiting) >= MOST_QUEUED:
+            if len(waiting) >= MAX_QUEUED:
                 raise UserError(f"{len(waiting):,} jobs are waiting; stop some, or wait")
-            number = max(filter(None, (number_of(p) for p in self.path.iterdir())), default=0) + 1
+            number = max(filter(None, (parse_job_number(p) for p in self.path.iterdir())), default=0) + 1
             asked["out"] = asked["out"].replace("{id}", str(number))
             known = {
                 "id": number, "host": socket.gethostname(), "user": getpass.getuser(),
-                "submitted": time.time(), "environ": taken(),
+                "submitted": time.time(), "environ": captured_env(),
             }  # fmt: skip
             folder = self.folder(number)
-            job = checked(Job, {**known, **asked}, folder / JOB.name)  # a path need not be Unicode
+            job = validate_record(JobSpec, {**known, **asked}, folder / JOB.name)  # a path need not be Unicode
             folder.mkdir(mode=FOLDER_MODE)
             JOB.write(folder, job)
-            STATE.write(folder, State(status="queued", since=time.time()))
+            STATE.write(folder, JobState(status="queued", since=time.time()))
             return job
 
 
-def check_here(job: Job) -> None:
+def check_ownership(job: JobSpec) -> None:
     """Raise `UserError` for a job of another machine or user, whose processes are not here."""
     if job.on == "local" and job.host != socket.gethostname():
         raise UserError(f"job {job.id} is of {job.host}, this is {socket.gethostname()}: go there")
@@ -246,24 +246,24 @@ def check_here(job: Job) -> None:
         raise UserError(f"job {job.id} is of user {job.user}; you are {getpass.getuser()}")
 
 
-def waited(job: Job) -> str:
+def waited_too_long(job: JobSpec) -> str:
     """Return the reason of a job that waited for longer than it may."""
     return f"waited for longer than {job.wait:g} s (--wait-at-most)"
 
 
-def clear(out: Path) -> None:
+def remove_unstarted(out: Path) -> None:
     """Remove the remains of a run that was killed before it had a ``run.json``."""
     if not (out / "run.json").exists():
         shutil.rmtree(out / "plan", ignore_errors=True)
         (out / ".lock").unlink(missing_ok=True)
 
 
-def begun(words: Sequence[str], out: str) -> list[str]:
+def start_argv(words: Sequence[str], out: str) -> list[str]:
     """Return the arguments of ``dualml`` that start a run in ``out``."""
     return ["run", *words, "--out", out]
 
 
-def resumed(words: Sequence[str], out: str) -> list[str]:
+def resume_argv(words: Sequence[str], out: str) -> list[str]:
     """Return the arguments of ``dualml`` that resume the run in ``out``."""
     kept = [word for word in words if word in ("--no-report", "--no-find", "--insecure")]
     for option in ("--hosts", "--lang"):
@@ -273,8 +273,8 @@ def resumed(words: Sequence[str], out: str) -> list[str]:
     return ["run", "--resume", out, *kept]
 
 
-def arguments(words: Sequence[str], out: str) -> list[str]:
+def job_argv(words: Sequence[str], out: str) -> list[str]:
     """Return the arguments of ``dualml`` that start this job, or resume it if its run folder
     exists."""
     there = (Path(out) / "run.json").exists()
-    return resumed(words, out) if there else begun(words, out)
+    return resume_argv(words, out) if there else start_argv(words, out)

@@ -31,7 +31,7 @@ class OutOfMemory(TrialError):
     """An allocation failed under the limit."""
 
 
-def used() -> int:
+def data_bytes() -> int:
     """Return the bytes that count towards the limit, after returning unused memory to the system.
 
     Raises:
@@ -49,13 +49,13 @@ def used() -> int:
 
 
 @contextlib.contextmanager
-def limited(base: int, nbytes: int) -> Iterator[None]:
+def limit_memory(base: int, nbytes: int) -> Iterator[None]:
     """Limit this process to ``base + nbytes`` inside the block.
 
     Raises:
         OutOfMemory: the process exceeds the limit already, or asks for more.
     """
-    now, (soft, hard) = used(), resource.getrlimit(resource.RLIMIT_DATA)
+    now, (soft, hard) = data_bytes(), resource.getrlimit(resource.RLIMIT_DATA)
     if now > base + nbytes:
         raise OutOfMemory(
             f"out of memory: weights, gradients and what belongs to them take {now - base:,} bytes "
@@ -65,7 +65,7 @@ def limited(base: int, nbytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, (base + nbytes, hard))
         yield
     except (MemoryError, RuntimeError) as error:
-        if not exhausted(error):
+        if not is_out_of_memory(error):
             raise
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
         first = (str(error).strip().splitlines() or ["no more memory"])[0]
@@ -76,13 +76,13 @@ def limited(base: int, nbytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
-def exhausted(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error is a failed allocation."""
     return isinstance(error, MemoryError) or any(word in str(error) for word in (*WORDS, *SIGNALS))
 
 
 @contextlib.contextmanager
-def returning() -> Iterator[None]:
+def return_freed_memory() -> Iterator[None]:
     """Make ranks that are started inside the block return freed memory to the system at once."""
     before = {name: os.environ.get(name) for name in MALLOC}
     os.environ.update(MALLOC)

@@ -9,34 +9,34 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.aggregation.buckets import layout
-from dualml.aggregation.scheme import scheme
-from dualml.backend import Backend, Divisible, Recipe, Recomputing, Training, backends
+from dualml.aggregation.buckets import bucket_layout
+from dualml.aggregation.scheme import parallel_trainer_class
+from dualml.backend import Backend, GradientAccess, TrainingSpec, ActivationRecomputation, Training, backends
 from dualml.communicator import Communicator
 from dualml.experiment.arm import Arm
-from dualml.largest.limit import limited, used
-from dualml.model.init import initial
-from dualml.model.recompute import recomputed
+from dualml.largest.limit import limit_memory, data_bytes
+from dualml.model.init import initial_tensor
+from dualml.model.recompute import recompute_groups
 from dualml.model.spec import ModelSpec
 from dualml.model.zoo import model
-from dualml.seeds import generator
+from dualml.seeds import make_generator
 from dualml.worker.models import ModelCache
 from dualml.worker.split import split_training
 from dualml.zero.model import ShardedModel
-from dualml.zero.parallel import Zero
+from dualml.zero.parallel import ZeroDataParallel
 
 Array = NDArray[Any]
 SEED = 0
 
 
-class Drawn(Mapping[str, Array]):
+class LazyInitialWeights(Mapping[str, Array]):
     """The initial weights, each drawn when it is accessed, so that they are never all in memory."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec, self.shapes = spec, spec.parameters()
 
     def __getitem__(self, name: str) -> Array:
-        return initial(self.spec, SEED, name)
+        return initial_tensor(self.spec, SEED, name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.shapes)
@@ -56,62 +56,62 @@ def train(comm: Communicator, argument: dict[str, Any]) -> dict[str, Any]:
         OutOfMemory: it does not fit.
     """
     backend = backends()[comm.backend].create("cpu", 1)
-    trained(comm, backend, {**argument, "blocks": 1})
-    return trained(comm, backend, argument, base=used())
+    run_training(comm, backend, {**argument, "blocks": 1})
+    return run_training(comm, backend, argument, base=data_bytes())
 
 
-def trained(
+def run_training(
     comm: Communicator, backend: Backend, argument: Mapping[str, Any], base: int | None = None
 ) -> dict[str, Any]:
     """Make the model and train it; without ``base`` there is no limit and the result is empty."""
     arm = Arm.model_validate(argument["arm"])
-    recipe = recipe_of(arm, argument)
-    training = training_of(comm, backend, recipe, arm)
+    recipe = make_training_spec(arm, argument)
+    training = make_training(comm, backend, recipe, arm)
     shapes = recipe.spec.parameters().items()
     zeros = {name: np.broadcast_to(np.float64(0), shape) for name, shape in shapes}
-    training.load(recipe.weights, dict.fromkeys(recipe.rule.slots, zeros), 0)
+    training.load(recipe.weights, dict.fromkeys(recipe.rule.state_keys, zeros), 0)
     if base is None:
-        updates(training, backend, arm)
+        run_updates(training, backend, arm)
         return {}
-    with limited(base, argument["limit"]):
+    with limit_memory(base, argument["limit"]):
         begin = time.perf_counter()
-        losses = updates(training, backend, arm)
+        losses = run_updates(training, backend, arm)
         seconds = (time.perf_counter() - begin) / arm.updates
-    return {"losses": losses, "step_s": seconds, "base_bytes": base, "held_bytes": used() - base}
+    return {"losses": losses, "step_s": seconds, "base_bytes": base, "held_bytes": data_bytes() - base}
 
 
-def updates(training: Training, backend: Backend, arm: Arm) -> list[float]:
+def run_updates(training: Training, backend: Backend, arm: Arm) -> list[float]:
     """Make the updates, all on the same samples, so that the loss must fall; return the losses."""
-    batch, read = np.arange(arm.batch_size), getattr(training, "read", backend.read)
+    batch, read = np.arange(arm.batch_size), getattr(training, "read", backend.materialize_losses)
     return [float(read([training.step(batch, step)])[0]) for step in range(1, arm.updates + 1)]
 
 
-def recipe_of(arm: Arm, argument: Mapping[str, Any]) -> Recipe:
+def make_training_spec(arm: Arm, argument: Mapping[str, Any]) -> TrainingSpec:
     """Make the training config of a decoder, with random tokens as data."""
     sizes = {**argument["sizes"], "blocks": argument["blocks"]}
     spec = model(arm.model, words=argument["words"], length=argument["length"], sizes=sizes)
     shape = (arm.batch_size, argument["length"] + 1)
-    tokens = generator(SEED, "largest", "tokens").integers(0, argument["words"], shape)
-    return Recipe(
-        spec=spec, weights=Drawn(spec), rule=arm.rule, x=tokens[:, :-1].astype(np.int32),
+    tokens = make_generator(SEED, "largest", "tokens").integers(0, argument["words"], shape)
+    return TrainingSpec(
+        spec=spec, weights=LazyInitialWeights(spec), rule=arm.rule, x=tokens[:, :-1].astype(np.int32),
         y=tokens[:, 1:].astype(np.int64), updates=arm.updates, chunk=arm.chunk, seed=SEED,
-        recompute=recomputed(spec, arm.recompute),
+        recompute=recompute_groups(spec, arm.recompute),
     )  # fmt: skip
 
 
-def training_of(comm: Communicator, backend: Backend, recipe: Recipe, arm: Arm) -> Training:
+def make_training(comm: Communicator, backend: Backend, recipe: TrainingSpec, arm: Arm) -> Training:
     """Make this rank's part of the training: split, sharded, data-parallel, or the whole model."""
     if arm.split is not None:
         plan = arm.split.plan(recipe.spec, comm.size)
         return split_training(backend, plan, arm, comm, recipe, ModelCache(), "")
     if arm.zero:
         sharded = ShardedModel(backend, recipe, comm, arm.sharding)
-        return Zero(backend, sharded, comm, arm.aggregation, seed=SEED)
+        return ZeroDataParallel(backend, sharded, comm, arm.aggregation, seed=SEED)
     training = backend.training(recipe)
     if recipe.recompute:
-        training.ability(Recomputing)
+        training.require_capability(ActivationRecomputation)
     if comm.size == 1:
         return training
-    buckets = layout(recipe.spec.parameters(), arm.aggregation.bucket_bytes)
-    pieces = training.ability(Divisible).pieces(buckets)
-    return scheme(arm.aggregation)(backend, training, pieces, comm, arm.aggregation, seed=SEED)
+    buckets = bucket_layout(recipe.spec.parameters(), arm.aggregation.bucket_bytes)
+    pieces = training.require_capability(GradientAccess).make_buckets(buckets)
+    return parallel_trainer_class(arm.aggregation)(backend, training, pieces, comm, arm.aggregation, seed=SEED)

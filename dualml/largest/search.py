@@ -11,25 +11,25 @@ import numpy as np
 
 from dualml.errors import TrialError, UserError
 from dualml.experiment.arm import Arm
-from dualml.largest.limit import exhausted, returning
+from dualml.largest.limit import is_out_of_memory, return_freed_memory
 from dualml.launch.ranks import run_ranks
-from dualml.planner.arm import layout_of
+from dualml.planner.arm import layout_from_arm
 from dualml.planner.engine import DUALML
 from dualml.planner.memory import stage_memory
 from dualml.planner.shape import Shape
-from dualml.planner.zoo import sizes_of, spec_of
-from dualml.store.largest import LargestRow, Tried
-from dualml.zero.units import held, units_of
+from dualml.planner.zoo import sizes_from_shape, spec_from_shape
+from dualml.store.largest import LargestRow, SizeAttempt
+from dualml.zero.units import estimate_memory, units_of
 
 #: Maximum number of blocks of a model (`dualml.experiment.schema.DecoderSizes`).
-MOST = 1000
+MAX_BLOCKS = 1000
 #: Time limit for training one size, in seconds.
 LIMIT_S = 300.0
 PRECISION = DUALML.precisions["fp32"]
 
 
 @dataclass(frozen=True)
-class Setting:
+class SizeSearch:
     """The configuration that is fixed while the number of blocks grows.
 
     Attributes:
@@ -44,19 +44,19 @@ class Setting:
     arm: Mapping[str, Any]
     limit: int
 
-    def predicted(self, blocks: int) -> float:
+    def predict_bytes(self, blocks: int) -> float:
         """Predict the bytes of a rank: the planner's estimate, plus the buffers that ranks reduce
         or gather (a copy of all gradients; with ZeRO-2 and 3, of the largest unit)."""
         shape, arm = replace(self.shape, layers=blocks), Arm.model_validate(self.arm)
-        x = layout_of(shape, arm)
+        x = layout_from_arm(shape, arm)
         of = stage_memory(shape, x, PRECISION, np.zeros(1, int), engine=DUALML).describe(0)
         copies = PRECISION.gradients * shape.parameters * (arm.world_size > 1 and not arm.zero)
         if arm.zero > 1:
-            units = units_of(spec_of(shape), arm.aggregation.bucket_bytes, arm.world_size)
-            copies = PRECISION.gradients * held(units, arm.world_size, arm.zero, 0).gathered
+            units = units_of(spec_from_shape(shape), arm.aggregation.bucket_bytes, arm.world_size)
+            copies = PRECISION.gradients * estimate_memory(units, arm.world_size, arm.zero, 0).gathered
         return sum(of.values()) - of["gathered"] + copies
 
-    def row(self) -> dict[str, Any]:
+    def result_fields(self) -> dict[str, Any]:
         """Return the fields of the result that do not depend on the search."""
         return {
             "backend": self.backend, "model": self.shape.name, "limit_bytes": self.limit,
@@ -65,7 +65,7 @@ class Setting:
         }  # fmt: skip
 
 
-def largest(fits: Callable[[int], bool], start: int, most: int = MOST) -> int:
+def find_largest(fits: Callable[[int], bool], start: int, most: int = MAX_BLOCKS) -> int:
     """Find the largest n from 0 to ``most`` for which ``fits(n)``, provided that all smaller ones
     fit.
 
@@ -94,7 +94,7 @@ def largest(fits: Callable[[int], bool], start: int, most: int = MOST) -> int:
     return low
 
 
-def search(setting: Setting, told: Callable[[Tried], None] = lambda tried: None) -> LargestRow:
+def search_largest(setting: SizeSearch, on_result: Callable[[SizeAttempt], None] = lambda tried: None) -> LargestRow:
     """Train sizes until the largest that fits is known, and that the next one does not.
 
     Args:
@@ -105,16 +105,16 @@ def search(setting: Setting, told: Callable[[Tried], None] = lambda tried: None)
         UserError: not even one block fits.
         TrialError: a size failed for another reason than memory.
     """
-    start = largest(lambda n: setting.predicted(n) <= setting.limit, 1)
-    tries: dict[int, Tried] = {}
+    start = find_largest(lambda n: setting.predict_bytes(n) <= setting.limit, 1)
+    tries: dict[int, SizeAttempt] = {}
 
     def fits(blocks: int) -> bool:
         if blocks not in tries:
-            tries[blocks] = tried(setting, blocks)
-            told(tries[blocks])
+            tries[blocks] = try_size(setting, blocks)
+            on_result(tries[blocks])
         return tries[blocks].fits
 
-    found = largest(fits, start)
+    found = find_largest(fits, start)
     if not found:
         raise UserError(
             f"{setting.shape.name} with one block does not fit {setting.limit:,} bytes on "
@@ -123,17 +123,17 @@ def search(setting: Setting, told: Callable[[Tried], None] = lambda tried: None)
         )
     best = replace(setting.shape, layers=found)
     return LargestRow.model_validate({
-        **setting.row(), "predicted_blocks": start, "blocks": found, "parameters": best.parameters,
-        "predicted_bytes": setting.predicted(found), "tries": sorted(tries.values(), key=by_blocks),
+        **setting.result_fields(), "predicted_blocks": start, "blocks": found, "parameters": best.parameters,
+        "predicted_bytes": setting.predict_bytes(found), "tries": sorted(tries.values(), key=by_blocks),
     })  # fmt: skip
 
 
-def by_blocks(tried: Tried) -> int:
+def by_blocks(tried: SizeAttempt) -> int:
     """Return the sort key of a tried size: its number of blocks."""
     return tried.blocks
 
 
-def tried(setting: Setting, blocks: int) -> Tried:
+def try_size(setting: SizeSearch, blocks: int) -> SizeAttempt:
     """Train one size and return whether it fits.
 
     Raises:
@@ -141,28 +141,28 @@ def tried(setting: Setting, blocks: int) -> Tried:
     """
     shape = setting.shape
     argument = {
-        "arm": dict(setting.arm), "sizes": sizes_of(shape), "blocks": blocks,
+        "arm": dict(setting.arm), "sizes": sizes_from_shape(shape), "blocks": blocks,
         "words": shape.vocabulary, "length": shape.sequence, "limit": setting.limit,
     }  # fmt: skip
     try:
-        with returning():
+        with return_freed_memory():
             ranks = run_ranks(
                 setting.backend, setting.arm["world_size"], "dualml.largest.rank:train", argument,
                 timeout=LIMIT_S, limit=LIMIT_S,
             )  # fmt: skip
     except TrialError as error:
-        if not exhausted(error):
+        if not is_out_of_memory(error):
             raise
-        return Tried(blocks=blocks, fits=False, reason=str(error))
+        return SizeAttempt(blocks=blocks, fits=False, reason=str(error))
     losses = np.mean([rank["losses"] for rank in ranks], axis=0).tolist()
-    return Tried(
+    return SizeAttempt(
         blocks=blocks, fits=True, losses=losses,
         held_bytes=max(rank["held_bytes"] for rank in ranks),
         step_s=max(rank["step_s"] for rank in ranks),
     )  # fmt: skip
 
 
-def settings(shape: Shape, options: Mapping[str, Any], backends: list[str]) -> Iterator[Setting]:
+def iter_searches(shape: Shape, options: Mapping[str, Any], backends: list[str]) -> Iterator[SizeSearch]:
     """Yield every combination of backend, ZeRO stage and recomputation."""
     ranks = options["ranks"]
     for backend in backends:
@@ -177,4 +177,4 @@ def settings(shape: Shape, options: Mapping[str, Any], backends: list[str]) -> I
                 if zero > 1 and ranks > 1:
                     # One unit per layer; a tied embedding is in the unit of the layer using it.
                     arm["aggregation"] = {"bucket_bytes": 0}
-                yield Setting(backend, shape, arm, options["limit"])
+                yield SizeSearch(backend, shape, arm, options["limit"])

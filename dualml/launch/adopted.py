@@ -18,18 +18,18 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from dualml.backend import Adopted, backends
-from dualml.errors import UserError, nearest, plain
+from dualml.backend import ExternalLaunch, backends
+from dualml.errors import UserError, did_you_mean, escape_unprintable
 from dualml.launch.process import Launch
-from dualml.launch.supervise import PEERS_S, SECONDARY, Ended, supervise
-from dualml.machine import python
+from dualml.launch.supervise import PEERS_S, SECONDARY, GroupResult, supervise
+from dualml.machine import python_argv
 from dualml.store.sessions import (
     SESSIONS,
     Announcement,
-    Failure,
-    announcement,
-    failure,
-    failures,
+    RankFailure,
+    announcement_file,
+    failure_file,
+    iter_failures,
 )
 from dualml.store.trial import log_path
 
@@ -37,7 +37,7 @@ POLL_S = 0.1
 #: Seconds after which a rank that waits for the first announcement prints a notice.
 WORD_S = 20.0
 #: Advice to a rank that does not find rank 0's announcement.
-SAME = (
+SAME_FOLDER_HINT = (
     "--out must be the same folder for all ranks, on a disk that all of them see; without one, "
     "give all ranks --rendezvous tcp://HOST:PORT, with an address of rank 0's machine"
 )
@@ -45,13 +45,13 @@ SAME = (
 LEAVE_S = 5.0
 
 
-def adopted() -> Adopted | None:
+def detect_external_launch() -> ExternalLaunch | None:
     """Return the launcher that started this process, or None."""
     launchers = (info.adopted() for info in backends().values())
     return next((launcher for launcher in launchers if launcher is not None), None)
 
 
-def by_hand(rank: int | None, world_size: int | None, rendezvous: str | None) -> Adopted | None:
+def manual_launch(rank: int | None, world_size: int | None, rendezvous: str | None) -> ExternalLaunch | None:
     """Return the launch that the options describe where the user starts each rank by hand; None
     without ``--rank``.
 
@@ -67,11 +67,11 @@ def by_hand(rank: int | None, world_size: int | None, rendezvous: str | None) ->
         )
     if world_size < 2 or not 0 <= rank < world_size:
         raise UserError(f"--rank {rank} of --world-size {world_size}: ranks go from 0 to size - 1")
-    return Adopted("--rank", "", rank, world_size)
+    return ExternalLaunch("--rank", "", rank, world_size)
 
 
-def check(
-    launcher: Adopted,
+def check_launch_options(
+    launcher: ExternalLaunch,
     out: Path | None,
     world_size: int | None,
     backend: str | None,
@@ -91,30 +91,30 @@ def check(
         raise UserError(f"{who}: its ranks have a rendezvous; leave out --rendezvous {rendezvous}")
 
 
-class Sessions(Protocol):
+class SessionClient(Protocol):
     """The side of a rank other than 0 in the sessions that rank 0 announces."""
 
-    def awaited(self, number: int) -> Announcement:
+    def next_announcement(self, number: int) -> Announcement:
         """Wait for the announcement of session ``number`` and return it."""
 
-    def folders(self, announced: Announcement) -> list[Path]:
+    def trial_folders(self, announced: Announcement) -> list[Path]:
         """Return this rank's folders of the session's trials."""
 
-    def environ(self, announced: Announcement) -> Mapping[str, str]:
+    def worker_environ(self, announced: Announcement) -> Mapping[str, str]:
         """Return the variables that the rank's worker needs before it imports the framework."""
 
-    def over(self, number: int) -> bool:
+    def is_superseded(self, number: int) -> bool:
         """Whether rank 0 has gone on to the next session a while ago."""
 
-    def failed(self, number: int, note: Failure) -> None:
+    def report_failure(self, number: int, note: RankFailure) -> None:
         """Report to rank 0 how this rank's part failed."""
 
-    def done(self, folders: list[Path]) -> None:
+    def finish_session(self, folders: list[Path]) -> None:
         """Finish a session, however it ended."""
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedFolderClient:
     """A `SessionClient` in a run folder that all ranks see.
 
     Args:
@@ -129,27 +129,27 @@ class Shared:
     start: str
     wait: float
 
-    def awaited(self, number: int) -> Announcement:
-        return awaited(self.run, number, self.wait, self.start)
+    def next_announcement(self, number: int) -> Announcement:
+        return wait_for_announcement(self.run, number, self.wait, self.start)
 
-    def folders(self, announced: Announcement) -> list[Path]:
+    def trial_folders(self, announced: Announcement) -> list[Path]:
         return [self.run / place for place in announced.places or ()]
 
-    def environ(self, announced: Announcement) -> Mapping[str, str]:
+    def worker_environ(self, announced: Announcement) -> Mapping[str, str]:
         return backends()[announced.backend].environ(announced.threads)
 
-    def over(self, number: int) -> bool:
+    def is_superseded(self, number: int) -> bool:
         # Once rank 0 has gone on, waiting for its rank of the old session is in vain.
-        return older(self.run / announcement(number + 1).name, LEAVE_S)
+        return is_older(self.run / announcement_file(number + 1).name, LEAVE_S)
 
-    def failed(self, number: int, note: Failure) -> None:
-        failure(number, self.rank).write(self.run, note)
+    def report_failure(self, number: int, note: RankFailure) -> None:
+        failure_file(number, self.rank).write(self.run, note)
 
-    def done(self, folders: list[Path]) -> None:
+    def finish_session(self, folders: list[Path]) -> None:
         """Do nothing: the files are in rank 0's folder already."""
 
 
-def follow(rank: int, sessions: Sessions, limit: float) -> str:
+def follow_leader(rank: int, sessions: SessionClient, limit: float) -> str:
     """Run as a rank other than 0: take part in every session that rank 0 announces.
 
     Args:
@@ -164,56 +164,56 @@ def follow(rank: int, sessions: Sessions, limit: float) -> str:
         UserError: rank 0 announced nothing in time.
     """
     number = 0
-    while (announced := sessions.awaited(number)).places is not None:
+    while (announced := sessions.next_announcement(number)).places is not None:
         if announced.backend not in (known := backends()):
             raise UserError(
-                f"rank 0 announces backend {plain(announced.backend)!r}, which this machine does "
-                f"not have{nearest(announced.backend, known)}; install it here, too"
+                f"rank 0 announces backend {escape_unprintable(announced.backend)!r}, which this machine does "
+                f"not have{did_you_mean(announced.backend, known)}; install it here, too"
             )
-        folders = sessions.folders(announced)
-        words = python("-m", "dualml.worker.main", str(rank), *map(str, folders))
-        launch = Launch(words, sessions.environ(announced), log_path(folders[0], rank))
-        over = partial(sessions.over, number)
-        ended = supervise([launch], lambda rank, event: None, limit=limit, silence=limit, over=over)
+        folders = sessions.trial_folders(announced)
+        words = python_argv("-m", "dualml.worker.main", str(rank), *map(str, folders))
+        launch = Launch(words, sessions.worker_environ(announced), log_path(folders[0], rank))
+        over = partial(sessions.is_superseded, number)
+        ended = supervise([launch], lambda rank, event: None, limit=limit, silence=limit, is_abandoned=over)
         if ended.code or ended.reason:
-            note = Failure(code=ended.code, reason=ended.reason, result=ended.results.get(0))
-            sessions.failed(number, note)
-        sessions.done(folders)
+            note = RankFailure(code=ended.code, reason=ended.reason, result=ended.results.get(0))
+            sessions.report_failure(number, note)
+        sessions.finish_session(folders)
         number += 1
-    return plain(announced.why)
+    return escape_unprintable(announced.why)
 
 
-def fallen(run: Path, number: int) -> Ended | None:
+def find_failed_rank(run: Path, number: int) -> GroupResult | None:
     """Return the failure of a session as other ranks reported it; None if none did.
 
     A rank that failed by itself comes first. One that only waited for another in vain counts after
     `PEERS_S` seconds.
     """
     secondary = None
-    for rank, path, note in failures(run, number):
-        ended = Ended(note.code, note.reason, rank, {rank: note.result} if note.result else {})
-        if note.reason or not missed(ended):
+    for rank, path, note in iter_failures(run, number):
+        ended = GroupResult(note.code, note.reason, rank, {rank: note.result} if note.result else {})
+        if note.reason or not is_secondary_failure(ended):
             return ended
-        secondary = ended if older(path, PEERS_S) else secondary
+        secondary = ended if is_older(path, PEERS_S) else secondary
     return secondary
 
 
-def missed(ended: Ended) -> bool:
+def is_secondary_failure(ended: GroupResult) -> bool:
     """Whether the rank at fault reports only that it waited for another in vain."""
     return ended.results.get(ended.rank, {}).get("kind") == SECONDARY
 
 
-def at_fault(ended: Ended, run: Path, number: int) -> Ended:
+def combine_results(ended: GroupResult, run: Path, number: int) -> GroupResult:
     """Combine rank 0's result of a session with the failures that other ranks reported."""
-    if (ended.code or ended.reason) and not missed(ended):
+    if (ended.code or ended.reason) and not is_secondary_failure(ended):
         return ended
     end = time.monotonic() + (PEERS_S if ended.code else 0)
-    while (other := fallen(run, number)) is None and time.monotonic() < end:
+    while (other := find_failed_rank(run, number)) is None and time.monotonic() < end:
         time.sleep(POLL_S)
-    return ended if other is None or (missed(other) and ended.code) else other
+    return ended if other is None or (is_secondary_failure(other) and ended.code) else other
 
 
-def older(path: Path, seconds: float) -> bool:
+def is_older(path: Path, seconds: float) -> bool:
     """Whether a file exists and was last changed more than ``seconds`` ago."""
     try:
         return time.time() - path.stat().st_mtime > seconds
@@ -226,11 +226,11 @@ def check_fresh(folder: Path) -> None:
     import psutil
 
     with contextlib.suppress(psutil.Error):
-        if older(folder / SESSIONS, time.time() - psutil.Process(os.getppid()).create_time()):
+        if is_older(folder / SESSIONS, time.time() - psutil.Process(os.getppid()).create_time()):
             raise UserError(f"{folder} is not empty; choose another --out")
 
 
-def awaited(run: Path, number: int, wait: float, start: str = "") -> Announcement:
+def wait_for_announcement(run: Path, number: int, wait: float, start: str = "") -> Announcement:
     """Wait for an announcement and return it; print a notice if that takes long.
 
     Args:
@@ -244,15 +244,15 @@ def awaited(run: Path, number: int, wait: float, start: str = "") -> Announcemen
     """
     begin, waits = time.monotonic(), f"rank 0 announced nothing in {(run / SESSIONS).resolve()}"
     warned = number > 0  # then the folder is the right one
-    while (announced := announcement(number).read_if_there(run)) is None or (
+    while (announced := announcement_file(number).read_if_present(run)) is None or (
         announced.start != start
     ):
         passed = time.monotonic() - begin
         if passed > wait:
-            raise UserError(f"{waits} for {wait:g} s; {SAME}")
+            raise UserError(f"{waits} for {wait:g} s; {SAME_FOLDER_HINT}")
         if passed > WORD_S and not warned:
             warned = True
-            text = f"dualml: {waits} for {WORD_S:g} s, and this rank waits on; {SAME}"
+            text = f"dualml: {waits} for {WORD_S:g} s, and this rank waits on; {SAME_FOLDER_HINT}"
             print(text, file=sys.stderr, flush=True)
         time.sleep(POLL_S)
     return announced

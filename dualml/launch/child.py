@@ -54,7 +54,7 @@ def on_death_of_parent(number: signal.Signals) -> None:
             ctypes.CDLL(None).prctl(1, number)  # PR_SET_PDEATHSIG
 
 
-def died(code: int) -> str:
+def describe_exit(code: int) -> str:
     """Return the description of an exit code without a result; negative codes are signals."""
     if code < 0:
         try:
@@ -83,7 +83,7 @@ class Emitter:
         """Send an event now."""
         self.channel.write(json.dumps(event, default=str) + "\n")
 
-    def pulse(self, comm: Any) -> None:
+    def start_pulse(self, comm: Any) -> None:
         """Send the owner a pulse every second from now on: how many collectives this rank has
         entered, and whether it is waiting inside one. The owner finds the rank that blocks the
         others by it."""
@@ -97,7 +97,7 @@ class Emitter:
         threading.Thread(target=beat, daemon=True).start()
 
 
-def reason_of(error: BaseException) -> tuple[str, str]:
+def failure_reason(error: BaseException) -> tuple[str, str]:
     """Return the status and the one-line reason for the exception that ended the work."""
     if isinstance(error, Unsupported):
         return "unsupported", str(error)
@@ -111,7 +111,7 @@ def reason_of(error: BaseException) -> tuple[str, str]:
     return "failed", f"{type(error).__name__}: {first}"
 
 
-def serve(work: Callable[[Emitter], dict[str, Any]], channel: Any = None) -> None:
+def run_child(work: Callable[[Emitter], dict[str, Any]], channel: Any = None) -> None:
     """Do the work, send its result or the reason of its failure to the owner, and exit.
 
     Args:
@@ -128,7 +128,7 @@ def serve(work: Callable[[Emitter], dict[str, Any]], channel: Any = None) -> Non
     except BaseException as error:
         with contextlib.suppress(OSError):  # the log may lie on a full disk
             traceback.print_exc()
-        status, reason = reason_of(error)
+        status, reason = failure_reason(error)
         result, code = {"status": status, "reason": reason, "kind": type(error).__name__}, 1
     with contextlib.suppress(OSError):
         emit.send({"event": "result", **result})

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 #: Pause in seconds after `accept` has failed, for example for lack of file descriptors.
 PAUSE_S = 0.1
 #: Error numbers of `accept` when the socket itself was closed or shut down.
-CLOSED = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)
+CLOSED_ERRNOS = (errno.EBADF, errno.EINVAL, errno.ENOTSOCK)
 
 
-def accept_each(door: socket.socket, serve: Callable[[socket.socket], object]) -> None:
+def accept_connections(door: socket.socket, serve: Callable[[socket.socket], object]) -> None:
     """Serve every connection in a thread of its own until ``door`` is closed.
 
     Callers that are gone already, and a shortage of file descriptors or threads, delay others only
@@ -25,7 +25,7 @@ def accept_each(door: socket.socket, serve: Callable[[socket.socket], object]) -
         try:
             connection, _ = door.accept()
         except OSError as error:
-            if error.errno in CLOSED or door.fileno() < 0:
+            if error.errno in CLOSED_ERRNOS or door.fileno() < 0:
                 return
             time.sleep(PAUSE_S)
             continue
@@ -36,7 +36,7 @@ def accept_each(door: socket.socket, serve: Callable[[socket.socket], object]) -
             time.sleep(PAUSE_S)
 
 
-class Strangers:
+class UnauthenticatedConnections:
     """Connections that have not yet proved that they know the token.
 
     If there are ``most`` of them, a new one replaces the oldest: whoever knows the token proves it
@@ -44,14 +44,14 @@ class Strangers:
     """
 
     def __init__(self, most: int) -> None:
-        self.most, self.connections = most, list[socket.socket]()
+        self.limit, self.connections = most, list[socket.socket]()
         self.lock = threading.Lock()
 
     @contextlib.contextmanager
     def admit(self, connection: socket.socket) -> Iterator[None]:
         """Count a connection while it authenticates."""
         with self.lock:
-            oldest = self.connections.pop(0) if len(self.connections) >= self.most else None
+            oldest = self.connections.pop(0) if len(self.connections) >= self.limit else None
             self.connections.append(connection)
         if oldest is not None:
             with contextlib.suppress(OSError):  # it has just gone

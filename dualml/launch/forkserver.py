@@ -28,9 +28,9 @@ import sys
 from typing import Any
 
 from dualml.launch.child import on_death_of_parent
-from dualml.machine import pin
+from dualml.machine import pin_cores
 
-MOST = 64 * 1024  # maximum bytes of a request
+MAX_REQUEST_BYTES = 64 * 1024  # maximum bytes of a request
 #: Modules that workers of every backend import.
 CORE = tuple(
     f"dualml.{name}"
@@ -42,17 +42,17 @@ def main() -> None:
     """Import the modules, then serve requests."""
     channel = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner decides
-    pin(0, int(sys.argv[2]))
+    pin_cores(0, int(sys.argv[2]))
     for module in (*sys.argv[3:], *CORE):
         with contextlib.suppress(ImportError):  # the worker will say what is missing
             importlib.import_module(module)
     gc.freeze()  # none of it becomes garbage, so no worker's collector needs to scan it
-    request = serve(channel)
+    request = serve_requests(channel)
     if request is not None:  # in the new process
-        become(*request, channel)
+        become_module(*request, channel)
 
 
-def serve(channel: socket.socket) -> tuple[list[str], list[int]] | None:
+def serve_requests(channel: socket.socket) -> tuple[list[str], list[int]] | None:
     """Fork for every request. Return None when the owner is gone, and in a new process its
     request."""
     awake, alarm = os.pipe()
@@ -67,9 +67,9 @@ def serve(channel: socket.socket) -> tuple[list[str], list[int]] | None:
         for key, _ in waiting.select():
             if key.fd == awake:
                 os.read(awake, 4096)
-                report_ended(channel)
+                report_exits(channel)
                 continue
-            message, descriptors, *_ = socket.recv_fds(channel, MOST, 3)
+            message, descriptors, *_ = socket.recv_fds(channel, MAX_REQUEST_BYTES, 3)
             if not message:
                 return None
             if not os.fork():
@@ -82,20 +82,20 @@ def serve(channel: socket.socket) -> tuple[list[str], list[int]] | None:
                 os.close(descriptor)
 
 
-def report_ended(channel: socket.socket) -> None:
+def report_exits(channel: socket.socket) -> None:
     """Report to the owner every process that has ended."""
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
-            answer(channel, pid=ended[0], code=os.waitstatus_to_exitcode(ended[1]))
+            send_answer(channel, pid=ended[0], code=os.waitstatus_to_exitcode(ended[1]))
 
 
-def answer(channel: socket.socket, **message: Any) -> None:
+def send_answer(channel: socket.socket, **message: Any) -> None:
     """Send an answer to the owner."""
     with contextlib.suppress(OSError):
         channel.send(json.dumps(message).encode())
 
 
-def become(words: list[str], descriptors: list[int], channel: socket.socket) -> None:
+def become_module(words: list[str], descriptors: list[int], channel: socket.socket) -> None:
     """Continue as ``python -m WORDS`` on these descriptors, in a session of its own."""
     os.setsid()
     on_death_of_parent(signal.SIGKILL)
@@ -104,7 +104,7 @@ def become(words: list[str], descriptors: list[int], channel: socket.socket) -> 
     for number, descriptor in enumerate(descriptors):
         os.dup2(descriptor, number)
         os.close(descriptor)
-    answer(channel, pid=os.getpid())
+    send_answer(channel, pid=os.getpid())
     channel.close()
     sys.argv = words
     sys.orig_argv = [sys.executable, "-m", *words]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dualml.errors import plain
-from dualml.messages import Header, field_of, text_of
+from dualml.errors import escape_unprintable
+from dualml.messages import Header, get_field, get_text
 
 #: Largest difference of two clocks, in seconds.
 CLOCK_S = 60.0
 #: Characters of a machine's name and of a version, and number of packages compared, at most.
-LONGEST_HOST, LONGEST_VERSION, MOST_VERSIONS = 255, 100, 100
+MAX_HOST_CHARS, MAX_VERSION_CHARS, MAX_PACKAGES = 255, 100, 100
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Greeting:
     size: int
     host: str
     worker: bool
-    same: Mapping[str, str]
+    versions: Mapping[str, str]
     clock: float
 
     @classmethod
@@ -40,23 +40,23 @@ class Greeting:
         Raises:
             ValueError: a field is missing, too long or of another type.
         """
-        same: Header = field_of(header, "same", dict)
-        if len(same) > MOST_VERSIONS:
-            raise ValueError(f"same has {len(same):,} versions; at most {MOST_VERSIONS} are read")
+        same: Header = get_field(header, "same", dict)
+        if len(same) > MAX_PACKAGES:
+            raise ValueError(f"same has {len(same):,} versions; at most {MAX_PACKAGES} are read")
         return cls(
-            field_of(header, "rank", int),
-            field_of(header, "size", int),
-            plain(text_of(header, "host", LONGEST_HOST)),
-            field_of(header, "worker", bool),
-            {plain(name): plain(text_of(same, name, LONGEST_VERSION)) for name in same},
-            field_of(header, "clock", float),
+            get_field(header, "rank", int),
+            get_field(header, "size", int),
+            escape_unprintable(get_text(header, "host", MAX_HOST_CHARS)),
+            get_field(header, "worker", bool),
+            {escape_unprintable(name): escape_unprintable(get_text(same, name, MAX_VERSION_CHARS)) for name in same},
+            get_field(header, "clock", float),
         )
 
     def __str__(self) -> str:
         return f"rank {self.rank} on {self.host}"
 
 
-def differing(
+def mismatch_reason(
     here: Mapping[str, str], there: Mapping[str, str], ahead: float, slack: float = 0.0
 ) -> str | None:
     """Return why another machine cannot take part, because of a version or its clock; None if it

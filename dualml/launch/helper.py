@@ -10,17 +10,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dualml.backend import Adopted
-from dualml.launch.supervise import end as end_all
-from dualml.store.sessions import announcement
+from dualml.backend import ExternalLaunch
+from dualml.launch.supervise import end_processes as end_all
+from dualml.store.sessions import announcement_file
 
 POLL_S = 0.1
 #: Seconds within which the launcher starts the ranks after their helper process.
 COME_S = 5.0
 
 
-def help_ranks(
-    launcher: Adopted, run: Path | None, environ: Mapping[str, str], wait: float
+def run_helper(
+    launcher: ExternalLaunch, run: Path | None, environ: Mapping[str, str], wait: float
 ) -> None:
     """Run the launcher's helper until rank 0 announces the end or the ranks are gone.
 
@@ -40,8 +40,8 @@ def help_ranks(
     )
     try:
         number, end, ranks = 0, time.monotonic() + wait, dict[int, Any]()
-        while process.poll() is None and time.monotonic() < end and still_there(ranks):
-            announced = announcement(number).read_if_there(run) if run is not None else None
+        while process.poll() is None and time.monotonic() < end and any_rank_alive(ranks):
+            announced = announcement_file(number).read_if_present(run) if run is not None else None
             if announced is not None:
                 if announced.places is None:
                     return
@@ -51,7 +51,7 @@ def help_ranks(
         end_all([process])
 
 
-def still_there(ranks: dict[int, Any]) -> bool:
+def any_rank_alive(ranks: dict[int, Any]) -> bool:
     """Whether a rank of this launcher is alive, or none has been started yet.
 
     Args:
@@ -66,10 +66,10 @@ def still_there(ranks: dict[int, Any]) -> bool:
                 ranks[other.pid] = other
     if not ranks:  # looked for first: this process itself may have taken that long to get here
         return bool(time.time() - me.create_time() < COME_S)
-    return any(lives(rank) for rank in ranks.values())
+    return any(is_alive(rank) for rank in ranks.values())
 
 
-def lives(process: Any) -> bool:
+def is_alive(process: Any) -> bool:
     """Whether a process has not ended; a zombie has."""
     import psutil
 

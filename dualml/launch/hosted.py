@@ -24,8 +24,8 @@ from typing import Any
 from dualml.backend import Launcher
 from dualml.errors import CommunicationError
 from dualml.files import open_to_append
-from dualml.launch.doors import accept_each
-from dualml.messages import LONGEST_LINE, decode_header, number_of, read_lines
+from dualml.launch.doors import accept_connections
+from dualml.messages import MAX_LINE_BYTES, decode_header, get_int, read_lines
 
 #: Seconds within which the ranks of a launcher must connect.
 COME_S = 120.0
@@ -33,14 +33,14 @@ POLL_S = 0.05
 #: Seconds to accept connections made before the launcher ended.
 GREET_S = 2.0
 #: Seconds until a new connection must identify itself, and the bytes it may send for that.
-HELLO_S, LONGEST_HELLO = 30.0, 1000
-MOST_RANKS = 100_000
+HELLO_S, MAX_HELLO_BYTES = 30.0, 1000
+MAX_RANKS = 100_000
 #: Seconds within which a killed process must be gone.
 LEAVE_S = 10.0
 MODULE = "dualml.worker.hosted"
 
 
-class Host:
+class LauncherProcess:
     """A running launcher and the connections of its ranks.
 
     Args:
@@ -62,25 +62,25 @@ class Host:
         self.launcher, self.size, self.words, self.log = launcher, size, words, log
         self.environ = {**os.environ, **environ, **launcher.environ}
         self.process: subprocess.Popen[bytes] | None = None
-        self.asked, self.left = size, set[int]()
+        self.requested_size, self.departed = size, set[int]()
         self.connections = dict[int, Any]()
         self.changed = threading.Condition()
         self.begin = time.monotonic()
 
-    def guests(self) -> list[Guest]:
+    def make_ranks(self) -> list[LaunchedRank]:
         """Return one object per rank, which `dualml.launch.supervise` treats as a process to
         start."""
-        return [Guest(self, rank) for rank in range(self.size)]
+        return [LaunchedRank(self, rank) for rank in range(self.size)]
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start the launcher in a session of its own, on the first call, and return its process."""
         if self.process is not None:
             return self.process
         self.folder = Path(tempfile.mkdtemp(prefix="dualml-"))
-        self.door = socket.socket(socket.AF_UNIX)
-        self.door.bind(str(self.folder / "ranks"))
-        self.door.listen()
-        listen = threading.Thread(target=accept_each, args=[self.door, self.greet], daemon=True)
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(self.folder / "ranks"))
+        self.listener.listen()
+        listen = threading.Thread(target=accept_connections, args=[self.listener, self.accept_rank], daemon=True)
         listen.start()
         words = [str(self.folder / "ranks"), *self.words]
         command = self.launcher.command(self.size, MODULE, words)
@@ -95,14 +95,14 @@ class Host:
             )
         return self.process
 
-    def greet(self, connection: socket.socket) -> None:
+    def accept_rank(self, connection: socket.socket) -> None:
         """Read the first line of a connection, which holds the rank and the number of ranks."""
         lines = connection.makefile("rb")
         try:
             connection.settimeout(HELLO_S)
-            hello = decode_header(lines.readline(LONGEST_HELLO), LONGEST_HELLO)
-            size = number_of(hello, "size", 1, MOST_RANKS)
-            rank = number_of(hello, "rank", -1, size - 1)  # -1: a helper process
+            hello = decode_header(lines.readline(MAX_HELLO_BYTES), MAX_HELLO_BYTES)
+            size = get_int(hello, "size", 1, MAX_RANKS)
+            rank = get_int(hello, "rank", -1, size - 1)  # -1: a helper process
             connection.settimeout(None)
         except (OSError, ValueError):
             lines.close()
@@ -113,7 +113,7 @@ class Host:
             self.size = size
             self.changed.notify_all()
 
-    def lines(self, rank: int) -> Iterator[bytes]:
+    def rank_lines(self, rank: int) -> Iterator[bytes]:
         """Yield the lines of a rank until it ends; a failure result for one that never connects,
         and nothing for one that the launcher did not start."""
         assert self.process is not None
@@ -135,7 +135,7 @@ class Host:
                 self.changed.wait(POLL_S)
             _, lines = self.connections[rank]
         with contextlib.suppress(OSError):
-            yield from read_lines(lines, LONGEST_LINE)
+            yield from read_lines(lines, MAX_LINE_BYTES)
 
     def close(self) -> None:
         """Close the socket after the processes have been ended."""
@@ -144,45 +144,45 @@ class Host:
                 connection.close()
         if self.process is not None:
             with contextlib.suppress(OSError):
-                self.door.shutdown(socket.SHUT_RDWR)
-            self.door.close()
+                self.listener.shutdown(socket.SHUT_RDWR)
+            self.listener.close()
             self.process.wait(LEAVE_S)  # it has been ended
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
-class Guest:
+class LaunchedRank:
     """One rank of a `LauncherProcess`, with the interface of a process in
     `dualml.launch.process`."""
 
     stdin = None
 
-    def __init__(self, host: Host, rank: int) -> None:
-        self.host, self.rank, self.code = host, rank, 0
+    def __init__(self, host: LauncherProcess, rank: int) -> None:
+        self.launcher, self.rank, self.code = host, rank, 0
         self.pid = 0
 
-    def start(self) -> Guest:
+    def start(self) -> LaunchedRank:
         """Start the launcher, if it is not running, and return this rank."""
-        self.pid = self.host.start().pid
+        self.pid = self.launcher.start().pid
         return self
 
     @property
     def stdout(self) -> Any:
         """Iterator over the lines of this rank."""
-        return self.said()
+        return self.iter_lines()
 
-    def said(self) -> Iterator[bytes]:
+    def iter_lines(self) -> Iterator[bytes]:
         """Yield the lines of this rank, and note its exit code when it ends."""
         came = ended = False
-        for line in self.host.lines(self.rank):
+        for line in self.launcher.rank_lines(self.rank):
             came = True
             with contextlib.suppress(ValueError):
-                event = decode_header(line, LONGEST_LINE + 1, finite=False)
+                event = decode_header(line, MAX_LINE_BYTES + 1, finite=False)
                 if event.get("event") == "result":
                     ended, self.code = True, 0 if event.get("status") == "ok" else 1
             yield line
-        if not ended and (came or self.rank < self.host.size):
+        if not ended and (came or self.rank < self.launcher.size):
             self.code = 1
-        self.host.left.add(self.rank)
+        self.launcher.departed.add(self.rank)
 
     def wait(self, timeout: float | None = None) -> int:
         """Return the rank's exit code, as far as its output tells it; for the last rank that ends,
@@ -191,8 +191,8 @@ class Guest:
         Raises:
             subprocess.TimeoutExpired: neither the rank nor the launcher has ended.
         """
-        gone, process = self.rank in self.host.left, self.host.process
-        if process is not None and (not gone or len(self.host.left) == self.host.asked):
+        gone, process = self.rank in self.launcher.departed, self.launcher.process
+        if process is not None and (not gone or len(self.launcher.departed) == self.launcher.requested_size):
             try:
                 process.wait(timeout)
             except subprocess.TimeoutExpired:

@@ -16,38 +16,38 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dualml.errors import TrialError, UserError
-from dualml.launch.doors import Strangers, accept_each
-from dualml.launch.greeting import Greeting, differing
-from dualml.launch.shelf import Shelf
-from dualml.launch.wire import SILENT_S, Wire, answer, reason
-from dualml.store.sessions import Failure, current, failure, over
+from dualml.launch.doors import UnauthenticatedConnections, accept_connections
+from dualml.launch.greeting import Greeting, mismatch_reason
+from dualml.launch.shelf import FileService
+from dualml.launch.wire import SILENT_S, Connection, authenticate_caller, describe_error
+from dualml.store.sessions import RankFailure, current_session, failure_file, has_ended
 
 POLL_S = 0.02
 #: Seconds that the ranks have at the end to learn of it.
 LEAVE_S = 5.0
 #: Largest number of unauthenticated connections, and of connections of one rank's workers (only
 #: one worker is active at a time).
-MOST_STRANGERS, MOST_WORKERS = 16, 8
+MAX_STRANGERS, MAX_RANK_WORKERS = 16, 8
 #: Maximum number of refusals that are recorded.
-MOST_REFUSED = 100
+MAX_REFUSALS = 100
 
 
-class Lost(TrialError):
+class RankLost(TrialError):
     """A rank on another machine is gone, and the run cannot continue without it."""
 
 
 @dataclass
-class Guest:
+class ConnectedRank:
     """A rank that has connected: its machine, whether it announced that it leaves, and the number
     of its workers' connections."""
 
     host: str
-    left: bool = False
+    departed: bool = False
     workers: int = 0
 
 
 @dataclass
-class Hub:
+class RankServer:
     """Server for the ranks of a run on other machines.
 
     Args:
@@ -60,23 +60,23 @@ class Hub:
     port: int
     token: bytes
     size: int
-    same: Mapping[str, str] = field(default_factory=dict)
+    required_versions: Mapping[str, str] = field(default_factory=dict)
     run: Path | None = None
-    guests: dict[int, Guest] = field(default_factory=dict)
+    connected: dict[int, ConnectedRank] = field(default_factory=dict)
     lost: dict[int, str] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.changed = threading.Condition()
-        self.strangers = Strangers(MOST_STRANGERS)
+        self.unauthenticated = UnauthenticatedConnections(MAX_STRANGERS)
         try:
             info = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)[0]
             address = (str(info[4][0]), int(info[4][1]))
-            self.door = socket.create_server(address, family=info[0], backlog=256)
-            self.port = int(self.door.getsockname()[1])
+            self.listener = socket.create_server(address, family=info[0], backlog=256)
+            self.port = int(self.listener.getsockname()[1])
         except OSError as error:
             raise UserError(
-                f"rank 0 cannot listen at {self.address}: {reason(error)}; "
+                f"rank 0 cannot listen at {self.address}: {describe_error(error)}; "
                 "HOST must be an address of rank 0's machine, and the port free"
             ) from None
 
@@ -93,14 +93,14 @@ class Hub:
             same: versions that must be equal on all machines
                 (`dualml.launch.credentials.versions`).
         """
-        self.run, self.same = run.resolve(), same
-        listen = threading.Thread(target=accept_each, args=[self.door, self.greet], daemon=True)
+        self.run, self.required_versions = run.resolve(), same
+        listen = threading.Thread(target=accept_connections, args=[self.listener, self.handle_connection], daemon=True)
         listen.start()
 
-    def greet(self, door: socket.socket) -> None:
+    def handle_connection(self, door: socket.socket) -> None:
         """Authenticate a connection, and serve its rank until it leaves."""
-        with self.strangers.admit(door):
-            wire = answer(door, self.token)
+        with self.unauthenticated.admit(door):
+            wire = authenticate_caller(door, self.token)
         if wire is None:
             return
         # The caller knows the token, but its messages may still be invalid.
@@ -109,80 +109,80 @@ class Hub:
             with self.changed:  # one at a time: two may say the same rank
                 try:
                     hello = Greeting.parse(header)
-                    why = self.unfit(hello)
+                    why = self.refusal_reason(hello)
                 except ValueError as error:
                     why = f"a greeting that is not understood: {error}"
-                if why and len(self.refused) < MOST_REFUSED:
+                if why and len(self.refused) < MAX_REFUSALS:
                     self.refused.append(why)
                 if not why and hello.worker:
-                    self.guests[hello.rank].workers += 1
+                    self.connected[hello.rank].workers += 1
                 elif not why:
-                    self.guests[hello.rank] = Guest(hello.host)
+                    self.connected[hello.rank] = ConnectedRank(hello.host)
                 self.changed.notify_all()
             try:
                 wire.send({"refused": why} if why else {"size": self.size})
             except OSError:
                 if not why:
-                    self.forget(hello)
+                    self.unregister(hello)
                 return
             if not why:
-                (self.serve_worker if hello.worker else self.watch)(wire, hello.rank)
+                (self.serve_worker if hello.worker else self.serve_rank)(wire, hello.rank)
 
-    def forget(self, hello: Greeting) -> None:
+    def unregister(self, hello: Greeting) -> None:
         """Undo the registration of a rank that did not receive the answer and may connect again."""
         with self.changed:
             if hello.worker:
-                self.guests[hello.rank].workers -= 1
+                self.connected[hello.rank].workers -= 1
             else:
-                del self.guests[hello.rank]
+                del self.connected[hello.rank]
             self.changed.notify_all()
 
-    def serve_worker(self, wire: Wire, rank: int) -> None:
+    def serve_worker(self, wire: Connection, rank: int) -> None:
         """Serve the worker of a rank, which may compute for a long time between two messages."""
-        wire.wait = None
+        wire.idle_timeout = None
         try:
-            self.serve(wire, rank)
+            self.answer_requests(wire, rank)
         finally:
             with self.changed:
-                self.guests[rank].workers -= 1
+                self.connected[rank].workers -= 1
 
-    def watch(self, wire: Wire, rank: int) -> None:
+    def serve_rank(self, wire: Connection, rank: int) -> None:
         """Serve a rank; it is lost if its connection ends without a goodbye."""
-        wire.wait = SILENT_S
-        guest, why = self.guests[rank], "its connection to rank 0 ended"
+        wire.idle_timeout = SILENT_S
+        guest, why = self.connected[rank], "its connection to rank 0 ended"
         try:
-            self.serve(wire, rank)
-            guest.left = True
-            if not over(self.path):
-                self.lose(rank, f"it was ended (on {guest.host})")
+            self.answer_requests(wire, rank)
+            guest.departed = True
+            if not has_ended(self.run_folder):
+                self.mark_lost(rank, f"it was ended (on {guest.host})")
             wire.send({})
         except TimeoutError:
             why = f"rank 0 heard nothing of it for {SILENT_S:g} s"
         except ValueError as error:
             why = f"its connection to rank 0 was ended: {error}"
         finally:
-            if not guest.left:
-                self.lose(rank, f"{why} (on {guest.host})")
+            if not guest.departed:
+                self.mark_lost(rank, f"{why} (on {guest.host})")
 
-    def unfit(self, hello: Greeting) -> str | None:
+    def refusal_reason(self, hello: Greeting) -> str | None:
         """Return why a rank cannot take part in this run, as a sentence for both sides; None if it
         can."""
-        rank, who, guest = hello.rank, str(hello), self.guests.get(hello.rank)
+        rank, who, guest = hello.rank, str(hello), self.connected.get(hello.rank)
         if not 0 < rank < self.size:
             return f"rank {rank} of {self.size}: the other ranks are 1 to {self.size - 1}"
         if hello.size != self.size:
             return f"{who} says --world-size {hello.size}, rank 0 {self.size}"
-        if why := differing(self.same, hello.same, hello.clock - time.time()):
+        if why := mismatch_reason(self.required_versions, hello.versions, hello.clock - time.time()):
             return f"{who} {why}"
         if not hello.worker and guest is not None:
             return f"{who}: rank {rank} is there already, on {guest.host}"
         if hello.worker and guest is None:
             return f"{who}: a worker of rank {rank}, which is not there"
-        if hello.worker and guest is not None and guest.workers >= MOST_WORKERS:
+        if hello.worker and guest is not None and guest.workers >= MAX_RANK_WORKERS:
             return f"{who}: {guest.workers} workers of rank {rank} are there already"
         return None
 
-    def gather(
+    def wait_for_ranks(
         self,
         seconds: float,
         waiting: Callable[[list[int]], None],
@@ -203,7 +203,7 @@ class Hub:
         """
         end, told, refused = time.monotonic() + seconds, list[int](), 0
         with self.changed:
-            while missing := [r for r in range(1, self.size) if r not in self.guests]:
+            while missing := [r for r in range(1, self.size) if r not in self.connected]:
                 if missing != told:
                     waiting(missing)
                     told = missing
@@ -222,48 +222,48 @@ class Hub:
                     )
                 self.changed.wait(0.1)
 
-    def lose(self, rank: int, why: str) -> None:
+    def mark_lost(self, rank: int, why: str) -> None:
         """Mark a rank as lost, and record it as a failure of the current session."""
         with self.changed:
             self.lost[rank] = why
             self.changed.notify_all()
-        number = current(self.path)
-        if number is not None and not (self.path / failure(number, rank).name).exists():
-            failure(number, rank).write(self.path, Failure(code=-1, reason=why, result=None))
+        number = current_session(self.run_folder)
+        if number is not None and not (self.run_folder / failure_file(number, rank).name).exists():
+            failure_file(number, rank).write(self.run_folder, RankFailure(code=-1, reason=why, result=None))
 
-    def check(self) -> None:
+    def check_lost(self) -> None:
         """Raise `RankLost` where a rank is gone."""
         if self.lost:
             rank, why = next(iter(self.lost.items()))
-            raise Lost(f"rank {rank}: {why}")
+            raise RankLost(f"rank {rank}: {why}")
 
     def close(self) -> None:
         """Give the ranks a moment to learn of the announced end, then stop listening."""
         end = time.monotonic() + LEAVE_S
         while time.monotonic() < end and self.run is not None:
-            if all(g.left or r in self.lost for r, g in self.guests.items()):
+            if all(g.departed or r in self.lost for r, g in self.connected.items()):
                 break
             time.sleep(POLL_S)
         with contextlib.suppress(OSError):
-            self.door.shutdown(socket.SHUT_RDWR)
-        self.door.close()
+            self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
 
     @property
-    def path(self) -> Path:
+    def run_folder(self) -> Path:
         """The run folder; only after `open`."""
         assert self.run is not None
         return self.run
 
-    def serve(self, wire: Wire, rank: int) -> None:
+    def answer_requests(self, wire: Connection, rank: int) -> None:
         """Answer the requests of one rank, or of its worker, until it says goodbye.
 
         Raises:
             OSError: its connection ended, or it is silent (`TimeoutError`).
             ValueError: what was received is not a valid message.
         """
-        with contextlib.closing(Shelf(self.path, rank)) as shelf:
+        with contextlib.closing(FileService(self.run_folder, rank)) as shelf:
             while True:
                 header, body = wire.receive()
                 if header.get("op") == "bye":
                     return
-                wire.send(*shelf.answer(header, body))
+                wire.send(*shelf.handle_request(header, body))

@@ -13,7 +13,7 @@ KNOWN_S = 600.0
 POLL_S = 1.0
 
 
-def number(text: str) -> int:
+def parse_node_number(text: str) -> int:
     """Parse the number of a node: ``2``, or ``1+0`` where an engine counts nodes in groups.
 
     Raises:
@@ -25,7 +25,7 @@ def number(text: str) -> int:
         raise UserError(f"--node {text!r}: the engine did not say which node this is") from None
 
 
-def await_name(host: str, limit: float = KNOWN_S) -> str:
+def wait_for_host(host: str, limit: float = KNOWN_S) -> str:
     """Wait until the name of a host can be resolved, and return its address.
 
     Raises:

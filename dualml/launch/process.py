@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import Any
 
 from dualml.files import open_to_append
-from dualml.machine import python
+from dualml.machine import python_argv
 
 #: Longest import of a framework on a busy machine, in seconds.
 IMPORT_S = 120.0
 #: Maximum number of servers, one for each environment that workers need.
-KEPT = 4
+MAX_SERVERS = 4
 #: Variable that, set to 0, makes every worker import its framework itself.
 SWITCH = "DUALML_FORK"
 #: Variable that changes with every test and that no import reads.
@@ -55,11 +55,11 @@ class Launch:
         """Start the process in a session of its own, with pipes to its input and output."""
         environ = {**os.environ, **self.environ}
         with open_to_append(self.log) as output:
-            if self.preload and forks(environ):
+            if self.preload and can_fork(environ):
                 with contextlib.suppress(
                     OSError
                 ):  # it did not start: then neither will this, but say why
-                    return forked(self, environ, output.fileno())
+                    return fork_worker(self, environ, output.fileno())
             return subprocess.Popen(
                 self.command,
                 env=environ,
@@ -70,15 +70,15 @@ class Launch:
             )
 
 
-def forks(environ: Mapping[str, str]) -> bool:
+def can_fork(environ: Mapping[str, str]) -> bool:
     """Whether workers are forked: on Linux only, where this is tested."""
     return sys.platform == "linux" and environ.get(SWITCH) != "0"
 
 
-class Forked:
+class ForkedProcess:
     """A process forked by a `ForkServer`, with the interface of `subprocess.Popen`."""
 
-    def __init__(self, server: Server, pid: int, stdin: Any, stdout: Any) -> None:
+    def __init__(self, server: ForkServer, pid: int, stdin: Any, stdout: Any) -> None:
         self.server, self.pid, self.stdin, self.stdout = server, pid, stdin, stdout
 
     def wait(self, timeout: float | None = None) -> int:
@@ -88,16 +88,16 @@ class Forked:
             subprocess.TimeoutExpired: it is still running.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        while (code := self.server.code(self.pid, deadline)) is None:
+        while (code := self.server.exit_code(self.pid, deadline)) is None:
             if deadline is not None and time.monotonic() >= deadline:
                 raise subprocess.TimeoutExpired(f"worker {self.pid}", timeout or 0.0)
         return code
 
 
-Process = subprocess.Popen[bytes] | Forked
+Process = subprocess.Popen[bytes] | ForkedProcess
 
 
-class Server:
+class ForkServer:
     """The owner's end of one `dualml.launch.forkserver`.
 
     Args:
@@ -111,7 +111,7 @@ class Server:
         self.lock, self.codes = threading.Lock(), dict[int, int]()
         self.living = set[int]()
         with theirs:
-            module = python("-m", "dualml.launch.forkserver")
+            module = python_argv("-m", "dualml.launch.forkserver")
             self.process = subprocess.Popen(
                 [*module, str(theirs.fileno()), str(cores), *preload],
                 env=environ,
@@ -122,7 +122,7 @@ class Server:
                 start_new_session=True,
             )
 
-    def fork(self, words: Sequence[str], log: int) -> Forked:
+    def fork(self, words: Sequence[str], log: int) -> ForkedProcess:
         """Fork a process that runs ``python -m WORDS``, with standard error in file descriptor
         ``log``.
 
@@ -134,7 +134,7 @@ class Server:
             with self.lock:
                 request = json.dumps(list(words)).encode()
                 socket.send_fds(self.channel, [request], [read_in, write_out, log])
-                pid = self.hear(time.monotonic() + IMPORT_S, new=True)
+                pid = self.read_answer(time.monotonic() + IMPORT_S, new=True)
         except BaseException:  # an answer that comes later would be taken for another's
             self.close()
             os.close(write_in)
@@ -143,21 +143,21 @@ class Server:
         finally:
             os.close(read_in)
             os.close(write_out)
-        return Forked(self, pid, os.fdopen(write_in, "wb", 0), os.fdopen(read_out, "rb"))
+        return ForkedProcess(self, pid, os.fdopen(write_in, "wb", 0), os.fdopen(read_out, "rb"))
 
-    def code(self, pid: int, deadline: float | None) -> int | None:
+    def exit_code(self, pid: int, deadline: float | None) -> int | None:
         """Return the exit code of a process, or None if it is still running at ``deadline``."""
         with self.lock:
             while pid not in self.codes:
                 try:
-                    self.hear(deadline)
+                    self.read_answer(deadline)
                 except TimeoutError:
                     return None
                 except OSError:  # the server is gone, and its processes with it
                     return -signal.SIGKILL
             return self.codes[pid]
 
-    def hear(self, deadline: float | None, new: bool = False) -> int:
+    def read_answer(self, deadline: float | None, new: bool = False) -> int:
         """Read answers of the server until a process has ended or, if ``new``, until a process has
         started; return its pid.
 
@@ -195,18 +195,18 @@ class Server:
         self.process.wait()
 
 
-servers: dict[tuple[Any, ...], Server] = {}
+servers: dict[tuple[Any, ...], ForkServer] = {}
 #: Lock of threads that start processes: two could start two servers for one environment.
 turn = threading.Lock()
 
 
-def forked(launch: Launch, environ: Mapping[str, str], log: int) -> Forked:
+def fork_worker(launch: Launch, environ: Mapping[str, str], log: int) -> ForkedProcess:
     """Fork a worker from the server of this environment, which is started if there is none."""
     with turn:
-        return fork(launch, environ, log)
+        return fork_from_server(launch, environ, log)
 
 
-def fork(launch: Launch, environ: Mapping[str, str], log: int) -> Forked:
+def fork_from_server(launch: Launch, environ: Mapping[str, str], log: int) -> ForkedProcess:
     """Fork a worker; the caller holds the lock `turn`."""
     relevant = {name: value for name, value in environ.items() if name != VOLATILE}
     key = (*launch.preload, launch.cores, os.getcwd(), *sorted(relevant.items()))
@@ -214,9 +214,9 @@ def fork(launch: Launch, environ: Mapping[str, str], log: int) -> Forked:
     if server is None or server.process.poll() is not None:
         close_at_exit()
         idle = [old for old in servers if servers[old].idle]
-        for old in idle[: max(0, len(servers) + 1 - KEPT)]:
+        for old in idle[: max(0, len(servers) + 1 - MAX_SERVERS)]:
             servers.pop(old).close()
-        server = Server(environ, launch.cores, launch.preload)
+        server = ForkServer(environ, launch.cores, launch.preload)
     process = server.fork(launch.command[launch.command.index("-m") + 1 :], log)
     servers[key] = server  # least recently used servers are closed first
     return process

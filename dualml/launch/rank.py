@@ -8,28 +8,28 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dualml.launch.child import Emitter, serve
+from dualml.launch.child import Emitter, run_child
 
 
-def work(emit: Emitter) -> dict[str, Any]:
+def run_target(emit: Emitter) -> dict[str, Any]:
     """Join the process group and call the function that job.json names."""
-    from dualml.backend import Grouping, backends
-    from dualml.communicator import FileBoard, Place
+    from dualml.backend import ProcessGroups, backends
+    from dualml.communicator import FileStore, RankContext
 
     folder, rank = Path(sys.argv[1]), int(sys.argv[2])
     job = json.loads((folder / "job.json").read_text("utf-8"))
     backend = backends()[job["backend"]].create(job["device"], job["threads"])
-    place = Place(
+    place = RankContext(
         rank,
         job["size"],
-        FileBoard(folder / "board"),
+        FileStore(folder / "board"),
         rendezvous=job["rendezvous"],
         timeout=job["timeout"],
         check=job["check"],
     )
     emit(phase="join")
-    comm = backend.ability(Grouping).connect(place)
-    emit.pulse(comm)
+    comm = backend.require_capability(ProcessGroups).connect(place)
+    emit.start_pulse(comm)
     emit(phase="work")
     module, _, name = job["target"].partition(":")
     value = getattr(importlib.import_module(module), name)(comm, job["argument"])
@@ -38,4 +38,4 @@ def work(emit: Emitter) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve(work)
+    run_child(run_target)

@@ -14,11 +14,11 @@ from dualml.backend import backends
 from dualml.errors import TrialError, Unsupported, UserError
 from dualml.files import write_json
 from dualml.launch.process import Launch
-from dualml.launch.supervise import Ended, died, last_lines, supervise
-from dualml.machine import python
+from dualml.launch.supervise import GroupResult, describe_exit, last_lines, supervise
+from dualml.machine import python_argv
 
 #: Minimum free bytes that ranks need for logs and the rendezvous.
-LITTLE = 64 * 1024
+MIN_FREE_BYTES = 64 * 1024
 
 
 def run_ranks(
@@ -65,7 +65,7 @@ def run_ranks(
         module, _, name = target.partition(":")
         function = getattr(importlib.import_module(module), name)
         return run_threads(size, lambda comm: function(comm, argument), timeout, check)
-    with place_for(folder) as where:
+    with rank_folder(folder) as where:
         job = {
             "backend": backend,
             "size": size,
@@ -81,7 +81,7 @@ def run_ranks(
         environ = info.environ(threads)
         launches = [
             Launch(
-                python("-m", "dualml.launch.rank", str(where), str(rank)),
+                python_argv("-m", "dualml.launch.rank", str(where), str(rank)),
                 environ,
                 where / f"rank{rank}.log",
                 info.preload,
@@ -90,12 +90,12 @@ def run_ranks(
         ]
         ended = supervise(launches, lambda rank, event: None, limit=limit, silence=limit)
         if ended.code or ended.reason:
-            raise failure(ended, where)
+            raise failure_error(ended, where)
     return [ended.results[rank]["value"] for rank in range(size)]
 
 
 @contextlib.contextmanager
-def place_for(folder: Path | None) -> Iterator[Path]:
+def rank_folder(folder: Path | None) -> Iterator[Path]:
     """Provide the folder, or a temporary one if it is None, inside the block."""
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -105,15 +105,15 @@ def place_for(folder: Path | None) -> Iterator[Path]:
         yield Path(temporary)
 
 
-def failure(ended: Ended, folder: Path) -> Exception:
+def failure_error(ended: GroupResult, folder: Path) -> Exception:
     """Return the error that describes how the rank at fault ended."""
     result = ended.results.get(ended.rank, {})
     if result.get("status") == "unsupported":
         return Unsupported(str(result["reason"]))
-    why = ended.reason or result.get("reason") or died(ended.code)
+    why = ended.reason or result.get("reason") or describe_exit(ended.code)
     lines = last_lines(folder / f"rank{ended.rank}.log") if not result else []
     left = shutil.disk_usage(folder).free
-    if left < LITTLE:  # also where a library ends without a word
+    if left < MIN_FREE_BYTES:  # also where a library ends without a word
         lines = [f"{folder} has {left:,} bytes left: free some space, or name another folder with "
                  "TMPDIR"]  # fmt: skip
     return TrialError("; ".join([f"rank {ended.rank}: {why}", *lines]))

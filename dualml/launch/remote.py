@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from dualml.errors import CommunicationError, UserError, plain
-from dualml.files import MOST_TEXT, read_bytes
-from dualml.launch.seat import Seat
-from dualml.launch.shelf import LARGEST, READ
-from dualml.launch.wire import PIECE, Wire, reason
-from dualml.messages import Header, field_of, number_of
-from dualml.store.paths import is_name, place_in
+from dualml.errors import CommunicationError, UserError, escape_unprintable
+from dualml.files import MAX_TEXT_BYTES, read_bytes
+from dualml.launch.seat import RankCredentials
+from dualml.launch.shelf import MAX_FILE_BYTES, READABLE_FOLDERS
+from dualml.launch.wire import CHUNK_BYTES, Connection, describe_error
+from dualml.messages import Header, get_field, get_int
+from dualml.store.paths import is_file_name, resolve_in_run
 
 
-class Remote:
+class RemoteRunFolder:
     """Rank 0's run folder, over a connection to it.
 
     Args:
@@ -27,9 +27,9 @@ class Remote:
         run: folder of this machine's copy.
     """
 
-    def __init__(self, seat: Seat, wire: Wire, run: Path) -> None:
+    def __init__(self, seat: RankCredentials, wire: Connection, run: Path) -> None:
         self.seat, self.wire, self.run = seat, wire, run
-        self.sent = dict[Path, tuple[int, int]]()
+        self.uploaded = dict[Path, tuple[int, int]]()
 
     def ask(self, op: str, path: str = "", body: bytes = b"", **more: Any) -> tuple[Header, bytes]:
         """Send a request to rank 0 and return its answer.
@@ -41,13 +41,13 @@ class Remote:
         try:
             answer, content = self.wire.ask(header, body)
         except (OSError, ValueError) as error:
-            raise CommunicationError(f"rank 0 at {self.seat} is gone: {reason(error)}") from None
+            raise CommunicationError(f"rank 0 at {self.seat} is gone: {describe_error(error)}") from None
         if "error" in answer:
-            raise CommunicationError(plain(str(answer["error"])))
+            raise CommunicationError(escape_unprintable(str(answer["error"])))
         return answer, content
 
     @contextlib.contextmanager
-    def understood(self) -> Iterator[None]:
+    def checking_answer(self) -> Iterator[None]:
         """Turn a `ValueError` about the fields of an answer into a `CommunicationError`."""
         try:
             yield
@@ -55,16 +55,16 @@ class Remote:
             text = f"rank 0 at {self.seat} sends what this rank does not take: {error}"
             raise CommunicationError(text) from None
 
-    def pieces(self, path: str) -> Iterator[tuple[int, bytes]]:
+    def iter_pieces(self, path: str) -> Iterator[tuple[int, bytes]]:
         """Yield the size of a file with each of its pieces; the size is that of the first answer.
         Yield nothing for a file that does not exist."""
         size, at = None, 0
         while size is None or at < size:
             answer, piece = self.ask("get", path, at=at)
-            with self.understood():
-                if not field_of(answer, "there", bool):
+            with self.checking_answer():
+                if not get_field(answer, "there", bool):
                     return
-                size = number_of(answer, "size", 0, LARGEST) if size is None else size
+                size = get_int(answer, "size", 0, MAX_FILE_BYTES) if size is None else size
                 if at < size and not piece:
                     raise ValueError(f"{path} ends after {at} of {size} bytes")
             yield size, piece[: size - at]
@@ -73,10 +73,10 @@ class Remote:
     def read(self, path: str) -> bytes | None:
         """Return the content of a small file, or None if it does not exist."""
         parts = list[bytes]()
-        for size, piece in self.pieces(path):
-            with self.understood():
-                if size > MOST_TEXT:
-                    raise ValueError(f"{path} has {size:,} bytes; at most {MOST_TEXT:,} are read")
+        for size, piece in self.iter_pieces(path):
+            with self.checking_answer():
+                if size > MAX_TEXT_BYTES:
+                    raise ValueError(f"{path} has {size:,} bytes; at most {MAX_TEXT_BYTES:,} are read")
             parts.append(piece)
         return b"".join(parts) if parts else None
 
@@ -90,7 +90,7 @@ class Remote:
         there = False
         try:
             with fresh.open("wb") as file:
-                for size, piece in self.pieces(path):
+                for size, piece in self.iter_pieces(path):
                     if not file.tell() and size > (free := shutil.disk_usage(self.run).free):
                         raise UserError(
                             f"{path} has {size:,} bytes, and {self.run} {free:,} left: free some "
@@ -105,8 +105,8 @@ class Remote:
 
     def write(self, path: str, content: bytes) -> None:
         """Write a file; it appears only when it is complete."""
-        for at in range(0, max(1, len(content)), PIECE):
-            piece = content[at : at + PIECE]
+        for at in range(0, max(1, len(content)), CHUNK_BYTES):
+            piece = content[at : at + CHUNK_BYTES]
             self.ask("put", path, piece, at=at, last=at + len(piece) >= len(content))
 
     def fetch(self, folder: str, wanted: Callable[[str], bool] = lambda name: True) -> None:
@@ -115,18 +115,18 @@ class Remote:
         Raises:
             CommunicationError: rank 0 names something that is not a file of a run folder.
         """
-        with self.understood():
-            there = place_in(self.run, folder, READ)
-            names = field_of(self.ask("list", folder)[0], "files", list)
-            if wrong := [name for name in names if not isinstance(name, str) or not is_name(name)]:
-                raise ValueError(f"{plain(str(wrong[0])[:100])!r} is no name of a file")
+        with self.checking_answer():
+            there = resolve_in_run(self.run, folder, READABLE_FOLDERS)
+            names = get_field(self.ask("list", folder)[0], "files", list)
+            if wrong := [name for name in names if not isinstance(name, str) or not is_file_name(name)]:
+                raise ValueError(f"{escape_unprintable(str(wrong[0])[:100])!r} is no name of a file")
         there.mkdir(parents=True, exist_ok=True)
         for name in filter(wanted, names):
-            with self.understood():
-                target = place_in(self.run, f"{folder}/{name}", READ)
+            with self.checking_answer():
+                target = resolve_in_run(self.run, f"{folder}/{name}", READABLE_FOLDERS)
             self.copy(f"{folder}/{name}", target)
 
-    def deliver(self, folder: Path, which: str = "*") -> None:
+    def upload(self, folder: Path, which: str = "*") -> None:
         """Upload the files that this rank has changed in a trial's folder since the last call.
 
         Args:
@@ -136,9 +136,9 @@ class Remote:
         own_files = sorted(folder.glob(f"rank{self.seat.rank}.*"))
         for path in (path for path in own_files if path.match(which)):
             status = path.stat()
-            if self.sent.get(path) != (stamp := (status.st_mtime_ns, status.st_size)):
-                self.write(str(path.relative_to(self.run)), read_bytes(path, LARGEST))
-                self.sent[path] = stamp
-        for path in [path for path in self.sent if not path.exists()]:
+            if self.uploaded.get(path) != (stamp := (status.st_mtime_ns, status.st_size)):
+                self.write(str(path.relative_to(self.run)), read_bytes(path, MAX_FILE_BYTES))
+                self.uploaded[path] = stamp
+        for path in [path for path in self.uploaded if not path.exists()]:
             self.ask("remove", str(path.relative_to(self.run)))
-            del self.sent[path]
+            del self.uploaded[path]

@@ -16,7 +16,7 @@ def free_port(host: str = "127.0.0.1") -> int:
         return int(probe.getsockname()[1])
 
 
-def near(host: str) -> dict[str, str]:
+def interface_variables(host: str) -> dict[str, str]:
     """Return variables with this machine's interface and address towards ``host``; empty where
     there is no route. Nothing is sent."""
     import psutil

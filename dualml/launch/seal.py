@@ -20,7 +20,7 @@ def derive(token: bytes, purpose: str, caller: str, host: str) -> bytes:
     return hmac.digest(token, f"{purpose} {caller} {host}".encode(), "sha256")
 
 
-class Seal:
+class MessageSeal:
     """HMAC-SHA-256 codes of the messages in one direction of a connection.
 
     Each code covers the number of the message, so that a message that is repeated, dropped or moved
@@ -30,7 +30,7 @@ class Seal:
     def __init__(self, key: bytes) -> None:
         self.key, self.number = key, 0
 
-    def begin(self) -> hmac.HMAC:
+    def next_code(self) -> hmac.HMAC:
         """Return the HMAC of the next message, to be updated with the message's content."""
         code = hmac.new(self.key, self.number.to_bytes(8, "big"), "sha256")
         self.number += 1

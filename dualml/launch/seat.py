@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from dualml.backend import BackendInfo, backends
-from dualml.errors import CommunicationError, UserError, plain
-from dualml.launch.wire import TOKEN, Mismatch, Wire, call, reason
+from dualml.errors import CommunicationError, UserError, escape_unprintable
+from dualml.launch.wire import TOKEN, Mismatch, Connection, connect, describe_error
 from dualml.version import __version__
 
 #: Variable that tells workers rank 0's address, their rank and the number of ranks.
@@ -32,7 +32,7 @@ def versions(infos: Iterable[BackendInfo]) -> dict[str, str]:
 
 
 @dataclass
-class Seat:
+class RankCredentials:
     """Address of rank 0's machine, the token of the run, and this rank and the number of ranks."""
 
     host: str
@@ -41,14 +41,14 @@ class Seat:
     rank: int
     size: int
 
-    def enter(self, worker: bool, limit: float) -> Wire:
+    def connect(self, worker: bool, limit: float) -> Connection:
         """Connect to rank 0 and introduce this rank, or its worker.
 
         Raises:
             CommunicationError: nobody answers.
             UserError: this rank does not fit that run; the text says what differs.
         """
-        wire = call(self.host, self.port, self.token, limit)
+        wire = connect(self.host, self.port, self.token, limit)
         known = versions(backends().values())
         try:
             answer, _ = wire.ask({
@@ -56,29 +56,29 @@ class Seat:
                 "worker": worker, "same": known, "clock": time.time(),
             })  # fmt: skip
         except (OSError, ValueError) as error:
-            raise CommunicationError(f"rank 0 at {self} is gone: {reason(error)}") from None
+            raise CommunicationError(f"rank 0 at {self} is gone: {describe_error(error)}") from None
         if "refused" in answer:
             wire.close()
-            raise UserError(f"refused by rank 0 at {self}: {plain(str(answer['refused']))}")
+            raise UserError(f"refused by rank 0 at {self}: {escape_unprintable(str(answer['refused']))}")
         return wire
 
     def __str__(self) -> str:
         return f"tcp://{self.host}:{self.port}"
 
-    def environ(self) -> dict[str, str]:
+    def variables(self) -> dict[str, str]:
         """Return the variables from which a worker makes the same credentials."""
         return {HUB: f"{self.host} {self.port} {self.rank} {self.size}"}
 
 
-def seat_of_worker() -> Seat | None:
+def worker_credentials() -> RankCredentials | None:
     """Read the credentials from the environment; None for a rank that sees the run folder."""
     if not (text := os.environ.get(HUB)):
         return None
     host, port, rank, size = text.split()
-    return Seat(host, int(port), os.environ.get(TOKEN, "").encode(), int(rank), int(size))
+    return RankCredentials(host, int(port), os.environ.get(TOKEN, "").encode(), int(rank), int(size))
 
 
-def reach(seat: Seat, seconds: float, waiting: Callable[[], None]) -> Wire:
+def connect_when_ready(credentials: RankCredentials, seconds: float, waiting: Callable[[], None]) -> Connection:
     """Introduce this rank as soon as rank 0 answers.
 
     Args:
@@ -92,7 +92,7 @@ def reach(seat: Seat, seconds: float, waiting: Callable[[], None]) -> Wire:
     end, told = time.monotonic() + seconds, False
     while True:
         try:
-            return seat.enter(worker=False, limit=max(1.0, end - time.monotonic()))
+            return credentials.connect(worker=False, limit=max(1.0, end - time.monotonic()))
         except CommunicationError as error:
             if isinstance(error, Mismatch) or time.monotonic() > end:
                 raise UserError(f"{error}; start rank 0 there, or see --rendezvous") from None

@@ -19,10 +19,10 @@ from typing import Any
 
 from dualml.files import open_to_read
 from dualml.launch.child import SECONDARY as SECONDARY
-from dualml.launch.child import died as died
-from dualml.launch.hosted import Guest
+from dualml.launch.child import describe_exit as describe_exit
+from dualml.launch.hosted import LaunchedRank
 from dualml.launch.process import Launch, Process
-from dualml.messages import LONGEST_LINE, decode_header, read_lines
+from dualml.messages import MAX_LINE_BYTES, decode_header, read_lines
 
 GRACE_S = 2.0
 POLL_S = 0.1
@@ -34,7 +34,7 @@ PEERS_S = 1.5
 #: Seconds that a process may be stopped (by a debugger, a snapshot of the machine).
 STOPPED_S = 3.0
 #: Capacity of the event queue of all ranks; a rank that sends more waits.
-MOST_EVENTS = 1000
+MAX_QUEUED_EVENTS = 1000
 #: Types of the event fields that are used here and by listeners; null is valid for all of them.
 FIELDS: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("event", "phase", "inside", "status", "reason", "kind"), (str,)),
@@ -43,7 +43,7 @@ FIELDS: Mapping[str, tuple[type, ...]] = {
 
 
 @dataclass(frozen=True)
-class Ended:
+class GroupResult:
     """The result of a group of ranks.
 
     Attributes:
@@ -60,24 +60,24 @@ class Ended:
 
 
 @dataclass
-class Rank:
+class RankProcess:
     """State of one process while it runs: its last sign of life, its pulse, its exit code."""
 
-    process: Process | Guest
-    last: float
+    process: Process | LaunchedRank
+    last_event_time: float
     pulse: tuple[int, str] = (0, "")
     code: int | None = None
-    stopped: float | None = None
+    stop_time: float | None = None
 
 
 def supervise(
-    launches: Sequence[Launch | Guest],
+    launches: Sequence[Launch | LaunchedRank],
     on_event: Callable[[int, dict[str, Any]], None],
     *,
     limit: float,
     silence: float,
-    over: Callable[[], bool] = lambda: False,
-) -> Ended:
+    is_abandoned: Callable[[], bool] = lambda: False,
+) -> GroupResult:
     """Run all ranks to their end; when one fails, the others are ended within seconds.
 
     Args:
@@ -93,30 +93,30 @@ def supervise(
     """
     begin = time.monotonic()
     results: dict[int, dict[str, Any]] = {}
-    with started(launches) as (ranks, events):
+    with start_ranks(launches) as (ranks, events):
         fault: tuple[float, str | None, int] | None = None
         while any(r.code is None for r in ranks):
-            rank, event = listen_once(events)
+            rank, event = next_event(events)
             now = time.monotonic()
             if event is not None:
                 if event.get("event") == "trial":  # of several, one after the other
                     begin = now
-                take(rank, event, ranks[rank], results, on_event, now)
+                handle_event(rank, event, ranks[rank], results, on_event, now)
             elif rank >= 0:  # its channel closed: it is at its end
-                ranks[rank].code, reason = finish(ranks[rank])
+                ranks[rank].code, reason = wait_for_exit(ranks[rank])
                 if (ranks[rank].code or reason) and fault is None:
                     fault = (now, reason, rank)
-            if fault is None and (stuck := watch(ranks, begin, now, limit, silence)):
-                return Ended(-1, stuck[1], stuck[0], results)
-            if (fault is not None and now - fault[0] > PEERS_S) or over():
+            if fault is None and (stuck := check_watchdog(ranks, begin, now, limit, silence)):
+                return GroupResult(-1, stuck[1], stuck[0], results)
+            if (fault is not None and now - fault[0] > PEERS_S) or is_abandoned():
                 break
         if fault is None:
-            return Ended(0, None, 0, results)
-        guilty = fault[2] if fault[1] else blame(ranks, results, fault[2])
-        return Ended(ranks[guilty].code or -1, fault[1], guilty, results)
+            return GroupResult(0, None, 0, results)
+        guilty = fault[2] if fault[1] else root_cause_rank(ranks, results, fault[2])
+        return GroupResult(ranks[guilty].code or -1, fault[1], guilty, results)
 
 
-def listen_once(events: queue.Queue[Any]) -> tuple[int, dict[str, Any] | None]:
+def next_event(events: queue.Queue[Any]) -> tuple[int, dict[str, Any] | None]:
     """Return the next event with its rank. The event is None for a closed channel; the rank is −1
     when nothing arrived in time."""
     try:
@@ -126,10 +126,10 @@ def listen_once(events: queue.Queue[Any]) -> tuple[int, dict[str, Any] | None]:
         return -1, None
 
 
-def take(
+def handle_event(
     rank: int,
     event: dict[str, Any],
-    known: Rank,
+    known: RankProcess,
     results: dict[int, dict[str, Any]],
     on_event: Callable[[int, dict[str, Any]], None],
     now: float,
@@ -140,14 +140,14 @@ def take(
         results[rank] = event
     elif event.get("event") == "pulse":
         pulse = (int(event.get("calls") or 0), str(event.get("inside") or ""))
-        known.last = now if pulse[0] != known.pulse[0] else known.last
+        known.last_event_time = now if pulse[0] != known.pulse[0] else known.last_event_time
         known.pulse = pulse
     else:
-        known.last = now
+        known.last_event_time = now
         on_event(rank, event)
 
 
-def finish(rank: Rank) -> tuple[int, str | None]:
+def wait_for_exit(rank: RankProcess) -> tuple[int, str | None]:
     """Wait for a process whose channel closed, and return its exit code and what was wrong, if
     anything."""
     try:
@@ -156,29 +156,29 @@ def finish(rank: Rank) -> tuple[int, str | None]:
         return -1, "closed its channel but did not end"
 
 
-def watch(
-    ranks: Sequence[Rank], begin: float, now: float, limit: float, silence: float
+def check_watchdog(
+    ranks: Sequence[RankProcess], begin: float, now: float, limit: float, silence: float
 ) -> tuple[int, str] | None:
     """Return the rank for which the watchdog must end the group, and why; None if all is well."""
     live = [(number, r) for number, r in enumerate(ranks) if r.code is None]
     for number, r in live:
-        r.stopped = (r.stopped or now) if is_stopped(r.process.pid) else None
-        if r.stopped is not None and now - r.stopped > min(STOPPED_S, silence):
+        r.stop_time = (r.stop_time or now) if is_suspended(r.process.pid) else None
+        if r.stop_time is not None and now - r.stop_time > min(STOPPED_S, silence):
             return number, "was stopped (SIGSTOP) and not continued"
     if live and now - begin > limit:
-        return latest(live), f"took longer than the time limit of {limit:g} s"
-    if any(now - r.last > silence for _, r in live):
-        return latest(live), f"gave no sign of life for {silence:g} s"
+        return slowest_rank(live), f"took longer than the time limit of {limit:g} s"
+    if any(now - r.last_event_time > silence for _, r in live):
+        return slowest_rank(live), f"gave no sign of life for {silence:g} s"
     return None
 
 
-def latest(live: Sequence[tuple[int, Rank]]) -> int:
+def slowest_rank(live: Sequence[tuple[int, RankProcess]]) -> int:
     """Return the rank that blocks the others: it has entered the fewest collectives and does not
     wait inside one."""
-    return min(live, key=lambda item: (item[1].pulse[0], bool(item[1].pulse[1]), item[1].last))[0]
+    return min(live, key=lambda item: (item[1].pulse[0], bool(item[1].pulse[1]), item[1].last_event_time))[0]
 
 
-def is_stopped(pid: int) -> bool:
+def is_suspended(pid: int) -> bool:
     """Whether a process is stopped by a signal (SIGSTOP)."""
     import psutil
 
@@ -188,7 +188,7 @@ def is_stopped(pid: int) -> bool:
         return False
 
 
-def blame(ranks: Sequence[Rank], results: Mapping[int, dict[str, Any]], first: int) -> int:
+def root_cause_rank(ranks: Sequence[RankProcess], results: Mapping[int, dict[str, Any]], first: int) -> int:
     """Return the rank that caused the failure: one that was killed, before one with an error of its
     own, before one with an error of communication."""
 
@@ -204,15 +204,15 @@ def blame(ranks: Sequence[Rank], results: Mapping[int, dict[str, Any]], first: i
 
 
 @contextlib.contextmanager
-def started(launches: Sequence[Launch | Guest]) -> Iterator[tuple[list[Rank], queue.Queue[Any]]]:
+def start_ranks(launches: Sequence[Launch | LaunchedRank]) -> Iterator[tuple[list[RankProcess], queue.Queue[Any]]]:
     """Start each process in a session of its own; all process groups are gone when the block is
     left."""
-    events: queue.Queue[Any] = queue.Queue(MOST_EVENTS)
-    ranks: list[Rank] = []
+    events: queue.Queue[Any] = queue.Queue(MAX_QUEUED_EVENTS)
+    ranks: list[RankProcess] = []
     readers: list[threading.Thread] = []
     over = threading.Event()
 
-    def put(number: int, event: dict[str, Any] | None) -> None:
+    def put_event(number: int, event: dict[str, Any] | None) -> None:
         while not over.is_set():
             with contextlib.suppress(queue.Full):
                 events.put((number, event), timeout=POLL_S)
@@ -221,16 +221,16 @@ def started(launches: Sequence[Launch | Guest]) -> Iterator[tuple[list[Rank], qu
     try:
         for number, launch in enumerate(launches):
             process = launch.start()
-            ranks.append(Rank(process, time.monotonic()))
+            ranks.append(RankProcess(process, time.monotonic()))
             reader = threading.Thread(
-                target=listen, args=(process.stdout, partial(put, number)), daemon=True
+                target=read_events, args=(process.stdout, partial(put_event, number)), daemon=True
             )
             reader.start()
             readers.append(reader)
         yield ranks, events
     finally:
         over.set()
-        end([r.process for r in ranks])
+        end_processes([r.process for r in ranks])
         for reader in readers:
             reader.join(timeout=GRACE_S)
         for r in ranks:
@@ -240,7 +240,7 @@ def started(launches: Sequence[Launch | Guest]) -> Iterator[tuple[list[Rank], qu
                         pipe.close()
 
 
-def listen(pipe: Any, put: Callable[[dict[str, Any] | None], object]) -> None:
+def read_events(pipe: Any, put: Callable[[dict[str, Any] | None], object]) -> None:
     """Pass the events of a rank to ``put``, and None when its channel has closed or cannot be read.
 
     Args:
@@ -250,17 +250,17 @@ def listen(pipe: Any, put: Callable[[dict[str, Any] | None], object]) -> None:
     """
     try:
         with contextlib.suppress(OSError, ValueError):  # the pipe was closed
-            for line in read_lines(pipe, LONGEST_LINE) if hasattr(pipe, "readline") else pipe:
-                if (event := event_of(line)) is not None:
+            for line in read_lines(pipe, MAX_LINE_BYTES) if hasattr(pipe, "readline") else pipe:
+                if (event := parse_event(line)) is not None:
                     put(event)
     finally:
         put(None)
 
 
-def event_of(line: bytes) -> dict[str, Any] | None:
+def parse_event(line: bytes) -> dict[str, Any] | None:
     """Parse a line as an event; None if it is not one, or has fields of other types."""
     try:
-        event = decode_header(line, LONGEST_LINE + 1, finite=False)
+        event = decode_header(line, MAX_LINE_BYTES + 1, finite=False)
     except ValueError:
         return None
     fields = ((event.get(name), kinds) for name, kinds in FIELDS.items())
@@ -269,7 +269,7 @@ def event_of(line: bytes) -> dict[str, Any] | None:
     return event if typed and math.isfinite(calls) else None
 
 
-def end(processes: Sequence[Process | Guest]) -> None:
+def end_processes(processes: Sequence[Process | LaunchedRank]) -> None:
     """End all process groups together: politely, then with SIGKILL."""
     for sign in (signal.SIGTERM, signal.SIGKILL):  # the second also for orphans of a dead leader
         for process in processes:
@@ -284,7 +284,7 @@ def end(processes: Sequence[Process | Guest]) -> None:
 def last_lines(log: Path, count: int = 5) -> list[str]:
     """Return the last lines of a log, for the record of a failed trial."""
     try:
-        with open_to_read(log, links=False) as file:
+        with open_to_read(log, follow_links=False) as file:
             file.seek(-min(TAIL, os.fstat(file.fileno()).st_size), os.SEEK_END)
             lines = file.read(TAIL).decode("utf-8", "replace").splitlines()
     except OSError:

@@ -24,13 +24,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dualml.errors import CommunicationError, UserError
-from dualml.launch.seal import CODE, Seal, derive
-from dualml.messages import Header, decode_header, read_exactly, text_of
+from dualml.launch.seal import CODE, MessageSeal, derive
+from dualml.messages import Header, decode_header, read_exactly, get_text
 
 #: Variable with the token of a run; arguments of a command would be visible to all users.
 TOKEN = "DUALML_TOKEN"
 #: Minimum number of characters of a shared secret.
-SHORTEST = 8
+MIN_TOKEN_CHARS = 8
 PROTOCOL = 2
 #: Seconds within which both sides must authenticate.
 HELLO_S = 10.0
@@ -39,19 +39,19 @@ ANSWER_S = 60.0
 #: Seconds after which a machine that sends nothing, or acknowledges nothing, is lost.
 SILENT_S = 15.0
 #: Seconds that a message may take from its first byte, plus one second per MIN_BYTES_PER_S bytes.
-MESSAGE_S, SLOWEST = 60.0, 100_000
+MESSAGE_S, MIN_BYTES_PER_S = 60.0, 100_000
 #: Seconds between two attempts of a caller that was disconnected before it could authenticate.
 AGAIN_S = 0.3
 #: Bytes of the pieces in which a file is sent.
-PIECE = 2**24
+CHUNK_BYTES = 2**24
 #: Bytes of a body that are sent at a time.
 STRIDE = 2**20
 #: Largest header in bytes before and after authentication, and largest body.
-STRANGE, HEADER, BODY = 4096, 2**22, PIECE
+STRANGE, HEADER, BODY = 4096, 2**22, CHUNK_BYTES
 SIZES = struct.Struct(">IQ")
 NONCE = re.compile("[0-9a-f]{64}")
 #: Purposes for which keys are derived from the shared secret: a rank's proof, and rank 0's proof.
-OF_RANK, OF_HUB = "proof of a rank", "proof of rank 0"
+RANK_PROOF, HUB_PROOF = "proof of a rank", "proof of rank 0"
 FROM_RANK, FROM_HUB = "messages of a rank", "messages of rank 0"
 
 
@@ -60,14 +60,14 @@ class Mismatch(CommunicationError):
     useless."""
 
 
-def address_of(rendezvous: str) -> tuple[str, int]:
+def parse_address(rendezvous: str) -> tuple[str, int]:
     """Return host and port of ``tcp://HOST:PORT``, which `dualml.communicator.rendezvous` has
     checked."""
     url = urlsplit(rendezvous)
     return str(url.hostname), int(url.port or 0)
 
 
-def loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     """Whether the address of ``host`` can be reached from this machine only.
 
     Raises:
@@ -88,9 +88,9 @@ def token_for(host: str, insecure: bool) -> bytes:
         UserError: there is none and ``host`` is not a loopback address, unless ``insecure`` is set.
     """
     token = os.environ.get(TOKEN, "")
-    if token and len(token) < SHORTEST:
-        raise UserError(f"{TOKEN} has {len(token)} characters; a secret needs {SHORTEST} or more")
-    if not token and not insecure and not loopback(host):
+    if token and len(token) < MIN_TOKEN_CHARS:
+        raise UserError(f"{TOKEN} has {len(token)} characters; a secret needs {MIN_TOKEN_CHARS} or more")
+    if not token and not insecure and not is_loopback(host):
         raise UserError(
             f"{host} is open to the network: set {TOKEN} to one secret on all machines (python -c "
             "'import secrets; print(secrets.token_hex(16))' makes one), or say --insecure where "
@@ -99,7 +99,7 @@ def token_for(host: str, insecure: bool) -> bytes:
     return token.encode()
 
 
-class Wire:
+class Connection:
     """A connection whose messages arrive completely or not at all.
 
     Args:
@@ -111,17 +111,17 @@ class Wire:
     """
 
     def __init__(self, door: socket.socket) -> None:
-        self.door, self.deadline = door, math.inf
-        self.wait: float | None = HELLO_S
-        self.sending: Seal | None = None
-        self.receiving: Seal | None = None
-        self.turn = threading.Lock()
+        self.sock, self.deadline = door, math.inf
+        self.idle_timeout: float | None = HELLO_S
+        self.sending: MessageSeal | None = None
+        self.receiving: MessageSeal | None = None
+        self.ask_lock = threading.Lock()
         door.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux: the system of a busy process confirms, too
             limit = int(SILENT_S * 1000)
             door.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit)
 
-    def authenticate(self, sending: Seal, receiving: Seal) -> None:
+    def use_seals(self, sending: MessageSeal, receiving: MessageSeal) -> None:
         """Send and expect authentication codes from now on."""
         self.sending, self.receiving = sending, receiving
         self.deadline = math.inf
@@ -133,24 +133,24 @@ class Wire:
             OSError: the connection ended, or the other end does not take it in time.
         """
         text = json.dumps(header).encode()
-        head, end = SIZES.pack(len(text), len(body)) + text, time_limit(len(text) + len(body))
-        code = self.sending.begin() if self.sending else None
+        head, end = SIZES.pack(len(text), len(body)) + text, message_deadline(len(text) + len(body))
+        code = self.sending.next_code() if self.sending else None
         if code:
             code.update(head)
         if body:
-            self.push(head, end)
+            self.send_bytes(head, end)
             head = b""
-        for part in pieces(body):
+        for part in iter_pieces(body):
             if code:
                 code.update(part)
-            self.push(part, end)  # the other end computes its code meanwhile
-        self.push(head + (code.digest() if code else b""), end)
+            self.send_bytes(part, end)  # the other end computes its code meanwhile
+        self.send_bytes(head + (code.digest() if code else b""), end)
 
-    def push(self, data: bytes | memoryview, end: float) -> None:
+    def send_bytes(self, data: bytes | memoryview, end: float) -> None:
         """Send bytes before the time ``end``."""
         left = min(self.deadline, end) - time.monotonic()
-        self.door.settimeout(max(left, 1e-3))
-        self.door.sendall(data)
+        self.sock.settimeout(max(left, 1e-3))
+        self.sock.sendall(data)
 
     def receive(self) -> tuple[Header, bytes]:
         """Receive the next message.
@@ -159,27 +159,27 @@ class Wire:
             OSError: the connection ended, is silent for too long or too slow (`TimeoutError`).
             ValueError: what was received is not a message, or not the one that was sent.
         """
-        wait = math.inf if self.wait is None else self.wait
-        silence = SILENT_S if self.wait is None else self.wait
-        begin = read_exactly(self.door, 1, min(self.deadline, time.monotonic() + wait))
-        end = min(self.deadline, time_limit(0))
-        sizes = begin + read_exactly(self.door, SIZES.size - 1, end, silence)
+        wait = math.inf if self.idle_timeout is None else self.idle_timeout
+        silence = SILENT_S if self.idle_timeout is None else self.idle_timeout
+        begin = read_exactly(self.sock, 1, min(self.deadline, time.monotonic() + wait))
+        end = min(self.deadline, message_deadline(0))
+        sizes = begin + read_exactly(self.sock, SIZES.size - 1, end, silence)
         size, more = SIZES.unpack(sizes)
         known = self.receiving is not None
         if size > (HEADER if known else STRANGE) or more > (BODY if known else 0):
             raise ValueError(f"a message of {size + more:,} bytes")
-        end = min(self.deadline, time_limit(size + more))
-        code = self.receiving.begin() if self.receiving else None
-        text, body = read_exactly(self.door, size, end, silence), bytearray()
+        end = min(self.deadline, message_deadline(size + more))
+        code = self.receiving.next_code() if self.receiving else None
+        text, body = read_exactly(self.sock, size, end, silence), bytearray()
         if code:
             code.update(sizes + text)
         while len(body) < more:
-            part = read_exactly(self.door, min(STRIDE, more - len(body)), end, silence)
+            part = read_exactly(self.sock, min(STRIDE, more - len(body)), end, silence)
             body += part
             if code:
                 code.update(part)
         if code and not hmac.compare_digest(
-            code.digest(), read_exactly(self.door, CODE, end, silence)
+            code.digest(), read_exactly(self.sock, CODE, end, silence)
         ):
             raise ValueError("a message was altered, repeated, left out or moved on its way")
         return decode_header(text, HEADER), bytes(body)
@@ -189,7 +189,7 @@ class Wire:
 
         An error closes the connection, because another request would get the answer to this one.
         """
-        with self.turn:
+        with self.ask_lock:
             try:
                 self.send(header, body)
                 return self.receive()
@@ -198,22 +198,22 @@ class Wire:
                 raise
 
     def close(self) -> None:
-        self.door.close()
+        self.sock.close()
 
 
-def pieces(body: bytes) -> Iterator[memoryview]:
+def iter_pieces(body: bytes) -> Iterator[memoryview]:
     """Yield a body in parts, which are sent and added to its code one by one."""
     whole = memoryview(body)
     return (whole[at : at + STRIDE] for at in range(0, len(whole), STRIDE))
 
 
-def time_limit(size: int) -> float:
+def message_deadline(size: int) -> float:
     """Return when a message of ``size`` bytes that begins now must be complete, on the clock of
     `time.monotonic`."""
-    return time.monotonic() + MESSAGE_S + size / SLOWEST
+    return time.monotonic() + MESSAGE_S + size / MIN_BYTES_PER_S
 
 
-def call(host: str, port: int, token: bytes, seconds: float) -> Wire:
+def connect(host: str, port: int, token: bytes, seconds: float) -> Connection:
     """Connect to rank 0's machine, and authenticate both sides with the token.
 
     Raises:
@@ -226,11 +226,11 @@ def call(host: str, port: int, token: bytes, seconds: float) -> Wire:
         try:
             door = socket.create_connection((host, port), timeout=min(HELLO_S, seconds))
         except OSError as error:
-            raise CommunicationError(f"nobody answers at {where}: {reason(error)}") from None
+            raise CommunicationError(f"nobody answers at {where}: {describe_error(error)}") from None
         try:
-            wire = Wire(door)
-            wire.deadline, wire.wait = begin + seconds, seconds
-            introduce(wire, token, where)
+            wire = Connection(door)
+            wire.deadline, wire.idle_timeout = begin + seconds, seconds
+            authenticate_to_server(wire, token, where)
             return wire
         except Mismatch:
             door.close()
@@ -240,12 +240,12 @@ def call(host: str, port: int, token: bytes, seconds: float) -> Wire:
             # Rank 0 disconnects the oldest of too many unauthenticated connections.
             refused = isinstance(error, ConnectionError)
             if not refused or time.monotonic() - begin > min(seconds, HELLO_S):
-                text = f"{where} does not answer as dualml: {reason(error)}"
+                text = f"{where} does not answer as dualml: {describe_error(error)}"
                 raise CommunicationError(text) from None
         time.sleep(AGAIN_S)
 
 
-def introduce(wire: Wire, token: bytes, where: str) -> None:
+def authenticate_to_server(wire: Connection, token: bytes, where: str) -> None:
     """Authenticate as the caller: prove that this rank knows the token, and check rank 0's
     proof."""
     caller = secrets.token_hex(32)
@@ -257,18 +257,18 @@ def introduce(wire: Wire, token: bytes, where: str) -> None:
             f"{where} speaks {other} of dualml's protocol, this rank version {PROTOCOL}: install "
             "the same dualml on all machines"
         )
-    host = nonce_of(hello)
-    wire.send({"proof": derive(token, OF_RANK, caller, host).hex()})
+    host = parse_nonce(hello)
+    wire.send({"proof": derive(token, RANK_PROOF, caller, host).hex()})
     answer, _ = wire.receive()
-    if not is_proof(answer, derive(token, OF_HUB, caller, host)):
+    if not is_proof(answer, derive(token, HUB_PROOF, caller, host)):
         missing = "" if token else f", and this rank has none: set {TOKEN} to it"
         raise Mismatch(f"{where} has another {TOKEN}{missing}")
     sending, receiving = (derive(token, what, caller, host) for what in (FROM_RANK, FROM_HUB))
-    wire.authenticate(Seal(sending), Seal(receiving))
-    wire.wait = ANSWER_S
+    wire.use_seals(MessageSeal(sending), MessageSeal(receiving))
+    wire.idle_timeout = ANSWER_S
 
 
-def answer(door: socket.socket, token: bytes) -> Wire | None:
+def authenticate_caller(door: socket.socket, token: bytes) -> Connection | None:
     """Authenticate a caller within `HELLO_S` seconds, as rank 0.
 
     Returns:
@@ -276,33 +276,33 @@ def answer(door: socket.socket, token: bytes) -> Wire | None:
         the protocol.
     """
     try:
-        wire = Wire(door)
+        wire = Connection(door)
         wire.deadline = time.monotonic() + HELLO_S
         hello, _ = wire.receive()
         host = secrets.token_hex(32)
         wire.send({"dualml": PROTOCOL, "nonce": host})
-        caller = nonce_of(hello) if hello.get("dualml") == PROTOCOL else ""
+        caller = parse_nonce(hello) if hello.get("dualml") == PROTOCOL else ""
         given, _ = wire.receive()
-        if not caller or not is_proof(given, derive(token, OF_RANK, caller, host)):
+        if not caller or not is_proof(given, derive(token, RANK_PROOF, caller, host)):
             wire.send({})
             door.close()
             return None
-        wire.send({"proof": derive(token, OF_HUB, caller, host).hex()})
+        wire.send({"proof": derive(token, HUB_PROOF, caller, host).hex()})
     except (OSError, ValueError):
         door.close()
         return None
     sending, receiving = (derive(token, what, caller, host) for what in (FROM_HUB, FROM_RANK))
-    wire.authenticate(Seal(sending), Seal(receiving))
+    wire.use_seals(MessageSeal(sending), MessageSeal(receiving))
     return wire
 
 
-def nonce_of(hello: Header) -> str:
+def parse_nonce(hello: Header) -> str:
     """Return the nonce that the other end drew.
 
     Raises:
         ValueError: it is not one.
     """
-    text = text_of(hello, "nonce")
+    text = get_text(hello, "nonce")
     if not NONCE.fullmatch(text):
         raise ValueError("a nonce that is not 32 bytes in hexadecimal digits")
     return text
@@ -310,11 +310,11 @@ def nonce_of(hello: Header) -> str:
 
 def is_proof(message: Header, expected: bytes) -> bool:
     """Whether a message proves that its sender knows the token."""
-    given = text_of(message, "proof", default="")
+    given = get_text(message, "proof", default="")
     return hmac.compare_digest(given.encode(), expected.hex().encode())
 
 
-def reason(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Describe a connection error in a few words."""
     if isinstance(error, TimeoutError):
         return "no answer in time"

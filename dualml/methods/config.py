@@ -17,7 +17,7 @@ from dualml.methods.known import METHODS, MethodInfo
 from dualml.parse import from_json
 
 #: Largest number of bytes of a configuration.
-MOST_BYTES = 2**16
+MAX_CONFIG_BYTES = 2**16
 #: Keys that are passed on unchanged, or after a check against the plan.
 KEYS = (
     *("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"),
@@ -37,7 +37,7 @@ def read_config(path: Path) -> dict[str, Any]:
         UserError: the file is missing, too large, no JSON, or no object.
     """
     try:
-        content = read_bytes(path, MOST_BYTES)
+        content = read_bytes(path, MAX_CONFIG_BYTES)
     except OSError as error:
         raise UserError(f"method_config: cannot read {path}: {error.strerror or error}") from None
     try:
@@ -80,7 +80,7 @@ def check_config(
         raise UserError(f"method_config contradicts the arm: {'; '.join(wrong)}")
 
 
-def handed_on(config: Mapping[str, Any]) -> dict[str, Any]:
+def without_planned_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration that agrees with the plan without the keys that the plan decides."""
     decided = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
                "optimizer", "scheduler")  # fmt: skip

@@ -9,25 +9,25 @@ from typing import Any
 
 import numpy as np
 
-from dualml.aggregation.parallel import over_ranks
+from dualml.aggregation.parallel import gather_mean_losses
 from dualml.backend import (
     Array,
     Arrays,
     Backend,
-    Memory,
-    Observable,
-    Recipe,
-    Trace,
+    MemoryUsage,
+    ActivationCapture,
+    TrainingSpec,
+    BatchTrace,
     Training,
-    Weighable,
+    MemoryReport,
 )
-from dualml.backend.ability import Ability
+from dualml.backend.ability import Capability
 from dualml.communicator import Communicator
 from dualml.errors import TrialError
-from dualml.methods.skips import Skips
+from dualml.methods.skips import SkippedUpdates
 
 
-class MethodTraining(Training, Observable):
+class MethodTraining(Training, ActivationCapture):
     """A training method in one process.
 
     Attributes:
@@ -44,11 +44,11 @@ class MethodTraining(Training, Observable):
     """
 
     sharded: bool = False
-    keeps: bool = True
+    is_resumable: bool = True
     processes: int = 1
     groups: Mapping[str, Sequence[Sequence[int]]] = {}
     prepared: int = 0
-    skips: Skips
+    skips: SkippedUpdates
 
     def check_processes(self, asked: int) -> None:
         """Check that the engine trains in as many processes as the trial has ranks.
@@ -58,11 +58,11 @@ class MethodTraining(Training, Observable):
         """
         if self.processes != asked:
             raise TrialError(
-                f"the engine trains in {counted(self.processes)}; the trial has {counted(asked)}: "
+                f"the engine trains in {format_processes(self.processes)}; the trial has {format_processes(asked)}: "
                 "was it started by a launcher of another job, or with its WORLD_SIZE?"
             )
 
-    def tested(self, x: Array, y: Array) -> Array | None:
+    def engine_evaluate(self, x: Array, y: Array) -> Array | None:
         """Evaluate by the engine's own means, if it has any.
 
         Returns:
@@ -83,7 +83,7 @@ class MethodTraining(Training, Observable):
                 equally many samples.
         """
 
-    def loaded(self, batches: Sequence[Array], first: int) -> Iterator[tuple[Array, Any]]:
+    def steps_from_loader(self, batches: Sequence[Array], first: int) -> Iterator[tuple[Array, Any]]:
         """Make an update for each of these global batches, the first of them number ``first``, on
         this rank's part as the engine's loader gives it.
 
@@ -95,27 +95,27 @@ class MethodTraining(Training, Observable):
     def gather(self) -> None:
         """Gather the current weights for `weights` and `evaluate`; all ranks call it."""
 
-    def trace(self, batch: Array, probe: Array) -> Trace:
+    def trace(self, batch: Array, probe: Array) -> BatchTrace:
         """Return a trace without gradients, which engines do not expose; loss and weights are
         compared at every update."""
-        return Trace(*self.look(batch, probe), loss=0.0, gradients={})
+        return BatchTrace(*self.capture_forward(batch, probe), loss=0.0, gradients={})
 
 
-def counted(processes: int) -> str:
+def format_processes(processes: int) -> str:
     """Format a number of processes."""
     return "1 process" if processes == 1 else f"{processes} processes"
 
 
-class Driving(Ability):
+class EngineSupport(Capability):
     """Capability of a backend to train by methods."""
 
-    does = "train by the methods of engines"
+    description = "train by the methods of engines"
 
     @abstractmethod
     def method(
         self,
         name: str,
-        recipe: Recipe,
+        recipe: TrainingSpec,
         comm: Communicator | None,
         config: Mapping[str, Any] | None = None,
     ) -> MethodTraining:
@@ -129,7 +129,7 @@ class Driving(Ability):
         """
 
 
-class Driven(Training, Observable, Weighable):
+class EngineDataParallel(Training, ActivationCapture, MemoryReport):
     """A training method on one of several ranks, each of which trains on its part of the batch.
 
     Raises:
@@ -138,7 +138,7 @@ class Driven(Training, Observable, Weighable):
 
     def __init__(self, backend: Backend, training: MethodTraining, comm: Communicator) -> None:
         self.backend, self.training, self.comm = backend, training, comm
-        self.now, self.gathered = 0, -1
+        self.step_count, self.gathered = 0, -1
         training.check_processes(comm.size)
 
     def check_parts(self, sizes: Sequence[int], step: int) -> None:
@@ -158,29 +158,29 @@ class Driven(Training, Observable, Weighable):
         part: Array = batch[self.comm.rank]
         share = len(part) / sum(map(len, batch))
         self.check_parts([len(each) for each in batch], step)
-        self.now = step
+        self.step_count = step
         return self.training.step(part, step, share * self.comm.size), share
 
     def read(self, lazy: Sequence[tuple[Any, float]]) -> Array:
         """Return the mean losses of the global batches."""
-        return over_ranks(self.backend, self.comm, lazy)
+        return gather_mean_losses(self.backend, self.comm, lazy)
 
-    def trace(self, batch: Array | Sequence[Array], probe: Array) -> Trace:
-        return Trace(*self.look(batch, probe), loss=0.0, gradients={})
+    def trace(self, batch: Array | Sequence[Array], probe: Array) -> BatchTrace:
+        return BatchTrace(*self.capture_forward(batch, probe), loss=0.0, gradients={})
 
     def gather(self) -> None:
         """Gather this update's weights once, so that one rank alone may ask for them later."""
-        if self.gathered != self.now:
+        if self.gathered != self.step_count:
             self.training.gather()
-            self.gathered = self.now
+            self.gathered = self.step_count
 
-    def look(self, batch: Array | Sequence[Array], probe: Array) -> tuple[str, Arrays]:
+    def capture_forward(self, batch: Array | Sequence[Array], probe: Array) -> tuple[str, Arrays]:
         self.gather()
         whole = batch if isinstance(batch, np.ndarray) else np.concatenate(batch)
-        return self.training.look(whole, probe)
+        return self.training.capture_forward(whole, probe)
 
-    def given(self, batch: Array | Sequence[Array]) -> tuple[Array, Array]:
-        return self.training.given(batch[self.comm.rank])
+    def fetch_batch(self, batch: Array | Sequence[Array]) -> tuple[Array, Array]:
+        return self.training.fetch_batch(batch[self.comm.rank])
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
         return self.training.evaluate(x, y)
@@ -194,13 +194,13 @@ class Driven(Training, Observable, Weighable):
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         self.training.load(weights, state, step)
-        self.now, self.gathered = step, -1
+        self.step_count, self.gathered = step, -1
 
-    def memory(self, batch: Any = None) -> Memory:
+    def measure_memory(self, batch: Any = None) -> MemoryUsage:
         """Return the memory of this rank. All ranks call it: engines report memory during an
         update."""
         part = None if batch is None else batch[self.comm.rank]
-        return self.training.ability(Weighable).memory(part)
+        return self.training.require_capability(MemoryReport).measure_memory(part)
 
-    def move(self, by: Callable[[Arrays], Mapping[str, Array]]) -> None:
-        self.training.move(by)
+    def transform_weights(self, fn: Callable[[Arrays], Mapping[str, Array]]) -> None:
+        self.training.transform_weights(fn)

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from typing import Any
 
-from dualml.errors import Unsupported, UserError, nearest
+from dualml.errors import Unsupported, UserError, did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ class MethodInfo:
 
 
 @functools.cache
-def _known() -> Mapping[str, Mapping[str, MethodInfo]]:
+def _load_registry() -> Mapping[str, Mapping[str, MethodInfo]]:
     """Load backend → method → facts from ``methods.toml``."""
     table = tomllib.loads(files("dualml.methods").joinpath("methods.toml").read_text("utf-8"))
     return {
@@ -107,21 +107,21 @@ def _known() -> Mapping[str, Mapping[str, MethodInfo]]:
 
 
 #: Backend → method → facts about it.
-METHODS = _known()
+METHODS = _load_registry()
 
 
-def names() -> list[str]:
+def method_names() -> list[str]:
     """Return the names of all methods that some backend has."""
     return list(dict.fromkeys(name for methods in METHODS.values() for name in methods))
 
 
 def check_name(name: str) -> None:
     """Raise `UserError` for a method that no backend has."""
-    if name not in names():
-        raise UserError(f"unknown method {name!r}{nearest(name, names())}")
+    if name not in method_names():
+        raise UserError(f"unknown method {name!r}{did_you_mean(name, method_names())}")
 
 
-def for_ranks(several: bool) -> dict[str, list[str]]:
+def list_methods(several: bool) -> dict[str, list[str]]:
     """Return by backend the methods that run here in one process, or with ``several`` ranks."""
     return {
         backend: [i.name for i in methods.values() if i.fits(several) and not i.unsupported]
@@ -145,7 +145,7 @@ def check_ranks(name: str, world_size: int, backends: Sequence[str] = ()) -> Non
         return
     listed = "; ".join(
         f"{backend}: {', '.join(fit)}"
-        for backend, fit in for_ranks(several).items()
+        for backend, fit in list_methods(several).items()
         if (backend in backends or not backends) and fit
     )
     can, other = "trains in one process", "set world_size = 1"
@@ -157,7 +157,7 @@ def check_ranks(name: str, world_size: int, backends: Sequence[str] = ()) -> Non
     )
 
 
-def method(backend: str, name: str) -> MethodInfo:
+def find_method(backend: str, name: str) -> MethodInfo:
     """Find the facts about a method on a backend.
 
     Raises:
@@ -172,7 +172,7 @@ def method(backend: str, name: str) -> MethodInfo:
     return here[name]
 
 
-def check_here(backend: str, name: str, world_size: int) -> None:
+def check_backend_ranks(backend: str, name: str, world_size: int) -> None:
     """Check that a backend's method of this name, if it has one, takes ``world_size`` ranks: an arm
     without ``backends`` may name a method that only another backend trains with that many.
 

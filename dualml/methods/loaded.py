@@ -9,11 +9,11 @@ import numpy as np
 
 from dualml.backend import Array, Backend
 from dualml.communicator import Communicator
-from dualml.communicator.parts import slices_of
-from dualml.methods.driven import Driven, MethodTraining
+from dualml.communicator.parts import slice_lengths
+from dualml.methods.driven import EngineDataParallel, MethodTraining
 
 
-class Loaded(Driven):
+class EngineLoaderParallel(EngineDataParallel):
     """A training method that receives global batches; its engine's loader takes this rank's part.
 
     Attributes:
@@ -22,30 +22,30 @@ class Loaded(Driven):
 
     def __init__(self, backend: Backend, training: MethodTraining, comm: Communicator) -> None:
         super().__init__(backend, training, comm)
-        self.taken: dict[int, Array] = {}
+        self.loaded_samples: dict[int, Array] = {}
 
-    def stretch(self, batches: Sequence[Any], first: int) -> list[Any]:
+    def run_steps(self, batches: Sequence[Any], first: int) -> list[Any]:
         whole, lazy = [np.concatenate(batch) for batch in batches], list[Any]()
         full = self.training.prepared
         for step, batch in enumerate(whole, start=first):  # all ranks alike, before one waits
-            self.check_parts(slices_of(len(batch), self.comm.size, full), step)
-        self.taken = {}
-        made = self.training.loaded(whole, first)
+            self.check_parts(slice_lengths(len(batch), self.comm.size, full), step)
+        self.loaded_samples = {}
+        made = self.training.steps_from_loader(whole, first)
         for batch, (part, loss) in zip(whole, made, strict=True):
-            self.now = first + len(lazy)
-            self.taken[self.now] = part
+            self.step_count = first + len(lazy)
+            self.loaded_samples[self.step_count] = part
             lazy.append((loss, len(part) / len(batch)))
         return lazy
 
     def step(self, batch: Array | Sequence[Array], step: int) -> tuple[Any, float]:
-        loss, share = self.stretch([batch], step)[0]
+        loss, share = self.run_steps([batch], step)[0]
         return loss, share
 
 
-def drive(backend: Backend, training: MethodTraining, comm: Communicator) -> Driven:
+def make_data_parallel(backend: Backend, training: MethodTraining, comm: Communicator) -> EngineDataParallel:
     """Make the training of a method on one of several ranks.
 
     Raises:
         TrialError: the engine is in another group than the ranks of the trial.
     """
-    return (Loaded if training.prepared else Driven)(backend, training, comm)
+    return (EngineLoaderParallel if training.prepared else EngineDataParallel)(backend, training, comm)

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.precision.scaling import HOPELESS, SLOT, hopeless
+from dualml.precision.scaling import MAX_SKIPPED_UPDATES, SLOT, make_overflow_error
 
 REMEDY = "lower the learning rate, or use a method in bfloat16 or float32"
 
 
-class Skips:
+class SkippedUpdates:
     """Skipped updates of one trial, for methods that scale the loss or check gradients.
 
     Attributes:
@@ -45,8 +45,8 @@ class Skips:
             self.lost = 0
             return
         self.lost, self.skipped = self.lost + 1, self.skipped + 1
-        if self.lost == HOPELESS:
-            raise hopeless(scale(), REMEDY)
+        if self.lost == MAX_SKIPPED_UPDATES:
+            raise make_overflow_error(scale(), REMEDY)
 
     def state(self, scale: float) -> dict[str, dict[str, NDArray[np.float64]]]:
         """Return the counts and the scale as a part of the optimizer state, as

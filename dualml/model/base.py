@@ -11,7 +11,7 @@ from dualml.errors import UserError
 Shape = tuple[int, ...]
 
 
-class Way(Enum):
+class DtypePolicy(Enum):
     """Types of a layer's input and output in mixed-precision training; see `dualml.precision`."""
 
     PRODUCT = "casts its input and weights to the type, and gives the type out"
@@ -25,7 +25,7 @@ class Layer:
     """Base class of layers; its defaults describe a layer without parameters that keeps the
     shape."""
 
-    way: ClassVar[Way] = Way.SAME
+    dtype_policy: ClassVar[DtypePolicy] = DtypePolicy.SAME
     #: Number of equal blocks along the last axis of its input; a slice takes part of each block.
     blocks: ClassVar[int] = 1
 
@@ -38,7 +38,7 @@ class Layer:
         changes, such as the running statistics of batch normalisation."""
         return {}
 
-    def holder(self, name: str, leaf: str = "weight") -> str:
+    def parameter_owner(self, name: str, leaf: str = "weight") -> str:
         """Return the name of the layer that owns a parameter: ``name``, or another layer that it is
         shared with."""
         return name
@@ -49,7 +49,7 @@ class Layer:
         return shape
 
     @property
-    def padded(self) -> bool:
+    def needs_padding_mask(self) -> bool:
         """Whether the layer also takes a mask of the positions that hold a token."""
         return bool(getattr(self, "masked", False))
 
@@ -61,7 +61,7 @@ class Layer:
         return {"type": type(self).__name__, **shown}
 
 
-def check(fits: bool, takes: str, shape: Shape) -> None:
+def check_input_shape(fits: bool, takes: str, shape: Shape) -> None:
     """Raise `UserError` for an input shape that a layer does not take."""
     if not fits:
         raise UserError(f"{takes} per sample; received {shape}")

@@ -25,7 +25,7 @@ Layers = list[tuple[str, Layer]]
 
 
 @dataclass(frozen=True)
-class Sizes:
+class BertSizes:
     """Sizes of a BERT; the default is BERT-tiny's.
 
     Source: Turc et al. 2019, "Well-Read Students Learn Better", table 1, with Devlin et al. 2019,
@@ -47,10 +47,10 @@ class Sizes:
     eps: float = 1e-12
 
 
-TINY = Sizes()
+TINY = BertSizes()
 
 
-def bert(words: int = 2000, length: int = 32, classes: int = 6, sizes: Sizes = TINY) -> ModelSpec:
+def bert(words: int = 2000, length: int = 32, classes: int = 6, sizes: BertSizes = TINY) -> ModelSpec:
     """Return BERT: token, position and segment embeddings are added; blocks with the norm after
     each residual connection; the first position, ``[CLS]``, is classified.
 
@@ -63,7 +63,7 @@ def bert(words: int = 2000, length: int = 32, classes: int = 6, sizes: Sizes = T
         ("kind", Bias(sizes.width)),
         ("position", Position(length, sizes.width)),
         ("embedding_norm", norm),
-        *dropout("embedding_dropout", sizes.dropout),
+        *dropout_layers("embedding_dropout", sizes.dropout),
     ]
     for i in range(1, sizes.blocks + 1):
         layers += [
@@ -71,14 +71,14 @@ def bert(words: int = 2000, length: int = 32, classes: int = 6, sizes: Sizes = T
             (f"qkv{i}", Linear(sizes.width, 3 * sizes.width)),
             (f"attention{i}", Attention(sizes.heads, masked=True)),
             (f"out{i}", Linear(sizes.width, sizes.width)),
-            *dropout(f"out_dropout{i}", sizes.dropout),
+            *dropout_layers(f"out_dropout{i}", sizes.dropout),
             (f"attention_merge{i}", Merge()),
             (f"attention_norm{i}", norm),
             (f"mlp_branch{i}", Branch()),
             (f"up{i}", Linear(sizes.width, sizes.inner)),
             (f"gelu{i}", GELU()),
             (f"down{i}", Linear(sizes.inner, sizes.width)),
-            *dropout(f"down_dropout{i}", sizes.dropout),
+            *dropout_layers(f"down_dropout{i}", sizes.dropout),
             (f"mlp_merge{i}", Merge()),
             (f"mlp_norm{i}", norm),
         ]
@@ -86,12 +86,12 @@ def bert(words: int = 2000, length: int = 32, classes: int = 6, sizes: Sizes = T
         ("first", First()),
         ("pooler", Linear(sizes.width, sizes.width)),
         ("tanh", Tanh()),
-        *dropout("head_dropout", sizes.head_dropout),
+        *dropout_layers("head_dropout", sizes.head_dropout),
         ("head", Linear(sizes.width, classes)),
     ]
     return ModelSpec("bert", (length,), tuple(layers))
 
 
-def dropout(name: str, rate: float) -> Layers:
+def dropout_layers(name: str, rate: float) -> Layers:
     """Return a Dropout layer of this rate in a list; an empty list for rate 0."""
     return [(name, Dropout(rate))] if rate else []

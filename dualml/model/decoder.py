@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.errors import UserError
-from dualml.model.base import Layer, Shape, Way, check
+from dualml.model.base import Layer, Shape, DtypePolicy, check_input_shape
 from dualml.model.layers import LAYERS, Linear
 
 
@@ -22,7 +22,7 @@ class RMSNorm(Layer):
     eq. 4.
     """
 
-    way: ClassVar[Way] = Way.SINGLE
+    dtype_policy: ClassVar[DtypePolicy] = DtypePolicy.SINGLE
 
     features: int
     eps: float = 1e-6
@@ -31,7 +31,7 @@ class RMSNorm(Layer):
         return {"weight": (self.features,)}
 
     def output_shape(self, shape: Shape) -> Shape:
-        check(shape[-1:] == (self.features,), f"RMSNorm takes (…, {self.features})", shape)
+        check_input_shape(shape[-1:] == (self.features,), f"RMSNorm takes (…, {self.features})", shape)
         return shape
 
 
@@ -46,7 +46,7 @@ class SwiGLU(Layer):
     blocks: ClassVar[int] = 2
 
     def output_shape(self, shape: Shape) -> Shape:
-        check(bool(shape) and shape[-1] % 2 == 0, "SwiGLU takes (…, an even number)", shape)
+        check_input_shape(bool(shape) and shape[-1] % 2 == 0, "SwiGLU takes (…, an even number)", shape)
         return (*shape[:-1], shape[-1] // 2)
 
 
@@ -68,7 +68,7 @@ class GroupedAttention(Layer):
     here the pairs are LLaMA's, as in `transformers`.
     """
 
-    way: ClassVar[Way] = Way.PRODUCT
+    dtype_policy: ClassVar[DtypePolicy] = DtypePolicy.PRODUCT
 
     heads: int
     kv_heads: int
@@ -77,7 +77,7 @@ class GroupedAttention(Layer):
     base: float = 0.0
 
     @property
-    def each(self) -> int:
+    def heads_per_group(self) -> int:
         """Number of query heads per group, r."""
         return self.heads // self.kv_heads
 
@@ -87,7 +87,7 @@ class GroupedAttention(Layer):
             raise UserError(
                 f"GroupedAttention: {self.heads} heads make no {self.kv_heads} equal groups"
             )
-        check(shape == takes, f"GroupedAttention takes {takes}", shape)
+        check_input_shape(shape == takes, f"GroupedAttention takes {takes}", shape)
         return (self.length, self.heads * self.width)
 
 
@@ -104,12 +104,12 @@ class Tied(Linear):
     bias: bool = False
     of: str = "embedding"
 
-    def holder(self, name: str, leaf: str = "weight") -> str:
+    def parameter_owner(self, name: str, leaf: str = "weight") -> str:
         return self.of if leaf == "weight" else name
 
 
 @lru_cache(maxsize=16)
-def turns(layer: GroupedAttention) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def rotary_cos_sin(layer: GroupedAttention) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return cosine and sine of every rotary angle, (length, width / 2) each. They are computed
     here for all backends, whose own results would differ in the rounding of large angles."""
     half = layer.width // 2

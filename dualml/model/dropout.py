@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from dualml.model.layers import Dropout
 from dualml.model.spec import ModelSpec
-from dualml.seeds import seed_for
+from dualml.seeds import derive_seed
 
 Bits = NDArray[np.uint64]
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # 2⁶⁴ over the golden ratio: the stride of SplitMix64
 
 
-def masks(
+def dropout_masks(
     spec: ModelSpec, seed: int, step: int, samples: NDArray[np.int64]
 ) -> dict[str, NDArray[np.float32]]:
     """Return the name of every Dropout layer → its mask (B, …), float32, for update ``step`` (from
@@ -30,15 +30,15 @@ def masks(
         seed: seed of the trial.
         samples: numbers of the samples in the training set, shape (B,).
     """
-    shapes = spec.shapes() if spec.dropouts else {}
+    shapes = spec.shapes() if spec.dropout_names else {}
     return {
-        name: mask(name, layer.rate, shapes[name], seed, step, samples)
+        name: dropout_mask(name, layer.rate, shapes[name], seed, step, samples)
         for name, layer in spec.layers
         if isinstance(layer, Dropout)
     }
 
 
-def mask(
+def dropout_mask(
     name: str,
     rate: float,
     shape: tuple[int, ...],
@@ -47,15 +47,15 @@ def mask(
     samples: NDArray[np.int64],
 ) -> NDArray[np.float32]:
     """Return a mask of shape (B, *shape): 0 with probability ``rate``, else 1 / (1 − rate)."""
-    key = np.uint64(seed_for(seed, "dropout", name, step))
+    key = np.uint64(derive_seed(seed, "dropout", name, step))
     with np.errstate(over="ignore"):  # arithmetic modulo 2⁶⁴
-        own = mixed(key + samples.astype(np.uint64) * GOLDEN)
-        bits = mixed(own[:, None] + np.arange(math.prod(shape), dtype=np.uint64) * GOLDEN)
+        own = splitmix64(key + samples.astype(np.uint64) * GOLDEN)
+        bits = splitmix64(own[:, None] + np.arange(math.prod(shape), dtype=np.uint64) * GOLDEN)
     kept = bits >= np.uint64(round(rate * 2**64))
     return (kept * np.float32(1 / (1 - rate))).reshape(len(samples), *shape)
 
 
-def mixed(z: Bits) -> Bits:
+def splitmix64(z: Bits) -> Bits:
     """Apply the finaliser of SplitMix64, a bijection of 64-bit integers; overwrites ``z``.
 
     Source: Steele, Lea and Flood 2014, "Fast Splittable Pseudorandom Number Generators", OOPSLA,

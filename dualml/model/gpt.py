@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from dualml.errors import UserError
 from dualml.model.base import Layer
-from dualml.model.bert import Layers, dropout
+from dualml.model.bert import Layers, dropout_layers
 from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU, Tied
 from dualml.model.layers import GELU, Branch, Embedding, LayerNorm, Linear, Merge, Position
 from dualml.model.spec import ModelSpec
@@ -16,7 +16,7 @@ BASE = 10_000.0
 
 
 @dataclass(frozen=True)
-class Sizes:
+class GPTSizes:
     """Sizes of a decoder; its sequence length is that of a sample, ``data.length``.
 
     Attributes:
@@ -37,11 +37,11 @@ class Sizes:
     tied: bool = True
 
 
-GPT = Sizes()
-LLAMA = Sizes(kv_heads=2, tied=False)
+GPT = GPTSizes()
+LLAMA = GPTSizes(kv_heads=2, tied=False)
 
 
-def gpt(words: int = 2000, length: int = 32, sizes: Sizes = GPT) -> ModelSpec:
+def gpt(words: int = 2000, length: int = 32, sizes: GPTSizes = GPT) -> ModelSpec:
     """Return a decoder of GPT-2's kind: learned positions, a norm before each part and one at the
     end, GELU, and the embedding table as the head.
 
@@ -49,7 +49,7 @@ def gpt(words: int = 2000, length: int = 32, sizes: Sizes = GPT) -> ModelSpec:
     with the exact Φ in GELU. Attention weights are not dropped: `Dropout` is the only random layer
     here. Weights are initialised like those of all models here (`dualml.model.init`).
     """
-    sizes = checked("gpt", sizes, 4)
+    sizes = resolve_sizes("gpt", sizes, 4)
     norm = LayerNorm(sizes.width)
     front: Layers = [("position", Position(length, sizes.width))]
 
@@ -60,11 +60,11 @@ def gpt(words: int = 2000, length: int = 32, sizes: Sizes = GPT) -> ModelSpec:
             (f"down{i}", Linear(sizes.inner, sizes.width)),
         ]
 
-    parts = [(attention(i, length, sizes), mlp(i)) for i in range(1, sizes.blocks + 1)]
-    return decoder("gpt", words, length, sizes, norm, front, parts)
+    parts = [(attention_layers(i, length, sizes), mlp(i)) for i in range(1, sizes.blocks + 1)]
+    return decoder_spec("gpt", words, length, sizes, norm, front, parts)
 
 
-def gpt_llama(words: int = 2000, length: int = 32, sizes: Sizes = LLAMA) -> ModelSpec:
+def gpt_llama(words: int = 2000, length: int = 32, sizes: GPTSizes = LLAMA) -> ModelSpec:
     """Return a decoder of LLaMA's kind: rotary positions, RMSNorm, SwiGLU, grouped keys and values,
     no biases.
 
@@ -74,7 +74,7 @@ def gpt_llama(words: int = 2000, length: int = 32, sizes: Sizes = LLAMA) -> Mode
     Raises:
         UserError: heads of an odd width, which have no pairs to rotate.
     """
-    sizes = checked("gpt_llama", sizes, 3)
+    sizes = resolve_sizes("gpt_llama", sizes, 3)
     if (width := sizes.width // sizes.heads) % 2:
         raise UserError(
             f"gpt_llama: width = {sizes.width} and heads = {sizes.heads} make heads of {width} "
@@ -90,15 +90,15 @@ def gpt_llama(words: int = 2000, length: int = 32, sizes: Sizes = LLAMA) -> Mode
         ]
 
     blocks = range(1, sizes.blocks + 1)
-    parts = [(attention(i, length, sizes, BASE, bias=False), mlp(i)) for i in blocks]
-    return decoder("gpt_llama", words, length, sizes, norm, [], parts)
+    parts = [(attention_layers(i, length, sizes, BASE, bias=False), mlp(i)) for i in blocks]
+    return decoder_spec("gpt_llama", words, length, sizes, norm, [], parts)
 
 
 #: Models that take `GPTSizes`, with their default sizes.
 DECODERS = {"gpt": (gpt, GPT), "gpt_llama": (gpt_llama, LLAMA)}
 
 
-def checked(name: str, sizes: Sizes, times: int) -> Sizes:
+def resolve_sizes(name: str, sizes: GPTSizes, times: int) -> GPTSizes:
     """Return the sizes with defaults in place of zeros, after checking that they divide.
 
     Args:
@@ -118,7 +118,7 @@ def checked(name: str, sizes: Sizes, times: int) -> Sizes:
     return sizes
 
 
-def attention(i: int, length: int, sizes: Sizes, base: float = 0.0, *, bias: bool = True) -> Layers:
+def attention_layers(i: int, length: int, sizes: GPTSizes, base: float = 0.0, *, bias: bool = True) -> Layers:
     """Return the attention layers of block ``i``: queries, keys and values, attention, and the
     output projection."""
     width, heads, groups = sizes.width // sizes.heads, sizes.heads, sizes.kv_heads
@@ -129,11 +129,11 @@ def attention(i: int, length: int, sizes: Sizes, base: float = 0.0, *, bias: boo
     ]
 
 
-def decoder(
+def decoder_spec(
     name: str,
     words: int,
     length: int,
-    sizes: Sizes,
+    sizes: GPTSizes,
     norm: Layer,
     front: Layers,
     parts: list[tuple[Layers, Layers]],
@@ -142,14 +142,14 @@ def decoder(
     head."""
     width = sizes.width
     layers: Layers = [("embedding", Embedding(words, width)), *front]
-    layers += dropout("embedding_dropout", sizes.dropout)
+    layers += dropout_layers("embedding_dropout", sizes.dropout)
     for i, both in enumerate(parts, start=1):
         for what, branch in zip(("attention", "mlp"), both, strict=True):
             layers += [
                 (f"{what}_branch{i}", Branch()),
                 (f"{what}_norm{i}", norm),
                 *branch,
-                *dropout(f"{what}_dropout{i}", sizes.dropout),
+                *dropout_layers(f"{what}_dropout{i}", sizes.dropout),
                 (f"{what}_merge{i}", Merge()),
             ]
     layers.append(("norm", norm))

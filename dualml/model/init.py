@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from dualml.model.base import Layer
 from dualml.model.decoder import RMSNorm
-from dualml.model.layers import Bias, Embedding, LayerNorm, Linear, Position, Recurrent
-from dualml.model.spec import ModelSpec, canonical
+from dualml.model.layers import Bias, Embedding, LayerNorm, Linear, Position, RecurrentLayer
+from dualml.model.spec import ModelSpec, canonical_parameter_names
 from dualml.model.vision import BatchNorm2d
-from dualml.seeds import generator
+from dualml.seeds import make_generator
 
 
 def initial_weights(spec: ModelSpec, seed: int) -> dict[str, NDArray[np.float32]]:
@@ -24,26 +24,26 @@ def initial_weights(spec: ModelSpec, seed: int) -> dict[str, NDArray[np.float32]
     return {
         name: np.full(shape, float(name.endswith("_var")), np.float32)
         if name in spec.buffers
-        else initial(spec, seed, name)
+        else initial_tensor(spec, seed, name)
         for name, shape in spec.tensors().items()
     }
 
 
-def initial(spec: ModelSpec, seed: int, full: str) -> NDArray[np.float32]:
+def initial_tensor(spec: ModelSpec, seed: int, full: str) -> NDArray[np.float32]:
     """Draw one initial tensor; one that layers share is drawn for the first of them.
 
     Raises:
         KeyError: the model has no such parameter.
     """
     for name, layer in spec.layers:
-        for leaf, own in canonical(name, layer).items():
+        for leaf, own in canonical_parameter_names(name, layer).items():
             if own == full:
-                draw = generator(seed, "init", spec.name, full)
-                return law(layer, leaf, layer.parameters()[leaf], draw).astype(np.float32)
+                draw = make_generator(seed, "init", spec.name, full)
+                return draw_initial(layer, leaf, layer.parameters()[leaf], draw).astype(np.float32)
     raise KeyError(full)
 
 
-def law(
+def draw_initial(
     layer: Layer, leaf: str, shape: tuple[int, ...], draw: np.random.Generator
 ) -> NDArray[np.float64]:
     """Draw one initial tensor from its layer's distribution, in float64.
@@ -58,7 +58,7 @@ def law(
     Is Worth 16x16 Words".
     """
     match layer:
-        case Recurrent(hidden=size):
+        case RecurrentLayer(hidden=size):
             return _uniform(draw, size, shape)
         case Embedding(init_range=bound) | Linear(init_range=bound) if bound:
             return draw.uniform(-bound, bound, shape) if leaf == "weight" else np.zeros(shape)

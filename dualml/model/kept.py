@@ -19,14 +19,14 @@ from typing import Any
 
 from dualml.model.base import Layer, Shape
 from dualml.model.layers import Branch, Dropout, Merge
-from dualml.model.recompute import Groups, Stretch, stretches
+from dualml.model.recompute import Groups, LayerSpan, layer_spans
 from dualml.model.spec import ModelSpec
 
 MASK = 4  # bytes per element of a mask
 
 
 @dataclass(frozen=True)
-class Keeps:
+class SavedForBackward:
     """Tensors that a layer saves of each sample for its backward pass.
 
     Attributes:
@@ -36,14 +36,14 @@ class Keeps:
         is_view: whether its output shares the memory of its input.
     """
 
-    taken: bool = False
-    given: bool = False
-    own: Callable[[Any, Shape, Shape], int] = lambda layer, before, after: 0
-    view: bool = False
+    saves_input: bool = False
+    saves_output: bool = False
+    extra_bytes: Callable[[Any, Shape, Shape], int] = lambda layer, before, after: 0
+    is_view: bool = False
 
 
 #: What a layer saves; a function of the layer where it depends on its settings.
-Rule = Keeps | Callable[[Any], Keeps]
+Rule = SavedForBackward | Callable[[Any], SavedForBackward]
 
 
 def mask_bytes(layer: Dropout, before: Shape, after: Shape) -> int:
@@ -52,7 +52,7 @@ def mask_bytes(layer: Dropout, before: Shape, after: Shape) -> int:
     return MASK * math.prod(after)
 
 
-def kept(
+def saved_bytes_per_sample(
     spec: ModelSpec, table: Mapping[type[Layer], Rule], width: int, groups: Groups = ()
 ) -> int | None:
     """Return the bytes that one sample's forward pass saves; None for a model with a layer that
@@ -64,32 +64,32 @@ def kept(
     """
     shapes = spec.shapes()
     whole = slice(0, len(spec.layers))
-    plain = Stretch(whole, again=False, takes=1, masks=slice(0), here=False)
+    plain = LayerSpan(whole, recomputed=False, input_count=1, masks=slice(0), needs_padding_mask=False)
     sizes, held, own = [0], set[int](), 0  # of every value; saved values; value 0: the samples
     stack, shape = [0], spec.input_shape
     positions = 0
-    for some in stretches(spec.layers, groups) or (plain,):
-        if some.again:
-            held |= set(stack[-some.takes :])
-            positions = spec.input_shape[0] if some.here else positions
+    for some in layer_spans(spec.layers, groups) or (plain,):
+        if some.recomputed:
+            held |= set(stack[-some.input_count :])
+            positions = spec.input_shape[0] if some.needs_padding_mask else positions
         for name, layer in spec.layers[some.layers]:
             before, shape = shape, shapes[name]
             rule = table.get(type(layer))
-            if rule is None and not some.again:
+            if rule is None and not some.recomputed:
                 return None
-            rule = rule or Keeps()
-            rule = rule if isinstance(rule, Keeps) else rule(layer)
+            rule = rule or SavedForBackward()
+            rule = rule if isinstance(rule, SavedForBackward) else rule(layer)
             taken = stack[-1] if isinstance(layer, Branch) else stack.pop()
             stack = stack[:-1] if isinstance(layer, Merge) else stack
-            if rule.view:
+            if rule.is_view:
                 stack.append(taken)
             else:
                 sizes.append(width * math.prod(shape))
                 stack.append(len(sizes) - 1)
-            if not some.again:
-                held |= {taken} if rule.taken else set()
-                held |= {stack[-1]} if rule.given else set()
-                own += rule.own(layer, before, shape)
+            if not some.recomputed:
+                held |= {taken} if rule.saves_input else set()
+                held |= {stack[-1]} if rule.saves_output else set()
+                own += rule.extra_bytes(layer, before, shape)
             elif isinstance(layer, Dropout):
                 own += mask_bytes(layer, before, shape)
     return sum(sizes[value] for value in held) + own + positions

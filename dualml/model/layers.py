@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from dualml.errors import UserError
-from dualml.model.base import Layer, Shape, Way, check
+from dualml.model.base import Layer, Shape, DtypePolicy, check_input_shape
 from dualml.model.recurrent import GRU as GRU
 from dualml.model.recurrent import LSTM as LSTM
 from dualml.model.recurrent import RNN as RNN
-from dualml.model.recurrent import Recurrent as Recurrent
+from dualml.model.recurrent import RecurrentLayer as RecurrentLayer
 
 #: Token of an empty position, after the end of a shorter sentence.
 PADDING = 0
@@ -30,7 +30,7 @@ class Linear(Layer):
     uniform in ± ``init_range``, and the bias at zero.
     """
 
-    way: ClassVar[Way] = Way.PRODUCT
+    dtype_policy: ClassVar[DtypePolicy] = DtypePolicy.PRODUCT
 
     inputs: int
     outputs: int
@@ -41,7 +41,7 @@ class Linear(Layer):
         return {"weight": (self.outputs, self.inputs), **_bias(self.outputs, self.bias)}
 
     def output_shape(self, shape: Shape) -> Shape:
-        check(shape[-1:] == (self.inputs,), f"Linear takes (…, {self.inputs})", shape)
+        check_input_shape(shape[-1:] == (self.inputs,), f"Linear takes (…, {self.inputs})", shape)
         return (*shape[:-1], self.outputs)
 
 
@@ -53,7 +53,7 @@ class Conv2d(Layer):
     ``weight`` (outputs, inputs, kernel, kernel), ``bias`` (outputs,).
     """
 
-    way: ClassVar[Way] = Way.PRODUCT
+    dtype_policy: ClassVar[DtypePolicy] = DtypePolicy.PRODUCT
 
     inputs: int
     outputs: int
@@ -68,9 +68,9 @@ class Conv2d(Layer):
 
     def output_shape(self, shape: Shape) -> Shape:
         fits = len(shape) == 3 and shape[0] == self.inputs
-        check(fits, f"Conv2d takes ({self.inputs}, H, W)", shape)
-        out = (self.outputs, *strided(shape[1:], self.kernel, self.stride, self.padding))
-        check(min(out) >= 1, f"Conv2d with kernel {self.kernel} takes larger images", shape)
+        check_input_shape(fits, f"Conv2d takes ({self.inputs}, H, W)", shape)
+        out = (self.outputs, *strided_output_size(shape[1:], self.kernel, self.stride, self.padding))
+        check_input_shape(min(out) >= 1, f"Conv2d with kernel {self.kernel} takes larger images", shape)
         return out
 
 
@@ -78,7 +78,7 @@ class Conv2d(Layer):
 class Bias(Layer):
     """x + b with ``bias`` (size,): one number per channel of an image, else along the last axis."""
 
-    way: ClassVar[Way] = Way.PROMOTE
+    dtype_policy: ClassVar[DtypePolicy] = DtypePolicy.PROMOTE
 
     size: int
 
@@ -87,7 +87,7 @@ class Bias(Layer):
 
     def output_shape(self, shape: Shape) -> Shape:
         axis = shape[:1] if len(shape) == 3 else shape[-1:]
-        check(axis == (self.size,), f"Bias takes ({self.size}, H, W) or (…, {self.size})", shape)
+        check_input_shape(axis == (self.size,), f"Bias takes ({self.size}, H, W) or (…, {self.size})", shape)
         return shape
 
 
@@ -96,7 +96,7 @@ class RowBias(Bias):
     """Bias of a row-parallel layer of products, added once to the sum of the terms that the ranks
     computed."""
 
-    way: ClassVar[Way] = Way.PRODUCT
+    dtype_policy: ClassVar[DtypePolicy] = DtypePolicy.PRODUCT
 
 
 @dataclass(frozen=True)
@@ -115,8 +115,8 @@ class MaxPool2d(Layer):
 
     def output_shape(self, shape: Shape) -> Shape:
         fits = len(shape) == 3 and min(shape[1:]) + 2 * self.padding >= self.kernel
-        check(fits, f"MaxPool2d takes (C, H, W) of {self.kernel} and more", shape)
-        return (shape[0], *strided(shape[1:], self.kernel, self.step, self.padding))
+        check_input_shape(fits, f"MaxPool2d takes (C, H, W) of {self.kernel} and more", shape)
+        return (shape[0], *strided_output_size(shape[1:], self.kernel, self.step, self.padding))
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ class Embedding(Layer):
     zeros. ``init_range`` above 0: it starts uniform in ± ``init_range``.
     """
 
-    way: ClassVar[Way] = Way.SINGLE
+    dtype_policy: ClassVar[DtypePolicy] = DtypePolicy.SINGLE
 
     words: int
     features: int
@@ -175,7 +175,7 @@ class LayerNorm(Layer):
     ``weight`` and ``bias`` (features,). Source: Ba, Kiros and Hinton 2016, "Layer Normalization".
     """
 
-    way: ClassVar[Way] = Way.SINGLE
+    dtype_policy: ClassVar[DtypePolicy] = DtypePolicy.SINGLE
 
     features: int
     eps: float = 1e-5
@@ -184,7 +184,7 @@ class LayerNorm(Layer):
         return {"weight": (self.features,), "bias": (self.features,)}
 
     def output_shape(self, shape: Shape) -> Shape:
-        check(shape[-1:] == (self.features,), f"LayerNorm takes (…, {self.features})", shape)
+        check_input_shape(shape[-1:] == (self.features,), f"LayerNorm takes (…, {self.features})", shape)
         return shape
 
 
@@ -214,7 +214,7 @@ class Attention(Layer):
     Source: Vaswani et al. 2017, "Attention Is All You Need", eq. 1 and sec. 3.2.2.
     """
 
-    way: ClassVar[Way] = Way.PRODUCT
+    dtype_policy: ClassVar[DtypePolicy] = DtypePolicy.PRODUCT
     blocks: ClassVar[int] = 3
 
     heads: int
@@ -223,7 +223,7 @@ class Attention(Layer):
 
     def output_shape(self, shape: Shape) -> Shape:
         fits = len(shape) == 2 and shape[1] % (3 * self.heads) == 0
-        check(fits, f"Attention takes (T, a multiple of {3 * self.heads})", shape)
+        check_input_shape(fits, f"Attention takes (T, a multiple of {3 * self.heads})", shape)
         return (shape[0], shape[1] // 3)
 
 
@@ -231,7 +231,7 @@ class Attention(Layer):
 class Position(Layer):
     """x + w, a learned vector for each position: ``weight`` (length, features)."""
 
-    way: ClassVar[Way] = Way.PROMOTE
+    dtype_policy: ClassVar[DtypePolicy] = DtypePolicy.PROMOTE
 
     length: int
     features: int
@@ -241,7 +241,7 @@ class Position(Layer):
 
     def output_shape(self, shape: Shape) -> Shape:
         takes = (self.length, self.features)
-        check(shape == takes, f"Position takes {takes}", shape)
+        check_input_shape(shape == takes, f"Position takes {takes}", shape)
         return shape
 
 
@@ -250,7 +250,7 @@ class Rows(Layer):
     """Turn a grey image into the sequence of its rows: (1, H, W) → (H, W)."""
 
     def output_shape(self, shape: Shape) -> Shape:
-        check(len(shape) == 3 and shape[0] == 1, "Rows takes (1, H, W)", shape)
+        check_input_shape(len(shape) == 3 and shape[0] == 1, "Rows takes (1, H, W)", shape)
         return shape[1:]
 
 
@@ -259,12 +259,12 @@ class MeanPool(Layer):
     """Mean over the positions of a sequence: (T, D) → (D,); ``masked``: over those that hold a
     token other than `PADDING`."""
 
-    way: ClassVar[Way] = Way.SINGLE
+    dtype_policy: ClassVar[DtypePolicy] = DtypePolicy.SINGLE
 
     masked: bool = False
 
     def output_shape(self, shape: Shape) -> Shape:
-        check(len(shape) == 2, "MeanPool takes (T, D)", shape)
+        check_input_shape(len(shape) == 2, "MeanPool takes (T, D)", shape)
         return shape[1:]
 
 
@@ -276,7 +276,7 @@ class First(Layer):
     """
 
     def output_shape(self, shape: Shape) -> Shape:
-        check(len(shape) == 2, "First takes (T, D)", shape)
+        check_input_shape(len(shape) == 2, "First takes (T, D)", shape)
         return shape[1:]
 
 
@@ -290,7 +290,7 @@ class Merge(Layer):
     """End of a residual connection: the value kept last is added to the top (He et al. 2016, "Deep
     Residual Learning", eq. 1)."""
 
-    way: ClassVar[Way] = Way.PROMOTE
+    dtype_policy: ClassVar[DtypePolicy] = DtypePolicy.PROMOTE
 
 
 @dataclass(frozen=True)
@@ -299,7 +299,7 @@ class Swap(Layer):
     it are those of the shortcut."""
 
 
-def strided(size: Shape, kernel: int, stride: int, padding: int) -> Shape:
+def strided_output_size(size: Shape, kernel: int, stride: int, padding: int) -> Shape:
     """Return the output height and width of windows with a stride and padding."""
     return tuple((side + 2 * padding - kernel) // stride + 1 for side in size)
 
@@ -307,7 +307,7 @@ def strided(size: Shape, kernel: int, stride: int, padding: int) -> Shape:
 LAYERS: dict[str, type[Layer]] = {
     kind.__name__: kind
     for kind in (*Layer.__subclasses__(), LSTM, GRU, RNN)
-    if kind is not Recurrent
+    if kind is not RecurrentLayer
 }
 
 

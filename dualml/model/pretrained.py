@@ -16,23 +16,23 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import safe_open
 
 from dualml.errors import UserError
-from dualml.files import MOST_TEXT, check_regular, read_bytes, readable
-from dualml.model.bert import Sizes, bert
+from dualml.files import MAX_TEXT_BYTES, check_regular, read_bytes, convert_read_errors
+from dualml.model.bert import BertSizes, bert
 from dualml.model.spec import ModelSpec
-from dualml.strict import explain
+from dualml.strict import describe_validation_error
 
 CONFIG, TENSORS = "config.json", "model.safetensors"
 #: Remedy for files that cannot be read here.
 REMEDY = "save the model with save_pretrained of transformers, in float32"
 FLOATS = ("F16", "F32", "F64")
 #: Maximum number of mismatched tensors that an error lists.
-MOST = 10
+MAX_LISTED_TENSORS = 10
 Size = Annotated[int, Field(ge=1, le=2**20)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 Weights = dict[str, NDArray[np.float32]]
 
 
-class Config(BaseModel):
+class BertConfig(BaseModel):
     """Fields of ``config.json`` that determine the numbers of a BERT; the defaults are those of
     transformers."""
 
@@ -56,7 +56,7 @@ class Config(BaseModel):
 
 
 @dataclass(frozen=True)
-class Pretrained:
+class PretrainedBert:
     """A folder with a BERT, whose sizes are checked and whose tensors are not read yet.
 
     Raises:
@@ -65,18 +65,18 @@ class Pretrained:
     """
 
     folder: Path
-    config: Config
+    config: BertConfig
 
     @classmethod
-    def open(cls, folder: Path) -> Pretrained:
+    def open(cls, folder: Path) -> PretrainedBert:
         """Read and check the folder's ``config.json``."""
         for name in (CONFIG, TENSORS):
-            file_of(folder, name)
+            require_file(folder, name)
         path = folder / CONFIG
         try:
-            config = Config.model_validate_json(read_bytes(path, MOST_TEXT))
+            config = BertConfig.model_validate_json(read_bytes(path, MAX_TEXT_BYTES))
         except ValidationError as error:
-            raise UserError(f"{path}: {explain(error, Config)}; a BERT is expected") from None
+            raise UserError(f"{path}: {describe_validation_error(error, BertConfig)}; a BERT is expected") from None
         except OSError as error:
             raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
         if config.hidden_size % config.num_attention_heads:
@@ -87,11 +87,11 @@ class Pretrained:
         return cls(folder, config)
 
     @property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> BertSizes:
         """Sizes of the BERT that ``config.json`` describes."""
         config, rate = self.config, self.config.hidden_dropout_prob
         last = config.classifier_dropout
-        return Sizes(
+        return BertSizes(
             blocks=config.num_hidden_layers,
             width=config.hidden_size,
             heads=config.num_attention_heads,
@@ -116,14 +116,14 @@ class Pretrained:
         return bert(self.config.vocab_size, length, classes, self.sizes)
 
     @functools.cached_property
-    def found(self) -> dict[str, tuple[str, tuple[int, ...], str]]:
+    def stored_tensors(self) -> dict[str, tuple[str, tuple[int, ...], str]]:
         """Tensor, by its current name in transformers → its name in the file, shape and type.
 
         Some files have names without ``bert.``, or ``gamma`` and ``beta`` of norms.
         """
         path, found = self.folder / TENSORS, {}
         check_regular(path)
-        with readable(f"{path}: not readable; {REMEDY}"), safe_open(path, "numpy") as file:
+        with convert_read_errors(f"{path}: not readable; {REMEDY}"), safe_open(path, "numpy") as file:
             for name in file.keys():  # noqa: SIM118 - not a dictionary
                 own = name.removeprefix("bert.")
                 own = own.replace("LayerNorm.gamma", "LayerNorm.weight")
@@ -135,12 +135,12 @@ class Pretrained:
     def has_head(self, classes: int) -> bool:
         """Return whether the file has a classifier with this number of classes."""
         expected = {"weight": (classes, self.config.hidden_size), "bias": (classes,)}
-        found = {leaf: self.found.get(f"classifier.{leaf}", ("", ()))[1] for leaf in expected}
+        found = {leaf: self.stored_tensors.get(f"classifier.{leaf}", ("", ()))[1] for leaf in expected}
         return found == expected
 
-    def expected(self) -> dict[str, tuple[int, ...]]:
+    def expected_shapes(self) -> dict[str, tuple[int, ...]]:
         """Return tensor → shape according to ``config.json``, without a head."""
-        config, modules = self.config, modules_of(self.config.num_hidden_layers)
+        config, modules = self.config, module_names(self.config.num_hidden_layers)
         shapes: dict[str, tuple[int, ...]] = {KIND: (config.type_vocab_size, config.hidden_size)}
         for name, shape in self.spec(config.max_position_embeddings, 1).parameters().items():
             layer, _, leaf = name.partition(".")
@@ -148,19 +148,19 @@ class Pretrained:
                 shapes[f"{module}.{leaf}"] = (shape[0] // len(parts), *shape[1:])
         return shapes
 
-    def check(self) -> None:
+    def check_tensors(self) -> None:
         """Raise `UserError` that lists the tensors that are missing or of another shape or type."""
         wrong = []
-        for name, shape in self.expected().items():
-            _, there, kind = self.found.get(name, ("", None, ""))
+        for name, shape in self.expected_shapes().items():
+            _, there, kind = self.stored_tensors.get(name, ("", None, ""))
             if there != shape:
                 wrong.append(f"{name}: expected {shape}, found {there or 'nothing'}")
             elif kind not in FLOATS:
                 wrong.append(f"{name}: expected F32, found {kind}")
         if wrong:
-            more = f"; and {len(wrong) - MOST} more" if len(wrong) > MOST else ""
+            more = f"; and {len(wrong) - MAX_LISTED_TENSORS} more" if len(wrong) > MAX_LISTED_TENSORS else ""
             raise UserError(
-                f"{self.folder / TENSORS} does not fit {CONFIG}: {'; '.join(wrong[:MOST])}{more}; "
+                f"{self.folder / TENSORS} does not fit {CONFIG}: {'; '.join(wrong[:MAX_LISTED_TENSORS])}{more}; "
                 f"remedy: {REMEDY}"
             )
 
@@ -171,16 +171,16 @@ class Pretrained:
         Raises:
             UserError: as `check_tensors` does.
         """
-        self.check()
-        modules = modules_of(self.config.num_hidden_layers)
+        self.check_tensors()
+        modules = module_names(self.config.num_hidden_layers)
         if self.has_head(classes):
             modules["head"] = ["classifier"]
         path, weights = self.folder / TENSORS, Weights()
         check_regular(path)
-        with readable(f"{path}: not readable; {REMEDY}"), safe_open(path, "numpy") as file:
+        with convert_read_errors(f"{path}: not readable; {REMEDY}"), safe_open(path, "numpy") as file:
 
             def read(tensor: str) -> NDArray[np.float32]:
-                return np.asarray(file.get_tensor(self.found[tensor][0]), np.float32)
+                return np.asarray(file.get_tensor(self.stored_tensors[tensor][0]), np.float32)
 
             weights["kind.bias"] = read(KIND)[0]
             for name in self.spec(length, classes).parameters():
@@ -195,7 +195,7 @@ class Pretrained:
 KIND = "embeddings.token_type_embeddings.weight"
 
 
-def modules_of(blocks: int) -> dict[str, list[str]]:
+def module_names(blocks: int) -> dict[str, list[str]]:
     """Return the layer of `bert` → modules of transformers' ``BertModel``, whose tensors are
     concatenated."""
     modules = {
@@ -218,7 +218,7 @@ def modules_of(blocks: int) -> dict[str, list[str]]:
     return modules
 
 
-def file_of(folder: Path, name: str) -> Path:
+def require_file(folder: Path, name: str) -> Path:
     """Return the path of a file of the folder.
 
     Raises:

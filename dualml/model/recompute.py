@@ -16,7 +16,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError, did_you_mean
 from dualml.model.base import Layer
 from dualml.model.decoder import GroupedAttention
 from dualml.model.layers import Attention, Branch, Dropout, Merge, Swap
@@ -28,7 +28,7 @@ Groups = tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
-class Stretch:
+class LayerSpan:
     """Consecutive layers of a part of a model that are either all recomputed or all not.
 
     Attributes:
@@ -40,19 +40,19 @@ class Stretch:
     """
 
     layers: slice
-    again: bool
-    takes: int
+    recomputed: bool
+    input_count: int
     masks: slice
-    here: bool
+    needs_padding_mask: bool
 
 
-def check(setting: str | Sequence[str]) -> None:
+def validate_recompute(setting: str | Sequence[str]) -> None:
     """Raise `UserError` for a setting that is invalid for every model."""
     if isinstance(setting, str):
         if setting not in SETTINGS:
             raise UserError(
                 f"recompute is {', '.join(SETTINGS)} or a list of names of layers; "
-                f"received {setting!r}{nearest(setting, SETTINGS)}"
+                f"received {setting!r}{did_you_mean(setting, SETTINGS)}"
             )
         return
     if not setting:
@@ -62,7 +62,7 @@ def check(setting: str | Sequence[str]) -> None:
             raise UserError(f"recompute names {name!r} twice; name each layer once")
 
 
-def recomputed(spec: ModelSpec, setting: str | Sequence[str]) -> Groups:
+def recompute_groups(spec: ModelSpec, setting: str | Sequence[str]) -> Groups:
     """Return the groups of layers of a model that are recomputed.
 
     Raises:
@@ -75,7 +75,7 @@ def recomputed(spec: ModelSpec, setting: str | Sequence[str]) -> Groups:
         >>> recomputed(model("mlp"), ["tanh2", "fc2", "flatten"])
         (('flatten',), ('fc2', 'tanh2'))
     """
-    check(setting)
+    validate_recompute(setting)
     names = [name for name, _ in spec.layers]
     if setting == "none":
         return ()
@@ -85,39 +85,39 @@ def recomputed(spec: ModelSpec, setting: str | Sequence[str]) -> Groups:
         if not inner:
             raise UserError(
                 f"recompute = selective computes attention again, and {spec.name} has none; "
-                f"{_instead(spec)}"
+                f"{_suggest_layers(spec)}"
             )
         return inner
     if setting == "full":
         full = tuple(
-            block for block in blocks(spec) if isinstance(dict(spec.layers)[block[-1]], Merge)
+            block for block in residual_blocks(spec) if isinstance(dict(spec.layers)[block[-1]], Merge)
         )
         if not full:
             raise UserError(
                 "recompute = full keeps what goes into blocks that end in a residual connection, "
                 f"and {spec.name} has none: all of it would be there at once again; "
-                f"{_instead(spec)}"
+                f"{_suggest_layers(spec)}"
             )
         return full
     for name in setting:
         if name not in names:
-            raise UserError(f"recompute: {spec.name} has no layer {name!r}{nearest(name, names)}")
+            raise UserError(f"recompute: {spec.name} has no layer {name!r}{did_you_mean(name, names)}")
     runs = itertools.groupby(names, key=lambda name: name in setting)
     return tuple(tuple(run) for chosen, run in runs if chosen)
 
 
-def _instead(spec: ModelSpec) -> str:
+def _suggest_layers(spec: ModelSpec) -> str:
     names = [name for name, _ in spec.layers]
     shown = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
     return f'name layers of it, as in recompute = ["{names[-1]}"]: {shown}'
 
 
-def blocks(spec: ModelSpec) -> Groups:
+def residual_blocks(spec: ModelSpec) -> Groups:
     """Return all layers of a model in parts, split after every outermost residual connection."""
-    return tuple(tuple(name for name, _ in spec.layers[some]) for some in spec.blocks())
+    return tuple(tuple(name for name, _ in spec.layers[some]) for some in spec.residual_blocks())
 
 
-def stretches(layers: Sequence[tuple[str, Layer]], groups: Groups) -> tuple[Stretch, ...]:
+def layer_spans(layers: Sequence[tuple[str, Layer]], groups: Groups) -> tuple[LayerSpan, ...]:
     """Split consecutive layers of a model, or a rank's slices of them, into spans; empty if none of
     them is recomputed.
 
@@ -126,19 +126,19 @@ def stretches(layers: Sequence[tuple[str, Layer]], groups: Groups) -> tuple[Stre
     """
     group = {name: number for number, names in enumerate(groups) for name in names}
     runs = itertools.groupby(range(len(layers)), key=lambda i: group.get(layers[i][0]))
-    found, masks = list[Stretch](), 0
+    found, masks = list[LayerSpan](), 0
     for number, run in runs:
         places = list(run)
         some = slice(places[0], places[-1] + 1)
         count = sum(isinstance(layer, Dropout) for _, layer in layers[some])
         own = slice(masks, masks + count)
         masks += count
-        here = any(layer.padded for _, layer in layers[some])
-        found.append(Stretch(some, number is not None, takes(layers[some]), own, here))
-    return tuple(found) if any(some.again for some in found) else ()
+        here = any(layer.needs_padding_mask for _, layer in layers[some])
+        found.append(LayerSpan(some, number is not None, count_stack_inputs(layers[some]), own, here))
+    return tuple(found) if any(some.recomputed for some in found) else ()
 
 
-def takes(layers: Sequence[tuple[str, Layer]]) -> int:
+def count_stack_inputs(layers: Sequence[tuple[str, Layer]]) -> int:
     """Return how many stack values go into consecutive layers, counted from the top.
 
     Example:

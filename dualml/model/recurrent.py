@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dualml.errors import UserError
-from dualml.model.base import Layer, Shape, Way, check
+from dualml.model.base import Layer, Shape, DtypePolicy, check_input_shape
 
 NONLINEARITIES = ("tanh", "relu")
 
 
 @dataclass(frozen=True)
-class Recurrent(Layer):
+class RecurrentLayer(Layer):
     """Base class of recurrent layers over a sequence: (T, inputs) → (T, hidden), the h of every
     step.
 
@@ -26,7 +26,7 @@ class Recurrent(Layer):
     previous batch (`dualml.model.streams`), which is passed along with the parameters.
     """
 
-    way: ClassVar[Way] = Way.PRODUCT
+    dtype_policy: ClassVar[DtypePolicy] = DtypePolicy.PRODUCT
     #: Blocks of ``hidden`` rows that each parameter is made of.
     gates: ClassVar[int] = 1
     #: Vectors of ``hidden`` entries that a step passes to the next one.
@@ -43,12 +43,12 @@ class Recurrent(Layer):
 
     def output_shape(self, shape: Shape) -> Shape:
         fits = len(shape) == 2 and shape[1] == self.inputs
-        check(fits, f"{type(self).__name__} takes (T, {self.inputs})", shape)
+        check_input_shape(fits, f"{type(self).__name__} takes (T, {self.inputs})", shape)
         return (shape[0], self.hidden)
 
 
 @dataclass(frozen=True)
-class LSTM(Recurrent):
+class LSTM(RecurrentLayer):
     """Long short-term memory: (T, inputs) → (T, hidden), the h of every step.
 
     i, f, g, o = the quarters of W_ih·x + b_ih + W_hh·h + b_hh; c ← σ(f)·c + σ(i)·tanh(g);
@@ -63,7 +63,7 @@ class LSTM(Recurrent):
 
 
 @dataclass(frozen=True)
-class GRU(Recurrent):
+class GRU(RecurrentLayer):
     """Gated recurrent unit: (T, inputs) → (T, hidden), the h of every step.
 
     r, z, n = the thirds of W·x + b: r ← σ(W_ir·x + b_ir + W_hr·h + b_hr), z alike;
@@ -78,7 +78,7 @@ class GRU(Recurrent):
 
 
 @dataclass(frozen=True)
-class RNN(Recurrent):
+class RNN(RecurrentLayer):
     """Elman's network: (T, inputs) → (T, hidden), h ← f(W_ih·x + b_ih + W_hh·h + b_hh) of every
     step, with f = ``nonlinearity``, tanh or ReLU.
 

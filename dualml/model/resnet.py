@@ -29,7 +29,7 @@ def resnet18(shape: Shape = COLOUR, classes: int = 10, width: int = WIDTH) -> Mo
         ("relu", ReLU()),
         ("maxpool", MaxPool2d(3, stride=2, padding=1)),
     ]
-    return network("resnet18", shape, classes, width, stem)
+    return make_resnet("resnet18", shape, classes, width, stem)
 
 
 def resnet18_cifar(shape: Shape = COLOUR, classes: int = 10, width: int = WIDTH) -> ModelSpec:
@@ -43,10 +43,10 @@ def resnet18_cifar(shape: Shape = COLOUR, classes: int = 10, width: int = WIDTH)
         ("bn1", BatchNorm2d(width)),
         ("relu", ReLU()),
     ]
-    return network("resnet18_cifar", shape, classes, width, stem)
+    return make_resnet("resnet18_cifar", shape, classes, width, stem)
 
 
-def network(
+def make_resnet(
     name: str, shape: Shape, classes: int, width: int, stem: list[tuple[str, Layer]]
 ) -> ModelSpec:
     """Return a residual network: four stages of two blocks after a stem with ``width`` output
@@ -54,14 +54,14 @@ def network(
     layers, channels = list(stem), width
     for stage in (1, 2, 3, 4):
         outputs = width * 2 ** (stage - 1)
-        layers += block(f"layer{stage}.0", channels, outputs, stride=1 if stage == 1 else 2)
-        layers += block(f"layer{stage}.1", outputs, outputs, stride=1)
+        layers += residual_block(f"layer{stage}.0", channels, outputs, stride=1 if stage == 1 else 2)
+        layers += residual_block(f"layer{stage}.1", outputs, outputs, stride=1)
         channels = outputs
     layers += [("avgpool", GlobalAvgPool2d()), ("fc", Linear(channels, classes))]
     return ModelSpec(name, shape, tuple(layers))
 
 
-def block(name: str, inputs: int, outputs: int, stride: int) -> list[tuple[str, Layer]]:
+def residual_block(name: str, inputs: int, outputs: int, stride: int) -> list[tuple[str, Layer]]:
     """Return the layers of a block: two 3×3 convolutions and a shortcut, with a projection where
     the shape changes."""
     layers: list[tuple[str, Layer]] = [

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError, did_you_mean
 from dualml.model.base import Layer
-from dualml.model.bert import dropout
+from dualml.model.bert import dropout_layers
 from dualml.model.decoder import Tied
 from dualml.model.layers import Embedding, Linear
-from dualml.model.recurrent import GRU, LSTM, RNN, Recurrent
+from dualml.model.recurrent import GRU, LSTM, RNN, RecurrentLayer
 from dualml.model.spec import ModelSpec
 
 #: ``rnn_type`` → the name of its first layer, and what makes one.
-TYPES: dict[str, tuple[str, Callable[..., Recurrent]]] = {
+TYPES: dict[str, tuple[str, Callable[..., RecurrentLayer]]] = {
     "lstm": ("lstm", LSTM),
     "gru": ("gru", GRU),
     "tanh": ("rnn", partial(RNN, nonlinearity="tanh")),
@@ -24,7 +24,7 @@ TYPES: dict[str, tuple[str, Callable[..., Recurrent]]] = {
 
 
 @dataclass(frozen=True)
-class Settings:
+class RNNSettings:
     """Settings of a recurrent language model.
 
     Attributes:
@@ -50,14 +50,14 @@ class Settings:
     stateful: bool = False
 
 
-LM = Settings()
-LM_DROPOUT = Settings(dropout=0.2)
+LM = RNNSettings()
+LM_DROPOUT = RNNSettings(dropout=0.2)
 #: Models that take `RNNSettings`, with their default settings.
 RECURRENT = {"rnn_lm": LM, "rnn_lm_dropout": LM_DROPOUT}
 
 
 def rnn_lm(
-    words: int = 2000, length: int = 32, settings: Settings = LM, name: str = "rnn_lm"
+    words: int = 2000, length: int = 32, settings: RNNSettings = LM, name: str = "rnn_lm"
 ) -> ModelSpec:
     """Return a language model: ``length`` tokens of ``words`` → logits of the token after each.
 
@@ -71,7 +71,7 @@ def rnn_lm(
     if s.rnn_type not in TYPES:
         raise UserError(
             f"recurrent.rnn_type must be one of {', '.join(TYPES)}; received "
-            f"{s.rnn_type!r}{nearest(s.rnn_type, TYPES, otherwise='')}"
+            f"{s.rnn_type!r}{did_you_mean(s.rnn_type, TYPES, fallback='')}"
         )
     if s.tied and s.width != s.hidden:
         raise UserError(
@@ -81,13 +81,13 @@ def rnn_lm(
     first, make = TYPES[s.rnn_type]
     layers: list[tuple[str, Layer]] = [
         ("embedding", Embedding(words, s.width, init_range=s.init_range)),
-        *dropout("dropout1", s.dropout),
+        *dropout_layers("dropout1", s.dropout),
     ]
     for number in range(1, s.layers + 1):
         inputs = s.width if number == 1 else s.hidden
         layer = make(inputs, s.hidden, stateful=s.stateful)
         layers.append((first if number == 1 else f"{first}{number}", layer))
-        layers += dropout(f"dropout{number + 1}", s.dropout)
+        layers += dropout_layers(f"dropout{number + 1}", s.dropout)
     head = partial(Tied, bias=True) if s.tied else Linear
     layers.append(("decoder", head(s.hidden, words, init_range=s.init_range)))
     return ModelSpec(name, (length,), tuple(layers))

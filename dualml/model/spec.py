@@ -14,22 +14,22 @@ from dualml.model.base import Layer, Shape
 from dualml.model.layers import LAYERS, Branch, Dropout, Embedding, Merge, Swap
 
 
-def canonical(name: str, layer: Layer) -> dict[str, str]:
+def canonical_parameter_names(name: str, layer: Layer) -> dict[str, str]:
     """Return the last part of each parameter's name → its canonical name, ``<layer>.<leaf>``; a
     parameter shared with another layer has that layer's name."""
-    return {leaf: f"{layer.holder(name, leaf)}.{leaf}" for leaf in layer.parameters()}
+    return {leaf: f"{layer.parameter_owner(name, leaf)}.{leaf}" for leaf in layer.parameters()}
 
 
-def parameters(layers: Sequence[tuple[str, Layer]]) -> dict[str, Shape]:
+def parameter_shapes(layers: Sequence[tuple[str, Layer]]) -> dict[str, Shape]:
     """Return canonical parameter name → shape, in layer order; a shared parameter appears once."""
     return {
         full: layer.parameters()[leaf]
         for name, layer in layers
-        for leaf, full in canonical(name, layer).items()
+        for leaf, full in canonical_parameter_names(name, layer).items()
     }
 
 
-def stacks(layers: Sequence[tuple[str, Layer]], entry: Sequence[Shape]) -> dict[str, list[Shape]]:
+def stack_shapes(layers: Sequence[tuple[str, Layer]], entry: Sequence[Shape]) -> dict[str, list[Shape]]:
     """Return layer name → shapes of the stack after it, the top last, for a stack ``entry`` before
     the first layer.
 
@@ -39,14 +39,14 @@ def stacks(layers: Sequence[tuple[str, Layer]], entry: Sequence[Shape]) -> dict[
     stack, after = list(entry), {}
     for name, layer in layers:
         try:
-            stack = _after(layer, stack)
+            stack = _apply_to_stack(layer, stack)
         except UserError as error:
             raise UserError(f"layer {name!r}: {error}") from None
         after[name] = stack
     return after
 
 
-def _after(layer: Layer, stack: list[Shape]) -> list[Shape]:
+def _apply_to_stack(layer: Layer, stack: list[Shape]) -> list[Shape]:
     if isinstance(layer, Branch):
         return [*stack, stack[-1]]
     if isinstance(layer, Swap):
@@ -62,7 +62,7 @@ def _after(layer: Layer, stack: list[Shape]) -> list[Shape]:
     return stack[:-1]
 
 
-def buffers(layers: Sequence[tuple[str, Layer]]) -> dict[str, Shape]:
+def buffer_shapes(layers: Sequence[tuple[str, Layer]]) -> dict[str, Shape]:
     """Return canonical buffer name → shape, in layer order."""
     return {
         f"{name}.{leaf}": shape for name, layer in layers for leaf, shape in layer.buffers().items()
@@ -97,17 +97,17 @@ class ModelSpec:
         for name, layer in self.layers[1:]:
             if isinstance(layer, Embedding):
                 raise UserError(f"model {self.name!r}, layer {name!r}: tokens only come in first")
-        if self.padded and not self.tokens:
+        if self.needs_padding_mask and not self.takes_tokens:
             raise UserError(f"model {self.name!r}: padding is of tokens, and it has no Embedding")
         for name, layer in self.layers:
             self._check_holder(name, layer)
-        if any(list(self.depth().values())[-1:]):
+        if any(list(self.open_branches().values())[-1:]):
             raise UserError(f"model {self.name!r}: a Branch has no Merge after it")
 
     def _check_holder(self, name: str, layer: Layer) -> None:
         first = dict(self.layers[:1])
         for leaf, shape in layer.parameters().items():
-            holder = layer.holder(name, leaf)
+            holder = layer.parameter_owner(name, leaf)
             owner = first.get(holder)
             if holder == name:
                 continue
@@ -117,45 +117,45 @@ class ModelSpec:
                     f"{shape} of {holder!r}, which is no embedding of that shape"
                 )
 
-    def stacks(self) -> dict[str, list[tuple[int, ...]]]:
+    def stack_shapes(self) -> dict[str, list[tuple[int, ...]]]:
         """Return layer name → shapes per sample of the stack after it, the top last.
 
         Raises:
             UserError: a layer that does not fit its predecessor.
         """
         try:
-            return stacks(self.layers, [self.input_shape])
+            return stack_shapes(self.layers, [self.input_shape])
         except UserError as error:
             raise UserError(f"model {self.name!r}, {error}") from None
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Return layer name → output shape per sample."""
-        return {name: stack[-1] for name, stack in self.stacks().items()}
+        return {name: stack[-1] for name, stack in self.stack_shapes().items()}
 
-    def depth(self) -> dict[str, int]:
+    def open_branches(self) -> dict[str, int]:
         """Return layer name → number of open branches after it."""
-        return {name: len(stack) - 1 for name, stack in self.stacks().items()}
+        return {name: len(stack) - 1 for name, stack in self.stack_shapes().items()}
 
-    def blocks(self) -> list[slice]:
+    def residual_blocks(self) -> list[slice]:
         """Return slices of the layers, split after every outermost residual connection."""
-        depth = self.depth()
+        depth = self.open_branches()
         ends = [i for i, (name, layer) in enumerate(self.layers, start=1)
                 if isinstance(layer, Merge) and not depth[name]]  # fmt: skip
         cuts = [0, *(end for end in ends if end < len(self.layers)), len(self.layers)]
         return [slice(start, stop) for start, stop in itertools.pairwise(cuts)]
 
     @property
-    def tokens(self) -> bool:
+    def takes_tokens(self) -> bool:
         """Whether samples are tokens (integers) rather than floating-point numbers."""
         return bool(self.layers) and isinstance(self.layers[0][1], Embedding)
 
     @cached_property
-    def padded(self) -> bool:
+    def needs_padding_mask(self) -> bool:
         """Whether some layers skip positions without a token."""
-        return any(layer.padded for _, layer in self.layers)
+        return any(layer.needs_padding_mask for _, layer in self.layers)
 
     @cached_property  # read in every step
-    def dropouts(self) -> tuple[str, ...]:
+    def dropout_names(self) -> tuple[str, ...]:
         """Names of the layers that take a dropout mask in training, in order."""
         return tuple(name for name, layer in self.layers if isinstance(layer, Dropout))
 
@@ -170,20 +170,20 @@ class ModelSpec:
 
     def parameters(self) -> dict[str, tuple[int, ...]]:
         """Return canonical parameter name → shape, in layer order."""
-        return parameters(self.layers)
+        return parameter_shapes(self.layers)
 
     @cached_property  # read in every step
     def buffers(self) -> dict[str, tuple[int, ...]]:
         """Canonical name of batch normalisation's running statistics → shape; no optimizer changes
         them, and they are saved with the weights."""
-        return buffers(self.layers)
+        return buffer_shapes(self.layers)
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
         """Return canonical name → shape of all tensors of a trained model, in layer order: of each
         layer its parameters first, then its buffers."""
         both: dict[str, tuple[int, ...]] = {}
         for item in self.layers:
-            both |= parameters([item]) | buffers([item])
+            both |= parameter_shapes([item]) | buffer_shapes([item])
         return both
 
     def describe(self) -> dict[str, Any]:

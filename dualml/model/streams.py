@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from dualml.errors import UserError
 from dualml.model.base import Layer
-from dualml.model.dropout import masks
-from dualml.model.recurrent import Recurrent
+from dualml.model.dropout import dropout_masks
+from dualml.model.recurrent import RecurrentLayer
 from dualml.model.spec import ModelSpec
 
 Array = NDArray[Any]
@@ -31,7 +31,7 @@ Array = NDArray[Any]
 SLOT = "hidden"
 
 
-def streams(samples: int, batch: int) -> NDArray[np.int32]:
+def stream_indices(samples: int, batch: int) -> NDArray[np.int32]:
     """Return the samples of every update of an epoch, int32 (updates, ``batch``): each column is a
     stream of consecutive samples. The remainder of ``samples`` is dropped.
 
@@ -52,12 +52,12 @@ def streams(samples: int, batch: int) -> NDArray[np.int32]:
     return np.arange(batch * length, dtype=np.int32).reshape(batch, length).T
 
 
-def carries(layer: Layer) -> bool:
+def carries_state(layer: Layer) -> bool:
     """Return whether a layer starts a batch from the final state of the previous batch."""
-    return isinstance(layer, Recurrent) and layer.stateful
+    return isinstance(layer, RecurrentLayer) and layer.stateful
 
 
-class Hidden:
+class HiddenStates:
     """States of a model's stateful layers, for every stream.
 
     Args:
@@ -77,7 +77,7 @@ class Hidden:
         self.shapes = {
             name: (layer.states, layer.hidden)
             for name, layer in layers
-            if isinstance(layer, Recurrent) and layer.stateful
+            if isinstance(layer, RecurrentLayer) and layer.stateful
         }
         self.kept = order is not None
         count = 0 if order is None else order.shape[1]
@@ -91,7 +91,7 @@ class Hidden:
         }
         self.fresh = np.zeros(count, bool)
 
-    def before(self, samples: Array) -> dict[str, Array]:
+    def initial_states(self, samples: Array) -> dict[str, Array]:
         """Return layer → initial states of the samples, (B, S, H); zeros at the start of a
         stream."""
         if not self.kept:
@@ -102,7 +102,7 @@ class Hidden:
         rows = self.stream[samples]
         return {name: table[rows] * there[:, None, None] for name, table in self.tables.items()}
 
-    def after(self, samples: Array, states: Mapping[str, Array]) -> None:
+    def store_final_states(self, samples: Array, states: Mapping[str, Array]) -> None:
         """Store the final states of the samples."""
         if self.kept and states:
             rows = self.stream[samples]
@@ -124,19 +124,19 @@ class Hidden:
         return {slot: named for slot, named in state.items() if slot != SLOT}
 
 
-def beside(
-    spec: ModelSpec, seed: int, step: int, samples: Array, hidden: Hidden | None
+def extra_inputs(
+    spec: ModelSpec, seed: int, step: int, samples: Array, hidden: HiddenStates | None
 ) -> dict[str, Array]:
     """Return layer → its extra inputs in update ``step``, in layer order: dropout masks
     (`dualml.model.dropout`), and initial states of stateful layers."""
-    own = masks(spec, seed, step, samples)
+    own = dropout_masks(spec, seed, step, samples)
     if hidden is None:
         return {**own}
-    every: dict[str, Array] = {**own, **hidden.before(samples)}
+    every: dict[str, Array] = {**own, **hidden.initial_states(samples)}
     return {name: every[name] for name, _ in spec.layers if name in every}
 
 
-def merged(own: Hidden, tables: Sequence[Mapping[str, Array]], fresh: Sequence[Array]) -> None:
+def merge_hidden_states(own: HiddenStates, tables: Sequence[Mapping[str, Array]], fresh: Sequence[Array]) -> None:
     """Merge the ranks' states into ``own``: each stream and layer is taken from a rank that
     processed the stream.
 

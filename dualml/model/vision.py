@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dualml.model.base import Layer, Shape, Way, check
+from dualml.model.base import Layer, Shape, DtypePolicy, check_input_shape
 from dualml.model.layers import LAYERS
 
 
@@ -22,7 +22,7 @@ class BatchNorm2d(Layer):
     Training by Reducing Internal Covariate Shift", algorithms 1 and 2.
     """
 
-    way: ClassVar[Way] = Way.SINGLE
+    dtype_policy: ClassVar[DtypePolicy] = DtypePolicy.SINGLE
 
     channels: int
     eps: float = 1e-5
@@ -36,7 +36,7 @@ class BatchNorm2d(Layer):
 
     def output_shape(self, shape: Shape) -> Shape:
         fits = len(shape) == 3 and shape[0] == self.channels
-        check(fits, f"BatchNorm2d takes ({self.channels}, H, W)", shape)
+        check_input_shape(fits, f"BatchNorm2d takes ({self.channels}, H, W)", shape)
         return shape
 
 
@@ -47,10 +47,10 @@ class GlobalAvgPool2d(Layer):
     Source: Lin, Chen and Yan 2014, "Network In Network", sec. 3.2.
     """
 
-    way: ClassVar[Way] = Way.SINGLE
+    dtype_policy: ClassVar[DtypePolicy] = DtypePolicy.SINGLE
 
     def output_shape(self, shape: Shape) -> Shape:
-        check(len(shape) == 3, "GlobalAvgPool2d takes (C, H, W)", shape)
+        check_input_shape(len(shape) == 3, "GlobalAvgPool2d takes (C, H, W)", shape)
         return shape[:1]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError, did_you_mean
 from dualml.model.base import Layer, Shape
 from dualml.model.bert import bert
 from dualml.model.gpt import DECODERS, gpt, gpt_llama
@@ -208,7 +208,7 @@ def model(
             raise UserError(f"recurrent is of {' and '.join(RECURRENT)}; received model {name!r}")
         return rnn_lm(**given, settings=replace(RECURRENT[name], **recurrent), name=name)
     if name in RESNETS:
-        check_for_images(name, given)
+        reject_text_sizes(name, given)
         if set(sizes or {}) - {"width"}:
             raise UserError(
                 f"of sizes, model {name!r} has width alone; received {dict(sizes or {})}"
@@ -224,17 +224,17 @@ def model(
     if name in TEXT_ZOO:
         return TEXT_ZOO[name](**given)
     if name not in ZOO:
-        raise UserError(f"unknown model {name!r}{nearest(name, known())}")
-    check_for_images(name, given)
+        raise UserError(f"unknown model {name!r}{did_you_mean(name, model_names())}")
+    reject_text_sizes(name, given)
     return ZOO[name](**given)
 
 
-def known() -> list[str]:
+def model_names() -> list[str]:
     """Return the names of all models."""
     return [*ZOO, *RESNETS, *TEXT_ZOO, *CLASSIFIERS]
 
 
-def check_for_images(name: str, given: Mapping[str, Any]) -> None:
+def reject_text_sizes(name: str, given: Mapping[str, Any]) -> None:
     """Raise `UserError` if sizes of a text are given for an image model."""
     if text := [key for key in given if key in ("words", "length")]:
         raise UserError(f"model {name!r} takes images; {' and '.join(text)} are of text")

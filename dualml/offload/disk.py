@@ -22,7 +22,7 @@ LIMIT_S = 300.0
 
 
 @dataclass(frozen=True)
-class Reading:
+class PendingRead:
     """A read of a unit's record into a buffer."""
 
     number: int
@@ -58,30 +58,30 @@ class DiskRecords:
         self.host, self.disk = sum(buffer.nbytes for buffer in buffers), sum(sizes)
         self.scratch = Scratch(folder, self.disk)
         self.order, self.writing = deque[int](), deque[Future[None]]()
-        self.ahead: Reading | None = None
-        self.taken: Reading | None = None
+        self.prefetched: PendingRead | None = None
+        self.acquired: PendingRead | None = None
         self.hung = False
 
-    def plan(self, order: Iterable[int]) -> None:
-        self.order, self.ahead = deque(order), None
+    def prefetch(self, order: Iterable[int]) -> None:
+        self.order, self.prefetched = deque(order), None
 
-    def take(self, number: int) -> Array:
+    def acquire(self, number: int) -> Array:
         with self._waiting():
-            if self.ahead is None or self.ahead.number != number:
-                self.ahead = self._read(number)
-            self.taken, self.ahead = self.ahead, None
-            self._result(self.taken.done)
+            if self.prefetched is None or self.prefetched.number != number:
+                self.prefetched = self._read(number)
+            self.acquired, self.prefetched = self.prefetched, None
+            self._result(self.acquired.done)
             while self.writing and self.writing[0].done():
                 self._result(self.writing.popleft())
             if self.order and self.order[0] == number:
                 self.order.popleft()
                 if self.order and self.thread is not None:
-                    self.ahead = self._read(self.order[0])
-        return self.taken.array
+                    self.prefetched = self._read(self.order[0])
+        return self.acquired.array
 
-    def give(self) -> None:
-        assert self.taken is not None
-        array, begin, traffic = self.taken.array, self.starts[self.taken.number], self.meter.now
+    def release(self) -> None:
+        assert self.acquired is not None
+        array, begin, traffic = self.acquired.array, self.starts[self.acquired.number], self.meter.current
 
         def write() -> None:
             with traffic.timed("write_ns"):
@@ -91,7 +91,7 @@ class DiskRecords:
         with self._waiting():
             self.writing.append(self._begin(write))
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         with self._waiting():
             while self.writing:
                 self._result(self.writing.popleft())
@@ -100,9 +100,9 @@ class DiskRecords:
         self.buffers.clear()
         self.scratch.close()
 
-    def _read(self, number: int) -> Reading:
+    def _read(self, number: int) -> PendingRead:
         """Start reading a record into the next buffer."""
-        array, traffic = self.buffers[0][: self.lengths[number]], self.meter.now
+        array, traffic = self.buffers[0][: self.lengths[number]], self.meter.current
         self.buffers.rotate()
 
         def read() -> None:
@@ -110,7 +110,7 @@ class DiskRecords:
                 self.scratch.read(array, self.starts[number])
             traffic.read += array.nbytes
 
-        return Reading(number, array, self._begin(read))
+        return PendingRead(number, array, self._begin(read))
 
     def _begin(self, job: Callable[[], None]) -> Future[None]:
         """Run a job on the thread, or immediately without one."""
@@ -135,5 +135,5 @@ class DiskRecords:
     @contextmanager
     def _waiting(self) -> Iterator[None]:
         """Count the time of the context as waiting."""
-        with self.meter.now.timed("wait_ns"):
+        with self.meter.current.timed("wait_ns"):
             yield

@@ -10,7 +10,7 @@ from dualml.zero.units import Unit
 
 
 @dataclass(frozen=True)
-class Kept:
+class OffloadFootprint:
     """Memory of one rank under offloading, in elements.
 
     Attributes:
@@ -28,7 +28,7 @@ class Kept:
 
 
 @dataclass(frozen=True)
-class Moved:
+class OffloadVolume:
     """Data movement of one rank, in elements: between host and device, and between disk and
     host."""
 
@@ -38,14 +38,14 @@ class Moved:
     written: int
 
 
-def records(units: Sequence[Unit], n: int, slots: int) -> dict[str, list[int]]:
+def record_lengths(units: Sequence[Unit], n: int, slots: int) -> dict[str, list[int]]:
     """Return kind → elements of each unit's record on one of n ranks, for k elements of state per
     parameter."""
     parts = [unit.length // n for unit in units]
     return {"state": [slots * part for part in parts], "weights": parts}
 
 
-def kept(units: Sequence[Unit], n: int, offload: Offload, slots: int) -> Kept:
+def estimate_offload_footprint(units: Sequence[Unit], n: int, offload: Offload, slots: int) -> OffloadFootprint:
     """Return the memory of one rank under offloading.
 
     With Ψ elements in all units, padding included: kΨ/N of state and Ψ/N of weights are where
@@ -53,27 +53,27 @@ def kept(units: Sequence[Unit], n: int, offload: Offload, slots: int) -> Kept:
     host memory.
     """
     host = disk = largest = 0
-    own = records(units, n, slots)
+    own = record_lengths(units, n, slots)
     for kind in KINDS:
-        if offload.away(kind):
+        if offload.is_offloaded(kind):
             largest = max(largest, *own[kind])
         if offload.place(kind) == "host":
             host += sum(own[kind])
         elif offload.place(kind) == "disk":
             disk += sum(own[kind])
-            host += offload.buffers * max(own[kind])
-    return Kept(host, disk, max(own["state"]) if offload.away("state") else 0, largest)
+            host += offload.buffer_count * max(own[kind])
+    return OffloadFootprint(host, disk, max(own["state"]) if offload.is_offloaded("state") else 0, largest)
 
 
-def moved(
+def estimate_offload_volume(
     units: Sequence[Unit],
     n: int,
     offload: Offload,
     slots: int,
     rounds: int = 1,
     updates: int = 1,
-    made: int | None = None,
-) -> Moved:
+    applied_updates: int | None = None,
+) -> OffloadVolume:
     """Return the data movement of one rank in ``updates`` updates.
 
     State moves in and out once per update, kΨ/N each way. Weights move in before the forward and
@@ -85,15 +85,15 @@ def moved(
     Source: Rajbhandari et al. 2021, section 4.2, also counts two loads of the weights for forward
     and backward passes; the state is read and written once.
     """
-    made = updates if made is None else made
-    own = {kind: sum(elements) for kind, elements in records(units, n, slots).items()}
+    applied_updates = updates if applied_updates is None else applied_updates
+    own = {kind: sum(elements) for kind, elements in record_lengths(units, n, slots).items()}
     first, last = (units[end].length // n for end in (0, -1))
     fetched = rounds * (2 * own["weights"] - last) - (rounds - updates) * first
-    to_device = {"state": made * own["state"], "weights": fetched + made * own["weights"]}
-    to_host = {kind: made * own[kind] for kind in KINDS}
-    away = [kind for kind in KINDS if offload.away(kind)]
+    to_device = {"state": applied_updates * own["state"], "weights": fetched + applied_updates * own["weights"]}
+    to_host = {kind: applied_updates * own[kind] for kind in KINDS}
+    away = [kind for kind in KINDS if offload.is_offloaded(kind)]
     disk = [kind for kind in KINDS if offload.place(kind) == "disk"]
-    return Moved(
+    return OffloadVolume(
         sum(to_device[kind] for kind in away),
         sum(to_host[kind] for kind in away),
         sum(to_device[kind] for kind in disk),

@@ -11,16 +11,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dualml.backend import Array, Arrays, Backend, Memory, Recipe, Trace
+from dualml.backend import Array, Arrays, Backend, MemoryUsage, TrainingSpec, BatchTrace
 from dualml.backend.ability import Tensor
-from dualml.backend.shard import Shard
+from dualml.backend.shard import OptimizerShard
 from dualml.communicator import Communicator
 from dualml.offload.disk import DiskRecords
-from dualml.offload.forms import records
-from dualml.offload.records import HostRecords, Records
+from dualml.offload.forms import record_lengths
+from dualml.offload.records import HostRecords, UnitRecords
 from dualml.offload.settings import Offload
 from dualml.offload.shard import OffloadedShard
-from dualml.offload.traffic import Meter, Traffic
+from dualml.offload.traffic import Meter, OffloadCounters
 from dualml.zero.model import ShardedModel
 from dualml.zero.settings import Sharding
 
@@ -39,7 +39,7 @@ class OffloadedModel(ShardedModel):
     def __init__(
         self,
         backend: Backend,
-        recipe: Recipe,
+        recipe: TrainingSpec,
         comm: Communicator,
         sharding: Sharding,
         offload: Offload,
@@ -48,145 +48,145 @@ class OffloadedModel(ShardedModel):
         self.offload, self.folder, self.meter = offload, folder, Meter()
         disk = "disk" in (offload.state, offload.weights)
         self.thread = ThreadPoolExecutor(1, "offload") if disk and offload.overlap else None
-        self.kept: dict[str, Records] = {}
+        self.unit_records: dict[str, UnitRecords] = {}
         try:
             super().__init__(backend, recipe, comm, sharding)
         except BaseException:
             self.close()
             raise
 
-    def own_weights(self) -> list[Tensor]:
-        if not self.offload.away("weights"):
-            return super().own_weights()
-        self.kept["weights"] = self.records("weights")
-        return [self.moves.own(vector) for vector in self.weights_of]
+    def make_weight_shards(self) -> list[Tensor]:
+        if not self.offload.is_offloaded("weights"):
+            return super().make_weight_shards()
+        self.unit_records["weights"] = self.make_records("weights")
+        return [self.collectives.local_part(vector) for vector in self.unit_weights]
 
-    def optimizer(self) -> Shard:
-        state = self.records("state") if self.offload.away("state") else None
+    def make_optimizer(self) -> OptimizerShard:
+        state = self.make_records("state") if self.offload.is_offloaded("state") else None
         if state is not None:
-            self.kept["state"] = state
-        self.optimizing = OffloadedShard(
-            self.recipe, self.flat, self.comm, self.own, self.meter,
-            state, self.kept.get("weights"), self.backend.dtype,
+            self.unit_records["state"] = state
+        self.offloaded_optimizer = OffloadedShard(
+            self.recipe, self.shardable, self.comm, self.weight_shards, self.meter,
+            state, self.unit_records.get("weights"), self.backend.dtype,
         )  # fmt: skip
-        return self.optimizing
+        return self.offloaded_optimizer
 
-    def records(self, kind: Literal["state", "weights"]) -> Records:
+    def make_records(self, kind: Literal["state", "weights"]) -> UnitRecords:
         """Make the records of a kind, in host memory or on disk."""
-        lengths = records(self.units, self.comm.size, len(self.recipe.rule.slots))[kind]
+        lengths = record_lengths(self.units, self.comm.size, len(self.recipe.rule.state_keys))[kind]
         if self.offload.place(kind) == "host":
             return HostRecords(lengths, self.backend.dtype)
         return DiskRecords(self.folder, lengths, self.backend.dtype, self.meter, self.thread)
 
     def close(self) -> None:
         """Release files, memory and the thread; may be called again."""
-        hung = any(own.hung for own in self.kept.values())
+        hung = any(own.hung for own in self.unit_records.values())
         if self.thread is not None:
             self.thread.shutdown(wait=not hung, cancel_futures=True)
         if not hung:  # otherwise the thread may still use its file, which ends with the process
-            for own in self.kept.values():
+            for own in self.unit_records.values():
                 own.close()
 
     # --- one update -------------------------------------------------------------------------------
 
     def run(self, part: Array, step: int, factor: float) -> Any:
-        self.meter.begin()
+        self.meter.begin_update()
         return super().run(part, step, factor)
 
-    def round(self, piece: Array, step: int, factor: float, first: bool) -> Any:
-        self.meter.now.rounds += 1
+    def micro_step(self, piece: Array, step: int, factor: float, first: bool) -> Any:
+        self.meter.current.rounds += 1
         numbers = range(len(self.segments))
-        self.announce([*numbers, *reversed(numbers)])
-        return super().round(piece, step, factor, first)
+        self.plan_prefetch([*numbers, *reversed(numbers)])
+        return super().micro_step(piece, step, factor, first)
 
-    def announce(self, order: Sequence[int]) -> None:
+    def plan_prefetch(self, order: Sequence[int]) -> None:
         """Prefetch the weights of these units in this order, except for resident ones."""
-        if "weights" not in self.kept:
+        if "weights" not in self.unit_records:
             return
-        there, fetched = dict(self.there), list[int]()
+        there, fetched = dict(self.resident), list[int]()
         for number in order:
-            room = number % self.sharding.rooms
+            room = number % self.sharding.buffer_slots
             if there.get(room) != number:
                 there[room] = number
                 fetched.append(number)
-        self.kept["weights"].plan(fetched)
+        self.unit_records["weights"].prefetch(fetched)
 
-    def gather(self, number: int) -> None:
-        if "weights" in self.kept:
-            self.optimizing.bring_weights(number)
-        super().gather(number)
+    def gather_unit(self, number: int) -> None:
+        if "weights" in self.unit_records:
+            self.offloaded_optimizer.copy_weights_to_device(number)
+        super().gather_unit(number)
 
     def infer(self, values: Any) -> tuple[Tensor, dict[str, Tensor]]:
-        self.announce(range(len(self.segments)))
+        self.plan_prefetch(range(len(self.segments)))
         return super().infer(values)
 
     def update(self, step: int) -> None:
-        before = self.made(step)
+        before = self.applied_steps(step)
         super().update(step)
-        made = self.made(step) == before
+        made = self.applied_steps(step) == before
         if not made:  # no read has waited for the pending writes
-            self.finish_writing()
-        self.meter.end(made)
+            self.flush_writes()
+        self.meter.end_update(made)
 
-    def finish_writing(self) -> None:
+    def flush_writes(self) -> None:
         """Wait until all pending writes are done."""
-        for own in self.kept.values():
-            own.settle()
+        for own in self.unit_records.values():
+            own.flush()
 
     # --- what it holds ----------------------------------------------------------------------------
 
-    def own_part(self, number: int) -> Array:
-        if "weights" not in self.kept:
-            return super().own_part(number)
-        return self.kept["weights"].take(number).copy()
+    def master_part(self, number: int) -> Array:
+        if "weights" not in self.unit_records:
+            return super().master_part(number)
+        return self.unit_records["weights"].acquire(number).copy()
 
-    def put_own(self, number: int, part: Array) -> None:
-        if "weights" not in self.kept:
-            super().put_own(number, part)
+    def set_master_part(self, number: int, part: Array) -> None:
+        if "weights" not in self.unit_records:
+            super().set_master_part(number, part)
             return
-        own = self.kept["weights"]
-        own.take(number)[...] = part
-        own.give()
+        own = self.unit_records["weights"]
+        own.acquire(number)[...] = part
+        own.release()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         super().load(weights, state, step)
-        self.finish_writing()
+        self.flush_writes()
         self.meter.clear()
 
-    def memory(self, batch: Array | None = None) -> Memory:
+    def measure_memory(self, batch: Array | None = None) -> MemoryUsage:
         """Measure the memory on the device; the state buffer of a unit counts as buckets."""
-        own = super().memory(batch)
-        away = self.offload.away("weights")
+        own = super().measure_memory(batch)
+        away = self.offload.is_offloaded("weights")
         return replace(
             own,
             weights=0 if away else own.weights,
-            buckets=own.buckets + self.optimizing.room,
+            buckets=own.buckets + self.offloaded_optimizer.state_buffer_bytes,
         )
 
-    def elsewhere(self) -> tuple[int, int]:
+    def offloaded_bytes(self) -> tuple[int, int]:
         """Return the bytes in host memory and on disk."""
-        own = self.kept.values()
+        own = self.unit_records.values()
         return sum(each.host for each in own), sum(each.disk for each in own)
 
-    def traffic(self) -> Traffic:
+    def traffic(self) -> OffloadCounters:
         """Return the data movement of all updates since the last `load`."""
-        self.finish_writing()
-        return self.meter.sum()
+        self.flush_writes()
+        return self.meter.total_counters()
 
 
-class OffloadedAlone(OffloadedModel):
+class SingleRankOffloadedModel(OffloadedModel):
     """An `OffloadedModel` on a single rank, which shares neither the batch nor the model."""
 
     def step(self, batch: Array, step: int) -> Any:
-        self.now = step - 1
+        self.step_count = step - 1
         loss = self.gradient(batch, 1.0)
-        self.combine()
+        self.reduce_gradients()
         self.update(step)
         return loss
 
-    def trace(self, batch: Array, probe: Array) -> Trace:
+    def trace(self, batch: Array, probe: Array) -> BatchTrace:
         loss = self.gradient(batch, 1.0)
-        self.combine()
-        gradients = self.unscaled(self.gradients())
-        mean = float(np.sum(self.backend.read([loss])))
-        return Trace(*self.look(batch, probe), mean, gradients)
+        self.reduce_gradients()
+        gradients = self.unscale_gradients(self.gradients())
+        mean = float(np.sum(self.backend.materialize_losses([loss])))
+        return BatchTrace(*self.capture_forward(batch, probe), mean, gradients)

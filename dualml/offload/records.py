@@ -10,7 +10,7 @@ import numpy as np
 from dualml.backend import Array
 
 
-class Records(Protocol):
+class UnitRecords(Protocol):
     """Storage of one 1-D array per unit.
 
     Attributes:
@@ -22,20 +22,20 @@ class Records(Protocol):
     disk: int
     hung: bool
 
-    def plan(self, order: Iterable[int]) -> None:
+    def prefetch(self, order: Iterable[int]) -> None:
         """Announce the order in which units will be acquired, so that they can be prefetched."""
 
-    def take(self, number: int) -> Array:
+    def acquire(self, number: int) -> Array:
         """Return the record of a unit; it is valid until the next one is acquired.
 
         Raises:
             TrialError: an earlier write failed, or this record cannot be read.
         """
 
-    def give(self) -> None:
+    def release(self) -> None:
         """Write back the record that was acquired last, with its current content."""
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Wait until all pending writes are done; raises as `acquire`."""
 
     def close(self) -> None:
@@ -50,16 +50,16 @@ class HostRecords:
         self.host, self.disk = sum(array.nbytes for array in self.arrays), 0
         self.hung = False
 
-    def plan(self, order: Iterable[int]) -> None:
+    def prefetch(self, order: Iterable[int]) -> None:
         """Do nothing, because records in host memory need no prefetching."""
 
-    def take(self, number: int) -> Array:
+    def acquire(self, number: int) -> Array:
         return self.arrays[number]
 
-    def give(self) -> None:
+    def release(self) -> None:
         """Do nothing, because the acquired array is the record itself."""
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Do nothing, because there are no pending writes."""
 
     def close(self) -> None:

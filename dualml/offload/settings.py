@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from dualml.errors import UserError
-from dualml.strict import Strict
+from dualml.strict import StrictModel
 
 Place = Literal["device", "host", "disk"]
 #: Kinds of data that can be offloaded.
 KINDS: tuple[Literal["state", "weights"], ...] = ("state", "weights")
 
 
-class Offload(Strict):
+class Offload(StrictModel):
     """Placement of ``state`` (of the optimizer) and ``weights`` between updates: on the ``device``,
     in ``host`` memory, or on ``disk``.
 
@@ -39,7 +39,7 @@ class Offload(Strict):
                             "memory is copied when it is needed: leave overlap out")  # fmt: skip
         return self
 
-    def away(self, kind: Literal["state", "weights"]) -> bool:
+    def is_offloaded(self, kind: Literal["state", "weights"]) -> bool:
         """Return whether this kind is offloaded."""
         return self.place(kind) != "device"
 
@@ -48,7 +48,7 @@ class Offload(Strict):
         return self.state if kind == "state" else self.weights
 
     @property
-    def buffers(self) -> int:
+    def buffer_count(self) -> int:
         """Number of host buffers for each kind on disk: one in use and, with overlap, one to read
         into or write from."""
         return 2 if self.overlap else 1

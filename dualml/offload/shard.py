@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from dualml.backend import Array, Recipe
+from dualml.backend import Array, TrainingSpec
 from dualml.backend.ability import Tensor
-from dualml.backend.shard import Shard, Shardable, Slots
+from dualml.backend.shard import OptimizerShard, FlatParameterStorage, Slots
 from dualml.communicator import Communicator
-from dualml.offload.records import Records
+from dualml.offload.records import UnitRecords
 from dualml.offload.traffic import Meter
 
 
@@ -31,68 +31,68 @@ class OffloadedShard:
 
     def __init__(
         self,
-        recipe: Recipe,
-        flat: Shardable,
+        recipe: TrainingSpec,
+        flat: FlatParameterStorage,
         comm: Communicator,
         weights: Sequence[Tensor],
         meter: Meter,
-        state: Records | None,
-        kept: Records | None,
+        state: UnitRecords | None,
+        weight_records: UnitRecords | None,
         dtype: str,
     ) -> None:
         self.flat, self.meter, self.weights = flat, meter, weights
-        self.state_records, self.weight_records = state, kept
-        self.rooms, slots = list[Tensor](), recipe.rule.slots
+        self.state_records, self.weight_records = state, weight_records
+        self.state_buffers, slots = list[Tensor](), recipe.rule.state_keys
         if state is not None:
             most = max(map(len, weights))
-            self.rooms = [comm.tensor(np.zeros(most, dtype)) for _ in slots]
-        self.room = sum(map(comm.nbytes, self.rooms))
-        self.places, self.shards = list[list[Tensor]](), list[Shard]()
+            self.state_buffers = [comm.tensor(np.zeros(most, dtype)) for _ in slots]
+        self.state_buffer_bytes = sum(map(comm.nbytes, self.state_buffers))
+        self.state_slices, self.shards = list[list[Tensor]](), list[OptimizerShard]()
         for vector in weights:
-            places = [comm.slice(room, 0, len(vector)) for room in self.rooms]
+            places = [comm.slice(room, 0, len(vector)) for room in self.state_buffers]
             own = {slot: [place] for slot, place in zip(slots, places, strict=bool(places))}
-            self.shards.append(flat.shard(recipe, [vector], own or None))
-            self.places.append(places)
+            self.shards.append(flat.make_optimizer_shard(recipe, [vector], own or None))
+            self.state_slices.append(places)
 
     # --- in and out -------------------------------------------------------------------------------
 
-    def elsewhere(self, number: int) -> list[tuple[Records, list[Tensor]]]:
+    def offloaded_records(self, number: int) -> list[tuple[UnitRecords, list[Tensor]]]:
         """Return the records of a unit with their tensors on the device."""
         every = [
-            (self.state_records, self.places[number]),
+            (self.state_records, self.state_slices[number]),
             (self.weight_records, [self.weights[number]]),
         ]
         return [(records, places) for records, places in every if records is not None]
 
     @contextmanager
-    def there(self, number: int) -> Iterator[None]:
+    def on_device(self, number: int) -> Iterator[None]:
         """Copy state and weights of a unit to the device for the context, and back at its end."""
-        own = [(r, places, r.take(number)) for r, places in self.elsewhere(number)]
+        own = [(r, places, r.acquire(number)) for r, places in self.offloaded_records(number)]
         for _, places, record in own:
-            self._put(places, record)
+            self._copy_to_device(places, record)
         yield
         for records, places, record in own:
-            self._get(places, record)
-            records.give()
+            self._copy_to_host(places, record)
+            records.release()
 
-    def bring_weights(self, number: int) -> None:
+    def copy_weights_to_device(self, number: int) -> None:
         """Copy the weights of a unit to the device."""
         assert self.weight_records is not None
-        self._put([self.weights[number]], self.weight_records.take(number))
+        self._copy_to_device([self.weights[number]], self.weight_records.acquire(number))
 
-    def _put(self, places: Sequence[Tensor], record: Array) -> None:
+    def _copy_to_device(self, places: Sequence[Tensor], record: Array) -> None:
         """Copy a record to its tensors on the device."""
-        with self.meter.now.timed("copy_ns"):
+        with self.meter.current.timed("copy_ns"):
             for place, part in zip(places, np.split(record, len(places)), strict=True):
-                self.flat.put(place, part)
-        self.meter.now.to_device += record.nbytes
+                self.flat.copy_from_host(place, part)
+        self.meter.current.to_device += record.nbytes
 
-    def _get(self, places: Sequence[Tensor], record: Array) -> None:
+    def _copy_to_host(self, places: Sequence[Tensor], record: Array) -> None:
         """Copy tensors on the device to their record."""
-        with self.meter.now.timed("copy_ns"):
+        with self.meter.current.timed("copy_ns"):
             for place, part in zip(places, np.split(record, len(places)), strict=True):
-                self.flat.get(place, part)
-        self.meter.now.to_host += record.nbytes
+                self.flat.copy_to_host(place, part)
+        self.meter.current.to_host += record.nbytes
 
     # --- as an optimizer --------------------------------------------------------------------------
 
@@ -102,16 +102,16 @@ class OffloadedShard:
     def update(self, gradients: Sequence[Tensor], step: int, made: int, scale: float) -> None:
         for records in (self.state_records, self.weight_records):
             if records is not None:
-                records.plan(range(len(self.shards)))
+                records.prefetch(range(len(self.shards)))
         for number, (shard, gradient) in enumerate(zip(self.shards, gradients, strict=True)):
-            with self.there(number):
+            with self.on_device(number):
                 shard.update([gradient], step, made, scale)
 
     def state(self) -> Slots:
         slots: Slots = {}
         for number, shard in enumerate(self.shards):
             if self.state_records is not None:
-                self._put(self.places[number], self.state_records.take(number))
+                self._copy_to_device(self.state_slices[number], self.state_records.acquire(number))
             for slot, (part,) in shard.state().items():
                 slots.setdefault(slot, []).append(part)
         return slots
@@ -120,9 +120,9 @@ class OffloadedShard:
         for number, shard in enumerate(self.shards):
             shard.load({slot: [parts[number]] for slot, parts in state.items()}, made)
             if self.state_records is not None:
-                self._get(self.places[number], self.state_records.take(number))
-                self.state_records.give()
+                self._copy_to_host(self.state_slices[number], self.state_records.acquire(number))
+                self.state_records.release()
 
-    def held(self) -> int:
+    def state_bytes(self) -> int:
         """Return the bytes of state on the device, without the state buffer."""
-        return 0 if self.state_records is not None else sum(s.held() for s in self.shards)
+        return 0 if self.state_records is not None else sum(s.state_bytes() for s in self.shards)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 
 
 @dataclass
-class Traffic:
+class OffloadCounters:
     """Data movement in some updates of one rank, in bytes and nanoseconds.
 
     Attributes:
@@ -32,7 +32,7 @@ class Traffic:
     write_ns: int = 0
     wait_ns: int = 0
 
-    def add(self, other: Traffic) -> None:
+    def add(self, other: OffloadCounters) -> None:
         """Add the counters of another object to these."""
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
@@ -56,26 +56,26 @@ class Meter:
     """
 
     def __init__(self) -> None:
-        self.now, self.total = Traffic(), Traffic()
-        self._last = Traffic()
+        self.current, self.total = OffloadCounters(), OffloadCounters()
+        self._last = OffloadCounters()
 
-    def begin(self) -> None:
+    def begin_update(self) -> None:
         """Start new counters for an update or an evaluation."""
-        self.now = Traffic()
+        self.current = OffloadCounters()
 
-    def end(self, made: bool) -> None:
+    def end_update(self, made: bool) -> None:
         """Count the current work as an update, ``made`` or skipped; its writes may still be
         pending."""
-        self.now.updates, self.now.made = 1, int(made)
+        self.current.updates, self.current.made = 1, int(made)
         self.total.add(self._last)  # its writes are done: later reads came after them
-        self._last, self.now = self.now, Traffic()
+        self._last, self.current = self.current, OffloadCounters()
 
-    def sum(self) -> Traffic:
+    def total_counters(self) -> OffloadCounters:
         """Return the counters of all updates; no work may be pending."""
         self.total.add(self._last)
-        self._last = Traffic()
+        self._last = OffloadCounters()
         return self.total
 
     def clear(self) -> None:
         """Reset all counters to zero."""
-        self.now, self.total, self._last = Traffic(), Traffic(), Traffic()
+        self.current, self.total, self._last = OffloadCounters(), OffloadCounters(), OffloadCounters()

@@ -8,12 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from dualml.optim.base import DECAYED, GRADIENT, RULES, Array, Params, Rule, State, Variants
+from dualml.optim.base import DECAYED, GRADIENT, RULES, Array, Params, OptimizerSpec, State, Variants
 
 
 @RULES.register("adagrad", 60)
 @dataclass(frozen=True, kw_only=True)
-class Adagrad(Rule):
+class Adagrad(OptimizerSpec):
     r"""G_t = G_{t-1} + g²;  θ_t = θ_{t-1} − η_t·g / (√G_t + ε)  with  η_t = η/(1 + (t−1)·γ).
 
     Args:
@@ -45,7 +45,7 @@ class Adagrad(Rule):
             self.require(field, 0.0, np.inf)
 
     @property
-    def slots(self) -> tuple[str, ...]:
+    def state_keys(self) -> tuple[str, ...]:
         return ("sum",)
 
     def init(self, params: Mapping[str, Array]) -> State:
@@ -60,7 +60,7 @@ class Adagrad(Rule):
             rf"\theta_t = \theta_{{t-1}} - {rate} \cdot {step}",
         ]
 
-    def one(self, p: Array, g: Array, s: Params, step: int, lr: float) -> tuple[Array, Params]:
+    def update_param(self, p: Array, g: Array, s: Params, step: int, lr: float) -> tuple[Array, Params]:
         g = g + self.weight_decay * p
         total = s["sum"] + g * g
         rate = lr / (1 + (step - 1) * self.lr_decay)

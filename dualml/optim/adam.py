@@ -8,12 +8,12 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from dualml.errors import UserError
-from dualml.optim.base import DECAYED, GRADIENT, RULES, Array, Params, Rule, Variants
+from dualml.optim.base import DECAYED, GRADIENT, RULES, Array, Params, OptimizerSpec, Variants
 
 
 @RULES.register("adam", 30)
 @dataclass(frozen=True, kw_only=True)
-class Adam(Rule):
+class Adam(OptimizerSpec):
     r"""m_t = β₁m_{t-1} + (1−β₁)g;  v_t = β₂v_{t-1} + (1−β₂)g²;
     θ_t = θ_{t-1} − η·m̂ / (√v̂ + ε)  with  m̂ = m_t/(1−β₁ᵗ), v̂ = v_t/(1−β₂ᵗ).
 
@@ -66,7 +66,7 @@ class Adam(Rule):
             )
 
     @property
-    def slots(self) -> tuple[str, ...]:
+    def state_keys(self) -> tuple[str, ...]:
         return ("exp_avg", "exp_avg_sq")
 
     def formulas(self) -> list[str]:
@@ -90,7 +90,7 @@ class Adam(Rule):
             rf"\theta_t = {old} - \eta \frac{{\hat{{m}}_t}}{{\sqrt{{\hat{{v}}_t}} + \varepsilon}}",
         ]
 
-    def one(self, p: Array, g: Array, s: Params, step: int, lr: float) -> tuple[Array, Params]:
+    def update_param(self, p: Array, g: Array, s: Params, step: int, lr: float) -> tuple[Array, Params]:
         if self.decoupled:
             p = p * (1 - lr * self.weight_decay)
         else:

@@ -15,18 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.errors import UserError
-from dualml.registry import Kinds, source_of
+from dualml.registry import ClassRegistry, cited_source
 
 Array = NDArray[np.float64]
 Params = dict[str, Array]
 State = dict[str, Params]
 #: Name → hyperparameters.
 Variants = Mapping[str, Mapping[str, Any]]
-LARGEST = 3e38  # largest learning rate: what float32 can hold
+MAX_LR = 3e38  # largest learning rate: what float32 can hold
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
+class OptimizerSpec:
     """Base class of every optimizer specification.
 
     Args:
@@ -44,7 +44,7 @@ class Rule:
     lr: float
 
     @property
-    def slots(self) -> tuple[str, ...]:
+    def state_keys(self) -> tuple[str, ...]:
         """Names (PyTorch's) of the state tensors that this specification keeps for each
         parameter."""
         return ()
@@ -59,7 +59,7 @@ class Rule:
                     f"{self.name}: {field.name} must be true or false; "
                     f"received {field.name}={value!r}"
                 )
-        self.require("lr", 0.0, LARGEST, open_low=True)
+        self.require("lr", 0.0, MAX_LR, open_low=True)
 
     def require(
         self,
@@ -91,7 +91,7 @@ class Rule:
         shape."""
         return {
             slot: {n: np.zeros_like(p, dtype=np.float64) for n, p in params.items()}
-            for slot in self.slots
+            for slot in self.state_keys
         }
 
     def update(
@@ -113,15 +113,15 @@ class Rule:
             New parameters and new state.
         """
         new: Params = {}
-        after: State = {slot: {} for slot in self.slots}
+        after: State = {slot: {} for slot in self.state_keys}
         for name, p in params.items():
-            own = {slot: state[slot][name] for slot in self.slots}
-            new[name], own = self.one(p, grads[name], own, step, self.lr if lr is None else lr)
-            for slot in self.slots:
+            own = {slot: state[slot][name] for slot in self.state_keys}
+            new[name], own = self.update_param(p, grads[name], own, step, self.lr if lr is None else lr)
+            for slot in self.state_keys:
                 after[slot][name] = own[slot]
         return new, after
 
-    def one(self, p: Array, g: Array, s: Params, step: int, lr: float) -> tuple[Array, Params]:
+    def update_param(self, p: Array, g: Array, s: Params, step: int, lr: float) -> tuple[Array, Params]:
         """Update one parameter tensor: the recurrence as the paper writes it.
 
         Args:
@@ -143,7 +143,7 @@ class Rule:
     @classmethod
     def source(cls) -> str:
         """Return the paper that the docstring names."""
-        return source_of(cls)
+        return cited_source(cls)
 
     def hyperparameters(self) -> dict[str, Any]:
         """Return the fields as JSON values, with the optimizer's name."""
@@ -156,13 +156,13 @@ GRADIENT = r"g_t = \frac{1}{B} \sum_{i \in B_t} \nabla \ell_i ( \theta_{t-1} )"
 DECAYED = GRADIENT + r" + \lambda \, \theta_{t-1}"
 
 #: Name → optimizer specification, in the order of tables.
-RULES: Kinds[Rule] = Kinds("optimizer", "dualml.optim")
+RULES: ClassRegistry[OptimizerSpec] = ClassRegistry("optimizer", "dualml.optim")
 
 
-def rule_from(spec: Mapping[str, Any]) -> Rule:
+def rule_from(spec: Mapping[str, Any]) -> OptimizerSpec:
     """``{"name": "adam", "lr": 1e-3}`` → ``Adam(lr=1e-3)``.
 
     Raises:
         UserError: unknown optimizer or hyperparameter, missing or out-of-range value.
     """
-    return RULES.make(spec, "hyperparameter")
+    return RULES.from_spec(spec, "hyperparameter")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dualml.optim.base import RULES, Array, Params, Rule, Variants
+from dualml.optim.base import RULES, Array, Params, OptimizerSpec, Variants
 
 
 @RULES.register("gd", 10)
 @dataclass(frozen=True, kw_only=True)
-class GD(Rule):
+class GD(OptimizerSpec):
     r"""θ_t = θ_{t-1} − η·∇f(θ_{t-1}), with ∇f the gradient over the *whole* training set.
 
     The rule is that of plain SGD; what makes it GD is the batch: every update sees all samples,
@@ -36,5 +36,5 @@ class GD(Rule):
             r"\theta_t = \theta_{t-1} - \eta \, g_t",
         ]
 
-    def one(self, p: Array, g: Array, s: Params, step: int, lr: float) -> tuple[Array, Params]:
+    def update_param(self, p: Array, g: Array, s: Params, step: int, lr: float) -> tuple[Array, Params]:
         return p - lr * g, {}

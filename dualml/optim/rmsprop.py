@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from dualml.optim.base import DECAYED, GRADIENT, RULES, Array, Params, Rule, Variants
+from dualml.optim.base import DECAYED, GRADIENT, RULES, Array, Params, OptimizerSpec, Variants
 
 
 @RULES.register("rmsprop", 50)
 @dataclass(frozen=True, kw_only=True)
-class RMSprop(Rule):
+class RMSprop(OptimizerSpec):
     r"""v_t = αv_{t-1} + (1−α)g²;  d = g / (√v_t + ε);  θ_t = θ_{t-1} − η·d.
 
     Centered: ḡ_t = αḡ_{t-1} + (1−α)g and v_t − ḡ_t² under the root (Graves 2013, eqs. 38–41).
@@ -54,7 +54,7 @@ class RMSprop(Rule):
         self.require("weight_decay", 0.0, np.inf)
 
     @property
-    def slots(self) -> tuple[str, ...]:
+    def state_keys(self) -> tuple[str, ...]:
         kept = {"square_avg": True, "grad_avg": self.centered, "momentum_buffer": self.momentum > 0}
         return tuple(slot for slot, used in kept.items() if used)
 
@@ -73,7 +73,7 @@ class RMSprop(Rule):
         buffer = rf"b_t = \mu \, b_{{t-1}} + {d}"
         return [*lines, buffer, r"\theta_t = \theta_{t-1} - \eta \, b_t"]
 
-    def one(self, p: Array, g: Array, s: Params, step: int, lr: float) -> tuple[Array, Params]:
+    def update_param(self, p: Array, g: Array, s: Params, step: int, lr: float) -> tuple[Array, Params]:
         g = g + self.weight_decay * p
         v = self.alpha * s["square_avg"] + (1 - self.alpha) * g * g
         after, root = {"square_avg": v}, v

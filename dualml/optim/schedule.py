@@ -17,13 +17,13 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def is_whole(value: Any) -> bool:
+def is_integer(value: Any) -> bool:
     """Return whether a value is an int, but no bool."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Schedule:
+class LRSchedule:
     """Factor c(t) that multiplies the learning rate at update t = 1, 2, …
 
     With w = ``warmup``, the first w updates rise linearly, c(t) = t/w (Goyal et al. 2017,
@@ -61,12 +61,12 @@ class Schedule:
     def __post_init__(self) -> None:
         rules = {
             "kind must be constant, step or cosine": self.kind in ("constant", "step", "cosine"),
-            "every must be an integer >= 1": is_whole(self.every) and self.every >= 1,
+            "every must be an integer >= 1": is_integer(self.every) and self.every >= 1,
             "gamma must lie in (0, 1]": is_number(self.gamma) and 0 < self.gamma <= 1,
-            "total must be an integer >= 0": is_whole(self.total) and self.total >= 0,
+            "total must be an integer >= 0": is_integer(self.total) and self.total >= 0,
             "floor must lie in [0, 1]": is_number(self.floor) and 0 <= self.floor <= 1,
-            "warmup must be an integer >= 0": is_whole(self.warmup) and self.warmup >= 0,
-            "total must exceed warmup": not (is_whole(self.total) and is_whole(self.warmup))
+            "warmup must be an integer >= 0": is_integer(self.warmup) and self.warmup >= 0,
+            "total must exceed warmup": not (is_integer(self.total) and is_integer(self.warmup))
             or not self.total
             or self.total > self.warmup,  # of another type it is refused above
         }

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dualml.errors import UserError
-from dualml.optim.base import DECAYED, GRADIENT, RULES, Array, Params, Rule, Variants
+from dualml.optim.base import DECAYED, GRADIENT, RULES, Array, Params, OptimizerSpec, Variants
 
 
 @RULES.register("sgd", 20)
 @dataclass(frozen=True, kw_only=True)
-class SGD(Rule):
+class SGD(OptimizerSpec):
     r"""g ← g + λθ;  b_t = μ·b_{t-1} + (1−τ)·g  (b_1 = g);  d = g + μ·b_t if Nesterov else b_t;
     θ_t = θ_{t-1} − η·d.
 
@@ -60,7 +60,7 @@ class SGD(Rule):
             )
 
     @property
-    def slots(self) -> tuple[str, ...]:
+    def state_keys(self) -> tuple[str, ...]:
         return ("momentum_buffer",) if self.momentum else ()
 
     def formulas(self) -> list[str]:
@@ -75,7 +75,7 @@ class SGD(Rule):
             r"\theta_t = \theta_{t-1} - \eta \, " + step,
         ]
 
-    def one(self, p: Array, g: Array, s: Params, step: int, lr: float) -> tuple[Array, Params]:
+    def update_param(self, p: Array, g: Array, s: Params, step: int, lr: float) -> tuple[Array, Params]:
         g = g + self.weight_decay * p
         if not self.momentum:
             return p - lr * g, {}

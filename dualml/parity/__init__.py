@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dualml.parity.models.comparison import Comparison as Comparison
+    from dualml.parity.models.comparison import ModelComparison as ModelComparison
     from dualml.parity.models.run import compare as compare
     from dualml.parity.models.run import compare_traces as compare_traces
 
-__all__ = ["Comparison", "compare", "compare_traces"]
+__all__ = ["ModelComparison", "compare", "compare_traces"]
 
 
 def __getattr__(name: str) -> Any:
@@ -21,4 +21,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from dualml.parity.models import comparison, run
 
-    return comparison.Comparison if name == "Comparison" else getattr(run, name)
+    return comparison.ModelComparison if name == "Comparison" else getattr(run, name)

@@ -35,9 +35,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.distance import distance, distances
-from dualml.precision import units
-from dualml.seeds import bits, generator
+from dualml.distance import distance, elementwise_distances
+from dualml.precision import ulp
+from dualml.seeds import random_bits, make_generator
 from dualml.store.envelope import Envelope
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -55,13 +55,13 @@ def perturb(weights: Arrays, seed: int, draw: int, step: int) -> dict[str, NDArr
     out = {}
     for name, w in weights.items():
         w32 = np.asarray(w, np.float32)
-        up = bits(w32.size, seed, "ulp", draw, step, name).reshape(w32.shape)
+        up = random_bits(w32.size, seed, "ulp", draw, step, name).reshape(w32.shape)
         move = np.float32(2**draw) * np.spacing(np.abs(w32))
         out[name] = w32 + move * (2 * up.astype(np.float32) - 1)
     return out
 
 
-class Roundings:
+class RoundingPerturbation:
     """The perturbation of one draw: applied to the weights before each update, partly reverted
     after it.
 
@@ -74,36 +74,36 @@ class Roundings:
 
     def __init__(self, seed: int, draw: int, precision: str, lower: Collection[str]) -> None:
         self.seed, self.draw, self.precision, self.lower = seed, draw, precision, frozenset(lower)
-        self.lent: dict[str, NDArray[np.float32]] = {}
+        self.cast_offsets: dict[str, NDArray[np.float32]] = {}
 
-    def before(self, weights: Arrays, step: int) -> dict[str, NDArray[np.float32]]:
+    def apply(self, weights: Arrays, step: int) -> dict[str, NDArray[np.float32]]:
         """Return the perturbed weights of a step, for `Training.transform_weights`."""
         moved = perturb(weights, self.seed, self.draw, step)
-        for name in filter(self.casts, moved):
+        for name in filter(self.is_cast, moved):
             single = moved[name]
-            up = bits(single.size, self.seed, self.precision, self.draw, step, name)
+            up = random_bits(single.size, self.seed, self.precision, self.draw, step, name)
             sign = 2.0 * up.reshape(single.shape) - 1
-            moved[name] = (single + sign * units(single, self.precision) / 2).astype(np.float32)
-            self.lent[name] = moved[name] - single
+            moved[name] = (single + sign * ulp(single, self.precision) / 2).astype(np.float32)
+            self.cast_offsets[name] = moved[name] - single
         return moved
 
-    def after(self, weights: Arrays) -> dict[str, NDArray[Any]]:
+    def revert(self, weights: Arrays) -> dict[str, NDArray[Any]]:
         """Return the weights without the offset in units of the low-precision type."""
-        return {name: w - self.lent[name] if name in self.lent else w
+        return {name: w - self.cast_offsets[name] if name in self.cast_offsets else w
                 for name, w in weights.items()}  # fmt: skip
 
-    def casts(self, name: str) -> bool:
+    def is_cast(self, name: str) -> bool:
         """Whether a weight is cast to low precision, also for a part of one: ``fc.weight[rows
         1/2]``."""
         return name.partition("[")[0] in self.lower
 
 
-def shuffled(batch: NDArray[np.int64], seed: int, draw: int, step: int) -> NDArray[np.int64]:
+def shuffle_batch(batch: NDArray[np.int64], seed: int, draw: int, step: int) -> NDArray[np.int64]:
     """Return the samples of a batch in another order, so that sums round differently."""
-    return generator(seed, "within-batch", draw, step).permutation(batch)
+    return make_generator(seed, "within-batch", draw, step).permutation(batch)
 
 
-def believed(envelopes: Sequence[Envelope], output: str) -> list[Envelope]:
+def robust_envelopes(envelopes: Sequence[Envelope], output: str) -> list[Envelope]:
     """Return the envelopes of several backends without widths that only a fault of one explains.
 
     Callers use the largest of them. The envelope of a single backend is returned unchanged, because
@@ -115,11 +115,11 @@ def believed(envelopes: Sequence[Envelope], output: str) -> list[Envelope]:
     if len(envelopes) < 2:
         return list(envelopes)
     whole = [e for e in envelopes if len(e.loss)]
-    shared = [common(whole)] if len(whole) > 1 else []
-    return [*(trusted(e, output) for e in envelopes), *shared]
+    shared = [min_envelope(whole)] if len(whole) > 1 else []
+    return [*(clip_to_plain(e, output) for e in envelopes), *shared]
 
 
-def moved(width: Any, plain: Any) -> Any:
+def exceeds(width: Any, plain: Any) -> Any:
     """Whether reordered samples move a result far more than moved weights alone; elementwise for
     arrays.
 
@@ -130,7 +130,7 @@ def moved(width: Any, plain: Any) -> Any:
     return width > np.maximum(ORDER * plain, ORDER_FLOOR)
 
 
-def widened(
+def update_envelope(
     envelope: Envelope,
     losses: NDArray[Any],
     capture: Arrays,
@@ -144,7 +144,7 @@ def widened(
         capture: tensors of the draw, by ``PHASE/STEP/NAME``.
         base_losses, base_capture: the same of the unperturbed trial.
     """
-    gap = distances(losses, base_losses[: len(losses)])
+    gap = elementwise_distances(losses, base_losses[: len(losses)])
     widths = {key: distance(value, base_capture[key]) for key, value in capture.items()}
     before = envelope.tensors
     return Envelope(
@@ -156,44 +156,44 @@ def widened(
     )
 
 
-def trusted(envelope: Envelope, output: str) -> Envelope:
+def clip_to_plain(envelope: Envelope, output: str) -> Envelope:
     """Return the envelope with the plain draw's width where only reordered samples widen it."""
-    start = suspect_from(envelope, output)
+    start = first_suspect_step(envelope, output)
     if start is None or envelope.plain_loss is None:
         return envelope
     tensors = {}
     for key, width in envelope.tensors.items():
         late = int(key.split("/")[1]) >= start
         plain = envelope.plain_tensors.get(key, width)
-        tensors[key] = plain if late and moved(width, plain) else width
-    loss = np.where(reordered(envelope), envelope.plain_loss, envelope.loss)
+        tensors[key] = plain if late and exceeds(width, plain) else width
+    loss = np.where(order_sensitive_steps(envelope), envelope.plain_loss, envelope.loss)
     return replace(envelope, loss=loss, tensors=tensors)
 
 
-def suspect_from(envelope: Envelope, output: str) -> int | None:
+def first_suspect_step(envelope: Envelope, output: str) -> int | None:
     """Return the first step at which the sample order moves the loss or the output layer's
     gradient.
 
     None if it never does, or if no plain draw was recorded.
     """
-    steps = (np.flatnonzero(reordered(envelope)) + 1).tolist()
+    steps = (np.flatnonzero(order_sensitive_steps(envelope)) + 1).tolist()
     for key, width in envelope.tensors.items():
         phase, at, tensor = key.split("/", 2)
         last = phase == "gradient" and tensor.split("/")[-1].startswith(f"{output}.")
-        if last and moved(width, envelope.plain_tensors.get(key, width)):
+        if last and exceeds(width, envelope.plain_tensors.get(key, width)):
             steps.append(int(at))
     return min(steps, default=None)
 
 
-def reordered(envelope: Envelope) -> NDArray[np.bool_]:
+def order_sensitive_steps(envelope: Envelope) -> NDArray[np.bool_]:
     """Return a mask of shape (updates,): whether the order of the samples moves the loss there."""
     if envelope.plain_loss is None:
         return np.zeros(len(envelope.loss), np.bool_)
-    where: NDArray[np.bool_] = moved(envelope.loss, envelope.plain_loss)
+    where: NDArray[np.bool_] = exceeds(envelope.loss, envelope.plain_loss)
     return where
 
 
-def common(envelopes: Sequence[Envelope]) -> Envelope:
+def min_envelope(envelopes: Sequence[Envelope]) -> Envelope:
     """Return the smallest width of any backend per tensor: what all of them show."""
     length = min(len(e.loss) for e in envelopes)
     keys = set.intersection(*(set(e.tensors) for e in envelopes))

@@ -10,23 +10,23 @@ from typing import Any
 import numpy as np
 
 from dualml.experiment.arm import Arm
-from dualml.experiment.contrast import Contrast
-from dualml.experiment.exact import against, inexact
+from dualml.experiment.contrast import ConfigDiff
+from dualml.experiment.exact import baseline_of, inexactness_reason
 from dualml.experiment.schema import Experiment
 from dualml.model.spec import ModelSpec
-from dualml.parity.lowered import lowered
-from dualml.parity.pairs import FLOOR, Lower, compare
-from dualml.parity.statistics import ENOUGH, equivalent
-from dualml.precision import SLOT, held_lower
-from dualml.store.agreement import trained_apart
+from dualml.parity.lowered import compare_low_precision_methods
+from dualml.parity.pairs import FLOOR, LowPrecision, compare_trajectories
+from dualml.parity.statistics import MIN_SEEDS, check_equivalence
+from dualml.precision import SLOT, low_precision_layers
+from dualml.store.agreement import is_divergence_reason
 from dualml.store.manifest import Key, RunRecord, TrialRecord, read_run
-from dualml.store.plan import PLAN, plan_folder, restore
+from dualml.store.plan import PLAN, plan_folder, restore_plan
 from dualml.store.trajectory import Trajectory, read_trajectory
 from dualml.store.trial import trial_folder
 from dualml.store.verdicts import PARITY, VERDICTS
 
 
-def judge(folder: Path, only: tuple[str, int] | None = None, verify: bool = True) -> dict[str, Any]:
+def judge_run(folder: Path, only: tuple[str, int] | None = None, verify: bool = True) -> dict[str, Any]:
     """Compare every pair of backends for every arm and seed, and return the content of
     ``parity.json``.
 
@@ -43,8 +43,8 @@ def judge(folder: Path, only: tuple[str, int] | None = None, verify: bool = True
     """
     run, plan = read_run(folder), PLAN.read(plan_folder(folder))
     if verify:
-        restore(plan_folder(folder), run.plan_hash)
-    experiment, trials = run.protocol(folder), run.by_key()
+        restore_plan(plan_folder(folder), run.plan_hash)
+    experiment, trials = run.to_experiment(folder), run.by_key()
     specs = {"": plan.model, **plan.models}
     shapes = {name: spec.tensors() for name, spec in specs.items()}
     comparisons, kept = [], dict[tuple[str, int], dict[str, Trajectory]]()
@@ -62,18 +62,18 @@ def judge(folder: Path, only: tuple[str, int] | None = None, verify: bool = True
             read = {b: read_trajectory(trial_folder(folder, t.key), b, shapes[model])
                     for b, t in ran.items() if t.status == "ok"}  # fmt: skip
             kept[arm, seed] = read
-            lower = lower_of(set_up, specs)
+            lower = low_precision_of(set_up, specs)
             by_chance = set_up.aggregation.arrival == "free"  # not reproducible
             for a, b in pairs:
                 if {a, b} - set(experiment.backends_of(arm, backends)):
                     continue
-                judged = one(ran, read, a, b, experiment.parity.margin, lower, free=by_chance)
+                judged = compare_pair(ran, read, a, b, experiment.parity.margin, lower, free=by_chance)
                 comparisons.append({"arm": arm, "seed": seed, "a": a, "b": b, **judged})
-    settle_by_seeds(comparisons, trials)
-    own = lowered(experiment, kept)
+    resolve_by_seeds(comparisons, trials)
+    own = compare_low_precision_methods(experiment, kept)
     several = any(
         a.kind == "train" and any(
-            (a.world_size > 1, a.method, a.plan_precision.lower, a.recompute != "none", a.offload,
+            (a.world_size > 1, a.method, a.plan_precision.is_low, a.recompute != "none", a.offload,
              a.split)
         )
         for a in experiment.arms.values()
@@ -87,35 +87,35 @@ def judge(folder: Path, only: tuple[str, int] | None = None, verify: bool = True
             "floor": FLOOR,
         },
         "comparisons": comparisons,
-        **({"serial": serial(run, experiment, kept, specs)} if several else {}),
+        **({"serial": compare_serial(run, experiment, kept, specs)} if several else {}),
         **({"lowered": own} if own else {}),
     }
 
 
-def other_samples(a: TrialRecord, b: TrialRecord) -> bool:
+def has_other_samples(a: TrialRecord, b: TrialRecord) -> bool:
     """Whether two trials recorded that they trained on different samples, or in another order."""
     return len({t.samples_sha256 for t in (a, b) if t.samples_sha256}) > 1
 
 
-def refused(a: TrialRecord, b: TrialRecord) -> dict[str, Any]:
+def other_samples_verdict(a: TrialRecord, b: TrialRecord) -> dict[str, Any]:
     """Return the verdict for two trials that trained on different samples."""
     evidence = {"samples_sha256": [a.samples_sha256, b.samples_sha256]}
     return {"verdict": "not comparable", "reason": "other_samples", "evidence": evidence}
 
 
-def lower_of(arm: Arm, specs: Mapping[str, ModelSpec]) -> Lower | None:
+def low_precision_of(arm: Arm, specs: Mapping[str, ModelSpec]) -> LowPrecision | None:
     """Return what an arm computes in low precision; None if nothing.
 
     Args:
         specs: model specs by name; the experiment's own model under an empty name.
     """
-    if arm.kind != "train" or not arm.plan_precision.lower:
+    if arm.kind != "train" or not arm.plan_precision.is_low:
         return None
     spec = specs.get(arm.variant, specs[""])
-    return Lower(arm.precision, held_lower(spec.layers))
+    return LowPrecision(arm.precision, low_precision_layers(spec.layers))
 
 
-def other_skips(a: Trajectory, b: Trajectory) -> bool:
+def has_other_skips(a: Trajectory, b: Trajectory) -> bool:
     """Whether two trials with a scaled loss skipped different updates.
 
     A gradient of the whole batch may overflow in the low-precision type where the gradients of
@@ -125,7 +125,7 @@ def other_skips(a: Trajectory, b: Trajectory) -> bool:
     return any(not np.array_equal(a.tensors[key], b.tensors[key]) for key in scales)
 
 
-def serial(
+def compare_serial(
     run: RunRecord,
     experiment: Experiment,
     read: dict[tuple[str, int], dict[str, Trajectory]],
@@ -140,18 +140,18 @@ def serial(
     """
     judgements = []
     trials = run.by_key()
-    contrast = Contrast(experiment.arms)
-    apart = places_apart(trials)
+    contrast = ConfigDiff(experiment.arms)
+    apart = arms_trained_apart(trials)
     for (name, seed), own in read.items():
         arm = experiment.arms[name]
-        if (alone := against(name, contrast)) is None:
+        if (alone := baseline_of(name, contrast)) is None:
             continue
         samples = min(arm.samples or run.data.train, run.data.train)
-        why = inexact(arm, samples, specs.get(arm.model, specs[""]))
+        why = inexactness_reason(arm, samples, specs.get(arm.model, specs[""]))
         others = read.get((alone, seed), {})
         for backend in sorted(b for a, b in apart if a == name and (a, b, seed) in trials):
             pair = {"arm": name, "seed": seed, "backend": backend, "against": alone}
-            judgements.append({**pair, **TRAINED_APART})
+            judgements.append({**pair, **REPLICAS_DIVERGED})
         for backend, trajectory in own.items():
             if (name, backend) in apart:
                 continue
@@ -159,44 +159,44 @@ def serial(
                      for s in (seed, *experiment.seeds)]  # fmt: skip
             (here, there), *over = pairs
             if why is not None:
-                evidence = over_seeds([(a, b) for a, b in over if a and b])
+                evidence = equivalence_over_seeds([(a, b) for a, b in over if a and b])
                 judged = {"verdict": None, "reason": why, "evidence": evidence}
             elif backend not in others or here is None or there is None:
                 continue
-            elif arm.partition and other_samples(here, there):
-                judged = refused(here, there)
-            elif other_skips(trajectory, others[backend]):
+            elif arm.partition and has_other_samples(here, there):
+                judged = other_samples_verdict(here, there)
+            elif has_other_skips(trajectory, others[backend]):
                 judged = {"verdict": "not comparable", "reason": "other_skips", "evidence": {}}
             else:
                 envelopes = [t.envelope for t in (*own.values(), *others.values()) if t.envelope]
-                margin, lower = experiment.parity.margin, lower_of(arm, specs)
-                judged = compare(others[backend], trajectory, margin, envelopes, lower)
+                margin, lower = experiment.parity.margin, low_precision_of(arm, specs)
+                judged = compare_trajectories(others[backend], trajectory, margin, envelopes, lower)
             pair = {"arm": name, "seed": seed, "backend": backend, "against": alone}
             judgements.append({**pair, **judged})
     return judgements
 
 
 #: The verdict if the ranks of one side diverged with some seed; accuracies do not decide either.
-TRAINED_APART = {"verdict": "not comparable", "reason": "trained_apart", "evidence": {}}
+REPLICAS_DIVERGED = {"verdict": "not comparable", "reason": "trained_apart", "evidence": {}}
 
 
-def places_apart(trials: Mapping[Key, TrialRecord]) -> set[tuple[str, str]]:
+def arms_trained_apart(trials: Mapping[Key, TrialRecord]) -> set[tuple[str, str]]:
     """Return the (arm, backend) pairs whose ranks trained apart with some seed."""
-    return {(arm, b) for (arm, b, _), trial in trials.items() if trained_apart(trial.reason)}
+    return {(arm, b) for (arm, b, _), trial in trials.items() if is_divergence_reason(trial.reason)}
 
 
-def write(folder: Path, parity: dict[str, Any]) -> None:
+def write_parity(folder: Path, parity: dict[str, Any]) -> None:
     """Write the verdicts to ``parity.json``."""
-    PARITY.write(folder, PARITY.made(parity))
+    PARITY.write(folder, PARITY.make_record(parity))
 
 
-def one(
+def compare_pair(
     trials: dict[str, TrialRecord],
     read: dict[str, Trajectory],
     a: str,
     b: str,
     margin: float,
-    lower: Lower | None = None,
+    lower: LowPrecision | None = None,
     *,
     free: bool = False,
 ) -> dict[str, Any]:
@@ -209,31 +209,31 @@ def one(
     missing = [name for name in (a, b) if name not in read]
     if missing:
         statuses = {name: trials[name].status for name in missing if name in trials}
-        if any(trained_apart(trials[name].reason) for name in statuses):
-            return dict(TRAINED_APART)
+        if any(is_divergence_reason(trials[name].reason) for name in statuses):
+            return dict(REPLICAS_DIVERGED)
         return {"verdict": "not comparable", "reason": "trial_missing", "evidence": statuses}
     if trials[a].plan_hash != trials[b].plan_hash:
         return {"verdict": "not comparable", "reason": "other_plan", "evidence": {}}
-    if other_samples(trials[a], trials[b]):
-        return refused(trials[a], trials[b])
+    if has_other_samples(trials[a], trials[b]):
+        return other_samples_verdict(trials[a], trials[b])
     if free:
         return {"verdict": "not comparable", "reason": "free_order", "evidence": {}}
     envelopes = [t.envelope for t in read.values() if t.envelope]
-    return compare(read[a], read[b], margin, envelopes, lower)
+    return compare_trajectories(read[a], read[b], margin, envelopes, lower)
 
 
 #: Reasons for which two correct trajectories may differ.
 LEGITIMATE = ("chaotic", "free_order")
 
 
-def settle_by_seeds(comparisons: list[dict[str, Any]], trials: Mapping[Key, TrialRecord]) -> None:
+def resolve_by_seeds(comparisons: list[dict[str, Any]], trials: Mapping[Key, TrialRecord]) -> None:
     """Decide trajectories that are chaotic or nondeterministic by their test accuracies over the
     seeds.
 
     Changes the verdicts in ``comparisons``. Where any seed is different, nothing changes: an
     observed difference is not a matter of statistics.
     """
-    apart = places_apart(trials)
+    apart = arms_trained_apart(trials)
     pairs = {(c["arm"], c["a"], c["b"]) for c in comparisons if c["reason"] in LEGITIMATE
              and not apart & {(c["arm"], c["a"]), (c["arm"], c["b"])}}  # fmt: skip
     for arm, a, b in pairs:
@@ -241,7 +241,7 @@ def settle_by_seeds(comparisons: list[dict[str, Any]], trials: Mapping[Key, Tria
         if any(c["verdict"] == "different" for c in all_seeds):
             continue
         fair = [c for c in all_seeds if c["verdict"] == "equal" or c["reason"] in LEGITIMATE]
-        evidence = over_seeds([(trials[arm, a, c["seed"]], trials[arm, b, c["seed"]])
+        evidence = equivalence_over_seeds([(trials[arm, a, c["seed"]], trials[arm, b, c["seed"]])
                                for c in fair])  # fmt: skip
         for c in (c for c in fair if c["reason"] in LEGITIMATE and evidence):
             c["evidence"].update(evidence)
@@ -251,19 +251,19 @@ def settle_by_seeds(comparisons: list[dict[str, Any]], trials: Mapping[Key, Tria
                 c["reason"] = "not_equivalent_over_seeds"
 
 
-def over_seeds(pairs: list[tuple[TrialRecord, TrialRecord]]) -> dict[str, Any]:
+def equivalence_over_seeds(pairs: list[tuple[TrialRecord, TrialRecord]]) -> dict[str, Any]:
     """Test the accuracies of trial pairs, one pair per seed, for equivalence.
 
     Empty with fewer than three seeds.
     """
     ended = [(a.test_accuracy, b.test_accuracy) for a, b in pairs if a.status == b.status == "ok"]
     accuracies = [(a, b) for a, b in ended if a is not None and b is not None]
-    if len(accuracies) < ENOUGH:
+    if len(accuracies) < MIN_SEEDS:
         return {}
-    return {"equivalence": equivalent([a for a, _ in accuracies], [b for _, b in accuracies])}
+    return {"equivalence": check_equivalence([a for a, _ in accuracies], [b for _, b in accuracies])}
 
 
-def worst(parity: dict[str, Any]) -> str:
+def worst_verdict(parity: dict[str, Any]) -> str:
     """Return the run's overall verdict; ``equal`` if nothing was compared."""
     verdicts = [c["verdict"] for c in (*parity["comparisons"], *parity.get("serial", ()))]
     return max((v for v in verdicts if v is not None), key=VERDICTS.index, default="equal")

@@ -16,20 +16,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dualml.experiment.contrast import Contrast
-from dualml.experiment.exact import of_precision
+from dualml.experiment.contrast import ConfigDiff
+from dualml.experiment.exact import low_precision_arm
 from dualml.experiment.schema import Experiment
 from dualml.methods import METHODS
-from dualml.parity.pairs import compare
+from dualml.parity.pairs import compare_trajectories
 from dualml.store.trajectory import Trajectory
 
 #: Prefix of the names of the recorded activations.
-LOOKED_AT = "forward/"
+FORWARD_PREFIX = "forward/"
 #: Backend → its trajectory, for one arm and seed.
 Read = Mapping[str, Trajectory]
 
 
-def lowered(experiment: Experiment, read: Mapping[tuple[str, int], Read]) -> list[dict[str, Any]]:
+def compare_low_precision_methods(experiment: Experiment, read: Mapping[tuple[str, int], Read]) -> list[dict[str, Any]]:
     """Judge every training method in low precision that has a comparable arm of ours.
 
     Args:
@@ -39,36 +39,36 @@ def lowered(experiment: Experiment, read: Mapping[tuple[str, int], Read]) -> lis
         Judgements in the form of ``serial`` in ``parity.json``. They decide no exit code, because
             an engine may cast at other places than our rule does.
     """
-    judgements, contrast = [], Contrast(experiment.arms)
+    judgements, contrast = [], ConfigDiff(experiment.arms)
     for (name, seed), here in read.items():
         for backend, trajectory in here.items():
             info = METHODS.get(backend, {}).get(experiment.arms[name].method)
             if info is None or info.precision == "fp32":
                 continue
-            partner = of_precision(name, info.precision, contrast)
+            partner = low_precision_arm(name, info.precision, contrast)
             ours = read.get((partner, seed), {}) if partner else {}
             if backend not in ours:
                 continue
             margin = experiment.parity.margin
-            judged = held(trajectory, ours, margin)
-            single = of_precision(name, "fp32", contrast)
+            judged = compare_with_arm(trajectory, ours, margin)
+            single = low_precision_arm(name, "fp32", contrast)
             full = read.get((single, seed), {}) if single else {}
-            if backend in full and held(trajectory, full, margin)["verdict"] == "equal":
+            if backend in full and compare_with_arm(trajectory, full, margin)["verdict"] == "equal":
                 judged |= {"verdict": "different", "reason": "float32", "first_divergence": None}
             pair = {"arm": name, "seed": seed, "backend": backend, "against": partner}
             judgements.append({**pair, **judged})
     return judgements
 
 
-def held(method: Trajectory, ours: Read, margin: float) -> dict[str, Any]:
+def compare_with_arm(method: Trajectory, ours: Read, margin: float) -> dict[str, Any]:
     """Compare a method with our arm on the same backend, within that arm's envelopes of all
     backends."""
     envelopes = [t.envelope for t in ours.values() if t.envelope]
     plain = ours[method.backend]
-    return compare(updates_of(plain), updates_of(method), margin, envelopes)
+    return compare_trajectories(drop_layer_outputs(plain), drop_layer_outputs(method), margin, envelopes)
 
 
-def updates_of(trajectory: Trajectory) -> Trajectory:
+def drop_layer_outputs(trajectory: Trajectory) -> Trajectory:
     """Return the trajectory without the outputs of layers."""
-    kept = {k: v for k, v in trajectory.tensors.items() if not k.startswith(LOOKED_AT)}
+    kept = {k: v for k, v in trajectory.tensors.items() if not k.startswith(FORWARD_PREFIX)}
     return replace(trajectory, tensors=kept)

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.distance import distance, distances
+from dualml.distance import distance, elementwise_distances
 from dualml.errors import UserError
-from dualml.parity.envelope import believed
-from dualml.precision import ROUNDOFF, rounded
+from dualml.parity.envelope import robust_envelopes
+from dualml.precision import ROUNDOFF, round_to_type
 from dualml.store.envelope import Envelope
 from dualml.store.trajectory import PHASES, Trajectory
 
@@ -26,11 +26,11 @@ LOWER_PHASES = ("forward", "gradient")
 CHAOS = 0.1
 #: Factor by which a pair of backends may hit a non-differentiable point earlier than the perturbed
 #: runs.
-AHEAD = 5
+EARLIER_FACTOR = 5
 
 
 @dataclass(frozen=True)
-class Point:
+class Distance:
     """A measured relative distance between two tensors, with the rounding envelope there."""
 
     step: int
@@ -46,19 +46,19 @@ class Point:
         return self.distance / max(self.envelope, self.floor)
 
 
-class Lower(NamedTuple):
+class LowPrecision(NamedTuple):
     """The low-precision part of an arm: its type, and the layers whose outputs have that type."""
 
     precision: str
     layers: Sequence[str]
 
 
-def compare(
+def compare_trajectories(
     a: Trajectory,
     b: Trajectory,
     margin: float,
     envelopes: list[Envelope] | None = None,
-    lower: Lower | None = None,
+    lower: LowPrecision | None = None,
 ) -> dict[str, Any]:
     """Judge two trajectories of one trial.
 
@@ -73,11 +73,11 @@ def compare(
     """
     check_shapes(a, b)
     drawn = [t.envelope for t in (a, b) if t.envelope] if envelopes is None else envelopes
-    drawn = believed(drawn, output_layer(a))
-    points = list(measure(a, b, drawn, lower))
+    drawn = robust_envelopes(drawn, output_layer(a))
+    points = list(measure_distances(a, b, drawn, lower))
     if not points:
         return {"verdict": "not comparable", "reason": "no_common_steps", "evidence": {}}
-    chaos = chaotic_from(a, b, drawn)
+    chaos = first_chaotic_step(a, b, drawn)
     judged = [p for p in points if chaos is None or p.step < chaos]
     strays = [p for p in judged if p.ratio > margin]
     outside = [] if is_lone_kink(strays, output_layer(a)) else strays
@@ -100,10 +100,10 @@ def compare(
             "judged_steps": max((p.step for p in judged), default=0),
         },
         "steps": steps,
-        "phases": {phase: digest(points, phase) for phase in PHASES
+        "phases": {phase: summarize_phase(points, phase) for phase in PHASES
                    if any(p.phase == phase for p in points)},
         "first_divergence": first_divergence(outside, judged, margin),
-        "curve": curve(points),
+        "curve": loss_curve(points),
         "outcome": {
             "final_loss": [a.final_loss, b.final_loss],
             "test_accuracy": [a.test_accuracy, b.test_accuracy],
@@ -120,9 +120,9 @@ def check_shapes(a: Trajectory, b: Trajectory) -> None:
             raise UserError(f"trace: {key} has shape {one} on {a.backend}, {other} on {b.backend}")
 
 
-def measure(
-    a: Trajectory, b: Trajectory, drawn: list[Envelope], lower: Lower | None = None
-) -> Iterator[Point]:
+def measure_distances(
+    a: Trajectory, b: Trajectory, drawn: list[Envelope], lower: LowPrecision | None = None
+) -> Iterator[Distance]:
     """Yield every distance in execution order: by step, by phase, along the layers.
 
     At step 1 every backend has the same weights, so the envelope is that of step 1. Later it is the
@@ -131,10 +131,10 @@ def measure(
     """
     steps = sorted(set(a.data) & set(b.data))
     horizon = min([len(a.losses), len(b.losses)] + [len(e.loss) for e in drawn])
-    gap = distances(a.losses[:horizon], b.losses[:horizon])
-    calm = (chaotic_from(a, b, drawn) or horizon + 1) - 1  # steps before the chaos
-    loss_envelope = widest_loss(drawn, horizon)
-    width_at = widest(drawn, calm)
+    gap = elementwise_distances(a.losses[:horizon], b.losses[:horizon])
+    calm = (first_chaotic_step(a, b, drawn) or horizon + 1) - 1  # steps before the chaos
+    loss_envelope = max_loss_envelope(drawn, horizon)
+    width_at = max_envelope(drawn, calm)
     names: dict[tuple[int, str], list[str]] = defaultdict(list)
     for key in a.tensors:
         if key in b.tensors:
@@ -145,47 +145,47 @@ def measure(
         traced = step in steps
         for phase in PHASES:
             if phase == "data" and traced:
-                yield Point(step, "data", "batch", float(a.data[step] != b.data[step]), 0.0)
+                yield Distance(step, "data", "batch", float(a.data[step] != b.data[step]), 0.0)
             elif phase == "loss":
-                width = float(loss_envelope[min(reach(step), max(calm, step)) - 1])
-                yield Point(step, "loss", "loss", float(gap[step - 1]), width)
+                width = float(loss_envelope[min(envelope_horizon(step), max(calm, step)) - 1])
+                yield Distance(step, "loss", "loss", float(gap[step - 1]), width)
             elif traced:
                 if phase == "update":
-                    yield from ranks_apart(step, a, b)
+                    yield from replica_divergence(step, a, b)
                 floor = ROUNDOFF[lower.precision] if lower and phase in LOWER_PHASES else FLOOR
-                for tensor in ordered(phase, names[step, phase], flow):
+                for tensor in order_tensors(phase, names[step, phase], flow):
                     key = f"{phase}/{step:08d}/{tensor}"
                     if lower and phase == "forward" and tensor in lower.layers:
-                        yield from of_another_type(step, tensor, key, lower.precision, a, b)
+                        yield from dtype_violations(step, tensor, key, lower.precision, a, b)
                     far = distance(a.tensors[key], b.tensors[key])
-                    yield Point(
+                    yield Distance(
                         step, phase, tensor, far, width_at(phase, tensor, step), floor=floor
                     )
 
 
-def of_another_type(
+def dtype_violations(
     step: int, layer: str, key: str, precision: str, *sides: Trajectory
-) -> Iterator[Point]:
+) -> Iterator[Distance]:
     """Yield layer outputs that are not representable in the low-precision type they should have.
 
     Rounding cannot explain them.
     """
     for side in sides:
-        far = distance(side.tensors[key], rounded(side.tensors[key], precision))
+        far = distance(side.tensors[key], round_to_type(side.tensors[key], precision))
         if far > 0:
-            yield Point(step, "forward", f"{layer} of {side.backend}", far, 0.0)
+            yield Distance(step, "forward", f"{layer} of {side.backend}", far, 0.0)
 
 
-def ranks_apart(step: int, *sides: Trajectory) -> Iterator[Point]:
+def replica_divergence(step: int, *sides: Trajectory) -> Iterator[Distance]:
     """Yield the ranks whose weights differ although they should be copies; copies need no
     rounding."""
     for side in sides:
-        for rank, far in enumerate(side.apart.get(step, [])):
+        for rank, far in enumerate(side.replica_divergence.get(step, [])):
             if far > FLOOR:
-                yield Point(step, "update", f"rank {rank} of {side.backend}", far, 0.0)
+                yield Distance(step, "update", f"rank {rank} of {side.backend}", far, 0.0)
 
 
-def is_lone_kink(strays: list[Point], output: str) -> bool:
+def is_lone_kink(strays: list[Distance], output: str) -> bool:
     """Whether one non-differentiable point (kink) explains everything outside the envelope.
 
     This is so if, after step 1, gradients stray at only one traced step, together with the
@@ -208,15 +208,15 @@ def output_layer(trajectory: Trajectory) -> str:
     return list(trajectory.weights)[-1].rpartition(".")[0]
 
 
-def chaotic_from(a: Trajectory, b: Trajectory, drawn: list[Envelope]) -> int | None:
+def first_chaotic_step(a: Trajectory, b: Trajectory, drawn: list[Envelope]) -> int | None:
     """Return the first step at which rounding alone changes the loss by more than `CHAOS`; None if
     none."""
-    loss = widest_loss(drawn, min(len(a.losses), len(b.losses)))
+    loss = max_loss_envelope(drawn, min(len(a.losses), len(b.losses)))
     wild = np.flatnonzero(loss > CHAOS)
     return int(wild[0]) + 1 if len(wild) else None
 
 
-def widest_loss(envelopes: list[Envelope], horizon: int) -> NDArray[np.float64]:
+def max_loss_envelope(envelopes: list[Envelope], horizon: int) -> NDArray[np.float64]:
     """Return the largest relative width of the loss up to each step, shape (horizon,)."""
     out = np.zeros(min([horizon, *(len(e.loss) for e in envelopes)]))
     for envelope in envelopes:
@@ -224,12 +224,12 @@ def widest_loss(envelopes: list[Envelope], horizon: int) -> NDArray[np.float64]:
     return np.maximum.accumulate(out)
 
 
-def reach(step: int) -> int:
+def envelope_horizon(step: int) -> int:
     """Return the last step whose envelope counts at ``step``."""
-    return 1 if step == 1 else AHEAD * step
+    return 1 if step == 1 else EARLIER_FACTOR * step
 
 
-def widest(envelopes: list[Envelope], calm: int) -> Callable[[str, str, int], float]:
+def max_envelope(envelopes: list[Envelope], calm: int) -> Callable[[str, str, int], float]:
     """Return a function of (phase, tensor, step) that gives the largest envelope that counts there.
 
     Args:
@@ -243,13 +243,13 @@ def widest(envelopes: list[Envelope], calm: int) -> Callable[[str, str, int], fl
             widths[int(at)] = max(widths.get(int(at), 0.0), width)
 
     def width_at(phase: str, tensor: str, step: int) -> float:
-        last = min(reach(step), max(calm, step))
+        last = min(envelope_horizon(step), max(calm, step))
         return max((w for at, w in seen[phase, tensor].items() if at <= last), default=0.0)
 
     return width_at
 
 
-def ordered(phase: str, tensors: list[str], flow: list[str]) -> list[str]:
+def order_tensors(phase: str, tensors: list[str], flow: list[str]) -> list[str]:
     """Return tensors in execution order: forward by layer, gradients from the last layer back,
     others as stored."""
     rank = {name: i for i, name in enumerate(flow)}
@@ -258,7 +258,7 @@ def ordered(phase: str, tensors: list[str], flow: list[str]) -> list[str]:
     return tensors
 
 
-def digest(points: list[Point], phase: str) -> dict[str, Any]:
+def summarize_phase(points: list[Distance], phase: str) -> dict[str, Any]:
     """Return the largest and the final distance of a phase, and its point with the largest
     ratio."""
     of_phase = [p for p in points if p.phase == phase]
@@ -274,7 +274,7 @@ def digest(points: list[Point], phase: str) -> dict[str, Any]:
 
 
 def first_divergence(
-    outside: list[Point], judged: list[Point], margin: float
+    outside: list[Distance], judged: list[Distance], margin: float
 ) -> dict[str, Any] | None:
     """Return the first point outside the envelope, with the last step at which its phase was still
     inside.
@@ -295,7 +295,7 @@ def first_divergence(
     }
 
 
-def curve(points: list[Point]) -> dict[str, list[float]]:
+def loss_curve(points: list[Distance]) -> dict[str, list[float]]:
     """Return the distance and envelope of the loss at each step."""
     losses = [p for p in points if p.phase == "loss"]
     return {

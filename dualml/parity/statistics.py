@@ -9,10 +9,10 @@ import numpy as np
 
 MARGIN = 0.01  # accuracies within one percentage point count as the same result
 LEVEL = 0.05
-ENOUGH = 3  # minimum number of seeds for an interval or a test
+MIN_SEEDS = 3  # minimum number of seeds for an interval or a test
 
 
-def equivalent(a: Sequence[float], b: Sequence[float], margin: float = MARGIN) -> dict[str, Any]:
+def check_equivalence(a: Sequence[float], b: Sequence[float], margin: float = MARGIN) -> dict[str, Any]:
     """Test whether the mean difference is inside ±``margin`` with two one-sided paired t-tests.
 
     Args:
@@ -27,8 +27,8 @@ def equivalent(a: Sequence[float], b: Sequence[float], margin: float = MARGIN) -
     from scipy import special  # `scipy.stats` takes a second to import
 
     gap = np.asarray(a, np.float64) - np.asarray(b, np.float64)
-    if len(gap) < ENOUGH:
-        raise ValueError(f"{ENOUGH} seeds at least; received {len(gap)}")
+    if len(gap) < MIN_SEEDS:
+        raise ValueError(f"{MIN_SEEDS} seeds at least; received {len(gap)}")
     mean, error = float(gap.mean()), float(gap.std(ddof=1) / np.sqrt(len(gap)))
     reach = float(special.stdtrit(len(gap) - 1, 1 - LEVEL)) * error
     low, high = mean - reach, mean + reach

@@ -24,10 +24,10 @@ from dualml.partition.power_law_sizes import PowerLawSizes as PowerLawSizes
 from dualml.partition.random_partition import RandomPartition as RandomPartition
 from dualml.partition.random_sampling import RandomSampling as RandomSampling
 from dualml.partition.round_robin import RoundRobin as RoundRobin
-from dualml.partition.statement import Statement as Statement
+from dualml.partition.statement import PartitionStats as PartitionStats
 from dualml.partition.statement import fingerprint as fingerprint
-from dualml.partition.statement import prove as prove
-from dualml.partition.statement import state as state
+from dualml.partition.statement import verify_partition as verify_partition
+from dualml.partition.statement import partition_stats as partition_stats
 
 
 def partition_from(spec: Mapping[str, Any]) -> Partition:
@@ -36,4 +36,4 @@ def partition_from(spec: Mapping[str, Any]) -> Partition:
     Raises:
         UserError: an unknown rule or setting, a missing setting, or an invalid value.
     """
-    return PARTITIONS.make(spec)
+    return PARTITIONS.from_spec(spec)

@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.communicator.parts import parts_of
+from dualml.communicator.parts import part_lengths
 from dualml.errors import UserError
-from dualml.registry import Kinds
-from dualml.seeds import generator
+from dualml.registry import ClassRegistry
+from dualml.seeds import make_generator
 
 Index = NDArray[np.int64]
 #: The samples to partition: how many there are, or their labels, integers (N,).
@@ -26,7 +26,7 @@ Samples = int | NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Promise:
+class Guarantees:
     """Guarantees that every partition by a rule satisfies; None where it depends on the draw.
 
     Attributes:
@@ -64,7 +64,7 @@ class Partition:
     """
 
     name: ClassVar[str]
-    redeals: ClassVar[bool] = False
+    repartitions_each_epoch: ClassVar[bool] = False
     needs_labels: ClassVar[bool] = False
     changes_features: ClassVar[bool] = False
 
@@ -92,7 +92,7 @@ class Partition:
 
     # --- partitioning -----------------------------------------------------------------------------
 
-    def deal(self, samples: Samples, ranks: int, seed: int = 0, epoch: int = 0) -> list[Index]:
+    def partition(self, samples: Samples, ranks: int, seed: int = 0, epoch: int = 0) -> list[Index]:
         """Return the positions that each rank trains on in ``epoch``, in order; one int64 array per
         rank.
 
@@ -100,22 +100,22 @@ class Partition:
             UserError: more ranks than samples, missing labels, or settings that cannot be
                 satisfied.
         """
-        n = count(samples)
+        n = count_samples(samples)
         if not 1 <= ranks <= n:
             raise UserError(f"{self.name}: {ranks} ranks cannot share {n} samples; "
                             f"use 1 to {n} ranks")  # fmt: skip
         if self.needs_labels and not isinstance(samples, np.ndarray):
             raise UserError(f"{self.name} deals by label; give the labels of the {n} samples "
                             "instead of their number")  # fmt: skip
-        return self.lists(samples, ranks, seed, epoch)
+        return self.ordered_indices(samples, ranks, seed, epoch)
 
-    def lists(self, samples: Samples, ranks: int, seed: int, epoch: int) -> list[Index]:
+    def ordered_indices(self, samples: Samples, ranks: int, seed: int, epoch: int) -> list[Index]:
         """Return the ordered positions of each rank for valid arguments; the part of `partition`
         that rules override if they have their own generator or order."""
-        draw = generator(seed, "partition", self.name, epoch if self.redeals else 0)
-        return self.order(self.own(samples, ranks, draw), seed, epoch)
+        draw = make_generator(seed, "partition", self.name, epoch if self.repartitions_each_epoch else 0)
+        return self.order(self.assign(samples, ranks, draw), seed, epoch)
 
-    def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+    def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
         """Assign samples to ranks, before they are put in order. Most rules define this method; a
         rule with its own generator or order overrides `ordered_indices` instead."""
         raise NotImplementedError
@@ -125,18 +125,18 @@ class Partition:
         if not self.shuffle:
             return parts
         return [
-            generator(seed, "partition order", epoch, rank).permutation(part)
+            make_generator(seed, "partition order", epoch, rank).permutation(part)
             for rank, part in enumerate(parts)
         ]
 
     def sizes(self, n: int, ranks: int) -> list[int] | None:
         """Return the number of samples of each rank, of ``n`` in all; None where it depends on the
         draw."""
-        return parts_of(n, ranks)
+        return part_lengths(n, ranks)
 
-    def promise(self, samples: Samples, ranks: int) -> Promise:
+    def guarantees(self, samples: Samples, ranks: int) -> Guarantees:
         """Return the guarantees of every partition of these samples over this number of ranks."""
-        return Promise(sizes=self.sizes(count(samples), ranks))
+        return Guarantees(sizes=self.sizes(count_samples(samples), ranks))
 
     def features(
         self, x: NDArray[np.float32], parts: Sequence[Index], seed: int
@@ -159,17 +159,17 @@ def _plain(value: Any) -> Any:
     return [_plain(v) for v in value] if isinstance(value, tuple) else value
 
 
-def count(samples: Samples) -> int:
+def count_samples(samples: Samples) -> int:
     """Return the number of samples, given that number or their labels."""
     return len(samples) if isinstance(samples, np.ndarray) else int(samples)
 
 
-def cut(order: NDArray[Any], sizes: Sequence[int]) -> list[Index]:
+def split_by_sizes(order: NDArray[Any], sizes: Sequence[int]) -> list[Index]:
     """Split ``order`` into consecutive pieces of these sizes; the last piece takes what is left."""
     return [piece.astype(np.int64) for piece in np.split(order, np.cumsum(sizes)[:-1])]
 
 
-def rounded(shares: NDArray[np.float64], n: int) -> list[int]:
+def apportion(shares: NDArray[np.float64], n: int) -> list[int]:
     """Return integers near ``shares * n`` that add up to n: the largest remainders are rounded up.
 
     >>> rounded(np.array([0.7, 0.2, 0.1]), 11)
@@ -183,4 +183,4 @@ def rounded(shares: NDArray[np.float64], n: int) -> list[int]:
 
 
 #: Name → rule, in the order of tables.
-PARTITIONS: Kinds[Partition] = Kinds("partition", "dualml.partition")
+PARTITIONS: ClassRegistry[Partition] = ClassRegistry("partition", "dualml.partition")

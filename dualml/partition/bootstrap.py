@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.communicator.parts import parts_of
-from dualml.partition.base import PARTITIONS, Index, Partition, Promise, Samples, count
+from dualml.communicator.parts import part_lengths
+from dualml.partition.base import PARTITIONS, Index, Partition, Guarantees, Samples, count_samples
 
 
 @PARTITIONS.register("bootstrap", 130)
@@ -28,14 +28,14 @@ class Bootstrap(Partition):
     whole: bool = False
 
     def sizes(self, n: int, ranks: int) -> list[int]:
-        return [n] * ranks if self.whole else parts_of(n, ranks)
+        return [n] * ranks if self.whole else part_lengths(n, ranks)
 
-    def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
-        n = count(samples)
+    def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+        n = count_samples(samples)
         return [
             np.sort(rank_draw.integers(n, size=size, dtype=np.int64))
             for rank_draw, size in zip(draw.spawn(ranks), self.sizes(n, ranks), strict=True)
         ]
 
-    def promise(self, samples: Samples, ranks: int) -> Promise:
-        return Promise(None, None, self.sizes(count(samples), ranks))
+    def guarantees(self, samples: Samples, ranks: int) -> Guarantees:
+        return Guarantees(None, None, self.sizes(count_samples(samples), ranks))

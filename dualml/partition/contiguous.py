@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.partition.base import PARTITIONS, Index, Partition, Samples, count
+from dualml.partition.base import PARTITIONS, Index, Partition, Samples, count_samples
 
 
 @PARTITIONS.register("contiguous", 10)
@@ -19,5 +19,5 @@ class Contiguous(Partition):
     Source: block distribution, e.g. Foster 1995, "Designing and Building Parallel Programs", §2.2.
     """
 
-    def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
-        return np.array_split(np.arange(count(samples)), ranks)
+    def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+        return np.array_split(np.arange(count_samples(samples)), ranks)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.partition.base import PARTITIONS, Index, Samples, count, cut, rounded
-from dualml.partition.drawn import Drawn, proportions
+from dualml.partition.base import PARTITIONS, Index, Samples, count_samples, split_by_sizes, apportion
+from dualml.partition.drawn import DirichletPartition, draw_proportions
 
 
 @PARTITIONS.register("dirichlet_sizes", 100)
 @dataclass(frozen=True, kw_only=True)
-class DirichletSizes(Drawn):
+class DirichletSizes(DirichletPartition):
     """Cuts a random permutation into parts whose shares are one draw from Dir(α, …, α).
 
     Every rank's label distribution is like the dataset's; only the sizes differ.
@@ -21,10 +21,10 @@ class DirichletSizes(Drawn):
     §4.3 (quantity skew).
     """
 
-    def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
-        n = count(samples)
+    def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+        n = count_samples(samples)
 
         def sizes() -> list[int]:
-            return rounded(proportions(draw, self.alpha, ranks), n)
+            return apportion(draw_proportions(draw, self.alpha, ranks), n)
 
-        return cut(draw.permutation(n), self.feasible(n, ranks, sizes))
+        return split_by_sizes(draw.permutation(n), self.draw_feasible_sizes(n, ranks, sizes))

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dualml.partition.base import PARTITIONS, Index, Partition, Promise, Samples, count
+from dualml.partition.base import PARTITIONS, Index, Partition, Guarantees, Samples, count_samples
 
 
 @PARTITIONS.register("distributed_sampler", 50)
@@ -35,12 +35,12 @@ class DistributedSampler(Partition):
     Source: torch/utils/data/distributed.py.
     """
 
-    redeals: ClassVar[bool] = True
+    repartitions_each_epoch: ClassVar[bool] = True
 
     drop_last: bool = False
 
-    def lists(self, samples: Samples, ranks: int, seed: int, epoch: int) -> list[Index]:
-        n = count(samples)
+    def ordered_indices(self, samples: Samples, ranks: int, seed: int, epoch: int) -> list[Index]:
+        n = count_samples(samples)
         order = torch_permutation(n, seed + epoch) if self.shuffle else np.arange(n)
         each = self.size(n, ranks)
         order = np.resize(order, each * ranks)  # repeats from the beginning, or cuts
@@ -50,11 +50,11 @@ class DistributedSampler(Partition):
         """Return the number of samples of each rank."""
         return n // ranks if self.drop_last else math.ceil(n / ranks)
 
-    def promise(self, samples: Samples, ranks: int) -> Promise:
-        n = count(samples)
+    def guarantees(self, samples: Samples, ranks: int) -> Guarantees:
+        n = count_samples(samples)
         divides = n % ranks == 0
         size = self.size(n, ranks)
-        return Promise(self.drop_last or divides, not self.drop_last or divides, [size] * ranks)
+        return Guarantees(self.drop_last or divides, not self.drop_last or divides, [size] * ranks)
 
 
 def torch_permutation(n: int, seed: int) -> Index:

@@ -14,7 +14,7 @@ from dualml.partition.base import Partition
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drawn(Partition):
+class DirichletPartition(Partition):
     """Redraws until every rank has at least ``least`` samples, at most ``tries`` times.
 
     Args:
@@ -38,7 +38,7 @@ class Drawn(Partition):
     def sizes(self, n: int, ranks: int) -> None:
         """Return None: the sizes depend on the draw."""
 
-    def feasible(self, n: int, ranks: int, sizes: Callable[[], list[int]]) -> list[int]:
+    def draw_feasible_sizes(self, n: int, ranks: int, sizes: Callable[[], list[int]]) -> list[int]:
         """Draw until every rank has at least ``least`` samples; return the sizes.
 
         Raises:
@@ -60,7 +60,7 @@ class Drawn(Partition):
         )
 
 
-def proportions(draw: np.random.Generator, alpha: float, ranks: int) -> NDArray[np.float64]:
+def draw_proportions(draw: np.random.Generator, alpha: float, ranks: int) -> NDArray[np.float64]:
     """Return one draw from Dir(α, …, α), (ranks,). Where α is so small or so large that the gamma
     variates underflow or overflow, return the limit of the distribution: everything to one rank, or
     equal shares."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dualml.partition.base import PARTITIONS, Index
 from dualml.partition.random_partition import RandomPartition
-from dualml.seeds import generator
+from dualml.seeds import make_generator
 
 
 @PARTITIONS.register("feature_noise", 120)
@@ -50,7 +50,7 @@ class FeatureNoise(RandomPartition):
         noisy = np.array(x)
         for rank, (part, level) in enumerate(zip(parts, self.levels(len(parts)), strict=True)):
             own = np.sort(part)  # the noise of a sample does not depend on the order of an epoch
-            draw = generator(seed, "feature noise", rank)
+            draw = make_generator(seed, "feature noise", rank)
             noise: NDArray[Any] = draw.standard_normal((len(own), *x.shape[1:]), np.float32)
             noisy[own] += np.float32(level) * noise
         return noisy

@@ -13,9 +13,9 @@ from dualml.partition.base import (
     Index,
     Partition,
     Samples,
-    count,
-    cut,
-    rounded,
+    count_samples,
+    split_by_sizes,
+    apportion,
 )
 
 
@@ -57,8 +57,8 @@ class Fractions(Partition):
             raise UserError(f"{self.name}: {len(self.fractions)} shares for {ranks} ranks; "
                             "give one for each")  # fmt: skip
         # Of many samples, the millionth by which they may miss 1 is several.
-        return rounded(np.array(self.fractions) / math.fsum(self.fractions), n)
+        return apportion(np.array(self.fractions) / math.fsum(self.fractions), n)
 
-    def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
-        n = count(samples)
-        return cut(draw.permutation(n), self.sizes(n, ranks))
+    def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+        n = count_samples(samples)
+        return split_by_sizes(draw.permutation(n), self.sizes(n, ranks))

@@ -13,9 +13,9 @@ import numpy as np
 
 from dualml.arrays import fingerprint, read_npz
 from dualml.errors import UserError
-from dualml.files import readable, write_bytes
+from dualml.files import convert_read_errors, write_bytes
 from dualml.parse import from_json
-from dualml.partition.base import PARTITIONS, Index, Partition, Promise, Samples
+from dualml.partition.base import PARTITIONS, Index, Partition, Guarantees, Samples
 
 FORMAT = 1
 
@@ -33,13 +33,13 @@ class FromFile(Partition):
 
     path: str
 
-    def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+    def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
         """Return the stored lists; see `Partition.assign`.
 
         Raises:
             UserError: the lists belong to other samples, or to another number of ranks.
         """
-        parts, about = read(Path(self.path))
+        parts, about = load_partition(Path(self.path))
         labels = np.asarray(samples)
         if about["labels"] != fingerprint(labels.astype(np.int64)):
             raise UserError(
@@ -50,11 +50,11 @@ class FromFile(Partition):
             raise UserError(f"{self.path} deals to {len(parts)} ranks, not to {ranks}")
         return parts
 
-    def promise(self, samples: Samples, ranks: int) -> Promise:
-        return Promise(None, None)
+    def guarantees(self, samples: Samples, ranks: int) -> Guarantees:
+        return Guarantees(None, None)
 
 
-def save(
+def save_partition(
     path: Path,
     parts: Sequence[Index],
     labels: Index,
@@ -86,7 +86,7 @@ def save(
     write_bytes(path, packed.getvalue())
 
 
-def read(path: Path) -> tuple[list[Index], dict[str, Any]]:
+def load_partition(path: Path) -> tuple[list[Index], dict[str, Any]]:
     """Return the lists of a partition file and its metadata.
 
     Raises:
@@ -94,7 +94,7 @@ def read(path: Path) -> tuple[list[Index], dict[str, Any]]:
     """
     if not path.is_file():
         raise UserError(f"there is no partition file {path}; make one with dualml partition --out")
-    with readable(f"{path}: not a readable partition"):
+    with convert_read_errors(f"{path}: not a readable partition"):
         packed = read_npz(path, "not a readable partition")
         about = from_json(str(packed["about"]).encode())
         if int(about["format"]) > FORMAT:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from dualml.errors import UserError
-from dualml.partition.base import PARTITIONS, Index, Partition, Promise, Samples
+from dualml.partition.base import PARTITIONS, Index, Partition, Guarantees, Samples
 
 
 @PARTITIONS.register("label_classes", 80)
@@ -45,7 +45,7 @@ class LabelClasses(Partition):
         self.require(lists, "give a list of labels for each rank", "assigned")
         object.__setattr__(self, "assigned", tuple(tuple(own) for own in self.assigned))
 
-    def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+    def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
         labels = np.asarray(samples)
         known = np.unique(labels)
         owners = self.owners(known, ranks, draw)
@@ -83,8 +83,8 @@ class LabelClasses(Partition):
         in_turn = np.resize(draw.permutation(known), (ranks, self.classes))
         return [tuple(labels) for labels in in_turn.tolist()]
 
-    def promise(self, samples: Samples, ranks: int) -> Promise:
+    def guarantees(self, samples: Samples, ranks: int) -> Guarantees:
         known = np.unique(np.asarray(samples))
         if self.assigned:
-            return Promise(covering=set(known.tolist()) <= {c for m in self.assigned for c in m})
-        return Promise(covering=ranks * self.classes >= len(known))
+            return Guarantees(covering=set(known.tolist()) <= {c for m in self.assigned for c in m})
+        return Guarantees(covering=ranks * self.classes >= len(known))

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from dualml.communicator.parts import parts_of
+from dualml.communicator.parts import part_lengths
 from dualml.errors import UserError
-from dualml.partition.base import PARTITIONS, Index, Partition, Samples, count
+from dualml.partition.base import PARTITIONS, Index, Partition, Samples, count_samples
 
 
 @PARTITIONS.register("label_shards", 70)
@@ -34,13 +34,13 @@ class LabelShards(Partition):
         super().__post_init__()
         self.require(self.shards >= 1, "a rank needs at least one shard", "shards")
 
-    def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+    def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
         """Assign shards to ranks at random; see `Partition.assign`.
 
         Raises:
             UserError: fewer samples than shards.
         """
-        n, pieces = count(samples), ranks * self.shards
+        n, pieces = count_samples(samples), ranks * self.shards
         if pieces > n:
             raise UserError(f"{self.name}: {ranks} ranks with {self.shards} shards each need "
                             f"{pieces} samples; there are {n}")  # fmt: skip
@@ -49,4 +49,4 @@ class LabelShards(Partition):
         return [np.concatenate([shards[i] for i in np.sort(row)]) for row in dealt]
 
     def sizes(self, n: int, ranks: int) -> list[int] | None:
-        return parts_of(n, ranks) if n % (ranks * self.shards) == 0 else None
+        return part_lengths(n, ranks) if n % (ranks * self.shards) == 0 else None

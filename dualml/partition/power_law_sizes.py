@@ -12,9 +12,9 @@ from dualml.partition.base import (
     Index,
     Partition,
     Samples,
-    count,
-    cut,
-    rounded,
+    count_samples,
+    split_by_sizes,
+    apportion,
 )
 
 
@@ -42,8 +42,8 @@ class PowerLawSizes(Partition):
 
     def sizes(self, n: int, ranks: int) -> list[int]:
         weights = np.arange(1, ranks + 1, dtype=np.float64) ** -self.exponent
-        return rounded(weights / weights.sum(), n)
+        return apportion(weights / weights.sum(), n)
 
-    def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
-        n = count(samples)
-        return cut(draw.permutation(n), self.sizes(n, ranks))
+    def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+        n = count_samples(samples)
+        return split_by_sizes(draw.permutation(n), self.sizes(n, ranks))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.partition.base import PARTITIONS, Index, Partition, Samples, count
+from dualml.partition.base import PARTITIONS, Index, Partition, Samples, count_samples
 
 
 @PARTITIONS.register("random_partition", 30)
@@ -21,5 +21,5 @@ class RandomPartition(Partition):
     distributed stochastic gradient descent with shuffling", Neurocomputing 337 (local shuffling).
     """
 
-    def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
-        return np.array_split(draw.permutation(count(samples)), ranks)
+    def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+        return np.array_split(draw.permutation(count_samples(samples)), ranks)

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from dualml.communicator.parts import parts_of
-from dualml.partition.base import PARTITIONS, Index, Partition, Promise, Samples, count
+from dualml.communicator.parts import part_lengths
+from dualml.partition.base import PARTITIONS, Index, Partition, Guarantees, Samples, count_samples
 
 
 @PARTITIONS.register("random_sampling", 40)
@@ -27,14 +27,14 @@ class RandomSampling(Partition):
     "Convergence analysis of distributed stochastic gradient descent with shuffling".
     """
 
-    redeals: ClassVar[bool] = True
+    repartitions_each_epoch: ClassVar[bool] = True
 
     replacement: bool = True
 
-    def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
-        n = count(samples)
+    def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+        n = count_samples(samples)
         parts = []
-        for rank_draw, size in zip(draw.spawn(ranks), parts_of(n, ranks), strict=True):
+        for rank_draw, size in zip(draw.spawn(ranks), part_lengths(n, ranks), strict=True):
             if self.replacement:
                 parts.append(rank_draw.integers(n, size=size, dtype=np.int64))
             else:
@@ -46,13 +46,13 @@ class RandomSampling(Partition):
         ``shuffle``."""
         return parts if self.shuffle else [np.sort(part) for part in parts]
 
-    def missed(self, n: int, ranks: int) -> float:
+    def expected_missed_share(self, n: int, ranks: int) -> float:
         """Return the expected share of n samples that an epoch does not see: (1 - 1/n)^n with
         replacement, Π (1 - n_r / n) over the ranks' n_r samples without."""
         if self.replacement:
             return float((1 - 1 / n) ** n)
-        return float(np.prod([1 - size / n for size in parts_of(n, ranks)]))
+        return float(np.prod([1 - size / n for size in part_lengths(n, ranks)]))
 
-    def promise(self, samples: Samples, ranks: int) -> Promise:
+    def guarantees(self, samples: Samples, ranks: int) -> Guarantees:
         alone = ranks == 1 and not self.replacement
-        return Promise(alone or None, alone or None, parts_of(count(samples), ranks))
+        return Guarantees(alone or None, alone or None, part_lengths(count_samples(samples), ranks))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.partition.base import PARTITIONS, Index, Partition, Samples, count
+from dualml.partition.base import PARTITIONS, Index, Partition, Samples, count_samples
 
 
 @PARTITIONS.register("round_robin", 20)
@@ -17,5 +17,5 @@ class RoundRobin(Partition):
     Source: cyclic distribution, e.g. Foster 1995, "Designing and Building Parallel Programs", §2.2.
     """
 
-    def own(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
-        return [np.arange(rank, count(samples), ranks, dtype=np.int64) for rank in range(ranks)]
+    def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+        return [np.arange(rank, count_samples(samples), ranks, dtype=np.int64) for rank in range(ranks)]

@@ -51,7 +51,7 @@ class RankOrder:
             UserError: see `Partition.partition`.
         """
         if self._dealt is None or self._dealt[0] != self.epoch:
-            parts = self.rule.deal(self.samples, self.ranks, self.seed, self.epoch)
+            parts = self.rule.partition(self.samples, self.ranks, self.seed, self.epoch)
             self._dealt = self.epoch, parts[self.rank]
         return self._dealt[1]
 

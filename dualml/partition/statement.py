@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.errors import UserError
-from dualml.partition.base import Index, Partition, Samples, count
+from dualml.partition.base import Index, Partition, Samples, count_samples
 
 
 @dataclass(frozen=True)
-class Statement:
+class PartitionStats:
     """Statistics of one partition, counted from the lists.
 
     Attributes:
@@ -67,7 +67,7 @@ class Statement:
         return {**facts, "disjoint": self.disjoint, "covering": self.covering}
 
 
-def state(parts: Sequence[Index], samples: Samples) -> Statement:
+def partition_stats(parts: Sequence[Index], samples: Samples) -> PartitionStats:
     """Compute the statistics of a partition.
 
     Args:
@@ -77,7 +77,7 @@ def state(parts: Sequence[Index], samples: Samples) -> Statement:
     Raises:
         UserError: a list holds a number that is no sample.
     """
-    n = count(samples)
+    n = count_samples(samples)
     for rank, part in enumerate(parts):
         if len(part) and not (part.min() >= 0 and part.max() < n):
             wrong = part[(part < 0) | (part >= n)][0]
@@ -102,13 +102,13 @@ def state(parts: Sequence[Index], samples: Samples) -> Statement:
         facts |= {
             "histogram": table.tolist(),
             "labels": [int(label) for label in labels],
-            "emd": [earth_mover(row, whole) for row in table],
+            "emd": [earth_mover_distance(row, whole) for row in table],
             "js": [jensen_shannon(row, whole) for row in table],
         }
-    return Statement(**facts)
+    return PartitionStats(**facts)
 
 
-def prove(rule: Partition, parts: Sequence[Index], samples: Samples) -> Statement:
+def verify_partition(rule: Partition, parts: Sequence[Index], samples: Samples) -> PartitionStats:
     """Compute the statistics of a partition and check them against the rule's guarantees.
 
     Args:
@@ -118,7 +118,7 @@ def prove(rule: Partition, parts: Sequence[Index], samples: Samples) -> Statemen
     Raises:
         UserError: a guarantee is violated; the message has the numbers.
     """
-    dealt, promised = state(parts, samples), rule.promise(samples, len(parts))
+    dealt, promised = partition_stats(parts, samples), rule.guarantees(samples, len(parts))
     if promised.disjoint and not dealt.disjoint:
         raise UserError(f"{rule.name} promises disjoint parts; {dealt.repeated} samples are "
                         f"repeated and {dealt.shared} shared")  # fmt: skip
@@ -141,7 +141,7 @@ def fingerprint(parts: Sequence[Index]) -> str:
     return digest.hexdigest()
 
 
-def earth_mover(counts: NDArray[Any], whole: NDArray[np.float64]) -> float | None:
+def earth_mover_distance(counts: NDArray[Any], whole: NDArray[np.float64]) -> float | None:
     """Return ½ Σ |p(y) - q(y)|, see `PartitionStats.emd`; None for a rank without samples."""
     total = counts.sum()
     return float(np.abs(counts / total - whole).sum() / 2) if total else None

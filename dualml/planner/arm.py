@@ -12,11 +12,11 @@ from dualml.experiment.arm import Arm
 from dualml.experiment.split import Split
 from dualml.planner.engine import DUALML
 from dualml.planner.layouts import Layouts
-from dualml.planner.memory import layers_of
+from dualml.planner.memory import layers_in_stage
 from dualml.planner.shape import Shape
 
 
-def arm_of(shape: Shape, of: Mapping[str, Any]) -> dict[str, Any]:
+def arm_from_layout(shape: Shape, layout: Mapping[str, Any]) -> dict[str, Any]:
     """Return a layout as keys of an arm, as in an experiment file.
 
     Args:
@@ -32,37 +32,37 @@ def arm_of(shape: Shape, of: Mapping[str, Any]) -> dict[str, Any]:
         >>> arm_of(by_name("gpt"), x.describe(0))["split"]
         {'data': 2, 'cut': ['attention_branch2'], 'micro_batches': 2}
     """
-    x = Layouts.one(
-        of["batch"], **{key: of[key] for key in ("dp", "pp", "tp", "cp", "sp", "zero", "micro",
+    x = Layouts.from_axes(
+        layout["batch"], **{key: layout[key] for key in ("dp", "pp", "tp", "cp", "sp", "zero", "micro",
                                                  "recompute", "chunks")}
     )  # fmt: skip
-    if not DUALML.trains(x)[0]:
+    if not DUALML.can_train(x)[0]:
         raise UserError(
             "dualml trains no layout with cp, sp or interleaved stages, and ZeRO-2 and 3 only "
             "without pp and tp; choose another one, or --zero 0,1"
         )
     arm: dict[str, Any] = {
-        "world_size": int(x.devices[0]), "batch_size": of["batch"], "zero": of["zero"],
-        "recompute": of["recompute"],
+        "world_size": int(x.devices[0]), "batch_size": layout["batch"], "zero": layout["zero"],
+        "recompute": layout["recompute"],
     }  # fmt: skip
-    if of["pp"] * of["tp"] == 1:
-        arm["chunk"] = of["micro"]
+    if layout["pp"] * layout["tp"] == 1:
+        arm["chunk"] = layout["micro"]
     else:
         arm["split"] = {
-            "data": of["dp"], "tensor": of["tp"], "cut": cuts(shape, x),
-            "micro_batches": of["micro_batches"],
+            "data": layout["dp"], "tensor": layout["tp"], "cut": cut_layers(shape, x),
+            "micro_batches": layout["micro_batches"],
         }  # fmt: skip
         arm["split"] = {key: value for key, value in arm["split"].items() if value not in (1, [])}
     return {key: value for key, value in arm.items() if value not in (0, "none")}
 
 
-def cuts(shape: Shape, x: Layouts) -> list[str]:
+def cut_layers(shape: Shape, x: Layouts) -> list[str]:
     """Return the layers at which stages 1, 2, … begin; each begins with a transformer block."""
-    layers = [int(layers_of(shape, x, stage)[0]) for stage in range(int(x.pp[0]))]
+    layers = [int(layers_in_stage(shape, x, stage)[0]) for stage in range(int(x.pp[0]))]
     return [f"attention_branch{1 + before}" for before in np.cumsum(layers[:-1])]
 
 
-def layout_of(shape: Shape, arm: Arm) -> Layouts:
+def layout_from_arm(shape: Shape, arm: Arm) -> Layouts:
     """Return the layout that an arm trains; the reverse of `arm_from_layout`.
 
     Raises:
@@ -82,10 +82,10 @@ def layout_of(shape: Shape, arm: Arm) -> Layouts:
         )
     if any(given) or not isinstance(arm.recompute, str):
         raise UserError("no layout: it has a method, a schedule or parts that the planner has not")
-    x = Layouts.one(
+    x = Layouts.from_axes(
         arm.batch_size, dp=dp, pp=pp, tp=split.tensor, zero=arm.zero,
         micro=arm.batch_size // (dp * parts), recompute=arm.recompute,
     )  # fmt: skip
-    if pp > shape.layers or (pp > 1 and list(split.cut) != cuts(shape, x)):
+    if pp > shape.layers or (pp > 1 and list(split.cut) != cut_layers(shape, x)):
         raise UserError("no layout: stages do not begin where the planner cuts")
     return x

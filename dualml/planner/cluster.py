@@ -13,11 +13,11 @@ from dualml.cost.link import Link
 from dualml.errors import UserError
 
 #: Largest number of devices of a search, and of a node.
-MOST_DEVICES = 1_000_000
+MAX_DEVICES = 1_000_000
 
 
 @dataclass(frozen=True)
-class Reached:
+class Efficiency:
     """Fractions of a device's peaks that programs reach, fitted to published runs
     (`planner.fitting`).
 
@@ -61,14 +61,14 @@ class Cluster:
     bandwidth: float
     inside: Link
     between: Link
-    reached: Reached
+    reached: Efficiency
     overlap: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 1 <= self.devices <= MOST_DEVICES:
-            raise UserError(f"--devices is from 1 to {MOST_DEVICES:,}; received {self.devices:,}")
-        if not 1 <= self.node <= MOST_DEVICES:
-            raise UserError(f"--node is from 1 to {MOST_DEVICES:,}; received {self.node:,}")
+        if not 1 <= self.devices <= MAX_DEVICES:
+            raise UserError(f"--devices is from 1 to {MAX_DEVICES:,}; received {self.devices:,}")
+        if not 1 <= self.node <= MAX_DEVICES:
+            raise UserError(f"--node is from 1 to {MAX_DEVICES:,}; received {self.node:,}")
         rates = {"--memory": self.memory, "--peak": self.peak, "--hbm": self.bandwidth}
         for name, value in {**rates, "--efficiency": self.reached.products}.items():
             if not (math.isfinite(value) and value > 0):

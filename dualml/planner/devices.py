@@ -9,9 +9,9 @@ from importlib.resources import files
 from typing import Any
 
 from dualml.cost import units
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError, did_you_mean
 from dualml.parse import from_toml
-from dualml.planner.cluster import Reached
+from dualml.planner.cluster import Efficiency
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,12 @@ def devices() -> Mapping[str, Device]:
 
 
 @cache
-def reached() -> Reached:
+def fitted_efficiency() -> Efficiency:
     """Return the efficiency fitted to the published runs on A100s (`planner.fitting`)."""
-    return Reached(**_table("reached")["reached"])
+    return Efficiency(**_table("reached")["reached"])
 
 
-def find(name: str) -> Device:
+def find_device(name: str) -> Device:
     """Return a device by its name.
 
     Raises:
@@ -57,7 +57,7 @@ def find(name: str) -> Device:
     """
     if name not in devices():
         raise UserError(
-            f"unknown device {name!r}{nearest(name, devices())}; or describe yours with --peak, "
+            f"unknown device {name!r}{did_you_mean(name, devices())}; or describe yours with --peak, "
             "--hbm, --memory, --inside, --link and --node"
         )
     return devices()[name]
@@ -67,11 +67,11 @@ def _device(name: str, entry: Mapping[str, Any]) -> Device:
     return Device(
         name,
         entry["source"],
-        units.nbytes(entry["memory"]),
-        {key: units.flops(entry[key]) for key in ("mixed", "fp32")},
-        units.rate(entry["bandwidth"]),
-        units.rate(entry["inside"]),
-        units.rate(entry["between"]),
+        units.parse_bytes(entry["memory"]),
+        {key: units.parse_flops(entry[key]) for key in ("mixed", "fp32")},
+        units.parse_rate(entry["bandwidth"]),
+        units.parse_rate(entry["inside"]),
+        units.parse_rate(entry["between"]),
         entry["node"],
     )
 

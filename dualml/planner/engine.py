@@ -15,7 +15,7 @@ from dualml.planner.shape import Shape
 
 
 @dataclass(frozen=True)
-class Precision:
+class PrecisionBytes:
     """Bytes per parameter, and per element of an activation.
 
     Args:
@@ -30,13 +30,13 @@ class Precision:
     element: int
 
 
-PRECISIONS: Mapping[str, Precision] = {
-    "mixed": Precision(2, 2, 12, 2),
-    "fp32": Precision(4, 4, 8, 4),
+PRECISIONS: Mapping[str, PrecisionBytes] = {
+    "mixed": PrecisionBytes(2, 2, 12, 2),
+    "fp32": PrecisionBytes(4, 4, 8, 4),
 }
 
 
-class Engine:
+class TrainingEngine:
     """Megatron-LM, as Korthikanti et al. 2022 count it. Numbers are per position of a sample.
 
     Attributes:
@@ -51,52 +51,52 @@ class Engine:
     name = "megatron"
     precisions = PRECISIONS
     fused = False
-    tables = True
-    mask = 1
-    masks = False
+    splits_embedding = True
+    mask_bytes = 1
+    keeps_recomputed_masks = False
 
-    def trains(self, x: Layouts) -> Any:
+    def can_train(self, x: Layouts) -> Any:
         """Return for each layout whether the engine can train it."""
         return np.ones(len(x), bool)
 
-    def inputs(self, tp: Any) -> Any:
+    def recompute_inputs(self, tp: Any) -> Any:
         """Return how many vectors of the model's width are saved of a fully recomputed layer."""
         return np.ones_like(tp)
 
-    def spared(self, shape: Shape, x: Layouts) -> Any:
+    def first_layer_savings(self, shape: Shape, x: Layouts) -> Any:
         """Return how many of these vectors are not saved of the first layer."""
         return np.zeros_like(x.tp)
 
-    def norm(self, shape: Shape) -> int:
+    def norm_elements(self, shape: Shape) -> int:
         """Return the elements that a norm saves in addition to its input and output."""
         return 0
 
-    def attention(self, shape: Shape, tp: Any) -> Any:
+    def attention_elements(self, shape: Shape, tp: Any) -> Any:
         """Return the elements that attention saves in addition to queries, keys, values and its
         output, over all ``tp`` devices."""
         return np.zeros_like(tp)
 
-    def gate(self, shape: Shape) -> int:
+    def gate_elements(self, shape: Shape) -> int:
         """Return the elements that a gate saves in addition to its two inputs and its output."""
         return 0
 
 
-class Dualml(Engine):
+class DualmlEngine(TrainingEngine):
     """dualml on PyTorch's kernels: `dualml_torch.model.kept`, written out for a decoder.
 
     In mixed precision, weights, gradients and moments stay float32 (`dualml.precision`).
     """
 
     name = "dualml"
-    precisions: Mapping[str, Precision] = MappingProxyType(
-        {"mixed": Precision(4, 4, 8, 2), "fp32": PRECISIONS["fp32"]}
+    precisions: Mapping[str, PrecisionBytes] = MappingProxyType(
+        {"mixed": PrecisionBytes(4, 4, 8, 2), "fp32": PRECISIONS["fp32"]}
     )
     fused = True
-    tables = False
-    mask = 4
-    masks = True
+    splits_embedding = False
+    mask_bytes = 4
+    keeps_recomputed_masks = True
 
-    def trains(self, x: Layouts) -> Any:
+    def can_train(self, x: Layouts) -> Any:
         """Return for each layout whether dualml can train it.
 
         ZeRO-2 and 3 shard whole layers, so they exclude tensor and pipeline parallelism; dualml
@@ -105,22 +105,22 @@ class Dualml(Engine):
         plain = (x.cp == 1) & (x.sp == 0) & (x.chunks == 1)
         return plain & ((x.zero < 2) | (x.pp * x.tp == 1))
 
-    def inputs(self, tp: Any) -> Any:
+    def recompute_inputs(self, tp: Any) -> Any:
         """Return 2, the inputs of the two residual blocks. With tensor parallelism return 6: also
         the inputs of the matrices and the outputs of the sums, so that no message is sent twice."""
         return np.where(tp > 1, 6, 2)
 
-    def spared(self, shape: Shape, x: Layouts) -> Any:
+    def first_layer_savings(self, shape: Shape, x: Layouts) -> Any:
         """Return 1 if the embedding is recomputed with the first block from the tokens, and 0 if
         ranks split its lookup or gather it as a unit of its own."""
         return np.where((x.tp > 1) | ((x.zero > 1) & (not shape.tied)), 0, 1)
 
-    def norm(self, shape: Shape) -> int:
+    def norm_elements(self, shape: Shape) -> int:
         """Return the saved elements of a norm: mean and deviation of LayerNorm, or the normalised
         vector and the scale of RMSNorm."""
         return 2 if shape.biased else shape.hidden + 1
 
-    def attention(self, shape: Shape, tp: Any) -> Any:
+    def attention_elements(self, shape: Shape, tp: Any) -> Any:
         """Return the saved elements of attention: the logarithm of each row's sum, and rotated
         queries and keys. With grouped queries, queries, keys and values of every head replace the
         inputs."""
@@ -129,10 +129,10 @@ class Dualml(Engine):
         copies = np.where(several, 2 * (shape.queries - shape.keys), turned)
         return shape.heads + copies
 
-    def gate(self, shape: Shape) -> int:
+    def gate_elements(self, shape: Shape) -> int:
         """Return the saved elements of SwiGLU: g · σ(g)."""
         return shape.ffn if shape.gated else 0
 
 
-MEGATRON, DUALML = Engine(), Dualml()
-ENGINES: Mapping[str, Engine] = {engine.name: engine for engine in (MEGATRON, DUALML)}
+MEGATRON, DUALML = TrainingEngine(), DualmlEngine()
+ENGINES: Mapping[str, TrainingEngine] = {engine.name: engine for engine in (MEGATRON, DUALML)}

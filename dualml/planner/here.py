@@ -24,7 +24,7 @@ import numpy as np
 
 from dualml.cost.link import Link
 from dualml.errors import UserError
-from dualml.planner.cluster import Cluster, Reached
+from dualml.planner.cluster import Cluster, Efficiency
 from dualml.planner.engine import DUALML
 from dualml.planner.layouts import Layouts
 from dualml.planner.memory import fullest_parameters
@@ -45,7 +45,7 @@ BOUNDS = {
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineModel:
     """Constants of one rank with one thread on this machine.
 
     Args:
@@ -76,13 +76,13 @@ class Machine:
     def predict(self, shape: Shape, x: Layouts, cores: int | None = None) -> float:
         """Return the seconds of an update of one layout, on ``cores`` cores (default: all)."""
         cores = cores or self.cores
-        own = self._parts(shape, x, self.alpha_s, self.sum_alpha_s, self.beta_s_per_byte)
+        own = self._part_seconds(shape, x, self.alpha_s, self.sum_alpha_s, self.beta_s_per_byte)
         m, pp, replicas = int(x.micro_batches[0]), int(x.pp[0]), int(x.dp[0] * x.tp[0])
         calls = self.call_s * shape.layers / pp
         path = sum(own.values()) + (m + pp - 1) * calls
         # With fewer cores than stages, a pipeline is only as deep as the number of cores.
         deep = min(max(cores / replicas - 1, 0.0) / max(pp - 1, 1), 1.0)
-        quick = self._parts(shape, x, 0.0, 0.0, self.beta_s_per_byte)
+        quick = self._part_seconds(shape, x, 0.0, 0.0, self.beta_s_per_byte)
         alphas = sum(own[part] - quick[part] for part in own if part != "bubble")
         waits = deep * (own["bubble"] + (pp - 1) * calls) + (alphas if cores > 1 else 0.0)
         return max(path, self.core_seconds(shape, x, cores) / cores + waits)
@@ -93,35 +93,35 @@ class Machine:
         share = self.turns if n > (cores or self.cores) else 1.0
         constants = (self.core_alpha_s, self.core_sum_alpha_s, self.core_beta_s_per_byte)
         link = [share * each for each in constants]
-        own = self._parts(shape, x, *link)
+        own = self._part_seconds(shape, x, *link)
         # All stages together compute as much as one stage with every layer.
-        whole = self._parts(shape, replace(x, pp=np.ones_like(x.pp)), *link)
+        whole = self._part_seconds(shape, replace(x, pp=np.ones_like(x.pp)), *link)
         layers = sum(whole[part] for part in ("products", "traffic", "recompute", "tensor"))
         layers += self.call_s * shape.layers * int(x.micro_batches[0])
         ends = sum(own[part] for part in ("pipeline", "replicas", "update"))
         return int(x.dp[0] * x.tp[0]) * layers + n * ends
 
-    def _parts(
+    def _part_seconds(
         self, shape: Shape, x: Layouts, alpha: float, of_sums: float, beta: float
     ) -> dict[str, float]:
         """Return part → seconds of one layout for the given constants of messages."""
-        own = self._priced(shape, x, Link(alpha, beta))
-        own["tensor"] = self._priced(shape, x, Link(of_sums, beta))["tensor"]
+        own = self._layout_seconds(shape, x, Link(alpha, beta))
+        own["tensor"] = self._layout_seconds(shape, x, Link(of_sums, beta))["tensor"]
         # Each micro-batch but the first reads the sum of gradients, adds its own, and writes it.
         added = 3 * PRECISION.gradients * float(fullest_parameters(shape, x, DUALML)[0])
         own["update"] += (int(x.micro_batches[0]) - 1) * added / self.bandwidth
         return own
 
-    def _priced(self, shape: Shape, x: Layouts, link: Link) -> dict[str, float]:
+    def _layout_seconds(self, shape: Shape, x: Layouts, link: Link) -> dict[str, float]:
         """Return part → seconds of one layout with the same link between all ranks."""
         n = int(x.devices[0])
-        reached = Reached(products=1.0, traffic=self.moves, links=1.0, gathers=1.0)
+        reached = Efficiency(products=1.0, traffic=self.moves, links=1.0, gathers=1.0)
         cluster = Cluster(n, n, 1.0, self.flops, self.bandwidth, link, link, reached)
         return seconds(shape, x, cluster, PRECISION, True, DUALML).describe(0)
 
 
 @dataclass(frozen=True)
-class Point:
+class TimedLayout:
     """A layout that was timed.
 
     Attributes:
@@ -140,7 +140,7 @@ class Point:
     cores: int | None = None
 
 
-def fit(points: Sequence[Point], cores: int) -> Machine:
+def fit_machine(points: Sequence[TimedLayout], cores: int) -> MachineModel:
     """Fit the constants by least squares of log(predicted / measured), over wall-clock and core
     seconds.
 
@@ -157,8 +157,8 @@ def fit(points: Sequence[Point], cores: int) -> Machine:
         )
     low, start, high = (np.log(values) for values in zip(*BOUNDS.values(), strict=True))
 
-    def machine(logs: np.ndarray[tuple[int], np.dtype[np.float64]]) -> Machine:
-        return Machine(cores, *np.exp(logs).tolist())
+    def machine(logs: np.ndarray[tuple[int], np.dtype[np.float64]]) -> MachineModel:
+        return MachineModel(cores, *np.exp(logs).tolist())
 
     def residuals(logs: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[float]:
         own = machine(logs)

@@ -15,7 +15,7 @@ from dualml.planner.shape import Shape
 Ints = NDArray[np.int64]
 RECOMPUTED = ("none", "selective", "full")
 #: Maximum number of layouts in one search.
-MOST = 1_000_000
+MAX_LAYOUTS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Layouts:
     chunks: Ints
 
     @classmethod
-    def one(
+    def from_axes(
         cls, batch: int, *, dp: int = 1, pp: int = 1, tp: int = 1, cp: int = 1, sp: bool = False,
         zero: int = 0, micro: int = 1, recompute: str = "none", chunks: int = 1,
     ) -> Layouts:  # fmt: skip
@@ -64,7 +64,7 @@ class Layouts:
     def __len__(self) -> int:
         return len(self.dp)
 
-    def take(self, rows: Any) -> Layouts:
+    def select_rows(self, rows: Any) -> Layouts:
         """Return the table of the selected rows."""
         return Layouts(*(getattr(self, f.name)[rows] for f in fields(self)))
 
@@ -74,7 +74,7 @@ class Layouts:
         return self.batch // (self.dp * self.micro)
 
     @property
-    def sharded(self) -> Ints:
+    def zero_devices(self) -> Ints:
         """Number of devices N over which ZeRO shards."""
         return self.dp * self.cp
 
@@ -92,7 +92,7 @@ class Layouts:
 
 
 @dataclass(frozen=True)
-class Choices:
+class SearchSpace:
     """The search space of layouts.
 
     Args:
@@ -117,7 +117,7 @@ def divisors(n: int) -> list[int]:
     return small + [n // k for k in reversed(small) if k * k != n]
 
 
-def enumerate_layouts(shape: Shape, devices: int, batch: int, choices: Choices) -> Layouts:
+def enumerate_layouts(shape: Shape, devices: int, batch: int, choices: SearchSpace) -> Layouts:
     """Return every layout of exactly ``devices`` devices that splits everything but the layers
     evenly.
 
@@ -134,15 +134,15 @@ def enumerate_layouts(shape: Shape, devices: int, batch: int, choices: Choices) 
     for meshes in _meshes(shape, devices, batch, choices):
         block = _micro_batches(meshes, shape, batch, choices)
         count += len(block) * len(choices.zero) * len(choices.recompute)
-        if count > MOST:
+        if count > MAX_LAYOUTS:
             raise UserError(
-                f"more than {MOST:,} layouts of {devices:,} devices and a batch of {batch:,}; "
+                f"more than {MAX_LAYOUTS:,} layouts of {devices:,} devices and a batch of {batch:,}; "
                 "vary less: --tensor, --zero, --recompute, --interleave"
             )
         rows.append(block)
     table = np.concatenate(rows) if rows else np.empty((0, 7), np.int64)
     if not len(table):
-        raise UserError(_why_none(shape, devices, batch))
+        raise UserError(_no_layout_reason(shape, devices, batch))
     names = ("dp", "pp", "tp", "cp", "sp", "micro", "chunks")
     recompute = [RECOMPUTED.index(name) for name in choices.recompute]
     pairs = [(zero, again) for zero in choices.zero for again in recompute]
@@ -153,11 +153,11 @@ def enumerate_layouts(shape: Shape, devices: int, batch: int, choices: Choices) 
     zero, again = np.tile(of_pairs, (len(table), 1)).T
     layouts = Layouts(batch=np.full_like(zero, batch), zero=zero, recompute=again, **each)
     # Over one device there is nothing to shard.
-    return layouts.take((layouts.zero == min(choices.zero)) | (layouts.sharded > 1))
+    return layouts.select_rows((layouts.zero == min(choices.zero)) | (layouts.zero_devices > 1))
 
 
 def _meshes(
-    shape: Shape, devices: int, batch: int, choices: Choices
+    shape: Shape, devices: int, batch: int, choices: SearchSpace
 ) -> Sequence[tuple[int, int, int, int]]:
     """Return the (dp, pp, tp, cp) whose product is the number of devices."""
     meshes = []
@@ -176,7 +176,7 @@ def _meshes(
 
 
 def _micro_batches(
-    mesh: tuple[int, int, int, int], shape: Shape, batch: int, choices: Choices
+    mesh: tuple[int, int, int, int], shape: Shape, batch: int, choices: SearchSpace
 ) -> Ints:
     """Return the (dp, pp, tp, cp, sp, b, v) of a mesh, for every micro-batch and interleaving."""
     dp, pp, tp, _ = mesh
@@ -190,7 +190,7 @@ def _micro_batches(
     return np.array(rows, np.int64)
 
 
-def _why_none(shape: Shape, devices: int, batch: int) -> str:
+def _no_layout_reason(shape: Shape, devices: int, batch: int) -> str:
     """Return the message that no layout exists."""
     return (
         f"no mesh of {devices:,} devices divides {shape.heads} heads, {shape.kv_heads} of keys and "

@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.planner.engine import MEGATRON, Engine, Precision
+from dualml.planner.engine import MEGATRON, TrainingEngine, PrecisionBytes
 from dualml.planner.engine import PRECISIONS as PRECISIONS
 from dualml.planner.layouts import RECOMPUTED, Layouts
 from dualml.planner.shape import Shape
 
 Floats = NDArray[np.float64]
 #: Codes of the recomputation settings, in the order of `RECOMPUTED`.
-NONE, SELECTIVE, FULL = range(len(RECOMPUTED))
+RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL = range(len(RECOMPUTED))
 
 
-def states(parameters: Any, zero: Any, devices: Any, precision: Precision) -> Floats:
+def state_bytes(parameters: Any, zero: Any, devices: Any, precision: PrecisionBytes) -> Floats:
     """Return the bytes of weights, gradients and optimizer state of a device.
 
     Args:
@@ -38,11 +38,11 @@ def states(parameters: Any, zero: Any, devices: Any, precision: Precision) -> Fl
         >>> [round(float(states(7.5e9, z, 64, PRECISIONS["mixed"])) / 1e9, 1) for z in range(4)]
         [120.0, 31.4, 16.6, 1.9]
     """
-    return np.asarray(sum(parts(parameters, zero, devices, precision)), np.float64)
+    return np.asarray(sum(state_parts(parameters, zero, devices, precision)), np.float64)
 
 
-def parts(
-    parameters: Any, zero: Any, devices: Any, precision: Precision
+def state_parts(
+    parameters: Any, zero: Any, devices: Any, precision: PrecisionBytes
 ) -> tuple[Floats, Floats, Floats]:
     """Return the bytes of weights, gradients and optimizer state of a device separately."""
     zero, devices = np.asarray(zero), np.asarray(devices, np.float64)
@@ -54,7 +54,7 @@ def parts(
 
 
 def layer_activations(
-    shape: Shape, x: Layouts, precision: Precision, fused: bool = False, engine: Engine = MEGATRON
+    shape: Shape, x: Layouts, precision: PrecisionBytes, fused: bool = False, engine: TrainingEngine = MEGATRON
 ) -> tuple[Floats, Floats]:
     """Return the bytes that one layer saves per micro-batch: without recomputation, and with this
     layout's.
@@ -64,24 +64,24 @@ def layer_activations(
     selective recomputation (6), 2sbh with full recomputation. ``fused``: attention saves no scores.
     """
     tokens = x.micro * (shape.sequence / x.cp)
-    e, mask = precision.element, engine.mask * shape.dropout
+    e, mask = precision.element, engine.mask_bytes * shape.dropout
     within = np.where(x.sp == 1, x.tp, 1)
     gates = 3 if shape.gated else 2
     # Inputs of the norms and of the first products of both blocks; two masks.
-    norms = 2 * e * engine.norm(shape)
+    norms = 2 * e * engine.norm_elements(shape)
     whole = tokens * (shape.hidden * (4 * e + 2 * mask) + norms) / within
-    inner = 2 * shape.queries + 2 * shape.keys + gates * shape.ffn + engine.gate(shape)
+    inner = 2 * shape.queries + 2 * shape.keys + gates * shape.ffn + engine.gate_elements(shape)
     kept = whole + tokens * e * inner / x.tp
     # Softmax's output, and with dropout a mask and the scores after it.
     scores = tokens * shape.sequence * shape.heads * (e * (1 + mask) + mask) / x.tp
-    kernel = tokens * e * engine.attention(shape, x.tp) / x.tp
+    kernel = tokens * e * engine.attention_elements(shape, x.tp) / x.tp
     everything = kept + kernel + (0 if fused or engine.fused else scores)
-    masks = 2 * mask * engine.masks
-    least = tokens * shape.hidden * (e * engine.inputs(x.tp) + masks) / within
+    masks = 2 * mask * engine.keeps_recomputed_masks
+    least = tokens * shape.hidden * (e * engine.recompute_inputs(x.tp) + masks) / within
     return everything, np.choose(x.recompute, [everything, kept, least])
 
 
-def layers_of(shape: Shape, x: Layouts, stage: Any) -> Floats:
+def layers_in_stage(shape: Shape, x: Layouts, stage: Any) -> Floats:
     """Return the number of layers of a stage; 0 behind the last stage.
 
     If pp does not divide the layers, the last stages have one layer less, except that the first
@@ -96,11 +96,11 @@ def layers_of(shape: Shape, x: Layouts, stage: Any) -> Floats:
 def stage_layers(shape: Shape, x: Layouts) -> tuple[Floats, Floats, Floats]:
     """Return the number of layers of the first stage, of the second one unless it is the last, and
     of the last one unless it is the first."""
-    first, second, last = (layers_of(shape, x, stage) for stage in (0 * x.pp, 1, x.pp - 1))
+    first, second, last = (layers_in_stage(shape, x, stage) for stage in (0 * x.pp, 1, x.pp - 1))
     return first, np.where(x.pp > 2, second, 0.0), np.where(x.pp > 1, last, 0.0)
 
 
-def in_flight(x: Layouts, stage: Any) -> Floats:
+def micro_batches_in_flight(x: Layouts, stage: Any) -> Floats:
     """Return the number of micro-batches whose activations a stage holds at once.
 
     It is min(m, p − stage). With v stages on a device it is p·(1 + (p − 1)/(pv)) on the first one
@@ -113,7 +113,7 @@ def in_flight(x: Layouts, stage: Any) -> Floats:
 
 
 @dataclass(frozen=True)
-class Memory:
+class LayoutMemory:
     """Bytes on the fullest device of each layout.
 
     Attributes:
@@ -143,22 +143,22 @@ class Memory:
         return {key: float(values[row]) for key, values in vars(self).items()}
 
 
-def memory(
-    shape: Shape, x: Layouts, precision: Precision, fused: bool = False, engine: Engine = MEGATRON
-) -> Memory:
+def estimate_memory(
+    shape: Shape, x: Layouts, precision: PrecisionBytes, fused: bool = False, engine: TrainingEngine = MEGATRON
+) -> LayoutMemory:
     """Return the memory of the fullest device, which is in the first, the second or the last
     stage."""
     some = (0 * x.pp, np.where(x.pp > 2, 1, x.pp), x.pp - 1)
     stages = [stage_memory(shape, x, precision, stage, fused, engine) for stage in some]
     fullest = np.stack([each.total for each in stages]).argmax(axis=0)
     rows = np.arange(len(x))
-    return Memory(**{
+    return LayoutMemory(**{
         key: np.stack([vars(each)[key] for each in stages])[fullest, rows]
         for key in vars(stages[0])
     })  # fmt: skip
 
 
-def fullest_parameters(shape: Shape, x: Layouts, engine: Engine = MEGATRON) -> Floats:
+def fullest_parameters(shape: Shape, x: Layouts, engine: TrainingEngine = MEGATRON) -> Floats:
     """Return the parameters on a device of the stage with most layers, counting the embedding
     there."""
     first, second, _ = stage_layers(shape, x)
@@ -167,7 +167,7 @@ def fullest_parameters(shape: Shape, x: Layouts, engine: Engine = MEGATRON) -> F
 
 
 def stage_parameters(
-    shape: Shape, x: Layouts, layers: Floats, front: Any, back: Any, engine: Engine = MEGATRON
+    shape: Shape, x: Layouts, layers: Floats, front: Any, back: Any, engine: TrainingEngine = MEGATRON
 ) -> Floats:
     """Return the parameters on one device of a stage.
 
@@ -177,37 +177,37 @@ def stage_parameters(
     split = shape.matrices + shape.split_biases
     rest = shape.layer_parameters - split
     words = shape.vocabulary * shape.hidden
-    table = words / np.where(engine.tables, x.tp, 1)
+    table = words / np.where(engine.splits_embedding, x.tp, 1)
     ends = front * (table + shape.embedding_parameters - words) + back * shape.norm_parameters
     ends = ends + np.where(back & ~(front & shape.tied), table, 0.0)
     return np.asarray(layers * (split / x.tp + rest) + ends)
 
 
 def stage_memory(
-    shape: Shape, x: Layouts, precision: Precision, stage: Any, fused: bool = False,
-    engine: Engine = MEGATRON,
-) -> Memory:  # fmt: skip
+    shape: Shape, x: Layouts, precision: PrecisionBytes, stage: Any, fused: bool = False,
+    engine: TrainingEngine = MEGATRON,
+) -> LayoutMemory:  # fmt: skip
     """Return the memory of a device of one stage of each layout; 0 if the layout has no such
     stage."""
     everything, kept = layer_activations(shape, x, precision, fused, engine)
-    layers = layers_of(shape, x, stage)
+    layers = layers_in_stage(shape, x, stage)
     front, back, there = stage == 0, stage == x.pp - 1, layers > 0
-    held = in_flight(x, stage)
+    held = micro_batches_in_flight(x, stage)
     parameters = there * stage_parameters(shape, x, layers, front, back, engine)
-    weights, gradients, optimizer = parts(parameters, x.zero, x.sharded, precision)
+    weights, gradients, optimizer = state_parts(parameters, x.zero, x.zero_devices, precision)
     unit = np.maximum(shape.layer_parameters, shape.vocabulary * shape.hidden * (front | back))
-    whole = (x.zero == 3) & (x.sharded > 1) & there
+    whole = (x.zero == 3) & (x.zero_devices > 1) & there
     tokens = x.micro * (shape.sequence / x.cp)
     within = np.where(x.sp == 1, x.tp, 1)
     # A mask after the embedding; inputs of the last norm and of the output layer (4.3).
-    masks = front * held * shape.dropout * engine.mask * shape.hidden
-    inputs = back * precision.element * (2 * shape.hidden + engine.norm(shape))
-    once = front * (x.recompute == FULL) * engine.spared(shape, x)
-    logits = back * tokens * 4.0 * shape.vocabulary / np.where(engine.tables, x.tp, 1)
-    again = np.where(x.recompute == NONE, 0.0, everything - kept)
+    masks = front * held * shape.dropout * engine.mask_bytes * shape.hidden
+    inputs = back * precision.element * (2 * shape.hidden + engine.norm_elements(shape))
+    once = front * (x.recompute == RECOMPUTE_FULL) * engine.first_layer_savings(shape, x)
+    logits = back * tokens * 4.0 * shape.vocabulary / np.where(engine.splits_embedding, x.tp, 1)
+    again = np.where(x.recompute == RECOMPUTE_NONE, 0.0, everything - kept)
     # With some engines the first layer saves less.
     ends = masks + inputs - held * once * precision.element * shape.hidden
-    return Memory(
+    return LayoutMemory(
         weights, gradients, optimizer,
         gathered=np.where(whole, precision.weights * unit / x.tp, 0.0),
         activations=there * (held * layers * kept + tokens * ends / within),

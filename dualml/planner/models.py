@@ -11,11 +11,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from dualml.errors import UserError, nearest, plain
+from dualml.errors import UserError, did_you_mean, escape_unprintable
 from dualml.files import read_json, read_toml
 from dualml.parse import from_toml
 from dualml.planner.shape import Shape
-from dualml.strict import Strict, explain
+from dualml.strict import StrictModel, describe_validation_error
 
 #: Our key → equivalent keys of config.json; the first one present is used.
 NAMES: Mapping[str, tuple[str, ...]] = {
@@ -32,7 +32,7 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 GPT, LLAMA = ("gpt2",), ("llama", "mistral")
 
 
-class Entry(Strict):
+class ModelEntry(StrictModel):
     """A model as described in a file; omitted keys have GPT's values: f = 4h, as many key-value
     heads as heads."""
 
@@ -60,7 +60,7 @@ class Entry(Strict):
 
 
 @cache
-def known() -> Mapping[str, tuple[Shape, str, float]]:
+def known_models() -> Mapping[str, tuple[Shape, str, float]]:
     """Return name → shape, source, published number of parameters."""
     table = from_toml((files("dualml.planner") / "models.toml").read_text("utf-8"))
     shapes = {}
@@ -68,11 +68,11 @@ def known() -> Mapping[str, tuple[Shape, str, float]]:
         given = {**table["family"][entry["family"]], **entry}
         source, published = given.pop("source"), float(given.pop("parameters"))
         del given["family"]
-        shapes[name] = (Entry(**given).shape(name), str(source), published)
+        shapes[name] = (ModelEntry(**given).shape(name), str(source), published)
     return shapes
 
 
-def find(text: str, sequence: int | None = None, overrides: Sequence[str] = ()) -> Shape:
+def find_model(text: str, sequence: int | None = None, overrides: Sequence[str] = ()) -> Shape:
     """Return the shape of a model by its name or path; a dualml model also by the name of an
     experiment.
 
@@ -84,25 +84,25 @@ def find(text: str, sequence: int | None = None, overrides: Sequence[str] = ()) 
     Raises:
         UserError: an unknown name, a file of neither kind, or invalid sizes.
     """
-    from dualml.experiment.find import names
+    from dualml.experiment.find import experiment_files
     from dualml.model.gpt import DECODERS
     from dualml.planner import zoo
 
     if text in DECODERS:
-        shape = zoo.by_name(text, overrides)
-    elif text in names() or is_experiment(text):
-        shape = zoo.of_experiment(text, overrides)
+        shape = zoo.shape_by_name(text, overrides)
+    elif text in experiment_files() or is_experiment(text):
+        shape = zoo.shape_from_experiment(text, overrides)
     elif overrides:
         raise UserError(
-            f"--set is for {', '.join(DECODERS)} and experiments; {plain(text)} has its own sizes"
+            f"--set is for {', '.join(DECODERS)} and experiments; {escape_unprintable(text)} has its own sizes"
         )
-    elif text in known():
-        shape = known()[text][0]
+    elif text in known_models():
+        shape = known_models()[text][0]
     elif "/" in text or text.endswith((".toml", ".json")):
-        shape = _of_file(Path(text))
+        shape = _shape_from_file(Path(text))
     else:
         raise UserError(
-            f"unknown model {text!r}{nearest(text, [*known(), *DECODERS])}; or name a file: a TOML "
+            f"unknown model {text!r}{did_you_mean(text, [*known_models(), *DECODERS])}; or name a file: a TOML "
             "file, or a config.json of Hugging Face's"
         )
     return shape if sequence is None else replace(shape, sequence=sequence)
@@ -119,20 +119,20 @@ def is_experiment(text: str) -> bool:
         return False
 
 
-def _of_file(path: Path) -> Shape:
+def _shape_from_file(path: Path) -> Shape:
     if not path.exists():
-        raise UserError(f"{plain(str(path))}: no such file; name a model or a TOML or JSON file")
+        raise UserError(f"{escape_unprintable(str(path))}: no such file; name a model or a TOML or JSON file")
     if path.suffix == ".json":
-        return _of_config(path)
+        return _shape_from_config(path)
     try:
-        return Entry(**read_toml(path)).shape(path.stem)
+        return ModelEntry(**read_toml(path)).shape(path.stem)
     except ValidationError as error:
-        raise UserError(f"{path}: {explain(error, Entry)}") from None
+        raise UserError(f"{path}: {describe_validation_error(error, ModelEntry)}") from None
     except TypeError:  # a key that is not an identifier
-        raise UserError(f"{path}: keys are {', '.join(Entry.model_fields)}") from None
+        raise UserError(f"{path}: keys are {', '.join(ModelEntry.model_fields)}") from None
 
 
-def _of_config(path: Path) -> Shape:
+def _shape_from_config(path: Path) -> Shape:
     """Read a Hugging Face config of GPT-2, Llama or a model with their layers; others would be
     miscounted."""
     config = read_json(path)
@@ -141,7 +141,7 @@ def _of_config(path: Path) -> Shape:
         raise UserError(
             f"{path}: model_type {kind!r}; of config.json these are read: "
             f"{', '.join(GPT + LLAMA)}. Describe another model in a TOML file with the keys "
-            f"{', '.join(Entry.model_fields)}"
+            f"{', '.join(ModelEntry.model_fields)}"
         )
     extra = [key for key in ("attention_bias", "mlp_bias") if config.get(key)]
     if extra:
@@ -159,6 +159,6 @@ def _of_config(path: Path) -> Shape:
     # transformers: by default GPT-2 ties its embedding, Llama does not.
     given["tied"] = config.get("tie_word_embeddings", not llama)
     try:
-        return Entry(**given).shape(path.parent.name if path.name == "config.json" else path.stem)
+        return ModelEntry(**given).shape(path.parent.name if path.name == "config.json" else path.stem)
     except ValidationError as error:
-        raise UserError(f"{path}: {explain(error, Entry)}") from None
+        raise UserError(f"{path}: {describe_validation_error(error, ModelEntry)}") from None

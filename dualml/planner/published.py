@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from dualml.parse import from_toml
-from dualml.planner.cluster import Cluster, Reached
-from dualml.planner.devices import Device, reached
-from dualml.planner.devices import find as find_device
+from dualml.planner.cluster import Cluster, Efficiency
+from dualml.planner.devices import Device, fitted_efficiency
+from dualml.planner.devices import find_device as find_device
 from dualml.planner.layouts import RECOMPUTED, Layouts, divisors
-from dualml.planner.memory import PRECISIONS, memory
-from dualml.planner.models import find
-from dualml.planner.request import cluster_of
+from dualml.planner.memory import PRECISIONS, estimate_memory
+from dualml.planner.models import find_model
+from dualml.planner.request import make_cluster
 from dualml.planner.seconds import seconds
 from dualml.planner.shape import Shape
 
@@ -40,7 +40,7 @@ def tables() -> Mapping[str, Any]:
 
 
 @dataclass(frozen=True)
-class Run:
+class PublishedRun:
     """A published training run.
 
     Attributes:
@@ -73,33 +73,33 @@ class Run:
         """Hash by which runs are assigned to the fit or held out."""
         return hashlib.sha256(self.name.encode()).digest()
 
-    def only(self, row: int) -> Run:
+    def with_layout(self, row: int) -> PublishedRun:
         """Return the run with only one of its layouts."""
-        return replace(self, layouts=self.layouts.take([row]))
+        return replace(self, layouts=self.layouts.select_rows([row]))
 
-    def cluster(self, given: Reached) -> Cluster:
+    def make_cluster_for(self, given: Efficiency) -> Cluster:
         """Make the cluster of the run with the given efficiency."""
-        made = cluster_of(self.device, self.devices, "mixed", given)
+        made = make_cluster(self.device, self.devices, "mixed", given)
         return replace(made, overlap=self.overlap)
 
-    def predict(self, given: Reached | None = None) -> Predicted:
+    def predict(self, given: Efficiency | None = None) -> RunPrediction:
         """Predict the run; of unpublished choices the fastest that fits in the device's memory is
         used."""
-        cluster = self.cluster(given or reached())
+        cluster = self.make_cluster_for(given or fitted_efficiency())
         precision = PRECISIONS["mixed"]
-        held = memory(self.shape, self.layouts, precision, self.fused).total
+        held = estimate_memory(self.shape, self.layouts, precision, self.fused).total
         times = seconds(self.shape, self.layouts, cluster, precision, self.fused).total
         fits = held <= cluster.memory
         best = int(np.where(fits | ~fits.any(), times, np.inf).argmin())
-        return Predicted(self, best, float(times[best]), float(held[best]))
+        return RunPrediction(self, best, float(times[best]), float(held[best]))
 
 
 @dataclass(frozen=True)
-class Predicted:
+class RunPrediction:
     """Predicted seconds of an update and bytes of the fullest device; ``row`` is the layout
     used."""
 
-    run: Run
+    run: PublishedRun
     row: int
     seconds: float
     memory: float
@@ -117,7 +117,7 @@ class Predicted:
 
 
 @cache
-def runs() -> tuple[Run, ...]:
+def runs() -> tuple[PublishedRun, ...]:
     """Return every published run with a time."""
     timed = []
     for key in TIMED:
@@ -128,7 +128,7 @@ def runs() -> tuple[Run, ...]:
 
 
 @cache
-def fitted() -> frozenset[str]:
+def fitted_names() -> frozenset[str]:
     """Return the names of the runs that the fit may use."""
     names: set[str] = set()
     for key in TIMED:
@@ -137,12 +137,12 @@ def fitted() -> frozenset[str]:
     return frozenset(names)
 
 
-def _run(key: str, number: int, table: Mapping[str, Any], row: Mapping[str, Any]) -> Run:
-    shape = find(row["model"], row.get("sequence"))
+def _run(key: str, number: int, table: Mapping[str, Any], row: Mapping[str, Any]) -> PublishedRun:
+    shape = find_model(row["model"], row.get("sequence"))
     fused = bool(table.get("fused", False))
     flops = shape.flops(row["batch"], table["counted"], fused) / row["devices"]
     measured = row["seconds"] if "seconds" in row else flops / (1e12 * row["teraflops"])
-    return Run(
+    return PublishedRun(
         key, number, row["model"], shape, find_device(table["device"]), row["devices"],
         _layouts(row), fused, row.get("overlap", 0.0), flops, measured,
     )  # fmt: skip
@@ -172,21 +172,21 @@ def summary(errors: Sequence[float]) -> tuple[float, float]:
 
 
 @dataclass(frozen=True)
-class Halves:
+class ErrorsByHalf:
     """Predictions of the fitted runs, of the held-out runs on the same device, and of runs on other
     devices."""
 
-    fitted: tuple[Predicted, ...]
-    held_out: tuple[Predicted, ...]
-    elsewhere: tuple[Predicted, ...]
+    fitted: tuple[RunPrediction, ...]
+    held_out: tuple[RunPrediction, ...]
+    elsewhere: tuple[RunPrediction, ...]
 
 
-def halves(given: Reached | None = None) -> Halves:
+def errors_by_half(given: Efficiency | None = None) -> ErrorsByHalf:
     """Predict all runs with an efficiency (default: the fitted one)."""
     predicted = [run.predict(given) for run in runs()]
     here = [p for p in predicted if p.run.device.name == FITTED]
-    return Halves(
-        tuple(p for p in here if p.run.name in fitted()),
-        tuple(p for p in here if p.run.name not in fitted()),
+    return ErrorsByHalf(
+        tuple(p for p in here if p.run.name in fitted_names()),
+        tuple(p for p in here if p.run.name not in fitted_names()),
         tuple(p for p in predicted if p.run.device.name != FITTED),
     )

@@ -10,14 +10,14 @@ from dualml.cost import units
 from dualml.cost.link import Link
 from dualml.errors import UserError
 from dualml.model.gpt import DECODERS
-from dualml.planner.cluster import Cluster, Reached
-from dualml.planner.devices import Device, reached
-from dualml.planner.devices import find as find_device
-from dualml.planner.engine import DUALML, ENGINES, MEGATRON, PRECISIONS, Engine
-from dualml.planner.layouts import RECOMPUTED, Choices, divisors
-from dualml.planner.models import find
+from dualml.planner.cluster import Cluster, Efficiency
+from dualml.planner.devices import Device, fitted_efficiency
+from dualml.planner.devices import find_device as find_device
+from dualml.planner.engine import DUALML, ENGINES, MEGATRON, PRECISIONS, TrainingEngine
+from dualml.planner.layouts import RECOMPUTED, SearchSpace, divisors
+from dualml.planner.models import find_model
 from dualml.planner.shape import Shape
-from dualml.planner.zoo import spec_of
+from dualml.planner.zoo import spec_from_shape
 
 #: Default tokens per update if neither the model nor the user gives them: those of the language
 #: models of 2020 to 2023 (Brown et al. 2020, table 2.1; Touvron et al. 2023, table 2).
@@ -25,7 +25,7 @@ TOKENS = 4 * 2**20
 #: Latency α of a message inside a node and between nodes. Messages of training are so large
 #: that it hardly matters, except for ZeRO-3 on a thousand devices.
 INSIDE_S, BETWEEN_S = 5e-6, 20e-6
-MOST_BATCH = 10**9
+MAX_BATCH = 10**9
 ATTENTION = ("stored", "fused")
 
 
@@ -48,11 +48,11 @@ class PlanRequest:
     cluster: Cluster
     precision: str
     batch: int
-    chosen: bool
+    batch_given: bool
     fused: bool
     device: str
-    choices: Choices = field(default_factory=Choices)
-    engine: Engine = MEGATRON
+    choices: SearchSpace = field(default_factory=SearchSpace)
+    engine: TrainingEngine = MEGATRON
 
     def describe(self) -> dict[str, Any]:
         """Return the question as JSON-compatible values."""
@@ -69,24 +69,24 @@ class PlanRequest:
         }
 
 
-def cluster_of(
-    device: Device, devices: int, precision: str, given: Reached | None = None
+def make_cluster(
+    device: Device, devices: int, precision: str, given: Efficiency | None = None
 ) -> Cluster:
     """Make a cluster of devices with their data-sheet values."""
     return Cluster(
         devices, device.node, float(device.memory), device.peaks[precision], device.bandwidth,
         Link(INSIDE_S, 1 / device.inside), Link(BETWEEN_S, 1 / device.between),
-        given or reached(),
+        given or fitted_efficiency(),
     )  # fmt: skip
 
 
-def request(model: str, options: Mapping[str, Any]) -> PlanRequest:
+def request_from_options(model: str, options: Mapping[str, Any]) -> PlanRequest:
     """Make the request from the options of `dualml plan`; None means the device's own value.
 
     Raises:
         UserError: an invalid option.
     """
-    shape = find(model, options["sequence"], options["overrides"] or ())
+    shape = find_model(model, options["sequence"], options["overrides"] or ())
     engine = _engine(shape, options["engine"])
     device = find_device(options["device"])
     precision = options["precision"]
@@ -98,17 +98,17 @@ def request(model: str, options: Mapping[str, Any]) -> PlanRequest:
         )
     cluster = _cluster(device, precision, options)
     batch = options["batch"]
-    if batch is not None and not 1 <= batch <= MOST_BATCH:
-        raise UserError(f"--batch is from 1 to {MOST_BATCH:,}; received {batch:,}")
+    if batch is not None and not 1 <= batch <= MAX_BATCH:
+        raise UserError(f"--batch is from 1 to {MAX_BATCH:,}; received {batch:,}")
     return PlanRequest(
         shape, cluster, precision,
-        usual_batch(shape, cluster.devices) if batch is None else batch, batch is not None,
+        default_batch(shape, cluster.devices) if batch is None else batch, batch is not None,
         options["attention"] == "fused" or engine.fused, device.name, _choices(cluster, options),
         engine,
     )  # fmt: skip
 
 
-def _engine(shape: Shape, name: str | None) -> Engine:
+def _engine(shape: Shape, name: str | None) -> TrainingEngine:
     """Return the engine; by default dualml for its own models, else Megatron-LM.
 
     Raises:
@@ -119,11 +119,11 @@ def _engine(shape: Shape, name: str | None) -> Engine:
     if name not in ENGINES:
         raise UserError(f"--engine is {' or '.join(ENGINES)}; received {name!r}")
     if ENGINES[name] is DUALML:
-        spec_of(shape)
+        spec_from_shape(shape)
     return ENGINES[name]
 
 
-def usual_batch(shape: Shape, devices: int) -> int:
+def default_batch(shape: Shape, devices: int) -> int:
     """Return the published batch, or four million tokens, rounded so that the number of devices
     divides it or is divided by it, which allows many replicas."""
     wanted = shape.batch or max(1, round(TOKENS / shape.sequence))
@@ -133,17 +133,17 @@ def usual_batch(shape: Shape, devices: int) -> int:
 
 
 def _cluster(device: Device, precision: str, options: Mapping[str, Any]) -> Cluster:
-    made = cluster_of(device, options["devices"], precision)
+    made = make_cluster(device, options["devices"], precision)
     given: dict[str, Any] = {}
     if options["memory"] is not None:
-        given["memory"] = float(units.nbytes(options["memory"], "--memory"))
+        given["memory"] = float(units.parse_bytes(options["memory"], "--memory"))
     if options["reserve"] is not None:
-        kept = units.nbytes(options["reserve"], "--reserve")
+        kept = units.parse_bytes(options["reserve"], "--reserve")
         given["memory"] = given.get("memory", made.memory) - kept
         if given["memory"] <= 0:
             raise UserError(f"--reserve {options['reserve']} leaves nothing of the device's memory")
     if options["peak"] is not None:
-        given["peak"] = units.flops(options["peak"], "--peak")
+        given["peak"] = units.parse_flops(options["peak"], "--peak")
     if options["hbm"] is not None:
         given["bandwidth"] = _rate(options["hbm"], "--hbm")
     if options["node"] is not None:
@@ -153,7 +153,7 @@ def _cluster(device: Device, precision: str, options: Mapping[str, Any]) -> Clus
         if options[name] is not None:
             link = replace(link, beta_s_per_byte=1 / _rate(options[name], f"--{name}"))
         if key == "between" and options["alpha"] is not None:
-            link = replace(link, alpha_s=units.seconds(options["alpha"], "--alpha"))
+            link = replace(link, alpha_s=units.parse_seconds(options["alpha"], "--alpha"))
         given[key] = link
     if options["efficiency"] is not None:
         given["reached"] = replace(made.reached, products=options["efficiency"])
@@ -162,16 +162,16 @@ def _cluster(device: Device, precision: str, options: Mapping[str, Any]) -> Clus
 
 def _rate(text: str, name: str) -> float:
     """Parse a bandwidth; ``400Gbit`` means ``400Gbit/s``."""
-    return units.rate(text if text.endswith("/s") else f"{text}/s", name)
+    return units.parse_rate(text if text.endswith("/s") else f"{text}/s", name)
 
 
-def _choices(cluster: Cluster, options: Mapping[str, Any]) -> Choices:
+def _choices(cluster: Cluster, options: Mapping[str, Any]) -> SearchSpace:
     for name in ("tensor", "context", "interleave"):
         if options[name] is not None and not 1 <= options[name] <= 10**6:
             raise UserError(f"--{name} is from 1 to 1,000,000; received {options[name]}")
-    zero = listed(options["zero"], [str(stage) for stage in range(4)], "--zero")
-    again = listed(options["recompute"], RECOMPUTED, "--recompute")
-    return Choices(
+    zero = parse_choices(options["zero"], [str(stage) for stage in range(4)], "--zero")
+    again = parse_choices(options["recompute"], RECOMPUTED, "--recompute")
+    return SearchSpace(
         tensor=cluster.node if options["tensor"] is None else options["tensor"],
         context=options["context"],
         chunks=options["interleave"],
@@ -180,7 +180,7 @@ def _choices(cluster: Cluster, options: Mapping[str, Any]) -> Choices:
     )
 
 
-def listed(text: str | None, known: Any, name: str) -> tuple[str, ...]:
+def parse_choices(text: str | None, known: Any, name: str) -> tuple[str, ...]:
     """Return the chosen words in the order of ``known``; None means all.
 
     Raises:

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from dualml.planner.cluster import Cluster
-from dualml.planner.engine import MEGATRON, Engine, Precision
+from dualml.planner.engine import MEGATRON, TrainingEngine, PrecisionBytes
 from dualml.planner.layouts import Layouts
 from dualml.planner.memory import (
-    FULL,
+    RECOMPUTE_FULL,
     Floats,
     fullest_parameters,
     layer_activations,
@@ -27,7 +27,7 @@ from dualml.planner.shape import Shape
 
 
 @dataclass(frozen=True)
-class Seconds:
+class UpdateSeconds:
     """Seconds of one update; every part is exposed (not overlapped) time.
 
     Attributes:
@@ -75,19 +75,19 @@ class _Work:
         return self.products + self.traffic + self.recompute + self.tensor
 
 
-def ring(n: Any, nbytes: Any, alpha: Any, beta: Any) -> Any:
+def ring_seconds(n: Any, nbytes: Any, alpha: Any, beta: Any) -> Any:
     """Return the seconds of a ring all-gather or reduce-scatter of ``nbytes`` in total over n
     devices."""
     return (n - 1) * alpha + (n - 1) / n * nbytes * beta
 
 
 def seconds(
-    shape: Shape, x: Layouts, cluster: Cluster, precision: Precision, fused: bool = False,
-    engine: Engine = MEGATRON,
-) -> Seconds:  # fmt: skip
+    shape: Shape, x: Layouts, cluster: Cluster, precision: PrecisionBytes, fused: bool = False,
+    engine: TrainingEngine = MEGATRON,
+) -> UpdateSeconds:  # fmt: skip
     """Return the seconds of an update of every layout."""
-    layer = _layer(shape, x, cluster, precision, fused, engine)
-    output = _output(shape, x, cluster, engine)
+    layer = _layer_work(shape, x, cluster, precision, fused, engine)
+    output = _output_work(shape, x, cluster, engine)
     first, second, last = stage_layers(shape, x)
     m = x.micro_batches
     # The longest stage sets the pace; the others are what the first micro-batch waits for.
@@ -101,19 +101,19 @@ def seconds(
             for key in vars(layer)}  # fmt: skip
     everything = shape.layers * layer.total + output.total
     bubble = np.maximum(everything - longest, 0.0) / x.chunks
-    passes = _passes(shape, x, cluster, precision)
-    replicas = _replicas(shape, x, cluster, precision, longest, engine)
-    return Seconds(
+    passes = _message_seconds(shape, x, cluster, precision)
+    replicas = _replica_seconds(shape, x, cluster, precision, longest, engine)
+    return UpdateSeconds(
         **once,
         bubble=bubble + np.where(x.pp > 1, 2 * (x.pp - 1) * passes, 0.0),
         pipeline=np.where(x.pp > 1, 2 * m * x.chunks * passes, 0.0),
         replicas=replicas,
-        update=_update(shape, x, cluster, precision, engine),
+        update=_optimizer_seconds(shape, x, cluster, precision, engine),
     )
 
 
-def _layer(
-    shape: Shape, x: Layouts, cluster: Cluster, precision: Precision, fused: bool, engine: Engine
+def _layer_work(
+    shape: Shape, x: Layouts, cluster: Cluster, precision: PrecisionBytes, fused: bool, engine: TrainingEngine
 ) -> _Work:
     """Return the seconds of a layer: the forward pass, a backward pass of twice the work, and
     recomputation."""
@@ -128,19 +128,19 @@ def _layer(
         products + scores + everything * moved,
     ])  # fmt: skip
     # Two sums of the layer's width forward, two backward, two with full recomputation.
-    sums = np.where(x.recompute == FULL, 6, 4)
+    sums = np.where(x.recompute == RECOMPUTE_FULL, 6, 4)
     width = tokens * shape.hidden * precision.element
-    messages = sums * 2 * ring(x.tp, width, *cluster.link(x.tp, 1))
+    messages = sums * 2 * ring_seconds(x.tp, width, *cluster.link(x.tp, 1))
     # Keys and values of the whole sequence: gathered forward and backward, their gradients
     # scattered (Grattafiori et al. 2024, section 3.3.2).
     pairs = x.cp * tokens * 2 * shape.keys * precision.element / x.tp
-    messages = messages + 3 * ring(x.cp, pairs, *cluster.link(x.cp, x.tp))
+    messages = messages + 3 * ring_seconds(x.cp, pairs, *cluster.link(x.cp, x.tp))
     return _Work(3 * (products + scores), 3 * everything * moved, again, messages)
 
 
-def _output(shape: Shape, x: Layouts, cluster: Cluster, engine: Engine) -> _Work:
+def _output_work(shape: Shape, x: Layouts, cluster: Cluster, engine: TrainingEngine) -> _Work:
     """Return the seconds of the output layer: products, and the logits in float32."""
-    tokens = x.micro * (shape.sequence / x.cp) / np.where(engine.tables, x.tp, 1)
+    tokens = x.micro * (shape.sequence / x.cp) / np.where(engine.splits_embedding, x.tp, 1)
     products = 6.0 * shape.hidden * shape.vocabulary * tokens
     logits = 3 * 4.0 * shape.vocabulary * tokens
     zero = np.zeros(len(x))
@@ -148,7 +148,7 @@ def _output(shape: Shape, x: Layouts, cluster: Cluster, engine: Engine) -> _Work
     return _Work(products / speed, logits * cluster.reached.traffic / cluster.bandwidth, zero, zero)
 
 
-def _passes(shape: Shape, x: Layouts, cluster: Cluster, precision: Precision) -> Any:
+def _message_seconds(shape: Shape, x: Layouts, cluster: Cluster, precision: PrecisionBytes) -> Any:
     """Return the seconds of one message between two stages, of which each of tp devices sends its
     share (scatter-gather, Narayanan et al. 2021, section 4.1)."""
     tokens = x.micro * (shape.sequence / x.cp)
@@ -156,9 +156,9 @@ def _passes(shape: Shape, x: Layouts, cluster: Cluster, precision: Precision) ->
     return alpha + beta * tokens * shape.hidden * precision.element / x.tp
 
 
-def _replicas(
-    shape: Shape, x: Layouts, cluster: Cluster, precision: Precision, longest: Floats,
-    engine: Engine,
+def _replica_seconds(
+    shape: Shape, x: Layouts, cluster: Cluster, precision: PrecisionBytes, longest: Floats,
+    engine: TrainingEngine,
 ) -> Floats:  # fmt: skip
     """Return the exposed seconds of gradient sums, and with ZeRO of weight gathers, in the fullest
     stage.
@@ -167,13 +167,13 @@ def _replicas(
     the weights; with ZeRO-2 a reduce-scatter after each micro-batch; with ZeRO-3 also two
     all-gathers of the weights per micro-batch, layer by layer.
     """
-    n, m = x.sharded, x.micro_batches
+    n, m = x.zero_devices, x.micro_batches
     parameters = fullest_parameters(shape, x, engine)
     alpha, beta = cluster.link(n, x.tp)
-    summed = ring(n, parameters * precision.gradients, alpha, beta)
-    gathered = ring(n, parameters * precision.weights, alpha, beta)
+    summed = ring_seconds(n, parameters * precision.gradients, alpha, beta)
+    gathered = ring_seconds(n, parameters * precision.weights, alpha, beta)
     # ZeRO-3: a message per layer and end, which reaches less of the bandwidth.
-    pieces = ring(n, parameters * (precision.gradients + 2 * precision.weights), 0.0, beta)
+    pieces = ring_seconds(n, parameters * (precision.gradients + 2 * precision.weights), 0.0, beta)
     units = -(-shape.layers // x.pp) + 1
     by_layer = 3 * units * (n - 1) * alpha + pieces / cluster.reached.gathers
     each = np.choose(x.zero, [
@@ -183,11 +183,11 @@ def _replicas(
     return np.asarray(each - np.minimum(each, behind))
 
 
-def _update(
-    shape: Shape, x: Layouts, cluster: Cluster, precision: Precision, engine: Engine
+def _optimizer_seconds(
+    shape: Shape, x: Layouts, cluster: Cluster, precision: PrecisionBytes, engine: TrainingEngine
 ) -> Floats:
     """Return the seconds of the optimizer, which reads gradients and state and writes state and
     weights."""
-    own = fullest_parameters(shape, x, engine) / np.where(x.zero >= 1, x.sharded, 1)
+    own = fullest_parameters(shape, x, engine) / np.where(x.zero >= 1, x.zero_devices, 1)
     nbytes = precision.gradients + 2 * precision.states + precision.weights
     return np.asarray(own * nbytes / cluster.bandwidth)

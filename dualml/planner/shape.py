@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dualml.errors import UserError
 
 #: Largest size in a shape: products of sizes stay within the range of float64.
-LARGEST = 10**9
+MAX_SIZE = 10**9
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class Shape:
     def __post_init__(self) -> None:
         sizes = ("layers", "hidden", "heads", "kv_heads", "ffn", "vocabulary", "sequence")
         for key in sizes:
-            if not 1 <= getattr(self, key) <= LARGEST:
+            if not 1 <= getattr(self, key) <= MAX_SIZE:
                 raise UserError(
-                    f"model {self.name}: {key} is from 1 to {LARGEST:,}; "
+                    f"model {self.name}: {key} is from 1 to {MAX_SIZE:,}; "
                     f"received {getattr(self, key)}"
                 )
-        if not 0 <= self.batch <= LARGEST or not 0 <= self.head_width <= LARGEST:
-            raise UserError(f"model {self.name}: batch and head_width are from 0 to {LARGEST:,}")
+        if not 0 <= self.batch <= MAX_SIZE or not 0 <= self.head_width <= MAX_SIZE:
+            raise UserError(f"model {self.name}: batch and head_width are from 0 to {MAX_SIZE:,}")
         if self.heads % self.kv_heads:
             raise UserError(
                 f"model {self.name}: {self.kv_heads} heads of keys and values do not divide "

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from dualml.data.text import LENGTH, WORDS
 from dualml.errors import UserError
-from dualml.experiment.load import load, override
+from dualml.experiment.load import load, apply_override
 from dualml.experiment.schema import Data, DecoderSizes
 from dualml.model.decoder import GroupedAttention, Tied
 from dualml.model.gpt import DECODERS
@@ -18,20 +18,20 @@ from dualml.model.layers import Embedding, Linear
 from dualml.model.spec import ModelSpec
 from dualml.model.zoo import model
 from dualml.planner.shape import Shape
-from dualml.strict import Strict, explain
+from dualml.strict import StrictModel, describe_validation_error
 
 #: Default samples per update: the default of an arm.
 BATCH = 64
 
 
-class Fragment(Strict):
+class DecoderOverrides(StrictModel):
     """Keys of an experiment file that `--set` accepts for a model given by name."""
 
     data: Data = Data(name="text", words=WORDS, length=LENGTH)
     sizes: DecoderSizes = DecoderSizes()
 
 
-def by_name(name: str, overrides: Sequence[str] = ()) -> Shape:
+def shape_by_name(name: str, overrides: Sequence[str] = ()) -> Shape:
     """Return the shape of ``gpt`` or ``gpt_llama``.
 
     Args:
@@ -48,16 +48,16 @@ def by_name(name: str, overrides: Sequence[str] = ()) -> Shape:
     """
     table: dict[str, Any] = {"data": {"name": "text"}}
     for text in overrides:
-        override(table, text)
+        apply_override(table, text)
     try:
-        given = Fragment.model_validate(table)
+        given = DecoderOverrides.model_validate(table)
     except ValidationError as error:
-        raise UserError(f"--set: {explain(error, Fragment)}") from None
+        raise UserError(f"--set: {describe_validation_error(error, DecoderOverrides)}") from None
     data, sizes = given.data, given.sizes.given
-    return shape_of(model(name, words=data.words, length=data.length, sizes=sizes), BATCH)
+    return shape_from_spec(model(name, words=data.words, length=data.length, sizes=sizes), BATCH)
 
 
-def of_experiment(lab: str, overrides: Sequence[str] = ()) -> Shape:
+def shape_from_experiment(lab: str, overrides: Sequence[str] = ()) -> Shape:
     """Return the shape of an experiment's first decoder, with the batch of the first arm that
     trains it.
 
@@ -69,15 +69,15 @@ def of_experiment(lab: str, overrides: Sequence[str] = ()) -> Shape:
         own = arm.model or experiment.model
         if own in DECODERS:
             data = experiment.data
-            spec = model(own, words=data.words, length=data.length, **experiment.settings_of(arm))
-            return shape_of(spec, arm.batch_size or BATCH)
+            spec = model(own, words=data.words, length=data.length, **experiment.model_settings(arm))
+            return shape_from_spec(spec, arm.batch_size or BATCH)
     raise UserError(
         f"{lab}: no arm trains {' or '.join(DECODERS)}; received {experiment.model}, which has no "
         "layers that are laid out: set model, or name another experiment"
     )
 
 
-def shape_of(spec: ModelSpec, batch: int = 0) -> Shape:
+def shape_from_spec(spec: ModelSpec, batch: int = 0) -> Shape:
     """Return the shape of a decoder of the model zoo.
 
     Raises:
@@ -95,24 +95,24 @@ def shape_of(spec: ModelSpec, batch: int = 0) -> Shape:
         spec.name, sum(isinstance(layer, GroupedAttention) for layer in layers.values()),
         table.features, attention.heads, attention.kv_heads, down.inputs, table.words,
         spec.input_shape[0], gated=gated, tied=isinstance(layers["head"], Tied), biased=not gated,
-        learned_positions=not gated, dropout=bool(spec.dropouts), batch=batch,
+        learned_positions=not gated, dropout=bool(spec.dropout_names), batch=batch,
     )  # fmt: skip
 
 
-def spec_of(shape: Shape) -> ModelSpec:
+def spec_from_shape(shape: Shape) -> ModelSpec:
     """Return the model of the zoo that has this shape.
 
     Raises:
         UserError: no model has it.
     """
-    name, sizes = "gpt_llama" if shape.gated else "gpt", sizes_of(shape)
+    name, sizes = "gpt_llama" if shape.gated else "gpt", sizes_from_shape(shape)
     spec = model(name, words=shape.vocabulary, length=shape.sequence, sizes=sizes)
-    if replace(shape, name=name) != shape_of(spec, shape.batch):
+    if replace(shape, name=name) != shape_from_spec(spec, shape.batch):
         raise UserError(f"{shape.name} is none of {' and '.join(DECODERS)}: dualml cannot train it")
     return spec
 
 
-def sizes_of(shape: Shape) -> dict[str, Any]:
+def sizes_from_shape(shape: Shape) -> dict[str, Any]:
     """Return the sizes of a shape as in an experiment file, with the usual dropout rate if it has
     dropout."""
     return {

@@ -21,12 +21,12 @@ Source: Micikevicius et al. 2018, "Mixed Precision Training", sec. 3; the choice
 PyTorch's for autocast, except for norms, which autocast on a CPU leaves in the type of their input.
 """
 
-from dualml.precision.rule import Held as Held
+from dualml.precision.rule import LayerPrecision as LayerPrecision
 from dualml.precision.rule import Stack as Stack
-from dualml.precision.rule import cast_parameters as cast_parameters
-from dualml.precision.rule import held_lower as held_lower
-from dualml.precision.rule import holding as holding
-from dualml.precision.rule import through as through
+from dualml.precision.rule import cast_parameter_names as cast_parameter_names
+from dualml.precision.rule import low_precision_layers as low_precision_layers
+from dualml.precision.rule import layer_precisions as layer_precisions
+from dualml.precision.rule import propagate_precision as propagate_precision
 from dualml.precision.scaling import SLOT as SLOT
 from dualml.precision.scaling import Scaler as Scaler
 from dualml.precision.settings import FULL as FULL
@@ -34,6 +34,6 @@ from dualml.precision.settings import PRECISIONS as PRECISIONS
 from dualml.precision.settings import LossScale as LossScale
 from dualml.precision.settings import Precision as Precision
 from dualml.precision.types import ROUNDOFF as ROUNDOFF
-from dualml.precision.types import fits as fits
-from dualml.precision.types import rounded as rounded
-from dualml.precision.types import units as units
+from dualml.precision.types import is_representable as is_representable
+from dualml.precision.types import round_to_type as round_to_type
+from dualml.precision.types import ulp as ulp

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dualml.model.base import Layer, Way
+from dualml.model.base import Layer, DtypePolicy
 from dualml.model.layers import Branch, Merge, Swap
-from dualml.model.spec import parameters
+from dualml.model.spec import parameter_shapes
 
 #: For each value on the stack between layers, the top last: whether it is in low precision.
 Stack = tuple[bool, ...]
 
 
-class Held(NamedTuple):
+class LayerPrecision(NamedTuple):
     """Precision of the values around one layer: True for the low-precision type, False for float32.
 
     Attributes:
@@ -27,7 +27,7 @@ class Held(NamedTuple):
     branch: bool = False
 
 
-def holding(layers: Sequence[tuple[str, Layer]], before: Stack = (False,)) -> list[Held]:
+def layer_precisions(layers: Sequence[tuple[str, Layer]], before: Stack = (False,)) -> list[LayerPrecision]:
     """Return the precision around each of some consecutive layers.
 
     Args:
@@ -42,14 +42,14 @@ def holding(layers: Sequence[tuple[str, Layer]], before: Stack = (False,)) -> li
     """
     around, stack = [], before
     for _, layer in layers:
-        after = through(layer, stack)
+        after = propagate_precision(layer, stack)
         branch = isinstance(layer, Merge) and stack[-2]
-        around.append(Held(stack[-1], after[-1], branch))
+        around.append(LayerPrecision(stack[-1], after[-1], branch))
         stack = after
     return around
 
 
-def through(layer: Layer, stack: Stack) -> Stack:
+def propagate_precision(layer: Layer, stack: Stack) -> Stack:
     """Return which values on the stack after a layer are in low precision, from those before it."""
     *kept, top = stack
     if isinstance(layer, Branch):
@@ -58,15 +58,15 @@ def through(layer: Layer, stack: Stack) -> Stack:
         return (*kept[:-1], top and kept[-1])
     if isinstance(layer, Swap):
         return (*kept[:-1], top, kept[-1])
-    return (*kept, layer.way is Way.PRODUCT or (top and layer.way is Way.SAME))
+    return (*kept, layer.dtype_policy is DtypePolicy.PRODUCT or (top and layer.dtype_policy is DtypePolicy.SAME))
 
 
-def cast_parameters(layers: Sequence[tuple[str, Layer]]) -> list[str]:
+def cast_parameter_names(layers: Sequence[tuple[str, Layer]]) -> list[str]:
     """Return the canonical names of the weights that are cast to the low-precision type."""
-    return list(parameters([item for item in layers if item[1].way is Way.PRODUCT]))
+    return list(parameter_shapes([item for item in layers if item[1].dtype_policy is DtypePolicy.PRODUCT]))
 
 
-def held_lower(layers: Sequence[tuple[str, Layer]]) -> list[str]:
+def low_precision_layers(layers: Sequence[tuple[str, Layer]]) -> list[str]:
     """Return the names of the layers whose output is of the low-precision type."""
-    around = zip(layers, holding(layers), strict=True)
+    around = zip(layers, layer_precisions(layers), strict=True)
     return [name for (name, _), held in around if held.after]

@@ -20,18 +20,18 @@ START = 2.0**16
 BACKOFF, GROWTH, INTERVAL = 0.5, 2.0, 2000
 #: Skipped updates in a row that end a trial: they have divided the scale by 2²⁵, so that the scale
 #: cannot be the reason for what still overflows.
-HOPELESS = 25
+MAX_SKIPPED_UPDATES = 25
 #: Key of the scaler's part in the optimizer state.
 SLOT = "loss_scale"
 
 Arrays = Mapping[str, NDArray[Any]]
 
 
-def hopeless(scale: float, remedy: str) -> TrialError:
+def make_overflow_error(scale: float, remedy: str) -> TrialError:
     """Return the error that ends a trial after `MAX_SKIPPED_UPDATES` skipped updates in a row, the last with
     this scale."""
     return TrialError(
-        f"{HOPELESS} updates in a row were skipped because a gradient was not finite, the last "
+        f"{MAX_SKIPPED_UPDATES} updates in a row were skipped because a gradient was not finite, the last "
         f"with the loss times {scale:g}; {remedy}"
     )
 
@@ -60,7 +60,7 @@ class Scaler:
         self.fixed, self.scale = fixed, START if fixed is None else fixed
         self.good, self.lost, self.skipped = 0, 0, 0
 
-    def accepts(self, finite: bool) -> bool:
+    def should_step(self, finite: bool) -> bool:
         """Return whether the update is applied, and set the scale of the next one.
 
         Raises:
@@ -73,9 +73,9 @@ class Scaler:
                 self.scale, self.good = self.scale * GROWTH, 0
             return True
         self.good, self.lost, self.skipped = 0, self.lost + 1, self.skipped + 1
-        if self.lost == HOPELESS:
+        if self.lost == MAX_SKIPPED_UPDATES:
             lower = "set loss_scale lower" if not dynamic else "lower the learning rate"
-            raise hopeless(self.scale, f'{lower}, or use precision = "bf16"')
+            raise make_overflow_error(self.scale, f'{lower}, or use precision = "bf16"')
         if dynamic:
             self.scale *= BACKOFF
         return False
@@ -93,7 +93,7 @@ class Scaler:
         names = ("scale", "good", "lost", "skipped")
         return {SLOT: {name: np.array(getattr(self, name), np.float64) for name in names}}
 
-    def used(self, gradients: Arrays) -> dict[str, NDArray[Any]]:
+    def unscale_gradients(self, gradients: Arrays) -> dict[str, NDArray[Any]]:
         """Return the gradients that the next update uses, from those of the scaled loss: unscaled,
         or zeros if the update is skipped."""
         if not all(np.isfinite(g).all() for g in gradients.values()):

@@ -36,11 +36,11 @@ class Precision:
             raise UserError(f'loss_scale is "dynamic" or above 0; received {self.loss_scale}')
 
     @property
-    def lower(self) -> bool:
+    def is_low(self) -> bool:
         """Whether the type is lower than float32."""
         return self.type != "fp32"
 
-    def scaler(self) -> Scaler | None:
+    def make_scaler(self) -> Scaler | None:
         """Return a new loss scaler; None where the loss is not scaled."""
         if self.loss_scale is None:
             return None

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 #: Largest relative error of one rounding to nearest: 2⁻ᵖ with p bits of the significand.
 ROUNDOFF = {"fp32": 2.0**-24, "fp16": 2.0**-11, "bf16": 2.0**-8}
 #: Exponent of the smallest normal number; below it the unit in the last place is constant.
-LEAST_NORMAL = {"fp32": -126, "fp16": -14, "bf16": -126}
+MIN_NORMAL_EXPONENTS = {"fp32": -126, "fp16": -14, "bf16": -126}
 
 
-def rounded(x: NDArray[Any], precision: str) -> NDArray[np.float64]:
+def round_to_type(x: NDArray[Any], precision: str) -> NDArray[np.float64]:
     """Round to the nearest number of the type, ties to even; return float64, with overflow as
     infinity.
 
@@ -36,15 +36,15 @@ def rounded(x: NDArray[Any], precision: str) -> NDArray[np.float64]:
         return np.where(np.isnan(single), single, upper).astype(np.float64)
 
 
-def units(x: NDArray[Any], precision: str) -> NDArray[np.float64]:
+def ulp(x: NDArray[Any], precision: str) -> NDArray[np.float64]:
     """Return the unit in the last place of each number: its distance to the next larger one of the
     type."""
-    size, least = np.abs(np.asarray(x, np.float64)), LEAST_NORMAL[precision]
+    size, least = np.abs(np.asarray(x, np.float64)), MIN_NORMAL_EXPONENTS[precision]
     _, exponent = np.frexp(np.maximum(size, 2.0**least))  # |x| = m·2ᵉ with m in [1/2, 1)
     unit: NDArray[np.float64] = np.ldexp(2 * ROUNDOFF[precision], exponent - 1)
     return unit
 
 
-def fits(x: NDArray[Any], precision: str) -> bool:
+def is_representable(x: NDArray[Any], precision: str) -> bool:
     """Return whether every number is representable in the type."""
-    return bool(np.array_equal(rounded(x, precision), np.asarray(x, np.float64), equal_nan=True))
+    return bool(np.array_equal(round_to_type(x, precision), np.asarray(x, np.float64), equal_nan=True))

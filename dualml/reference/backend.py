@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dualml import machine
-from dualml.backend import Array, Backend, Placing, Recipe, RemoteCalls, Segment, Staging
+from dualml.backend import Array, Backend, DevicePlacement, TrainingSpec, RemoteProcedureCalls, Segment, PipelineStages
 from dualml.backend.devices import check_present
 from dualml.communicator import Communicator
 from dualml.errors import UserError
@@ -20,7 +20,7 @@ from dualml.reference.split import NumpyPlacedStage, NumpyStage
 VARIABLES = tuple(machine.thread_variables(1))
 
 
-class NumpyBackend(Backend, Staging, Placing):
+class NumpyBackend(Backend, PipelineStages, DevicePlacement):
     """Float64 NumPy implementation of `dualml.backend.Backend`.
 
     Raises:
@@ -29,8 +29,8 @@ class NumpyBackend(Backend, Staging, Placing):
 
     name = "numpy"
     dtype = "float64"
-    lacks: ClassVar = {
-        RemoteCalls: "the NumPy reference has no remote procedure calls: its ranks are threads of "
+    missing_reasons: ClassVar = {
+        RemoteProcedureCalls: "the NumPy reference has no remote procedure calls: its ranks are threads of "
         'one process; engine = "messages" runs the same split'
     }
 
@@ -51,25 +51,25 @@ class NumpyBackend(Backend, Staging, Placing):
             **machine.environment(),
         }
 
-    def training(self, recipe: Recipe) -> NumpyParallel:
+    def training(self, recipe: TrainingSpec) -> NumpyParallel:
         return NumpyParallel(recipe)
 
     def stage(
-        self, segments: Sequence[Segment], recipe: Recipe, *, first: bool, last: bool
+        self, segments: Sequence[Segment], recipe: TrainingSpec, *, first: bool, last: bool
     ) -> NumpyStage:
         return NumpyStage(segments, recipe, first=first)
 
     def placed_stage(
         self,
         segments: Sequence[Segment],
-        recipe: Recipe,
+        recipe: TrainingSpec,
         devices: Sequence[str],
         comm: Communicator,
     ) -> NumpyPlacedStage:
         check_present(devices, {}, dict.fromkeys(("cuda", "ascend"), "NumPy drives the CPU only"))
         return NumpyPlacedStage(segments, recipe, first=True)
 
-    def read(self, losses: Sequence[Any]) -> Array:
+    def materialize_losses(self, losses: Sequence[Any]) -> Array:
         return np.array(losses, np.float64)
 
     def synchronize(self) -> None:

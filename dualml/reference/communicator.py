@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dualml.communicator import Communicator, How, MemoryBoard, Place
-from dualml.communicator.how import Work
+from dualml.communicator import Communicator, Implementation, MemoryStore, RankContext
+from dualml.communicator.how import EngineWork
 from dualml.errors import CommunicationError
 
 POLL_S = 0.05
@@ -28,7 +28,7 @@ class Switchboard:
         self.lock = threading.Lock()
         self.failed = threading.Event()
         #: Rank in the world → bytes that it has put into queues; only that rank writes its entry.
-        self.sent: dict[int, int] = defaultdict(int)
+        self.bytes_sent: dict[int, int] = defaultdict(int)
 
     def line(self, *key: Any) -> queue.Queue[Any]:
         """Return the queue of a key, creating it on first use."""
@@ -36,7 +36,7 @@ class Switchboard:
             return self.lines[key]
 
 
-def tagged(tag: int) -> tuple[int, ...]:
+def tag_suffix(tag: int) -> tuple[int, ...]:
     """Return the part of a queue's key that names a tag; messages without a tag share the queue of
     `exchange`."""
     return (tag,) if tag else ()
@@ -56,17 +56,17 @@ class ThreadCommunicator(Communicator):
     sockets = False
 
     def __init__(
-        self, place: Place, switchboard: Switchboard, ranks: Sequence[int] | None = None
+        self, place: RankContext, switchboard: Switchboard, ranks: Sequence[int] | None = None
     ) -> None:
         super().__init__(place, ranks)
         self.switchboard = switchboard
 
-    def how(self, primitive: str, dtype: str = "float32", op: str = "sum") -> How:
+    def implementation_of(self, primitive: str, dtype: str = "float32", op: str = "sum") -> Implementation:
         if primitive in ("exchange", "barrier", "subgroup", "tags", "any_source"):
-            return How("native", "queues between threads")
+            return Implementation("native", "queues between threads")
         if primitive == "asynchronous":
-            return How("unsupported", "a thread that waits cannot compute meanwhile")
-        return How("composed", "messages between threads, folded in rank order")
+            return Implementation("unsupported", "a thread that waits cannot compute meanwhile")
+        return Implementation("composed", "messages between threads, folded in rank order")
 
     def tensor(self, array: Any) -> Any:
         return np.array(array)
@@ -98,18 +98,18 @@ class ThreadCommunicator(Communicator):
     def slice(self, x: Any, start: int, stop: int) -> Any:
         return x[start:stop]
 
-    def write(self, x: Any, start: int, value: Any, then: str) -> Any:
+    def write(self, x: Any, start: int, value: Any, op: str) -> Any:
         place = x[start : start + len(value)]
-        if then == "add":
+        if op == "add":
             with np.errstate(over="ignore", invalid="ignore"):  # reported by the caller
                 place += value
         else:
             place[...] = value
         return x
 
-    def sent(self) -> int | None:
+    def count_sent_bytes(self) -> int | None:
         """Return the bytes that this rank has put into queues."""
-        return self.switchboard.sent[self.ranks[self.rank]]
+        return self.switchboard.bytes_sent[self.ranks[self.rank]]
 
     def synchronize(self) -> None:
         """Do nothing, because NumPy computes synchronously."""
@@ -117,21 +117,21 @@ class ThreadCommunicator(Communicator):
     def _exchange(self, send: Mapping[int, Any], receive: Mapping[int, Any]) -> dict[int, Any]:
         me = self.ranks[self.rank]
         for peer, x in send.items():
-            self.switchboard.sent[me] += x.nbytes
+            self.switchboard.bytes_sent[me] += x.nbytes
             self.switchboard.line(self.ranks, me, self.ranks[peer]).put(np.array(x))
         return {
-            peer: self._take((self.ranks, self.ranks[peer], me), peer, like)
+            peer: self._receive((self.ranks, self.ranks[peer], me), peer, like)
             for peer, like in receive.items()
         }
 
-    def _isend_tagged(self, x: Any, peer: int, tag: int) -> Work:
-        key = (self.ranks, self.ranks[self.rank], self.ranks[peer], *tagged(tag))
+    def _isend_tagged(self, x: Any, peer: int, tag: int) -> EngineWork:
+        key = (self.ranks, self.ranks[self.rank], self.ranks[peer], *tag_suffix(tag))
         self.switchboard.line(*key).put(np.array(x))
-        return Work(lambda: x, lambda: True)
+        return EngineWork(lambda: x, lambda: True)
 
-    def _irecv_tagged(self, buffer: Any, peer: int | None, tag: int) -> Work:
-        me, peers = self.ranks[self.rank], self._others() if peer is None else [peer]
-        keys = {(self.ranks, self.ranks[r], me, *tagged(tag)): r for r in peers}
+    def _irecv_tagged(self, buffer: Any, peer: int | None, tag: int) -> EngineWork:
+        me, peers = self.ranks[self.rank], self._other_ranks() if peer is None else [peer]
+        keys = {(self.ranks, self.ranks[r], me, *tag_suffix(tag)): r for r in peers}
         found: list[int] = []
 
         def wait() -> Any:
@@ -139,13 +139,13 @@ class ThreadCommunicator(Communicator):
                 key = next(iter(keys))
             else:
                 whose = f"any rank{f' with tag {tag}' if tag else ''}"
-                key = self._wait_for(lambda: self._ready(keys), whose)
+                key = self._wait_for(lambda: self._first_ready(keys), whose)
             found.append(keys[key])
-            return self._take(key, keys[key], buffer)
+            return self._receive(key, keys[key], buffer)
 
-        return Work(wait, lambda: self._ready(keys) is not None, source=lambda: found[0])
+        return EngineWork(wait, lambda: self._first_ready(keys) is not None, source=lambda: found[0])
 
-    def _ready(self, keys: Iterable[Any]) -> Any:
+    def _first_ready(self, keys: Iterable[Any]) -> Any:
         """Return the first of these queue keys that has a message, or None."""
         return next((key for key in keys if not self.switchboard.line(*key).empty()), None)
 
@@ -155,15 +155,15 @@ class ThreadCommunicator(Communicator):
         while (found := find()) is None:
             if self.switchboard.failed.is_set():
                 raise CommunicationError(f"{whom} gave up")
-            if waited > self.place.timeout:
+            if waited > self.context.timeout:
                 raise CommunicationError(
-                    f"rank {self.rank} waited {self.place.timeout:g} s for {whom}"
+                    f"rank {self.rank} waited {self.context.timeout:g} s for {whom}"
                 )
             time.sleep(pause)
             waited += pause
         return found
 
-    def _take(self, key: Any, peer: int, like: Any = None) -> Any:
+    def _receive(self, key: Any, peer: int, like: Any = None) -> Any:
         line, waited = self.switchboard.line(*key), 0.0
         while True:
             try:
@@ -173,9 +173,9 @@ class ThreadCommunicator(Communicator):
                 waited += POLL_S
                 if self.switchboard.failed.is_set():
                     raise CommunicationError(f"rank {peer} or another one gave up") from None
-                if waited > self.place.timeout:
+                if waited > self.context.timeout:
                     raise CommunicationError(
-                        f"rank {self.rank} waited {self.place.timeout:g} s for rank {peer}"
+                        f"rank {self.rank} waited {self.context.timeout:g} s for rank {peer}"
                     ) from None
         if like is not None and (got.shape != like.shape or got.dtype != like.dtype):
             raise CommunicationError(
@@ -189,15 +189,15 @@ class ThreadCommunicator(Communicator):
         me, others = self.ranks[self.rank], [r for r in range(self.size) if r != 0]
         if self.rank == 0:
             for r in others:
-                self._take((self.ranks, "in", self.ranks[r]), r)
+                self._receive((self.ranks, "in", self.ranks[r]), r)
             for r in others:
                 self.switchboard.line(self.ranks, "out", self.ranks[r]).put(None)
         else:
             self.switchboard.line(self.ranks, "in", me).put(None)
-            self._take((self.ranks, "out", me), 0)
+            self._receive((self.ranks, "out", me), 0)
 
     def _subgroup(self, ranks: Sequence[int]) -> Communicator:
-        return ThreadCommunicator(self.place, self.switchboard, [self.ranks[r] for r in ranks])
+        return ThreadCommunicator(self.context, self.switchboard, [self.ranks[r] for r in ranks])
 
 
 def run_threads(
@@ -214,12 +214,12 @@ def run_threads(
     Raises:
         Exception: what the first rank that failed raised, after all ranks have ended.
     """
-    board, switchboard = MemoryBoard(), Switchboard()
+    board, switchboard = MemoryStore(), Switchboard()
     results: list[Any] = [None] * size
     errors: list[tuple[int, BaseException]] = []
 
     def run(rank: int) -> None:
-        place = Place(rank, size, board, timeout=timeout, check=check)
+        place = RankContext(rank, size, board, timeout=timeout, check=check)
         try:
             results[rank] = work(ThreadCommunicator(place, switchboard))
         except BaseException as error:  # raised in the caller below

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from dualml.backend.conformance import Mode
 from dualml.errors import Unsupported
-from dualml.optim import Rule
+from dualml.optim import OptimizerSpec
 
 #: Empty: the optimizer specifications are what other backends' optimizers are compared with.
 MODES: dict[str, Mode] = {}
@@ -15,7 +15,7 @@ COMPILES = False
 
 
 def optimizers(
-    rules: Mapping[str, Rule],
+    rules: Mapping[str, OptimizerSpec],
     shapes: Mapping[str, tuple[int, ...]],
     mode: str,
     rates: Mapping[str, Sequence[float]] | None = None,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-from dualml.model.layers import Conv2d, MaxPool2d, strided
+from dualml.model.layers import Conv2d, MaxPool2d, strided_output_size
 from dualml.model.vision import BatchNorm2d, GlobalAvgPool2d
 from dualml.reference.types import LEARNING, Array, Params
 
@@ -33,13 +33,13 @@ def strips(layer: Conv2d, shape_CHWB: tuple[int, ...]) -> Iterator[tuple[int, in
     """Yield first and last row (exclusive) of strips of a few output rows each, for an image of
     this shape."""
     channels, *size, b = shape_CHWB
-    height, width = strided((size[0], size[1]), layer.kernel, layer.stride, 0)
+    height, width = strided_output_size((size[0], size[1]), layer.kernel, layer.stride, 0)
     step = max(1, WINDOWS // (channels * layer.kernel**2 * width * b))
     for first in range(0, height, step):
         yield first, min(first + step, height)
 
 
-def windows(layer: Conv2d, x_CHWB: Array, first: int, last: int) -> Array:
+def im2col(layer: Conv2d, x_CHWB: Array, first: int, last: int) -> Array:
     """Return what each place of the kernel reads for these rows of the output, as a matrix (CKK,
     PB)."""
     k, s = layer.kernel, layer.stride
@@ -56,12 +56,12 @@ def conv_forward(layer: Conv2d, x_BCHW: Array, params: Params) -> tuple[Array, A
     side, k = (layer.padding, layer.padding), layer.kernel
     padded = np.pad(np.moveaxis(x_BCHW, 0, -1), ((0, 0), side, side, (0, 0)))
     _, height, width, b = padded.shape
-    y = np.empty((layer.outputs, *strided((height, width), k, layer.stride, 0), b))
+    y = np.empty((layer.outputs, *strided_output_size((height, width), k, layer.stride, 0), b))
     weight = params["weight"].reshape(layer.outputs, -1)
     bias = params["bias"][:, None, None, None] if layer.bias else 0.0
     for first, last in strips(layer, padded.shape):
         strip = y[:, first:last]
-        product = weight @ windows(layer, padded, first, last)
+        product = weight @ im2col(layer, padded, first, last)
         np.add(product.reshape(strip.shape), bias, out=strip)
     return np.moveaxis(y, -1, 0), padded
 
@@ -72,7 +72,7 @@ def conv_gradients(layer: Conv2d, dy_BOHW: Array, padded: Array) -> Params:
     weight = np.zeros((layer.outputs, layer.inputs * layer.kernel**2))
     for first, last in strips(layer, padded.shape):
         strip = dy[:, first:last].reshape(layer.outputs, -1)
-        weight += strip @ windows(layer, padded, first, last).T
+        weight += strip @ im2col(layer, padded, first, last).T
     grads = {"weight": weight.reshape(layer.outputs, layer.inputs, layer.kernel, layer.kernel)}
     return {**grads, "bias": dy.sum(axis=(1, 2, 3))} if layer.bias else grads
 
@@ -99,10 +99,10 @@ def conv_backward(
     return np.moveaxis(inner, -1, 0), conv_gradients(layer, dy_BOHW, padded)
 
 
-def cells(layer: MaxPool2d, x_CHWB: Array) -> list[Array]:
+def window_pixels(layer: MaxPool2d, x_CHWB: Array) -> list[Array]:
     """Return views of the first, second, … pixel of every window, row by row."""
     k, s = layer.kernel, layer.step
-    h, w = (s * (side - 1) + 1 for side in strided((x_CHWB.shape[1], x_CHWB.shape[2]), k, s, 0))
+    h, w = (s * (side - 1) + 1 for side in strided_output_size((x_CHWB.shape[1], x_CHWB.shape[2]), k, s, 0))
     return [x_CHWB[:, i : i + h : s, j : j + w : s] for i in range(k) for j in range(k)]
 
 
@@ -110,7 +110,7 @@ def pool_forward(layer: MaxPool2d, x_BCHW: Array, params: Params) -> tuple[Array
     x, p = batch_last(x_BCHW), layer.padding
     if p:
         x = np.pad(x, ((0, 0), (p, p), (p, p), (0, 0)), constant_values=-np.inf)
-    y: Array = reduce(np.maximum, cells(layer, x))
+    y: Array = reduce(np.maximum, window_pixels(layer, x))
     return np.moveaxis(y, -1, 0), (x, y)
 
 
@@ -121,7 +121,7 @@ def pool_backward(
     and MindSpore."""
     x, y = cache
     dy, dx, waiting = batch_last(dy_BCHW), np.zeros_like(x), np.ones_like(y, bool)
-    for value, place in zip(cells(layer, x), cells(layer, dx), strict=True):
+    for value, place in zip(window_pixels(layer, x), window_pixels(layer, dx), strict=True):
         best = ~(value < y) & waiting  # written so that nan also receives the gradient
         place += dy * best  # a pixel may be the largest of several windows
         waiting ^= best
@@ -130,7 +130,7 @@ def pool_backward(
     return np.moveaxis(dx[:, p : height - p, p : width - p], -1, 0), {}
 
 
-def norm_forward(layer: BatchNorm2d, x_BCHW: Array, params: Params) -> tuple[Array, Any]:
+def batch_norm_forward(layer: BatchNorm2d, x_BCHW: Array, params: Params) -> tuple[Array, Any]:
     """Compute batch normalisation; if ``params[LEARNING]``, use the statistics of the batch and
     move the running statistics towards them in place."""
     mean, variance = params["running_mean"], params["running_var"]
@@ -141,12 +141,12 @@ def norm_forward(layer: BatchNorm2d, x_BCHW: Array, params: Params) -> tuple[Arr
             running += layer.momentum * (now - running)
         mean, variance = average, spread
     scale = 1 / np.sqrt(variance + layer.eps)
-    normal = (x_BCHW - channels(mean)) * channels(scale)
-    y = normal * channels(params["weight"]) + channels(params["bias"])
+    normal = (x_BCHW - per_channel(mean)) * per_channel(scale)
+    y = normal * per_channel(params["weight"]) + per_channel(params["bias"])
     return y, (normal, scale)
 
 
-def norm_backward(
+def batch_norm_backward(
     layer: BatchNorm2d, dy_BCHW: Array, cache: Any, params: Params
 ) -> tuple[Array, Params]:
     """Return the gradients of batch normalisation in training, where the statistics depend on the
@@ -154,11 +154,11 @@ def norm_backward(
     normal, scale = cache
     grads = {"weight": (dy_BCHW * normal).sum(axis=AXES), "bias": dy_BCHW.sum(axis=AXES)}
     count = dy_BCHW.size // layer.channels
-    mean = channels(grads["bias"] / count) + normal * channels(grads["weight"] / count)
-    return (dy_BCHW - mean) * channels(params["weight"] * scale), grads
+    mean = per_channel(grads["bias"] / count) + normal * per_channel(grads["weight"] / count)
+    return (dy_BCHW - mean) * per_channel(params["weight"] * scale), grads
 
 
-def channels(x_C: Array) -> Array:
+def per_channel(x_C: Array) -> Array:
     """Reshape one number per channel (C,) to broadcast against (B, C, H, W)."""
     return x_C[:, None, None]
 

@@ -70,14 +70,14 @@ from dualml.reference.sequence import (
     first_forward,
     mean_backward,
     mean_forward,
-    norm_backward,
-    norm_forward,
+    layer_norm_backward,
+    layer_norm_forward,
     position_backward,
     position_forward,
     rows_backward,
     rows_forward,
 )
-from dualml.reference.types import Array, Params, rows
+from dualml.reference.types import Array, Params, as_matrix
 
 
 def linear_forward(layer: Linear, x: Array, params: Params) -> tuple[Array, Any]:
@@ -88,8 +88,8 @@ def linear_forward(layer: Linear, x: Array, params: Params) -> tuple[Array, Any]
 
 
 def linear_gradients(layer: Linear, dy: Array, x: Array) -> Params:
-    flat = rows(dy)
-    grads = {"weight": flat.T @ rows(x)}
+    flat = as_matrix(dy)
+    grads = {"weight": flat.T @ as_matrix(x)}
     return {**grads, "bias": flat.sum(axis=0)} if layer.bias else grads
 
 
@@ -103,7 +103,7 @@ def bias_forward(layer: Bias, x: Array, params: Params) -> tuple[Array, Any]:
 
 
 def bias_backward(layer: Bias, dy: Array, cache: Any, params: Params) -> tuple[Array, Params]:
-    return dy, {"bias": dy.sum(axis=(0, 2, 3)) if dy.ndim == 4 else rows(dy).sum(axis=0)}
+    return dy, {"bias": dy.sum(axis=(0, 2, 3)) if dy.ndim == 4 else as_matrix(dy).sum(axis=0)}
 
 
 def relu_forward(layer: ReLU, x: Array, params: Params) -> tuple[Array, Any]:
@@ -161,7 +161,7 @@ PAIRS: dict[type[Layer], tuple[Forward, Backward]] = {
     LSTM: (lstm_forward, lstm_backward),
     GRU: (gru_forward, gru_backward),
     RNN: (rnn_forward, rnn_backward),
-    LayerNorm: (norm_forward, norm_backward),
+    LayerNorm: (layer_norm_forward, layer_norm_backward),
     Attention: (attention_forward, attention_backward),
     Position: (position_forward, position_backward),
     Rows: (rows_forward, rows_backward),
@@ -171,7 +171,7 @@ PAIRS: dict[type[Layer], tuple[Forward, Backward]] = {
     RMSNorm: (rms_forward, rms_backward),
     SwiGLU: (swiglu_forward, swiglu_backward),
     GroupedAttention: (grouped_forward, grouped_backward),
-    BatchNorm2d: (images.norm_forward, images.norm_backward),
+    BatchNorm2d: (images.batch_norm_forward, images.batch_norm_backward),
     GlobalAvgPool2d: (images.average_forward, images.average_backward),
 }
 

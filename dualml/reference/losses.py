@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.reference.types import Array, rows
+from dualml.reference.types import Array, as_matrix
 
 Labels = NDArray[np.int64]
 Loss = Callable[[Array, Labels], tuple[float, Array]]
@@ -18,7 +18,7 @@ Loss = Callable[[Array, Labels], tuple[float, Array]]
 
 def cross_entropy(logits: Array, labels: Labels) -> tuple[float, Array]:
     """Return the mean of −log softmax(logits)[label] in nats, and its gradient."""
-    flat, at = rows(logits), (np.arange(labels.size), labels.ravel())
+    flat, at = as_matrix(logits), (np.arange(labels.size), labels.ravel())
     shifted = flat - flat.max(axis=1, keepdims=True)
     gradient = np.exp(shifted)
     total = gradient.sum(axis=1, keepdims=True)
@@ -32,7 +32,7 @@ def cross_entropy(logits: Array, labels: Labels) -> tuple[float, Array]:
 def mse(logits: Array, labels: Labels) -> tuple[float, Array]:
     """Return the mean over all entries of (logits − one-hot)², and its gradient."""
     error = logits.copy()
-    rows(error)[np.arange(labels.size), labels.ravel()] -= 1
+    as_matrix(error)[np.arange(labels.size), labels.ravel()] -= 1
     return float((error * error).mean()), 2 * error / error.size
 
 

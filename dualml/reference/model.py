@@ -11,22 +11,22 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.model.base import Layer, Way
+from dualml.model.base import Layer, DtypePolicy
 from dualml.model.layers import PADDING, Branch, Dropout, Merge, Swap
-from dualml.model.recompute import Groups, Stretch, stretches
-from dualml.model.spec import ModelSpec, canonical
-from dualml.model.streams import carries
-from dualml.precision import FULL, Held, Precision, Stack, holding, through
-from dualml.precision import rounded as rounded_to
+from dualml.model.recompute import Groups, LayerSpan, layer_spans
+from dualml.model.spec import ModelSpec, canonical_parameter_names
+from dualml.model.streams import carries_state
+from dualml.precision import FULL, LayerPrecision, Precision, Stack, layer_precisions, propagate_precision
+from dualml.precision import round_to_type as rounded_to
 from dualml.reference.layers import GRADIENTS, PAIRS
 from dualml.reference.losses import LOSSES
-from dualml.reference.types import HERE, LEARNING, STATE, Array, Params, copies
+from dualml.reference.types import TOKEN_MASK, LEARNING, STATE, Array, Params, float64_copies
 
 Values = tuple[Array, ...]
 Rounding = Callable[[NDArray[Any]], Array]
 
 
-class Entry(NamedTuple):
+class TapeEntry(NamedTuple):
     """Record that a layer leaves on the tape.
 
     Attributes:
@@ -41,10 +41,10 @@ class Entry(NamedTuple):
     output: Array
     cache: Any
     lower: Rounding | None = None
-    held: Held = Held(False, False)
+    held: LayerPrecision = LayerPrecision(False, False)
 
 
-class Again(NamedTuple):
+class RecomputedSpan(NamedTuple):
     """Record that recomputed layers leave on the tape: their inputs.
 
     Attributes:
@@ -58,7 +58,7 @@ class Again(NamedTuple):
     here: NDArray[Any] | None
     lower: Rounding | None
     before: Stack
-    gives: int
+    output_count: int
 
     def tape(self, params: Params) -> Tape:
         """Recompute the layers and return the tape that they would have left."""
@@ -66,7 +66,7 @@ class Again(NamedTuple):
         return forward(layers, params, values, self.masks, self.here, self.lower, self.before)[1]
 
 
-Tape = list["Entry | Again"]
+Tape = list["TapeEntry | RecomputedSpan"]
 
 
 def forward(
@@ -77,7 +77,7 @@ def forward(
     here: NDArray[Any] | None = None,
     lower: Rounding | None = None,
     before: Stack = (False,),
-    again: Sequence[Stretch] = (),
+    spans: Sequence[LayerSpan] = (),
     learning: bool = False,
 ) -> tuple[Values, Tape]:
     """Return the stack after some consecutive layers of a model, and the tape for `backward`.
@@ -94,15 +94,15 @@ def forward(
         learning: whether batch normalisation uses the batch's statistics, and moves the running
             ones in ``params``.
     """
-    if again:
-        return in_stretches(layers, params, values, masks, here, lower, before, again)
+    if spans:
+        return forward_spans(layers, params, values, masks, here, lower, before, spans)
     *kept, x = values
     tape: Tape = []
     waiting = iter(masks)
-    around = holding(layers, before) if lower else [Held(False, False)] * len(layers)
+    around = layer_precisions(layers, before) if lower else [LayerPrecision(False, False)] * len(layers)
     for (name, layer), held in zip(layers, around, strict=True):
         cache: Any = None
-        product = lower if layer.way is Way.PRODUCT else None
+        product = lower if layer.dtype_policy is DtypePolicy.PRODUCT else None
         if isinstance(layer, Branch):
             kept.append(x)
         elif isinstance(layer, Merge):
@@ -114,14 +114,14 @@ def forward(
             cache = lower(cache) if lower and held.before else cache
             x = x * cache
         else:
-            given = own(name, layer, params)
+            given = layer_params(name, layer, params)
             if product:
                 x, given = product(x), {leaf: product(w) for leaf, w in given.items()}
-            if masks and carries(layer):
+            if masks and carries_state(layer):
                 given[STATE] = next(waiting)
-            if layer.padded:
+            if layer.needs_padding_mask:
                 assert here is not None, f"{name} has to know which positions hold a token"
-                given[HERE] = here
+                given[TOKEN_MASK] = here
             if layer.buffers():
                 given |= {leaf: params[f"{name}.{leaf}"] for leaf in layer.buffers()}
                 given[LEARNING] = np.array(learning)
@@ -129,11 +129,11 @@ def forward(
         if lower and held.after:
             whole, x = x, lower(x)
             cache = x if cache is whole else cache  # of the output it keeps what it gives out
-        tape.append(Entry(name, layer, x, cache, lower, held))
+        tape.append(TapeEntry(name, layer, x, cache, lower, held))
     return (*kept, x), tape
 
 
-def in_stretches(
+def forward_spans(
     layers: Sequence[tuple[str, Layer]],
     params: Params,
     values: Sequence[NDArray[Any]],
@@ -141,20 +141,20 @@ def in_stretches(
     here: NDArray[Any] | None,
     lower: Rounding | None,
     before: Stack,
-    again: Sequence[Stretch],
+    spans: Sequence[LayerSpan],
 ) -> tuple[Values, Tape]:
     """Run `forward` span by span; recomputed spans leave only their inputs on the tape."""
     stack, whole = tuple(values), Tape()
-    for some in again:
-        own, below = layers[some.layers], stack[: -some.takes]
-        given, drawn = stack[-some.takes :], masks[some.masks]
-        tokens, held = here if some.here else None, before[-some.takes :]
+    for some in spans:
+        own, below = layers[some.layers], stack[: -some.input_count]
+        given, drawn = stack[-some.input_count :], masks[some.masks]
+        tokens, held = here if some.needs_padding_mask else None, before[-some.input_count :]
         after, tape = forward(own, params, given, drawn, tokens, lower, held)
-        if some.again:
-            tape = [Again(own, given, drawn, tokens, lower, held, len(after))]
+        if some.recomputed:
+            tape = [RecomputedSpan(own, given, drawn, tokens, lower, held, len(after))]
         stack, whole = (*below, *after), whole + tape
         for _, layer in own:
-            before = through(layer, before)
+            before = propagate_precision(layer, before)
     return stack, whole
 
 
@@ -165,11 +165,11 @@ def backward(tape: Tape, params: Params, gradients: Sequence[Array]) -> tuple[Va
     *kept, flow = gradients
     gradients_of: Params = {}
     for entry in reversed(tape):
-        if isinstance(entry, Again):
+        if isinstance(entry, RecomputedSpan):
             stack = (*kept, flow)
-            (*inner, flow), grads = backward(entry.tape(params), params, stack[-entry.gives :])
-            kept = [*stack[: -entry.gives], *inner]
-            gather(gradients_of, grads)
+            (*inner, flow), grads = backward(entry.tape(params), params, stack[-entry.output_count :])
+            kept = [*stack[: -entry.output_count], *inner]
+            accumulate_gradients(gradients_of, grads)
             continue
         name, layer, _, cache, lower, held = entry
         flow = lower(flow) if lower and held.after else flow
@@ -182,27 +182,27 @@ def backward(tape: Tape, params: Params, gradients: Sequence[Array]) -> tuple[Va
         elif isinstance(layer, Dropout):
             flow = flow * cache
         else:
-            product, given = layer.way is Way.PRODUCT, own(name, layer, params)
+            product, given = layer.dtype_policy is DtypePolicy.PRODUCT, layer_params(name, layer, params)
             if lower and product:
                 given = {leaf: lower(w) for leaf, w in given.items()}
             flow, grads = PAIRS[type(layer)][1](layer, flow, cache, given)
             if lower and product:  # what comes back through its casts has been of the type
                 flow, grads = lower(flow), {leaf: lower(g) for leaf, g in grads.items()}
-            add(gradients_of, name, layer, grads)
+            add_layer_gradients(gradients_of, name, layer, grads)
         flow = lower(flow) if lower and held.before else flow
     return (*kept, flow), gradients_of
 
 
-def gradients_alone(tape: Tape, params: Params, gradients: Sequence[Array]) -> Params:
+def parameter_gradients(tape: Tape, params: Params, gradients: Sequence[Array]) -> Params:
     """Return only the parameters' gradients of `backward`: the gradient that would flow out of the
     first layer with parameters, and through the layers before it, is not computed."""
-    at = next((i for i, entry in enumerate(tape) if weighted(entry)), len(tape))
+    at = next((i for i, entry in enumerate(tape) if has_parameters(entry)), len(tape))
     if at == len(tape):
         return {}
     entry = tape[at]
-    if isinstance(entry, Again):
+    if isinstance(entry, RecomputedSpan):
         stack, inner = backward(tape[at + 1 :], params, gradients)
-        gather(inner, gradients_alone(entry.tape(params), params, stack[-entry.gives :]))
+        accumulate_gradients(inner, parameter_gradients(entry.tape(params), params, stack[-entry.output_count :]))
         return inner
     if type(entry.layer) not in GRADIENTS:
         return backward(tape[at:], params, gradients)[1]
@@ -210,58 +210,58 @@ def gradients_alone(tape: Tape, params: Params, gradients: Sequence[Array]) -> P
     (*_, flow), inner = backward(tape[at + 1 :], params, gradients)
     flow = lower(flow) if lower and held.after else flow
     grads = GRADIENTS[type(layer)](layer, flow, cache)
-    if lower and layer.way is Way.PRODUCT:
+    if lower and layer.dtype_policy is DtypePolicy.PRODUCT:
         grads = {leaf: lower(g) for leaf, g in grads.items()}
-    add(inner, name, layer, grads)
+    add_layer_gradients(inner, name, layer, grads)
     return inner
 
 
-def ended(tape: Tape) -> Params:
+def final_states(tape: Tape) -> Params:
     """Return stateful layer → its state after the last position, (B, S, H)."""
-    entries = [entry for entry in tape if isinstance(entry, Entry) and carries(entry.layer)]
+    entries = [entry for entry in tape if isinstance(entry, TapeEntry) and carries_state(entry.layer)]
     return {entry.name: np.stack(entry.cache[-1], axis=1) for entry in entries}
 
 
-def gather(total: Params, more: Params) -> None:
+def accumulate_gradients(total: Params, more: Params) -> None:
     """Add the gradients ``more`` to ``total`` in place; a parameter may belong to several
     layers."""
     for name, gradient in more.items():
         total[name] = total[name] + gradient if name in total else gradient
 
 
-def weighted(entry: Entry | Again) -> bool:
+def has_parameters(entry: TapeEntry | RecomputedSpan) -> bool:
     """Return whether a tape entry's layers have parameters."""
-    layers = [layer for _, layer in entry.layers] if isinstance(entry, Again) else [entry.layer]
+    layers = [layer for _, layer in entry.layers] if isinstance(entry, RecomputedSpan) else [entry.layer]
     return any(layer.parameters() for layer in layers)
 
 
-def rounding(
+def make_rounding(
     precision: Precision,
 ) -> tuple[Rounding | None, Callable[[], AbstractContextManager[Any]]]:
     """Return the function that rounds a value to the low-precision type (None in full precision),
     and a context manager for the computation. It silences overflow in low precision, which shows in
     the loss, or is detected in the gradients by a `Scaler`."""
     lower = partial(rounded_to, precision=precision.type)
-    quiet: Literal["ignore", "warn"] = "ignore" if precision.lower else "warn"
-    return lower if precision.lower else None, partial(np.errstate, over=quiet, invalid=quiet)
+    quiet: Literal["ignore", "warn"] = "ignore" if precision.is_low else "warn"
+    return lower if precision.is_low else None, partial(np.errstate, over=quiet, invalid=quiet)
 
 
-def own(name: str, layer: Layer, params: Params) -> Params:
+def layer_params(name: str, layer: Layer, params: Params) -> Params:
     """Return the parameters of a layer, by the last part of their names."""
-    return {leaf: params[full] for leaf, full in canonical(name, layer).items()}
+    return {leaf: params[full] for leaf, full in canonical_parameter_names(name, layer).items()}
 
 
-def add(total: Params, name: str, layer: Layer, grads: Params) -> None:
+def add_layer_gradients(total: Params, name: str, layer: Layer, grads: Params) -> None:
     """Add a layer's gradients to ``total`` under their canonical names; a parameter may belong to
     several layers."""
-    for leaf, full in canonical(name, layer).items():
+    for leaf, full in canonical_parameter_names(name, layer).items():
         total[full] = total[full] + grads[leaf] if full in total else grads[leaf]
 
 
-def present(spec: ModelSpec, x: NDArray[Any]) -> Any:
+def token_mask(spec: ModelSpec, x: NDArray[Any]) -> Any:
     """Return the mask of positions of tokens (B, T) that hold a token; None where no layer needs
     it."""
-    return x != PADDING if spec.padded else None
+    return x != PADDING if spec.needs_padding_mask else None
 
 
 class Model:
@@ -281,22 +281,22 @@ class Model:
         precision: Precision = FULL,
         recompute: Groups = (),
     ) -> None:
-        self.spec, self.again = spec, stretches(spec.layers, recompute)
-        self.weights: Params = copies({name: weights[name] for name in spec.parameters()})
-        self.buffers: Params = copies({name: weights[name] for name in spec.buffers})
+        self.spec, self.spans = spec, layer_spans(spec.layers, recompute)
+        self.weights: Params = float64_copies({name: weights[name] for name in spec.parameters()})
+        self.buffers: Params = float64_copies({name: weights[name] for name in spec.buffers})
         #: Final states of stateful layers after the last batch.
-        self.ended: Params = {}
-        self.lower, self.overflowing = rounding(precision)
+        self.final_states: Params = {}
+        self.lower, self.overflowing = make_rounding(precision)
 
     def inputs(self, x: NDArray[Any]) -> NDArray[Any]:
         """Convert samples to the type that the first layer takes."""
-        return np.asarray(x, np.int64 if self.spec.tokens else np.float64)
+        return np.asarray(x, np.int64 if self.spec.takes_tokens else np.float64)
 
     def forward(
         self,
         x: NDArray[Any],
         masks: Sequence[NDArray[Any]] = (),
-        again: Sequence[Stretch] = (),
+        spans: Sequence[LayerSpan] = (),
         learning: bool = False,
     ) -> tuple[Array, Tape]:
         """Return the logits, and the tape that their computation leaves.
@@ -307,10 +307,10 @@ class Model:
             learning: whether running statistics are updated.
         """
         x, layers = self.inputs(x), self.spec.layers
-        given = (x,), masks, present(self.spec, x), self.lower
+        given = (x,), masks, token_mask(self.spec, x), self.lower
         arrays = {**self.weights, **self.buffers}
         with self.overflowing():
-            (logits,), tape = forward(layers, arrays, *given, again=again, learning=learning)
+            (logits,), tape = forward(layers, arrays, *given, spans=spans, learning=learning)
         return logits, tape
 
     def loss_and_gradients(
@@ -323,9 +323,9 @@ class Model:
     ) -> tuple[float, Params]:
         """Return the mean loss over (B, …) samples with labels (B,) or, for sequences, (B, T), and
         the gradient of ``scale`` times the loss for every parameter."""
-        logits, tape = self.forward(x, masks, self.again, learning=True)
-        self.ended = ended(tape)
+        logits, tape = self.forward(x, masks, self.spans, learning=True)
+        self.final_states = final_states(tape)
         with self.overflowing():
             value, flow = LOSSES[loss](logits, y)
-            grads = gradients_alone(tape, self.weights, (flow * scale,))
+            grads = parameter_gradients(tape, self.weights, (flow * scale,))
         return value, {name: grads[name] for name in self.weights}

@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from dualml.backend import Array, Divisible, Layout, NativeParallel, Overlapping, Replicable
+from dualml.backend import Array, GradientAccess, Layout, FrameworkDataParallel, CommOverlap, DeviceReplication
 from dualml.communicator import Communicator
 from dualml.reference.training import NumpyTraining
 
 
-class NumpyPieces:
+class NumpyBuckets:
     """Float64 NumPy implementation of `dualml.backend.capability.GradientBuckets`."""
 
     def __init__(self, training: NumpyTraining, layout: Layout) -> None:
@@ -21,28 +21,28 @@ class NumpyPieces:
 
     def gradient(self, batch: Array, factor: float) -> tuple[float | None, list[Array]]:
         if not len(batch):
-            return None, self.flat({name: np.zeros(s) for name, s in self.shapes.items()})
+            return None, self.flatten({name: np.zeros(s) for name, s in self.shapes.items()})
         loss, gradients = self.training.gradient(batch, factor)
         after = factor if self.training.scaler is None else 1.0
-        return loss, [after * bucket for bucket in self.flat(gradients)]
+        return loss, [after * bucket for bucket in self.flatten(gradients)]
 
     def update(self, gradients: Sequence[Array], step: int) -> None:
-        self.training.update(self.named(gradients), step)
+        self.training.update(self.unflatten(gradients), step)
 
     def parameters(self) -> list[Array]:
-        return self.flat(self.training.model.weights)
+        return self.flatten(self.training.model.weights)
 
     def assign(self, parameters: Sequence[Array]) -> None:
-        self.training.model.weights = self.named(parameters)
+        self.training.model.weights = self.unflatten(parameters)
 
-    def held(self) -> int:
+    def bucket_bytes(self) -> int:
         return sum(bucket.nbytes for bucket in self.parameters())
 
-    def flat(self, named: Mapping[str, Array]) -> list[Array]:
+    def flatten(self, named: Mapping[str, Array]) -> list[Array]:
         """Concatenate named arrays into one 1-D array per bucket."""
         return [np.concatenate([named[n].ravel() for n in names]) for names in self.layout]
 
-    def named(self, tensors: Sequence[Array]) -> dict[str, Array]:
+    def unflatten(self, tensors: Sequence[Array]) -> dict[str, Array]:
         parts = {}
         for names, tensor in zip(self.layout, tensors, strict=True):
             ends = np.cumsum([np.prod(self.shapes[n], dtype=int) for n in names])
@@ -51,7 +51,7 @@ class NumpyPieces:
         return {name: parts[name] for name in self.shapes}
 
 
-class NumpyOverlap(NumpyPieces):
+class NumpyReducingBuckets(NumpyBuckets):
     """Implementation of `dualml.backend.capability.ReducingBuckets` without overlap: the buckets
     are reduced after the whole gradient, so that no time is saved."""
 
@@ -61,20 +61,20 @@ class NumpyOverlap(NumpyPieces):
         super().__init__(training, layout)
         self.comm = comm
 
-    def settle(self, gradients: Sequence[Array]) -> list[Array]:
+    def wait_reduction(self, gradients: Sequence[Array]) -> list[Array]:
         return [self.comm.all_reduce(g, inplace=True) for g in gradients]
 
 
-class NumpyParallel(NumpyTraining, Divisible, Overlapping):
+class NumpyParallel(NumpyTraining, GradientAccess, CommOverlap):
     """The reference's training with the capabilities `GradientAccess` and `CommOverlap`."""
 
-    lacks: ClassVar = {
-        NativeParallel: "the NumPy reference has no data parallel training of its own",
-        Replicable: "the NumPy reference has one device, and no replicas to split a batch on",
+    missing_reasons: ClassVar = {
+        FrameworkDataParallel: "the NumPy reference has no data parallel training of its own",
+        DeviceReplication: "the NumPy reference has one device, and no replicas to split a batch on",
     }
 
-    def pieces(self, layout: Layout) -> NumpyPieces:
-        return NumpyPieces(self, layout)
+    def make_buckets(self, layout: Layout) -> NumpyBuckets:
+        return NumpyBuckets(self, layout)
 
-    def overlapping(self, layout: Layout, comm: Communicator) -> NumpyOverlap:
-        return NumpyOverlap(self, layout, comm)
+    def make_reducing_buckets(self, layout: Layout, comm: Communicator) -> NumpyReducingBuckets:
+        return NumpyReducingBuckets(self, layout, comm)

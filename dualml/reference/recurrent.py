@@ -11,24 +11,24 @@ from typing import Any
 
 import numpy as np
 
-from dualml.model.recurrent import GRU, LSTM, RNN, Recurrent
-from dualml.reference.types import STATE, Array, Params, rows
+from dualml.model.recurrent import GRU, LSTM, RNN, RecurrentLayer
+from dualml.reference.types import STATE, Array, Params, as_matrix
 
 
-def begin(layer: Recurrent, batch: int, params: Params) -> Array:
+def initial_state(layer: RecurrentLayer, batch: int, params: Params) -> Array:
     """Return the state before the first position, (S, B, H)."""
     if STATE in params:
         return np.ascontiguousarray(params[STATE].swapaxes(0, 1))
     return np.zeros((layer.states, batch, layer.hidden))
 
 
-def gradients(x: Array, h_before: Array, d_in: Array, d_hidden: Array) -> Params:
+def recurrent_gradients(x: Array, h_before: Array, d_in: Array, d_hidden: Array) -> Params:
     """Return the parameters' gradients, from those of W_ih·x + b_ih and of W_hh·h + b_hh, (B, T,
     gates·H) each."""
-    flat, over = rows(d_in), rows(d_hidden)
+    flat, over = as_matrix(d_in), as_matrix(d_hidden)
     return {
-        "weight_ih_l0": flat.T @ rows(x),
-        "weight_hh_l0": over.T @ rows(h_before),
+        "weight_ih_l0": flat.T @ as_matrix(x),
+        "weight_hh_l0": over.T @ as_matrix(h_before),
         "bias_ih_l0": flat.sum(axis=0),
         "bias_hh_l0": over.sum(axis=0),
     }
@@ -37,7 +37,7 @@ def gradients(x: Array, h_before: Array, d_in: Array, d_hidden: Array) -> Params
 def lstm_forward(layer: LSTM, x_BTI: Array, params: Params) -> tuple[Array, Any]:
     b, length, _ = x_BTI.shape
     fed = x_BTI @ params["weight_ih_l0"].T + params["bias_ih_l0"] + params["bias_hh_l0"]
-    h, c = begin(layer, b, params)
+    h, c = initial_state(layer, b, params)
     tape = []
     for t in range(length):
         gates = fed[:, t] + h @ params["weight_hh_l0"].T
@@ -77,13 +77,13 @@ def lstm_backward(layer: LSTM, dy_BTH: Array, cache: Any, params: Params) -> tup
         )
         dh = d_gates[:, t] @ params["weight_hh_l0"]
         dc = dc * f
-    return d_gates @ params["weight_ih_l0"], gradients(x, h_before, d_gates, d_gates)
+    return d_gates @ params["weight_ih_l0"], recurrent_gradients(x, h_before, d_gates, d_gates)
 
 
 def gru_forward(layer: GRU, x_BTI: Array, params: Params) -> tuple[Array, Any]:
     b, length, _ = x_BTI.shape
     fed = x_BTI @ params["weight_ih_l0"].T + params["bias_ih_l0"]
-    (h,) = begin(layer, b, params)
+    (h,) = initial_state(layer, b, params)
     tape = []
     for t in range(length):
         over = h @ params["weight_hh_l0"].T + params["bias_hh_l0"]
@@ -111,13 +111,13 @@ def gru_backward(layer: GRU, dy_BTH: Array, cache: Any, params: Params) -> tuple
         d_in[:, t] = np.concatenate([dr, dz, dn], axis=1)
         d_hidden[:, t] = np.concatenate([dr, dz, dn * r], axis=1)
         dh = dh * z + d_hidden[:, t] @ params["weight_hh_l0"]
-    return d_in @ params["weight_ih_l0"], gradients(x, h_before, d_in, d_hidden)
+    return d_in @ params["weight_ih_l0"], recurrent_gradients(x, h_before, d_in, d_hidden)
 
 
 def rnn_forward(layer: RNN, x_BTI: Array, params: Params) -> tuple[Array, Any]:
     b, length, _ = x_BTI.shape
     fed = x_BTI @ params["weight_ih_l0"].T + params["bias_ih_l0"] + params["bias_hh_l0"]
-    (h,) = begin(layer, b, params)
+    (h,) = initial_state(layer, b, params)
     tape = [h]
     for t in range(length):
         into = fed[:, t] + h @ params["weight_hh_l0"].T
@@ -137,7 +137,7 @@ def rnn_backward(layer: RNN, dy_BTH: Array, cache: Any, params: Params) -> tuple
         d_sum[:, t] = (dh + dy_BTH[:, t]) * slope
         dh = d_sum[:, t] @ params["weight_hh_l0"]
     before = np.stack(tape[:-1], axis=1)
-    return d_sum @ params["weight_ih_l0"], gradients(x, before, d_sum, d_sum)
+    return d_sum @ params["weight_ih_l0"], recurrent_gradients(x, before, d_sum, d_sum)
 
 
 def sigmoid(x: Array) -> Array:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from dualml.backend.stage import Block, seen
+from dualml.backend.stage import Block, visible_slices
 from dualml.model.decoder import GroupedAttention
-from dualml.reference.decoder import turned
+from dualml.reference.decoder import apply_rotary
 from dualml.reference.types import Array
 
 
@@ -20,24 +20,24 @@ class NumpyBlockAttention:
     def __init__(self, layer: GroupedAttention, places: Array) -> None:
         self.layer, self.places = layer, places
 
-    def split(self, x: Array) -> tuple[Array, Array]:
+    def split_qkv(self, x: Array) -> tuple[Array, Array]:
         """Return queries (B, G, R, T, K), and keys and values (2, B, G, T, K)."""
         layer, (b, length, _) = self.layer, x.shape
-        parts = x.reshape(b, length, layer.kv_heads, layer.each + 2, layer.width)
+        parts = x.reshape(b, length, layer.kv_heads, layer.heads_per_group + 2, layer.width)
         parts = parts.transpose(0, 2, 3, 1, 4)
         if layer.base:
-            parts = np.concatenate([self.turned(parts[:, :, :-1]), parts[:, :, -1:]], axis=2)
+            parts = np.concatenate([self.rotate(parts[:, :, :-1]), parts[:, :, -1:]], axis=2)
         kv = np.stack([parts[:, :, -2], parts[:, :, -1]])
-        return parts[:, :, : layer.each], kv
+        return parts[:, :, : layer.heads_per_group], kv
 
-    def turned(self, x: Array, *, back: bool = False) -> Array:
+    def rotate(self, x: Array, *, back: bool = False) -> Array:
         """Rotate queries and keys by the angles of this rank's positions, or back."""
-        return turned(self.layer, x, back=back, places=self.places)
+        return apply_rotary(self.layer, x, inverse=back, positions=self.places)
 
     def attend(
         self, q: Array, kv: Array, block: Block, state: tuple[Array, Array] | None
     ) -> tuple[Array, Array]:
-        queries, scores, _, v = self.scores(q, kv, block)
+        queries, scores, _, v = self.block_scores(q, kv, block)
         top = scores.max(axis=-1, keepdims=True)
         weights = np.exp(scores - top)
         sums = weights.sum(axis=-1, keepdims=True)
@@ -52,44 +52,44 @@ class NumpyBlockAttention:
         sums_so_far[..., queries] = after
         return whole, sums_so_far
 
-    def scores(self, q: Array, kv: Array, block: Block) -> tuple[slice, Array, Array, Array]:
+    def block_scores(self, q: Array, kv: Array, block: Block) -> tuple[slice, Array, Array, Array]:
         """Return the slice of queries that see the block, their scores (B, G, R, T, S), and keys
         and values (B, G, 1, S, K)."""
-        queries, keys = seen(block, q.shape[-2])
+        queries, keys = visible_slices(block, q.shape[-2])
         k, v = kv[:, :, :, None, keys]
         scores = q[..., queries, :] @ k.swapaxes(-1, -2) / np.sqrt(self.layer.width)
         if block == "own":
             scores[..., np.triu(np.ones(scores.shape[-2:], bool), 1)] = -np.inf
         return queries, scores, k, v
 
-    def joined(self, y: Array) -> Array:
+    def merge_heads(self, y: Array) -> Array:
         b, _, _, length, _ = y.shape
         return y.transpose(0, 3, 1, 2, 4).reshape(b, length, -1)
 
-    def heads(self, y: Array) -> Array:
+    def split_heads(self, y: Array) -> Array:
         layer, (b, length, _) = self.layer, y.shape
-        parts = y.reshape(b, length, layer.kv_heads, layer.each, layer.width)
+        parts = y.reshape(b, length, layer.kv_heads, layer.heads_per_group, layer.width)
         return parts.transpose(0, 2, 3, 1, 4)
 
-    def back(
+    def backward_block(
         self, q: Array, kv: Array, block: Block, flow: Array, y: Array, lse: Array
     ) -> tuple[Array, Array]:
         """Return the gradients that a block contributes; a key and a value sum the gradients of all
         heads of their group."""
-        queries, scores, k, v = self.scores(q, kv, block)
+        queries, scores, k, v = self.block_scores(q, kv, block)
         flow, own, y = (one[..., queries, :] for one in (flow, q, y))
         weights = np.exp(scores - lse[..., queries, None])
         along = (flow * y).sum(axis=-1, keepdims=True)
         d_scores = weights * (flow @ v.swapaxes(-1, -2) - along) / np.sqrt(self.layer.width)
         dq, dkv = np.zeros(q.shape), np.zeros(kv.shape)
         dq[..., queries, :] = d_scores @ k
-        keys = seen(block, q.shape[-2])[1]
+        keys = visible_slices(block, q.shape[-2])[1]
         dkv[0][..., keys, :] = (d_scores.swapaxes(-1, -2) @ own).sum(axis=2)
         dkv[1][..., keys, :] = (weights.swapaxes(-1, -2) @ flow).sum(axis=2)
         return dq, dkv
 
-    def whole(self, dq: Array, dkv: Array) -> Array:
+    def merge_qkv_gradients(self, dq: Array, dkv: Array) -> Array:
         dk, dv = dkv[:, :, :, None]
         if self.layer.base:
-            dq, dk = self.turned(dq, back=True), self.turned(dk, back=True)
-        return self.joined(np.concatenate([dq, dk, dv], axis=2))
+            dq, dk = self.rotate(dq, back=True), self.rotate(dk, back=True)
+        return self.merge_heads(np.concatenate([dq, dk, dv], axis=2))

@@ -18,7 +18,7 @@ from dualml.model.layers import (
     Position,
     Rows,
 )
-from dualml.reference.types import HERE, Array, Params, rows
+from dualml.reference.types import TOKEN_MASK, Array, Params, as_matrix
 
 
 def embedding_forward(layer: Embedding, tokens: Any, params: Params) -> tuple[Array, Any]:
@@ -59,7 +59,7 @@ def rows_backward(layer: Rows, dy_BHW: Array, cache: Any, params: Params) -> tup
 def mean_forward(layer: MeanPool, x_BTD: Array, params: Params) -> tuple[Array, Any]:
     if not layer.masked:
         return x_BTD.mean(axis=1), x_BTD.shape
-    here = params[HERE]
+    here = params[TOKEN_MASK]
     share_BT1 = (here / here.sum(axis=1, keepdims=True))[..., None]
     return (x_BTD * share_BT1).sum(axis=1), share_BT1
 
@@ -90,8 +90,8 @@ def attention_forward(layer: Attention, x: Array, params: Params) -> tuple[Array
     scores = q @ k.swapaxes(2, 3) / np.sqrt(q.shape[-1])
     if layer.causal:
         scores[..., np.triu(np.ones((length, length), bool), 1)] = -np.inf
-    if HERE in params:
-        scores = np.where(params[HERE][:, None, None], scores, -np.inf)
+    if TOKEN_MASK in params:
+        scores = np.where(params[TOKEN_MASK][:, None, None], scores, -np.inf)
     weights = softmax(scores)
     y = (weights @ v).transpose(0, 2, 1, 3).reshape(b, length, width // 3)
     return y, (q, k, v, weights)
@@ -104,7 +104,7 @@ def attention_backward(
     b, length, width = dy.shape
     d_heads = dy.reshape(b, length, layer.heads, -1).transpose(0, 2, 1, 3)  # B N T K
     d_weights = d_heads @ v.swapaxes(2, 3)
-    d_scores = before_softmax(weights, d_weights)
+    d_scores = softmax_backward(weights, d_weights)
     d_scores /= np.sqrt(q.shape[-1])  # zero where masked, because the weight is zero there
     parts = (d_scores @ k, d_scores.swapaxes(2, 3) @ q, weights.swapaxes(2, 3) @ d_heads)
     return np.stack(parts).transpose(1, 3, 0, 2, 4).reshape(b, length, 3 * width), {}
@@ -117,27 +117,27 @@ def softmax(scores: Array) -> Array:
     return weights
 
 
-def before_softmax(weights: Array, flow: Array) -> Array:
+def softmax_backward(weights: Array, flow: Array) -> Array:
     """Backpropagate through the softmax p: ds = p ∘ (dp − Σ p ∘ dp)."""
     slope: Array = weights * (flow - (weights * flow).sum(axis=-1, keepdims=True))
     return slope
 
 
-def norm_forward(layer: LayerNorm, x: Array, params: Params) -> tuple[Array, Any]:
+def layer_norm_forward(layer: LayerNorm, x: Array, params: Params) -> tuple[Array, Any]:
     centred = x - x.mean(axis=-1, keepdims=True)
     scale = 1 / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + layer.eps)
     normal = centred * scale
     return normal * params["weight"] + params["bias"], (normal, scale)
 
 
-def norm_backward(layer: LayerNorm, dy: Array, cache: Any, params: Params) -> tuple[Array, Params]:
+def layer_norm_backward(layer: LayerNorm, dy: Array, cache: Any, params: Params) -> tuple[Array, Params]:
     """Return the gradients of layer normalisation. Mean and variance depend on x, too, so both
     projections of the gradient are subtracted.
 
     Source: Ioffe and Szegedy 2015, "Batch Normalization", sec. 3, along the other axis.
     """
     normal, scale = cache
-    grads = {"weight": rows(dy * normal).sum(axis=0), "bias": rows(dy).sum(axis=0)}
+    grads = {"weight": as_matrix(dy * normal).sum(axis=0), "bias": as_matrix(dy).sum(axis=0)}
     flow = dy * params["weight"]
     mean = flow.mean(axis=-1, keepdims=True)
     along = (flow * normal).mean(axis=-1, keepdims=True)

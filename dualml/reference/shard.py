@@ -7,25 +7,25 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dualml.backend import Array, Recipe
-from dualml.backend.shard import Shardable, Slots, Vectors, spans
+from dualml.backend import Array, TrainingSpec
+from dualml.backend.shard import FlatParameterStorage, Slots, FlatLayout, parameter_spans
 from dualml.backend.shard import State as Places
 from dualml.optim.base import State
 from dualml.reference.tape import nbytes
 from dualml.reference.types import Params
 
 
-class NumpyShard:
+class NumpyOptimizerShard:
     """Float64 NumPy implementation of `dualml.backend.shard.OptimizerShard`."""
 
     def __init__(
-        self, recipe: Recipe, weights: Sequence[Array], state: Places | None = None
+        self, recipe: TrainingSpec, weights: Sequence[Array], state: Places | None = None
     ) -> None:
         self.recipe, self.weights = recipe, {str(i): w for i, w in enumerate(weights)}
         self._state: State = recipe.rule.init(self.weights)
         if state is not None:
             self._state = {slot: dict(zip(self.weights, state[slot], strict=True))
-                           for slot in recipe.rule.slots}  # fmt: skip
+                           for slot in recipe.rule.state_keys}  # fmt: skip
 
     def finite(self, gradients: Sequence[Array]) -> bool:
         return all(np.isfinite(g).all() for g in gradients)
@@ -35,13 +35,13 @@ class NumpyShard:
         if scale != 1:
             given = {name: g * (1 / scale) for name, g in given.items()}
         after, state = self.recipe.rule.update(
-            self.weights, given, self._state, made, self.recipe.rate(step)
+            self.weights, given, self._state, made, self.recipe.learning_rate(step)
         )
         for name, vector in self.weights.items():
             vector[...] = after[name]
-        self._settle(state)
+        self._write_state(state)
 
-    def _settle(self, state: State) -> None:
+    def _write_state(self, state: State) -> None:
         """Write the new state in place, because other objects hold views of these vectors."""
         for slot, named in self._state.items():
             for name, vector in named.items():
@@ -51,55 +51,55 @@ class NumpyShard:
         return {slot: [a.copy() for a in own.values()] for slot, own in self._state.items()}
 
     def load(self, state: Slots, made: int) -> None:
-        slots = self.recipe.rule.slots
-        self._settle({s: dict(zip(self.weights, state[s], strict=True)) for s in slots})
+        slots = self.recipe.rule.state_keys
+        self._write_state({s: dict(zip(self.weights, state[s], strict=True)) for s in slots})
 
-    def held(self) -> int:
+    def state_bytes(self) -> int:
         return nbytes(self._state)
 
 
-class NumpyShardable(Shardable):
+class NumpyFlatParameters(FlatParameterStorage):
     """Float64 NumPy implementation of `dualml.backend.shard.FlatParameterStorage`, for a stage with
     these attributes."""
 
-    own: Params
-    sums: Params
-    kept: dict[tuple[int, int], object]
+    params: Params
+    gradient_sums: Params
+    saved: dict[tuple[int, int], object]
     _state: State
     #: Whether gradients are rounded to low precision as they are accumulated.
-    rounds = False
+    rounds_gradients = False
 
-    def flatten(self, weights: Vectors, gradients: Vectors) -> tuple[list[Array], list[Array]]:
-        self._state, self.rounds = {}, gradients.lower
-        return laid(self.own, weights), laid(self.sums, gradients)
+    def flatten(self, weights: FlatLayout, gradients: FlatLayout) -> tuple[list[Array], list[Array]]:
+        self._state, self.rounds_gradients = {}, gradients.low_precision
+        return bind_to_vectors(self.params, weights), bind_to_vectors(self.gradient_sums, gradients)
 
-    def wipe(self, vector: Array) -> None:
+    def zero_vector(self, vector: Array) -> None:
         vector[...] = 0
 
-    def shard(
-        self, recipe: Recipe, weights: Sequence[Array], state: Places | None = None
-    ) -> NumpyShard:
-        return NumpyShard(recipe, weights, state)
+    def make_optimizer_shard(
+        self, recipe: TrainingSpec, weights: Sequence[Array], state: Places | None = None
+    ) -> NumpyOptimizerShard:
+        return NumpyOptimizerShard(recipe, weights, state)
 
-    def put(self, vector: Array, array: Array) -> None:
+    def copy_from_host(self, vector: Array, array: Array) -> None:
         vector[...] = array
 
-    def get(self, vector: Array, array: Array) -> None:
+    def copy_to_host(self, vector: Array, array: Array) -> None:
         array[...] = vector
 
-    def drop(self) -> None:
-        self.kept.clear()
+    def drop_saved_activations(self) -> None:
+        self.saved.clear()
 
 
-def laid(arrays: Params, how: Vectors) -> list[Array]:
+def bind_to_vectors(arrays: Params, how: FlatLayout) -> list[Array]:
     """Replace each array by a view into new zero-filled vectors of this layout; return the
     vectors."""
     shapes = {name: a.shape for name, a in arrays.items()}
     memory = [np.zeros(size) for size in how.memory]
     vectors = []
     for number, (names, length) in enumerate(zip(how.names, how.lengths, strict=True)):
-        vector = memory[how.room(number)][:length]
-        for name, (start, stop) in spans(names, shapes).items():
+        vector = memory[how.slot_of(number)][:length]
+        for name, (start, stop) in parameter_spans(names, shapes).items():
             arrays[name] = vector[start:stop].reshape(shapes[name])
         vectors.append(vector)
     return vectors

@@ -10,32 +10,32 @@ import numpy as np
 from dualml.reference.types import Array
 
 
-def taped(held: Any, but: Iterable[Array] = ()) -> int:
+def owned_bytes(held: Any, exclude: Iterable[Array] = ()) -> int:
     """Return the bytes of all arrays inside nested containers; a view counts with the array that
     owns its memory.
 
     Args:
         exclude: arrays whose memory does not count.
     """
-    others = {id(whole(a)) for a in but}
-    wholes = {id(w): w for w in map(whole, arrays(held))}
+    others = {id(base_array(a)) for a in exclude}
+    wholes = {id(w): w for w in map(base_array, find_arrays(held))}
     return sum(w.nbytes for key, w in wholes.items() if key not in others)
 
 
 def nbytes(held: Any) -> int:
     """Return the bytes of all arrays inside nested containers, views counted as they are."""
-    return sum(a.nbytes for a in arrays(held))
+    return sum(a.nbytes for a in find_arrays(held))
 
 
-def whole(a: Array) -> Array:
+def base_array(a: Array) -> Array:
     """Return the array that owns the memory of ``a``."""
     return a.base if isinstance(a.base, np.ndarray) else a
 
 
-def arrays(value: Any) -> list[Array]:
+def find_arrays(value: Any) -> list[Array]:
     """Return all arrays inside nested containers."""
     if isinstance(value, np.ndarray):
         return [value]
     if isinstance(value, dict):
         value = list(value.values())
-    return [a for item in value for a in arrays(item)] if isinstance(value, list | tuple) else []
+    return [a for item in value for a in find_arrays(item)] if isinstance(value, list | tuple) else []

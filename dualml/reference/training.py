@@ -9,42 +9,42 @@ import numpy as np
 from dualml.backend import (
     Array,
     Arrays,
-    Carrying,
-    Memory,
-    Mixed,
-    Observable,
-    Recipe,
-    Recomputing,
-    Trace,
+    StateCarryover,
+    MemoryUsage,
+    MixedPrecision,
+    ActivationCapture,
+    TrainingSpec,
+    ActivationRecomputation,
+    BatchTrace,
     Training,
-    Weighable,
+    MemoryReport,
     batch_digest,
-    chunks,
+    split_into_chunks,
 )
-from dualml.communicator import How
-from dualml.model.streams import beside
+from dualml.communicator import Implementation
+from dualml.model.streams import extra_inputs
 from dualml.optim.base import Params, State
 from dualml.reference.losses import LOSSES
-from dualml.reference.model import Entry, Model
-from dualml.reference.tape import nbytes, taped
-from dualml.reference.types import copies
+from dualml.reference.model import TapeEntry, Model
+from dualml.reference.tape import nbytes, owned_bytes
+from dualml.reference.types import float64_copies
 
 
-class NumpyTraining(Training, Observable, Mixed, Weighable, Recomputing, Carrying):
+class NumpyTraining(Training, ActivationCapture, MixedPrecision, MemoryReport, ActivationRecomputation, StateCarryover):
     """Float64 NumPy implementation of `dualml.backend.Training`."""
 
-    def __init__(self, recipe: Recipe) -> None:
-        self.recipe, self.now = recipe, 0
+    def __init__(self, recipe: TrainingSpec) -> None:
+        self.recipe, self.step_count = recipe, 0
         self.model = Model(recipe.spec, recipe.weights, recipe.precision, recipe.recompute)
-        self.scaler, self.hidden = recipe.precision.scaler(), recipe.hidden(np.float64)
+        self.scaler, self.hidden = recipe.precision.make_scaler(), recipe.make_hidden_states(np.float64)
         self.x, self.y, self.loss = recipe.x, recipe.y, recipe.loss
         self._state: State = recipe.rule.init(self.model.weights)
         #: Samples of the last gradient, and their final states.
         self.ended = list[tuple[Array, Params]]()
 
     @property
-    def held(self) -> How:
-        return How("composed", f"float64, rounded to {self.recipe.precision.type}")
+    def precision_policy(self) -> Implementation:
+        return Implementation("composed", f"float64, rounded to {self.recipe.precision.type}")
 
     def gradient(self, batch: Array, factor: float = 1.0) -> tuple[float, Params]:
         """Return the mean loss and mean gradient of the batch, accumulated over chunks. With loss
@@ -53,23 +53,23 @@ class NumpyTraining(Training, Observable, Mixed, Weighable, Recomputing, Carryin
         total: Params = {name: np.zeros_like(w) for name, w in self.model.weights.items()}
         mean, states = 0.0, self.ended
         states.clear()
-        for part, share in chunks(batch, self.recipe.chunk):
-            drawn = self.drawn(part)
-            x, y = self.given(part)
+        for part, share in split_into_chunks(batch, self.recipe.chunk):
+            drawn = self.draw_extra_inputs(part)
+            x, y = self.fetch_batch(part)
             scaled = self.scaler is not None
-            scale, after = (self.scale * share * factor, 1.0) if scaled else (1.0, share)
+            scale, after = (self.loss_scale * share * factor, 1.0) if scaled else (1.0, share)
             loss, grads = self.model.loss_and_gradients(x, y, self.loss, drawn, scale)
             mean += share * loss
-            states.append((part, self.model.ended))
+            states.append((part, self.model.final_states))
             with self.model.overflowing():
                 for name, g in grads.items():
                     total[name] += after * g
         return mean, total
 
-    def drawn(self, part: Array) -> tuple[Array, ...]:
+    def draw_extra_inputs(self, part: Array) -> tuple[Array, ...]:
         """Return the layers' extra inputs in the next update: dropout masks and initial states."""
         spec, seed = self.model.spec, self.recipe.seed
-        return tuple(beside(spec, seed, self.now + 1, part, self.hidden).values())
+        return tuple(extra_inputs(spec, seed, self.step_count + 1, part, self.hidden).values())
 
     def step(self, batch: Array, step: int) -> float:
         loss, grads = self.gradient(batch)
@@ -79,42 +79,42 @@ class NumpyTraining(Training, Observable, Mixed, Weighable, Recomputing, Carryin
     def update(self, gradients: Params, step: int) -> None:
         if self.hidden is not None:
             for part, states in self.ended:
-                self.hidden.after(part, states)
+                self.hidden.store_final_states(part, states)
         finite = self.scaler is None or all(np.isfinite(g).all() for g in gradients.values())
-        gradients = self.unscaled(gradients)
-        if self.accepts(finite):
-            made = self.made(step)
+        gradients = self.unscale_gradients(gradients)
+        if self.should_step(finite):
+            made = self.applied_steps(step)
             self.model.weights, self._state = self.recipe.rule.update(
-                self.model.weights, gradients, self._state, made, self.recipe.rate(step)
+                self.model.weights, gradients, self._state, made, self.recipe.learning_rate(step)
             )
-        self.now = step
+        self.step_count = step
 
-    def memory(self, batch: Array | None = None) -> Memory:
+    def measure_memory(self, batch: Array | None = None) -> MemoryUsage:
         """Count the bytes held; the gradient is one array per parameter, of the parameter's
         type."""
         weights = nbytes(self.model.weights)
         activations = None
         if batch is not None:
             part = batch[: self.recipe.chunk]
-            drawn = self.drawn(part)
-            x = self.model.inputs(self.given(part)[0])
+            drawn = self.draw_extra_inputs(part)
+            x = self.model.inputs(self.fetch_batch(part)[0])
             with self.preserving_statistics():
-                _, tape = self.model.forward(x, drawn, self.model.again, learning=True)
-            activations = taped(tape, but=[x, *self.model.weights.values()])
-        return Memory(weights, weights, nbytes(self._state), activations)
+                _, tape = self.model.forward(x, drawn, self.model.spans, learning=True)
+            activations = owned_bytes(tape, exclude=[x, *self.model.weights.values()])
+        return MemoryUsage(weights, weights, nbytes(self._state), activations)
 
-    def trace(self, batch: Array, probe: Array) -> Trace:
+    def trace(self, batch: Array, probe: Array) -> BatchTrace:
         with self.preserving_statistics():
             loss, grads = self.gradient(batch)
-        return Trace(*self.look(batch, probe), loss=loss, gradients=self.unscaled(grads))
+        return BatchTrace(*self.capture_forward(batch, probe), loss=loss, gradients=self.unscale_gradients(grads))
 
-    def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
+    def capture_forward(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
         _, tape = self.model.forward(self.x[probe])
-        return batch_digest(*self.given(batch)), {
-            entry.name: entry.output for entry in tape if isinstance(entry, Entry)
+        return batch_digest(*self.fetch_batch(batch)), {
+            entry.name: entry.output for entry in tape if isinstance(entry, TapeEntry)
         }
 
-    def given(self, batch: Array) -> tuple[Array, Array]:
+    def fetch_batch(self, batch: Array) -> tuple[Array, Array]:
         return self.x[batch], self.y[batch]
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
@@ -123,22 +123,22 @@ class NumpyTraining(Training, Observable, Mixed, Weighable, Recomputing, Carryin
 
     def weights(self) -> Arrays:
         both = {**self.model.weights, **self.model.buffers}
-        return copies({name: both[name] for name in self.recipe.spec.tensors()})
+        return float64_copies({name: both[name] for name in self.recipe.spec.tensors()})
 
     def running_statistics(self) -> Arrays:
-        return copies(self.model.buffers)
+        return float64_copies(self.model.buffers)
 
     def load_running_statistics(self, statistics: Mapping[str, Array]) -> None:
-        self.model.buffers = copies(statistics)
+        self.model.buffers = float64_copies(statistics)
 
     def state(self) -> dict[str, Arrays]:
-        own = {slot: copies(named) for slot, named in self._state.items()} | self.scaling()
+        own = {slot: float64_copies(named) for slot, named in self._state.items()} | self.scaler_state()
         return own if self.hidden is None else own | self.hidden.state()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
         spec = self.recipe.spec
-        self.model.weights = copies({name: weights[name] for name in spec.parameters()})
+        self.model.weights = float64_copies({name: weights[name] for name in spec.parameters()})
         self.load_running_statistics({name: weights[name] for name in spec.buffers})
-        own = self.rescale(state if self.hidden is None else self.hidden.load(state))
-        self._state = {slot: copies(named) for slot, named in own.items()}
-        self.now = step
+        own = self.pop_scaler_state(state if self.hidden is None else self.hidden.load(state))
+        self._state = {slot: float64_copies(named) for slot, named in own.items()}
+        self.step_count = step

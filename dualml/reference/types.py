@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 Params = dict[str, Array]
 #: Key of a layer's parameters: mask of the positions that hold a token, shape (B, T).
-HERE = "here"
+TOKEN_MASK = "here"
 #: Extra key in a recurrent layer's parameters: initial states of the samples, (B, S, H).
 STATE = "state"
 #: Extra key in a layer with running statistics: whether it is in training mode.
 LEARNING = "learning"
 
 
-def copies(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+def float64_copies(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
     """Return float64 copies of arrays of any float type."""
     return {name: np.array(a, np.float64) for name, a in arrays.items()}
 
 
-def rows(x: Array) -> Array:
+def as_matrix(x: Array) -> Array:
     """Reshape (…, K) to a matrix (N, K)."""
     return x.reshape(-1, x.shape[-1])

@@ -6,36 +6,36 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from dualml.cost.units import nbytes
+from dualml.cost.units import parse_bytes
 from dualml.errors import UserError
-from dualml.experiment.arm import MOST_RANKS
+from dualml.experiment.arm import MAX_RANKS
 from dualml.files import is_regular, read_bytes
-from dualml.jobs.command import label_of, script_of
+from dualml.jobs.command import folder_label, script_path
 from dualml.render import quantities
-from dualml.render.request import ASCEND, NVIDIA, Request, image_of, name_of
+from dualml.render.request import ASCEND, NVIDIA, RenderRequest, choose_image, choose_name
 
 #: Default size of each volume.
 DISK = "10GB"
 #: Largest ConfigMap in bytes; etcd accepts no larger objects.
-MOST_SCRIPT = 900_000
+MAX_CONFIGMAP_BYTES = 900_000
 #: Name of the single arm as which a command is rendered.
 ARM = "command"
 
 
-def numbers(options: Mapping[str, Any]) -> dict[str, Any]:
+def parse_numbers(options: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the sizes, times and rates among the options of ``dualml submit`` to numbers."""
     memory, time, rate = options["memory"], options["time"], options["rate"]
     return {
-        "memory": nbytes(memory, "--memory") if memory else 0,
-        "disk": nbytes(options["disk"] or DISK, "--disk"),
-        "seconds": quantities.seconds(time) if time is not None else 0,
-        "rate": quantities.bits(rate) if rate is not None else 0,
+        "memory": parse_bytes(memory, "--memory") if memory else 0,
+        "disk": parse_bytes(options["disk"] or DISK, "--disk"),
+        "seconds": quantities.parse_time_limit(time) if time is not None else 0,
+        "rate": quantities.parse_rate(rate) if rate is not None else 0,
     }
 
 
 def command_request(
     command: Sequence[str], size: int, gpus: int, options: Mapping[str, Any], *, lend: bool
-) -> Request:
+) -> RenderRequest:
     """Make the request that renders a command.
 
     Args:
@@ -49,30 +49,30 @@ def command_request(
     Raises:
         UserError: it cannot be rendered; the text has the remedy.
     """
-    if size > MOST_RANKS:
-        raise UserError(f"--workers {size}: at most {MOST_RANKS}")
+    if size > MAX_RANKS:
+        raise UserError(f"--workers {size}: at most {MAX_RANKS}")
     mindspore = options["mindspore"]
     resource = ASCEND if mindspore else NVIDIA
-    return Request(
-        name=name_of(options["name"], label_of(command)), words=list(command), arms={ARM: size},
+    return RenderRequest(
+        name=choose_name(options["name"], folder_label(command)), words=list(command), arms={ARM: size},
         backend="mindspore" if mindspore else "torch", nodes=size, ranks=1, gpus=gpus,
         resource=resource, cores=options["cores"], lang=options["lang"],
-        image=image_of(options["image"], gpus, resource), is_command=True, mindspore=mindspore,
-        folder=Path.cwd(), scripts=scripts_of(command) if lend else {}, **numbers(options),
+        image=choose_image(options["image"], gpus, resource), is_command=True, mindspore=mindspore,
+        folder=Path.cwd(), scripts=read_scripts(command) if lend else {}, **parse_numbers(options),
     )  # fmt: skip
 
 
-def scripts_of(command: Sequence[str]) -> dict[str, bytes]:
+def read_scripts(command: Sequence[str]) -> dict[str, bytes]:
     """Read the script of a command if it is in this folder; otherwise the image must contain it.
 
     Raises:
         UserError: it is too large for a ConfigMap, or not text.
     """
-    script = script_of(command)
+    script = script_path(command)
     path = PurePosixPath(script or "/")
     if path.is_absolute() or ".." in path.parts or not is_regular(Path(path)):
         return {}
-    content = read_bytes(Path(path), MOST_SCRIPT)
+    content = read_bytes(Path(path), MAX_CONFIGMAP_BYTES)
     try:
         content.decode("utf-8")
     except UnicodeDecodeError:

@@ -11,29 +11,29 @@ from typing import Any
 
 from dualml.launch.wire import TOKEN
 from dualml.render.node import TOKEN_FILE
-from dualml.render.request import ASCEND, DATA, LAB, PORT, RUNS, WORK, Request, literal
+from dualml.render.request import ASCEND, DATA, LAB, PORT, RUNS, WORK, RenderRequest, escape_dollars
 
 Document = dict[str, Any]
 
 #: Names of the first service, of the network and of the secret.
-FIRST, NETWORK, SECRET = "node0", "ranks", "token"
+FIRST_SERVICE, NETWORK, SECRET = "node0", "ranks", "token"
 #: Devices and files of the host that a container needs to use an Ascend, as for CANN's images.
 ASCEND_DEVICES = ("/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc")
 ASCEND_FILES = ("/usr/local/dcmi", "/usr/local/bin/npu-smi", "/usr/local/Ascend/driver/lib64",
                 "/usr/local/Ascend/driver/version.info", "/etc/ascend_install.info")  # fmt: skip
 #: tc's bucket holds the bytes that may be sent between two ticks of a kernel with 250 ticks per
 #: second, and at least one packet of the largest size.
-TICKS, LARGEST = 250, 2**16
+TICKS_PER_S, MIN_BURST_BYTES = 250, 2**16
 SAFE = {"cap_drop": ["ALL"], "security_opt": ["no-new-privileges:true"]}
 
 
-def compose(request: Request) -> Document:
+def compose_document(request: RenderRequest) -> Document:
     """Return the content of ``compose.yaml``."""
     services = dict[str, Any]()
     for number in range(request.nodes):
         if request.rate:
-            services[f"link{number}"] = link(request, number)
-        services[f"node{number}"] = node(request, number)
+            services[f"link{number}"] = link_service(request, number)
+        services[f"node{number}"] = node_service(request, number)
     document: Document = {"name": request.name, "services": services}
     document["volumes"] = {"runs": {}, "data": {}}
     document["networks"] = {NETWORK: {"driver": "bridge"}}
@@ -44,9 +44,9 @@ def compose(request: Request) -> Document:
     return document
 
 
-def node(request: Request, number: int) -> Document:
+def node_service(request: RenderRequest, number: int) -> Document:
     """Return the service of a node."""
-    words = literal(request.command(str(number), FIRST))
+    words = escape_dollars(request.node_command(str(number), FIRST_SERVICE))
     if request.seconds:
         words = ["timeout", "--signal=TERM", "--kill-after=60", str(request.seconds), *words]
     service: Document = {"image": request.image, "init": True, "command": words}
@@ -56,7 +56,7 @@ def node(request: Request, number: int) -> Document:
         service["secrets"] = [SECRET]
     if request.lab is not None:
         service["configs"] = [{"source": "lab", "target": LAB}]
-    service["volumes"] = [volume("runs", RUNS)] * (number == 0) + [volume("data", DATA)]
+    service["volumes"] = [volume_mount("runs", RUNS)] * (number == 0) + [volume_mount("data", DATA)]
     if request.is_command:
         service["working_dir"] = WORK
         service["volumes"].append({"type": "bind", "source": str(request.folder), "target": WORK,
@@ -74,12 +74,12 @@ def node(request: Request, number: int) -> Document:
             {"type": "bind", "source": path, "target": path, "read_only": True}
             for path in ASCEND_FILES
         ]
-    if resources := limits(request, number):
+    if resources := node_resources(request, number):
         service["deploy"] = {"resources": resources}
-    return {**service, "healthcheck": health(request), **SAFE}
+    return {**service, "healthcheck": health_check(request), **SAFE}
 
 
-def limits(request: Request, number: int) -> Document:
+def node_resources(request: RenderRequest, number: int) -> Document:
     """Return the resources of a node: its limits, and specific GPUs, because a mere number of GPUs
     would give all nodes the same ones."""
     most: Document = {"cpus": str(request.cores)} if request.cores else {}
@@ -93,23 +93,23 @@ def limits(request: Request, number: int) -> Document:
     return resources
 
 
-def health(request: Request) -> Document:
+def health_check(request: RenderRequest) -> Document:
     """Return the health check of a node: it can connect to the first node, or, if it is the only
     one, has a run folder. For a command there is none: a connection to its port may disturb it."""
     if request.is_command:
         return {"disable": True}
     if request.nodes > 1:
-        call = f"import socket; socket.create_connection(('{FIRST}', {PORT}), 3).close()"
+        call = f"import socket; socket.create_connection(('{FIRST_SERVICE}', {PORT}), 3).close()"
         test = ["CMD", "python3", "-I", "-c", call]
     else:
-        test = ["CMD", "test", "-f", f"{request.out}/run.json"]
+        test = ["CMD", "test", "-f", f"{request.run_folder}/run.json"]
     return {"test": test, "interval": "15s", "timeout": "10s", "retries": 4, "start_period": "5m"}
 
 
-def link(request: Request, number: int) -> Document:
+def link_service(request: RenderRequest, number: int) -> Document:
     """Return the service that owns a node's network and limits its rate with ``tc``'s token
     bucket."""
-    burst = max(LARGEST, request.rate // 8 // TICKS)
+    burst = max(MIN_BURST_BYTES, request.rate // 8 // TICKS_PER_S)
     shape = f"tc qdisc replace dev eth0 root tbf rate {request.rate}bit burst {burst} latency 50ms"
     return {
         "image": request.image,
@@ -126,6 +126,6 @@ def link(request: Request, number: int) -> Document:
     }  # fmt: skip
 
 
-def volume(name: str, target: str) -> Document:
+def volume_mount(name: str, target: str) -> Document:
     """Return the mount of a named volume."""
     return {"type": "volume", "source": name, "target": target}

@@ -12,12 +12,12 @@ import yaml
 
 from dualml.errors import UserError
 from dualml.launch.wire import TOKEN
-from dualml.render.compose import compose
+from dualml.render.compose import compose_document
 from dualml.render.kinds import KINDS
-from dualml.render.kubernetes import Object, claims, fetcher, key_of, kustomization
-from dualml.render.references import in_compose, in_kubernetes, leaked
-from dualml.render.request import Request
-from dualml.words import Words
+from dualml.render.kubernetes import Object, volume_claims, files_pod, script_key, kustomization
+from dualml.render.references import compose_problems, kubernetes_problems, token_problems
+from dualml.render.request import RenderRequest
+from dualml.words import Messages
 
 
 class Dumper(yaml.SafeDumper):  # type: ignore[misc]
@@ -41,7 +41,7 @@ def text_node(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 Dumper.add_representer(str, text_node)
 
 
-def dump(*documents: Object) -> str:
+def dump_yaml(*documents: Object) -> str:
     """Return the objects as YAML, with keys in the order in which they were set."""
     text: str = yaml.dump_all(
         documents, Dumper=Dumper, sort_keys=False, width=100, allow_unicode=True,
@@ -50,47 +50,47 @@ def dump(*documents: Object) -> str:
     return text
 
 
-def compose_files(request: Request) -> dict[str, str]:
+def compose_files(request: RenderRequest) -> dict[str, str]:
     """Return the files for Docker Compose, by name."""
-    document = compose(request)
-    files = {"compose.yaml": dump(document)}
-    sound([*in_compose(document, request.arms)], files, request)
+    document = compose_document(request)
+    files = {"compose.yaml": dump_yaml(document)}
+    check_sound([*compose_problems(document, request.arms)], files, request)
     if request.has_token:
         files[".env"] = f"{TOKEN}={request.token}\n"
-    return files | extra(request, "compose")
+    return files | extra_files(request, "compose")
 
 
-def kubernetes_files(request: Request, kind: str) -> dict[str, str]:
+def kubernetes_files(request: RenderRequest, kind: str) -> dict[str, str]:
     """Return the files for Kubernetes, by name; ``kind`` is one of `dualml.render.kinds.KINDS`."""
-    objects, volumes = KINDS[kind].objects(request), claims(request, KINDS[kind].shared)
-    first, rest = objects[: KINDS[kind].before], objects[KINDS[kind].before :]
-    before = {"runtime.yaml": dump(*first)} if first else {}
-    files, together = fetcher(request), kustomization(request, *before)
+    objects, volumes = KINDS[kind].objects(request), volume_claims(request, KINDS[kind].shared)
+    first, rest = objects[: KINDS[kind].applied_first], objects[KINDS[kind].applied_first :]
+    before = {"runtime.yaml": dump_yaml(*first)} if first else {}
+    files, together = files_pod(request), kustomization(request, *before)
     written = {
-        "kustomization.yaml": dump(together),
-        "claims.yaml": dump(*volumes),
+        "kustomization.yaml": dump_yaml(together),
+        "claims.yaml": dump_yaml(*volumes),
         **before,
-        "job.yaml": dump(*rest),
-        "files.yaml": dump(files),
+        "job.yaml": dump_yaml(*rest),
+        "files.yaml": dump_yaml(files),
     }
-    problems = in_kubernetes([*volumes, *objects, files], together, request.arms)
-    sound([*problems], written, request)
+    problems = kubernetes_problems([*volumes, *objects, files], together, request.arms)
+    check_sound([*problems], written, request)
     if request.has_token:
         written["token.env"] = f"{TOKEN}={request.token}\n"
-    step = Words(request.lang)("render.kubernetes.before") if first else ""
-    return written | extra(request, kind, resource=KINDS[kind].resource, before=step)
+    step = Messages(request.lang)("render.kubernetes.before") if first else ""
+    return written | extra_files(request, kind, resource=KINDS[kind].resource, before=step)
 
 
-def sound(problems: Sequence[str], files: Mapping[str, str], request: Request) -> None:
+def check_sound(problems: Sequence[str], files: Mapping[str, str], request: RenderRequest) -> None:
     """Raise `UserError` for the first problem."""
-    for problem in [*problems, *leaked(request.token, "".join(files.values()))]:
+    for problem in [*problems, *token_problems(request.token, "".join(files.values()))]:
         raise UserError(f"nothing is written: {problem}")
 
 
-def extra(request: Request, kind: str, **values: Any) -> dict[str, str]:
+def extra_files(request: RenderRequest, kind: str, **values: Any) -> dict[str, str]:
     """Return the experiment's file, scripts, and the instructions for all files."""
-    words = Words(request.lang)
-    shared: dict[str, Any] = {"name": request.name, "image": request.image, "out": request.out}
+    words = Messages(request.lang)
+    shared: dict[str, Any] = {"name": request.name, "image": request.image, "out": request.run_folder}
     page = "compose" if kind == "compose" else "kubernetes"
     about = f"render.{page}.command" if request.is_command else f"render.{page}.about"
     parts = [words(about, **shared, **values)]
@@ -109,11 +109,11 @@ def extra(request: Request, kind: str, **values: Any) -> dict[str, str]:
     if request.lab is not None:
         files["lab.toml"] = request.lab.decode("utf-8")
     for path, content in request.scripts.items():
-        files[key_of(path)] = content.decode("utf-8")
+        files[script_key(path)] = content.decode("utf-8")
     return files
 
 
-def check_free(folder: Path) -> None:
+def check_empty_folder(folder: Path) -> None:
     """Raise `UserError` for a folder that is not empty, or a file."""
     try:
         if folder.exists() and not folder.is_dir():
@@ -124,7 +124,7 @@ def check_free(folder: Path) -> None:
         raise UserError(f"--render {folder}: {error.strerror}") from None
 
 
-def write(folder: Path, files: Mapping[str, str]) -> None:
+def write_files(folder: Path, files: Mapping[str, str]) -> None:
     """Write the files into a new or empty folder; files with the token are readable by the user
     only.
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from dualml.errors import UserError, nearest
-from dualml.render.kubernetes import Object, metadata, template
-from dualml.render.request import Request
+from dualml.errors import UserError, did_you_mean
+from dualml.render.kubernetes import Object, metadata, pod_template
+from dualml.render.request import RenderRequest
 
 #: Exit codes of ``dualml run`` that a restart cannot change: wrong input, backends that differ.
 FINAL = (2, 3)
 
 
-def trainjob(request: Request) -> list[Object]:
+def trainjob(request: RenderRequest) -> list[Object]:
     """Return the objects for Kubeflow Trainer: a runtime made for this job, because its volumes and
     its secret are the job's own, and the job.
 
@@ -21,7 +21,7 @@ def trainjob(request: Request) -> list[Object]:
     <https://www.kubeflow.org/docs/components/trainer/>`_; JobSet's failure policy.
     """
     host = f"{request.name}-node-0-0.{request.name}"
-    pod = template(request, "node", "$(JOB_COMPLETION_INDEX)", host, runs=True)
+    pod = pod_template(request, "node", "$(JOB_COMPLETION_INDEX)", host, runs=True)
     pod["spec"]["restartPolicy"] = "Never"
     final = {"containerName": "node", "operator": "In", "values": list(FINAL)}
     job = {
@@ -61,7 +61,7 @@ def trainjob(request: Request) -> list[Object]:
     return [runtime, train]
 
 
-def pytorchjob(request: Request) -> list[Object]:
+def pytorchjob(request: RenderRequest) -> list[Object]:
     """Return the object for Kubeflow's training operator: a master and workers.
 
     Source: training-operator 1.9, ``pytorch_types.go``; its limit counts restarts of all pods.
@@ -71,7 +71,7 @@ def pytorchjob(request: Request) -> list[Object]:
     restart = "Never" if request.is_command else "OnFailure"
     for name, count in (("Master", 1), ("Worker", request.nodes - 1)):
         if count:
-            pod = template(request, "pytorch", "$(RANK)", host, runs=name == "Master")
+            pod = pod_template(request, "pytorch", "$(RANK)", host, runs=name == "Master")
             replicas[name] = {"replicas": count, "restartPolicy": restart, "template": pod}
     policy: Object = {"backoffLimit": request.restarts * request.nodes}
     policy["cleanPodPolicy"] = "Running" if request.is_command else "None"
@@ -84,7 +84,7 @@ def pytorchjob(request: Request) -> list[Object]:
              "metadata": metadata(request), "spec": spec}]  # fmt: skip
 
 
-def volcano(request: Request) -> list[Object]:
+def volcano(request: RenderRequest) -> list[Object]:
     """Return the object for Volcano: all pods are scheduled or none; the first node is a task of
     its own, because it has the run folder.
 
@@ -98,7 +98,7 @@ def volcano(request: Request) -> list[Object]:
     parts = (("first", "$(VC_TASK_INDEX)", 1), ("others", "1+$(VC_TASK_INDEX)", request.nodes - 1))
     for name, node, count in parts:
         if count:
-            pod = template(request, "dualml", node, host, runs=name == "first")
+            pod = pod_template(request, "dualml", node, host, runs=name == "first")
             pod["spec"]["restartPolicy"] = "Never"
             if request.seconds:
                 pod["spec"]["activeDeadlineSeconds"] = request.seconds
@@ -122,7 +122,7 @@ def volcano(request: Request) -> list[Object]:
 
 
 @dataclass(frozen=True)
-class Kind:
+class JobKind:
     """A kind of Kubernetes job.
 
     Args:
@@ -133,21 +133,21 @@ class Kind:
         backend: the only backend it supports; empty for any.
     """
 
-    objects: Callable[[Request], list[Object]]
+    objects: Callable[[RenderRequest], list[Object]]
     resource: str
     shared: bool = False
-    before: int = 0
+    applied_first: int = 0
     backend: str = ""
 
 
-KINDS: Mapping[str, Kind] = {
-    "trainjob": Kind(trainjob, "trainjob", shared=True, before=1, backend="torch"),
-    "pytorchjob": Kind(pytorchjob, "pytorchjob", backend="torch"),
-    "volcano": Kind(volcano, "vcjob"),
+KINDS: Mapping[str, JobKind] = {
+    "trainjob": JobKind(trainjob, "trainjob", shared=True, applied_first=1, backend="torch"),
+    "pytorchjob": JobKind(pytorchjob, "pytorchjob", backend="torch"),
+    "volcano": JobKind(volcano, "vcjob"),
 }
 
 
-def kind_of(word: str | None, backend: str) -> str:
+def choose_kind(word: str | None, backend: str) -> str:
     """Return the kind that the user asked for, or one that fits the backend.
 
     Raises:
@@ -155,7 +155,7 @@ def kind_of(word: str | None, backend: str) -> str:
     """
     name = word or ("trainjob" if backend == "torch" else "volcano")
     if name not in KINDS:
-        raise UserError(f"--kind {name!r}{nearest(name, KINDS)}")
+        raise UserError(f"--kind {name!r}{did_you_mean(name, KINDS)}")
     only = KINDS[name].backend
     if only and backend != only:
         runs = f"this runs {backend}" if backend else "this may run several backends"

@@ -5,23 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from dualml.launch.wire import TOKEN
-from dualml.render.quantities import quantity
-from dualml.render.request import DATA, LAB, RUNS, UID, WORK, Request, literal
+from dualml.render.quantities import format_quantity
+from dualml.render.request import DATA, LAB, RUNS, UID, WORK, RenderRequest, escape_dollars
 
 Object = dict[str, Any]
 
 
-def labels(request: Request) -> dict[str, str]:
+def labels(request: RenderRequest) -> dict[str, str]:
     """Return the labels of every object of a run."""
     return {"app.kubernetes.io/name": "dualml", "app.kubernetes.io/instance": request.name}
 
 
-def metadata(request: Request, name: str = "", **more: str) -> Object:
+def metadata(request: RenderRequest, name: str = "", **more: str) -> Object:
     """Return the metadata of an object, with additional labels."""
     return {"name": name or request.name, "labels": {**labels(request), **more}}
 
 
-def template(request: Request, container: str, node: str, host: str, runs: bool) -> Object:
+def pod_template(request: RenderRequest, container: str, node: str, host: str, runs: bool) -> Object:
     """Return a pod's template, without its ``restartPolicy``.
 
     Args:
@@ -31,19 +31,19 @@ def template(request: Request, container: str, node: str, host: str, runs: bool)
             container.
         runs: whether it mounts the volume of the run folder, as the first node does.
     """
-    volumes = [claimed(request, "runs")] * runs + [claimed(request, "data")]
-    mounts = [mount("runs", RUNS)] * runs + [mount("data", DATA)]
+    volumes = [claim_volume(request, "runs")] * runs + [claim_volume(request, "data")]
+    mounts = [volume_mount("runs", RUNS)] * runs + [volume_mount("data", DATA)]
     if request.lab is not None:
         volumes.append({"name": "lab", "configMap": {"name": f"{request.name}-lab"}})
-        mounts.append(mount("lab", LAB.rpartition("/")[0]))
+        mounts.append(volume_mount("lab", LAB.rpartition("/")[0]))
     if request.scripts:
         volumes.append({"name": "work", "configMap": {
             "name": f"{request.name}-work",
-            "items": [{"key": key_of(path), "path": path} for path in request.scripts],
+            "items": [{"key": script_key(path), "path": path} for path in request.scripts],
         }})  # fmt: skip
-        mounts.append(mount("work", WORK))
+        mounts.append(volume_mount("work", WORK))
     # args, not command: the image's entry point stays, which sets paths in CANN's images.
-    args = literal(request.command("NODE", host))
+    args = escape_dollars(request.node_command("NODE", host))
     args[args.index("NODE")] = node
     work: Object = {"name": container, "image": request.image, "args": args}
     work["env"] = [{"name": "DUALML_CACHE", "value": DATA}]
@@ -54,48 +54,48 @@ def template(request: Request, container: str, node: str, host: str, runs: bool)
         work["workingDir"] = WORK
     if amounts := resources(request):
         work["resources"] = {"requests": amounts, "limits": dict(amounts)}
-    work |= {"volumeMounts": mounts, "securityContext": dict(INSIDE)}
-    spec: Object = {"securityContext": dict(POD), "containers": [work], "volumes": volumes}
+    work |= {"volumeMounts": mounts, "securityContext": dict(CONTAINER_SECURITY)}
+    spec: Object = {"securityContext": dict(POD_SECURITY), "containers": [work], "volumes": volumes}
     about: Object = {"labels": labels(request)}
     if request.rate:
         about["annotations"] = {
-            f"kubernetes.io/{way}-bandwidth": quantity(request.rate)
+            f"kubernetes.io/{way}-bandwidth": format_quantity(request.rate)
             for way in ("egress", "ingress")
         }
     return {"metadata": about, "spec": spec}
 
 
 #: Security contexts of a pod and of its container.
-POD = {"runAsNonRoot": True, "runAsUser": UID, "runAsGroup": UID, "fsGroup": UID,
+POD_SECURITY = {"runAsNonRoot": True, "runAsUser": UID, "runAsGroup": UID, "fsGroup": UID,
        "seccompProfile": {"type": "RuntimeDefault"}}  # fmt: skip
-INSIDE = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
-def resources(request: Request) -> dict[str, str]:
+def resources(request: RenderRequest) -> dict[str, str]:
     """Return the resource amounts, which are both request and limit, so that the pods of a run are
     not evicted for one another."""
     amounts = {"cpu": str(request.cores)} if request.cores else {}
-    amounts |= {"memory": quantity(request.memory)} if request.memory else {}
+    amounts |= {"memory": format_quantity(request.memory)} if request.memory else {}
     return amounts | ({request.resource: str(request.gpus)} if request.gpus else {})
 
 
-def mount(name: str, path: str) -> Object:
+def volume_mount(name: str, path: str) -> Object:
     """Return the mount of a volume in a container."""
     return {"name": name, "mountPath": path}
 
 
-def key_of(path: str) -> str:
+def script_key(path: str) -> str:
     """Return the name of a script's file among the rendered files, which is also its key in the
     ConfigMap."""
     return f"work-{path.rpartition('/')[2]}"
 
 
-def claimed(request: Request, name: str) -> Object:
+def claim_volume(request: RenderRequest, name: str) -> Object:
     """Return the volume of a pod that uses a claim of the run."""
     return {"name": name, "persistentVolumeClaim": {"claimName": f"{request.name}-{name}"}}
 
 
-def claims(request: Request, shared: bool) -> list[Object]:
+def volume_claims(request: RenderRequest, shared: bool) -> list[Object]:
     """Return the claims for the volumes of the run folder and of the data.
 
     Args:
@@ -109,14 +109,14 @@ def claims(request: Request, shared: bool) -> list[Object]:
             "metadata": metadata(request, f"{request.name}-{name}"),
             "spec": {
                 "accessModes": ["ReadWriteMany" if many else "ReadWriteOnce"],
-                "resources": {"requests": {"storage": quantity(request.disk)}},
+                "resources": {"requests": {"storage": format_quantity(request.disk)}},
             },
         }
         for name, many in (("runs", shared and request.nodes > 1), ("data", request.nodes > 1))
     ]
 
 
-def fetcher(request: Request) -> Object:
+def files_pod(request: RenderRequest) -> Object:
     """Return a pod through which files are copied out of the volumes, and into them."""
     names = (("runs", RUNS), ("data", DATA))
     return {
@@ -125,18 +125,18 @@ def fetcher(request: Request) -> Object:
         "metadata": metadata(request, f"{request.name}-files"),
         "spec": {
             "restartPolicy": "Never",
-            "securityContext": dict(POD),
+            "securityContext": dict(POD_SECURITY),
             "containers": [{
                 "name": "files", "image": request.image, "args": ["sleep", "infinity"],
-                "volumeMounts": [mount(name, path) for name, path in names],
-                "securityContext": dict(INSIDE),
+                "volumeMounts": [volume_mount(name, path) for name, path in names],
+                "securityContext": dict(CONTAINER_SECURITY),
             }],
-            "volumes": [claimed(request, name) for name, _ in names],
+            "volumes": [claim_volume(request, name) for name, _ in names],
         },
     }  # fmt: skip
 
 
-def kustomization(request: Request, *before: str) -> Object:
+def kustomization(request: RenderRequest, *before: str) -> Object:
     """Return the kustomization that applies all files at once: ``kubectl apply -k``. It generates
     the secret, which no YAML file contains.
 
@@ -156,6 +156,6 @@ def kustomization(request: Request, *before: str) -> Object:
     if request.lab is not None:
         document["configMapGenerator"] = [{"name": f"{request.name}-lab", "files": ["lab.toml"]}]
     if request.scripts:
-        lent = [key_of(path) for path in request.scripts]
+        lent = [script_key(path) for path in request.scripts]
         document["configMapGenerator"] = [{"name": f"{request.name}-work", "files": lent}]
     return document

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from dualml.communicator.place import check_rendezvous
 from dualml.errors import UserError
-from dualml.jobs.store import arguments, begun, clear
-from dualml.launch.names import await_name, number
-from dualml.launch.wire import TOKEN, address_of
-from dualml.machine import python
+from dualml.jobs.store import job_argv, start_argv, remove_unstarted
+from dualml.launch.names import wait_for_host, parse_node_number
+from dualml.launch.wire import TOKEN, parse_address
+from dualml.machine import python_argv
 from dualml.render.request import PORT
 from dualml.variables import JOB_OUT
 
@@ -28,7 +28,7 @@ TOKEN_FILE = f"{TOKEN}_FILE"
 TORCHRUN, MSRUN = 29500, 8118
 
 
-def options(words: Sequence[str]) -> argparse.Namespace:
+def parse_options(words: Sequence[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="dualml.render.node")
     parser.add_argument("--node", required=True)
@@ -43,7 +43,7 @@ def options(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def take_token(path: str) -> None:
+def load_token(path: str) -> None:
     """Read the token from a file into the environment, where dualml expects it.
 
     Raises:
@@ -55,25 +55,25 @@ def take_token(path: str) -> None:
         raise UserError(f"{TOKEN_FILE}={path}: {error.strerror}") from None
 
 
-def command(asked: argparse.Namespace) -> list[str]:
+def container_argv(asked: argparse.Namespace) -> list[str]:
     """Return the command line that this container executes."""
-    node, out = number(asked.node), asked.out
+    node, out = parse_node_number(asked.node), asked.out
     if asked.command:
-        return worker(asked, node)
+        return worker_argv(asked, node)
     if node == 0:
-        clear(Path(out))
-    words = arguments(asked.words, out) if node == 0 else begun(asked.words, out)
+        remove_unstarted(Path(out))
+    words = job_argv(asked.words, out) if node == 0 else start_argv(asked.words, out)
     if asked.rendezvous is None:
-        return python("-m", "dualml", *words)
+        return python_argv("-m", "dualml", *words)
     check_rendezvous(asked.rendezvous)
-    host, _ = address_of(asked.rendezvous)
-    address = await_name(host)
+    host, _ = parse_address(asked.rendezvous)
+    address = wait_for_host(host)
     size, where = asked.nodes * asked.ranks, ["--rendezvous", asked.rendezvous]
     if asked.launcher is None:
         rank = ["--rank", str(node), "--world-size", str(size), *where]
-        return python("-m", "dualml", *(words if node == 0 else ["run"]), *rank)
+        return python_argv("-m", "dualml", *(words if node == 0 else ["run"]), *rank)
     if asked.launcher == "torch":
-        return python(
+        return python_argv(
             "-m", "torch.distributed.run", f"--nnodes={asked.nodes}", f"--node-rank={node}",
             f"--nproc-per-node={asked.ranks}", f"--master-addr={host}",
             f"--master-port={TORCHRUN}", "-m", "dualml", *words, *where,
@@ -87,13 +87,13 @@ def command(asked: argparse.Namespace) -> list[str]:
     ]  # fmt: skip
 
 
-def worker(asked: argparse.Namespace, node: int) -> list[str]:
+def worker_argv(asked: argparse.Namespace, node: int) -> list[str]:
     """Return the command line of a container that runs one worker of a command."""
     os.environ[JOB_OUT] = asked.out
     with contextlib.suppress(OSError):  # a script need not write
         Path(asked.out).mkdir(parents=True, exist_ok=True)
-    host, port = ("127.0.0.1", PORT) if asked.rendezvous is None else address_of(asked.rendezvous)
-    return python(
+    host, port = ("127.0.0.1", PORT) if asked.rendezvous is None else parse_address(asked.rendezvous)
+    return python_argv(
         "-m", "dualml.jobs.workers", f"--rank={node}", f"--size={asked.nodes}",
         f"--address={host}", f"--port={port}", f"--scheduler={MSRUN if asked.mindspore else 0}",
         "--", *asked.words,
@@ -102,11 +102,11 @@ def worker(asked: argparse.Namespace, node: int) -> list[str]:
 
 def main(words: Sequence[str]) -> None:
     """Replace this process by the run; exits with code 2 on an error."""
-    asked = options(words)
+    asked = parse_options(words)
     try:
         if path := os.environ.get(TOKEN_FILE):
-            take_token(path)
-        becomes = command(asked)
+            load_token(path)
+        becomes = container_argv(asked)
     except UserError as error:
         print(f"dualml: {error}", file=sys.stderr)
         sys.exit(2)

@@ -6,7 +6,7 @@ import re
 
 from dualml.cost import units
 from dualml.errors import UserError
-from dualml.jobs.sbatch import seconds as seconds
+from dualml.jobs.sbatch import parse_time_limit as parse_time_limit
 
 #: A quantity of Kubernetes: a number with a power of ten, of 1024, or an exponent.
 QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
@@ -15,22 +15,22 @@ BYTES = re.compile(r"\d+[bkmg]?")
 SUFFIXES = {f"{letter}i": 1024**n for n, letter in enumerate("KMGT", 1)}
 SUFFIXES |= {letter: 1000**n for n, letter in enumerate("kMGT", 1)}
 #: Bits per second: faster than any network card, and small enough not to overflow ``tc``'s bucket.
-MOST_RATE = 10**12
+MAX_BITS_PER_S = 10**12
 
 
-def bits(text: str) -> int:
+def parse_rate(text: str) -> int:
     """Convert ``100Mbit`` or ``10MB/s`` to bits per second.
 
     Raises:
         UserError: the text has another form, or the rate is out of range for a network.
     """
-    value = 8 * units.rate(text if text.endswith("/s") else f"{text}/s", "--rate")
-    if not 1000 <= value <= MOST_RATE:
+    value = 8 * units.parse_rate(text if text.endswith("/s") else f"{text}/s", "--rate")
+    if not 1000 <= value <= MAX_BITS_PER_S:
         raise UserError(f"--rate {text}: use one from 1Kbit/s to 1Tbit/s")
     return round(value)
 
 
-def quantity(value: int) -> str:
+def format_quantity(value: int) -> str:
     """Return the shortest Kubernetes quantity that equals a number exactly.
 
     >>> format_quantity(4 * 10**9), format_quantity(2**30), format_quantity(5)

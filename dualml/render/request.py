@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dualml.backend.info import named
+from dualml.backend.info import parse_backend_names
 from dualml.errors import UserError
-from dualml.experiment.find import names as shipped
+from dualml.experiment.find import experiment_files as shipped
 from dualml.experiment.schema import Experiment
-from dualml.files import MOST_TEXT, read_bytes
+from dualml.files import MAX_TEXT_BYTES, read_bytes
 from dualml.machine import parse_device
 
 #: A DNS label (RFC 1123, at most 63 characters) that leaves room for what engines append to it.
@@ -38,7 +38,7 @@ RESTARTS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class RenderRequest:
     """What is to be rendered.
 
     Args:
@@ -102,18 +102,18 @@ class Request:
         return self.nodes * self.ranks
 
     @property
-    def out(self) -> str:
+    def run_folder(self) -> str:
         """Path of the run folder in the container of the first node."""
         return f"{RUNS}/{self.name}"
 
-    def command(self, node: str, host: str) -> list[str]:
+    def node_command(self, node: str, host: str) -> list[str]:
         """Return the command line of a node's container.
 
         Args:
             node: its number, from 0, or the engine's expression for it.
             host: of the first node, for the others.
         """
-        words = ["python3", "-P", "-m", "dualml.render.node", "--node", node, "--out", self.out]
+        words = ["python3", "-P", "-m", "dualml.render.node", "--node", node, "--out", self.run_folder]
         if self.size > 1:
             words += ["--nodes", str(self.nodes), "--ranks", str(self.ranks)]
         if self.nodes > 1:
@@ -124,22 +124,22 @@ class Request:
         return [*words, "--", *self.words]
 
 
-def literal(words: Sequence[str]) -> list[str]:
+def escape_dollars(words: Sequence[str]) -> list[str]:
     """Escape ``$`` as ``$$``, because Compose substitutes ``$X`` and Kubernetes ``$(X)``."""
     return [word.replace("$", "$$") for word in words]
 
 
-def backend_of(word: str | None) -> str:
+def only_backend(word: str | None) -> str:
     """Return the backend if ``--backend`` names exactly one; an empty text otherwise.
 
     Raises:
         UserError: an unknown name.
     """
-    names = named(word) if word else []
+    names = parse_backend_names(word) if word else []
     return names[0] if len(names) == 1 else ""
 
 
-def name_of(given: str | None, experiment: str) -> str:
+def choose_name(given: str | None, experiment: str) -> str:
     """Return the name of the run's objects: the given one, or one made from the experiment's.
 
     Raises:
@@ -152,7 +152,7 @@ def name_of(given: str | None, experiment: str) -> str:
     return name
 
 
-def accelerator(gpus: int, device: str | None, backend: str) -> str:
+def accelerator_resource(gpus: int, device: str | None, backend: str) -> str:
     """Return Kubernetes' resource name of a node's GPUs or NPUs.
 
     Raises:
@@ -168,7 +168,7 @@ def accelerator(gpus: int, device: str | None, backend: str) -> str:
     return ASCEND if kind == "ascend" or (kind == "auto" and backend == "mindspore") else NVIDIA
 
 
-def image_of(given: str | None, gpus: int, resource: str) -> str:
+def choose_image(given: str | None, gpus: int, resource: str) -> str:
     """Return the image: the given one, or dualml's for the accelerator.
 
     Raises:
@@ -209,7 +209,7 @@ def check_launch(backend: str, nodes: int, ranks: int) -> None:
         raise UserError(f"--ranks-per-node {ranks} on {nodes} nodes: {text}")
 
 
-def request(experiment: Experiment, given: Mapping[str, Any], **options: Any) -> Request:
+def make_render_request(experiment: Experiment, given: Mapping[str, Any], **options: Any) -> RenderRequest:
     """Make the request from the options, after checking them.
 
     Args:
@@ -222,7 +222,7 @@ def request(experiment: Experiment, given: Mapping[str, Any], **options: Any) ->
     """
     arms = {name: arm.world_size for name, arm in experiment.arms.items()}
     nodes, ranks, gpus = options["nodes"], options["ranks"], options["gpus"]
-    backend = backend_of(given["backend"])
+    backend = only_backend(given["backend"])
     check_launch(backend, nodes, ranks)
     check_ranks(arms, nodes, ranks)
     if experiment.initial:
@@ -231,17 +231,17 @@ def request(experiment: Experiment, given: Mapping[str, Any], **options: Any) ->
     if experiment.pretrained:
         text = f"{experiment.pretrained} is a folder of this machine; no container has it"
         raise UserError(f"{experiment.name}: {text}")
-    resource = accelerator(gpus, given["device"], backend)
+    resource = accelerator_resource(gpus, given["device"], backend)
     words, lab = list(options["words"]), None
     if given["lab"] not in shipped():
         words[words.index(given["lab"])] = LAB
-        lab = read_bytes(Path(given["lab"]), MOST_TEXT)
+        lab = read_bytes(Path(given["lab"]), MAX_TEXT_BYTES)
     if nodes == 1 and ranks > 1:  # started by the run itself
         words += ["--world-size", str(ranks)]
-    return Request(
-        name=name_of(options["name"], experiment.name), words=words, arms=arms, backend=backend,
+    return RenderRequest(
+        name=choose_name(options["name"], experiment.name), words=words, arms=arms, backend=backend,
         nodes=nodes, ranks=ranks, gpus=gpus, resource=resource, cores=options["cores"],
         memory=options["memory"], seconds=options["seconds"],
-        image=image_of(options["image"], gpus, resource), rate=options["rate"],
+        image=choose_image(options["image"], gpus, resource), rate=options["rate"],
         disk=options["disk"], lang=options["lang"], lab=lab,
     )  # fmt: skip

@@ -32,14 +32,14 @@ def render(
     from dualml.report.compose import compose
     from dualml.report.draw import standalone
     from dualml.report.figure import Figure
-    from dualml.report.page.html import html
-    from dualml.report.page.markdown import markdown
+    from dualml.report.page.html import render_html
+    from dualml.report.page.markdown import render_markdown
     from dualml.store.load import load
     from dualml.store.report import write_report
-    from dualml.words import Words
+    from dualml.words import Messages
 
-    words, run = Words(lang), load([Path(folder) for folder in folders], force=force)
+    words, run = Messages(lang), load([Path(folder) for folder in folders], force=force)
     page = compose(run, words)
     figures = {b.name: standalone(b) for b in walk(page.blocks) if isinstance(b, Figure)}
     target = run.folders[0] if out is None else Path(out)
-    return write_report(target, html(page), markdown(page), figures)
+    return write_report(target, render_html(page), render_markdown(page), figures)

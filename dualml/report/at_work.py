@@ -10,8 +10,8 @@ from typing import Any
 
 from dualml.report.blocks import Column, Table
 from dualml.report.columns import number
-from dualml.store.usage import NAME, DeviceSample, Sample, last_samples, rate
-from dualml.words import Words, numbers
+from dualml.store.usage import NAME, DeviceSample, Sample, last_samples, counter_rate
+from dualml.words import Messages, numbers
 
 #: A rank whose last line is older has stopped: a long trial writes one about every minute.
 FRESH_S = 90.0
@@ -21,7 +21,7 @@ MB = 1e6
 
 
 @dataclass(frozen=True)
-class Seen:
+class RankUsage:
     """The latest usage sample of a rank, and the previous one of the same process (None: there is
     none)."""
 
@@ -34,7 +34,7 @@ class Seen:
     def rate(self, key: str) -> float | None:
         """Return the increase of the counter ``key`` per second between both samples, None with
         one."""
-        return None if self.before is None else rate(self.before, self.now, key)
+        return None if self.before is None else counter_rate(self.before, self.now, key)
 
     def describe(self) -> dict[str, Any]:
         """Return the sample and its rates as JSON values, for ``dualml top --json``."""
@@ -48,7 +48,7 @@ class Seen:
         }  # fmt: skip
 
 
-def at_work(run: Path, fresh: float = FRESH_S) -> list[Seen]:
+def active_ranks(run: Path, fresh: float = FRESH_S) -> list[RankUsage]:
     """Return the latest sample of every running rank of a run, in the trial it wrote to last.
 
     Args:
@@ -73,11 +73,11 @@ def at_work(run: Path, fresh: float = FRESH_S) -> list[Seen]:
                 continue
             before = next((s for s in reversed(samples[:-1]) if s.pid == now.pid), None)
             arm, backend, seed = path.parent.parts[-3:]
-            seen.append(Seen(run, (arm, backend, seed), rank, now, before))
+            seen.append(RankUsage(run, (arm, backend, seed), rank, now, before))
     return seen
 
 
-def tables(seen: Sequence[Seen], words: Words, *, runs: bool = False) -> Iterator[Table]:
+def tables(seen: Sequence[RankUsage], words: Messages, *, runs: bool = False) -> Iterator[Table]:
     """Yield a table with a row per rank and one with a row per machine; nothing without running
     ranks.
 
@@ -97,14 +97,14 @@ def tables(seen: Sequence[Seen], words: Words, *, runs: bool = False) -> Iterato
         *(number(words, key, words(f"usage.{key}"), unit) for key, unit in QUANTITIES),
     ]
     rows = [[*([str(s.run)] if runs else []), *_rank(s)] for s in seen]
-    yield Table("usage_ranks", words("usage.ranks"), *_not_empty(heads, rows))
+    yield Table("usage_ranks", words("usage.ranks"), *_drop_empty_columns(heads, rows))
     machines = {s.now.host: s.now for s in sorted(seen, key=lambda s: s.now.at)}
     heads = [
         Column("host", words("usage.host")),
-        *(number(words, key, words(f"usage.{key}"), unit) for key, unit in OF_MACHINES),
+        *(number(words, key, words(f"usage.{key}"), unit) for key, unit in MACHINE_COLUMNS),
     ]
     rows = [[host, *map(numbers.quantity, _machine(now))] for host, now in machines.items()]
-    yield Table("usage_machines", words("usage.machines"), *_not_empty(heads, rows))
+    yield Table("usage_machines", words("usage.machines"), *_drop_empty_columns(heads, rows))
 
 
 QUANTITIES = (
@@ -119,7 +119,7 @@ QUANTITIES = (
     ("device_temperature", "celsius"),
 )
 #: Columns of the table of machines: key and unit.
-OF_MACHINES = (
+MACHINE_COLUMNS = (
     ("busy", "cores"),
     ("cores", "cores"),
     ("used", "memory"),
@@ -128,7 +128,7 @@ OF_MACHINES = (
 )
 
 
-def _rank(s: Seen) -> list[str]:
+def _rank(s: RankUsage) -> list[str]:
     device = s.now.device or DeviceSample()
     done = "" if not s.now.total else f" {s.now.done}/{s.now.total}"
     values = (
@@ -155,7 +155,7 @@ def _scaled(x: float | None, factor: float) -> float | None:
     return None if x is None else x * factor
 
 
-def _not_empty(heads: list[Column], rows: list[list[str]]) -> tuple[list[Column], list[list[str]]]:
+def _drop_empty_columns(heads: list[Column], rows: list[list[str]]) -> tuple[list[Column], list[list[str]]]:
     """Return the table without the columns that have no value in any row."""
-    kept = [k for k in range(len(heads)) if any(row[k] != numbers.NONE for row in rows)]
+    kept = [k for k in range(len(heads)) if any(row[k] != numbers.MISSING for row in rows)]
     return [heads[k] for k in kept], [[row[k] for k in kept] for row in rows]

@@ -26,7 +26,7 @@ class Prose:
 
 
 @dataclass(frozen=True)
-class Text:
+class MarkdownBlock:
     """Markdown written by a user (CommonMark with tables). HTML in it is displayed as text, not
     interpreted."""
 
@@ -118,7 +118,7 @@ class Formula:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class VerdictBlock:
     """The answer of the page in one sentence, with its colour."""
 
     text: str
@@ -142,7 +142,7 @@ class Card:
 
 
 @dataclass(frozen=True)
-class Row:
+class RowBlock:
     """Blocks placed side by side if there is space: listings of the frameworks, small figures."""
 
     blocks: Sequence[Block]
@@ -159,7 +159,7 @@ class Fold:
 
 
 @dataclass(frozen=True)
-class Section:
+class SectionBlock:
     """A heading with its anchor and the blocks below it; nested sections have smaller headings."""
 
     name: str
@@ -179,15 +179,15 @@ class Page:
     footer: str = ""
 
 
-_Leaf: TypeAlias = "Prose | Text | Bullets | Table | Figure | Code | Formula | Verdict | Notice"
-Block: TypeAlias = "_Leaf | Card | Row | Fold | Section"
+_Leaf: TypeAlias = "Prose | MarkdownBlock | Bullets | Table | Figure | Code | Formula | VerdictBlock | Notice"
+Block: TypeAlias = "_Leaf | Card | RowBlock | Fold | SectionBlock"
 
 
 def walk(blocks: Sequence[Block]) -> Iterator[Block]:
     """Yield every block of a tree, parents before children, in reading order."""
     for block in blocks:
         yield block
-        if isinstance(block, Card | Row | Fold | Section):
+        if isinstance(block, Card | RowBlock | Fold | SectionBlock):
             yield from walk(block.blocks)
 
 
@@ -197,4 +197,4 @@ def anchor(block: Block) -> str:
 
     if isinstance(block, Table | Figure):
         return f"{type(block).__name__.lower()}-{block.name}"
-    return block.name if isinstance(block, Section | Fold) else ""
+    return block.name if isinstance(block, SectionBlock | Fold) else ""

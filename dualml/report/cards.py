@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dualml.report.blocks import Block, Card, Formula, Prose
-from dualml.report.shown import several
-from dualml.words import Words
+from dualml.report.shown import shorten_list
+from dualml.words import Messages
 
 
-def card(
-    words: Words,
+def make_card(
+    words: Messages,
     title: str,
     formulas: Sequence[str],
     explanation: str,
@@ -24,7 +24,7 @@ def card(
     """Return a card with formulas, an explanation and, in small letters, ``counts``, the first
     ``most`` arms and the source."""
     colon = words("list.colon")
-    small = [*counts, words("page.arms") + colon + ", ".join(several(arms, words, most))]
+    small = [*counts, words("page.arms") + colon + ", ".join(shorten_list(arms, words, most))]
     small += [words("page.source") + colon + source] if source else []
     blocks: list[Block] = [*map(Formula, formulas), Prose(explanation)]
     return Card(title, [*blocks, *(Prose(text, small=True) for text in small)], code)

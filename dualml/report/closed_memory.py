@@ -11,13 +11,13 @@ from dualml.methods import METHODS, MethodInfo
 from dualml.model.spec import ModelSpec
 from dualml.offload.settings import KINDS
 from dualml.store.manifest import DeviceMemory
-from dualml.store.run import Run
+from dualml.store.run import RunData
 from dualml.words import numbers
 from dualml.zero import Unit, units_of
 
 MIB = 2**20
 #: Components of the memory that have a closed form.
-KNOWN = ("weights", "gradients", "state")
+CLOSED_FORM_PARTS = ("weights", "gradients", "state")
 
 
 @dataclass(frozen=True)
@@ -46,19 +46,19 @@ class ClosedForm:
     info: MethodInfo | None
     shards: Collection[str] = ()
     padding: int = 0
-    lower: int = 0
-    away: Collection[str] = ()
+    low_precision_bytes: int = 0
+    offloaded: Collection[str] = ()
 
-    def each(self, part: str) -> int:
+    def bytes_per_parameter(self, part: str) -> int:
         """Return the bytes of a component per parameter, before sharding."""
-        if part in self.away:
+        if part in self.offloaded:
             return 0
         if part == "weights" and self.info and self.info.weight_bytes:
             return self.info.weight_bytes
-        copies = self.slots + (self.info.masters if self.info else bool(self.lower))
-        return self.size * copies if part == "state" else self.lower or self.size
+        copies = self.slots + (self.info.masters if self.info else bool(self.low_precision_bytes))
+        return self.size * copies if part == "state" else self.low_precision_bytes or self.size
 
-    def ranks(self, part: str) -> int:
+    def shard_count(self, part: str) -> int:
         """Return the number of ranks that shard a component; 1 if each rank holds all of it."""
         shared = self.info.shards if self.info else self.shards
         return len(self.counted) if part in shared else 1
@@ -67,41 +67,41 @@ class ClosedForm:
     def nbytes(self) -> float:
         """Total bytes of weights, gradients and state on rank 0."""
         psi = (self.counted[0].parameters or 0) + self.padding
-        return sum(self.each(part) * psi / self.ranks(part) for part in KNOWN)
+        return sum(self.bytes_per_parameter(part) * psi / self.shard_count(part) for part in CLOSED_FORM_PARTS)
 
     @property
     def text(self) -> str:
         """The formula with its value in MiB, e.g. ``(4 + 4/2 + 8/2)Ψ = 12``; ``(Ψ + 2)`` with two
         padding zeros."""
         terms = []
-        for part in KNOWN:
-            each, ranks = self.each(part), self.ranks(part)
+        for part in CLOSED_FORM_PARTS:
+            each, ranks = self.bytes_per_parameter(part), self.shard_count(part)
             terms.append(f"{each}/{ranks}" if each and ranks > 1 else str(each))
         psi = f"(Ψ + {self.padding})" if self.padding else "Ψ"
         return f"({' + '.join(terms)}){psi} = {numbers.quantity(self.nbytes / MIB)}"
 
     @property
-    def most(self) -> int:
+    def max_counted_bytes(self) -> int:
         """Counted bytes of weights, gradients and state on the rank that holds most."""
         return max(rank.weights + rank.gradients + rank.state for rank in self.counted)
 
     @property
-    def off(self) -> dict[str, int]:
+    def differences(self) -> dict[str, int]:
         """Component → counted bytes minus the closed form: summed over all ranks if they shard it,
         else of the rank with the largest deviation. Components that agree are left out."""
         differences = {}
-        for part in KNOWN:
-            each = self.each(part)
+        for part in CLOSED_FORM_PARTS:
+            each = self.bytes_per_parameter(part)
             psi = [(rank.parameters or 0) + self.padding for rank in self.counted]
             counts = [getattr(rank, part) for rank in self.counted]
             apart = [n - each * own for n, own in zip(counts, psi, strict=True)]
             together = [sum(counts) - each * psi[0]]
-            differences[part] = max(together if self.ranks(part) > 1 else apart, key=abs)
+            differences[part] = max(together if self.shard_count(part) > 1 else apart, key=abs)
         return {part: n for part, n in differences.items() if n}
 
 
 def closed_form(
-    run: Run, arm: str, backend: str, counted: Sequence[DeviceMemory]
+    run: RunData, arm: str, backend: str, counted: Sequence[DeviceMemory]
 ) -> ClosedForm | None:
     """Return the closed form of an arm on a backend, or None if the number of parameters or the
     dtype is unknown, or if replicas of pipeline stages or tensor slices shard their state."""
@@ -110,21 +110,21 @@ def closed_form(
         return None
     settings = run.settings[arm]
     info = METHODS.get(run.framework(backend), {}).get(settings.method)
-    slots, size = len(settings.rule.slots), np.dtype(dtype).itemsize
+    slots, size = len(settings.rule.state_keys), np.dtype(dtype).itemsize
     if not settings.zero and settings.offload is None:
         return ClosedForm(size, slots, counted, info)
-    units = units_in(run, arm)
+    units = sharding_units(run, arm)
     if units is None or settings.split is not None:
         return None
     padding = sum(unit.length - unit.size for unit in units)
     lower = (2 if size == 4 else size) * settings.zero_lower  # the reference rounds float64
-    shared = KNOWN[-settings.zero :] if settings.zero else ()
+    shared = CLOSED_FORM_PARTS[-settings.zero :] if settings.zero else ()
     elsewhere = settings.offload
-    away = [kind for kind in KINDS if elsewhere is not None and elsewhere.away(kind)]
+    away = [kind for kind in KINDS if elsewhere is not None and elsewhere.is_offloaded(kind)]
     return ClosedForm(size, slots, counted, None, shared, padding, lower, away)
 
 
-def units_in(run: Run, arm: str) -> list[Unit] | None:
+def sharding_units(run: RunData, arm: str) -> list[Unit] | None:
     """Return the sharding units of an arm with ``zero`` or ``offload``; None if its model is
     unknown."""
     settings = run.settings[arm]

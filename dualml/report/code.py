@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dualml.report.blocks import Block, Code, Notice, Row, Section
-from dualml.words import Words
+from dualml.report.blocks import Block, Code, Notice, RowBlock, SectionBlock
+from dualml.words import Messages
 
 Function = ast.FunctionDef
 
 
 @dataclass(frozen=True)
-class Home:
+class RuleSource:
     """The files and methods of a framework that implement optimizers.
 
     Attributes:
@@ -27,21 +27,21 @@ class Home:
     """
 
     package: str
-    shared: str
-    own: tuple[str, ...] | None
+    base_method: str
+    rule_methods: tuple[str, ...] | None
 
 
 #: Methods that control how a rule is executed, not what it computes.
 PLUMBING = ("is_one_operation",)
 
 HOMES = {
-    "numpy": Home("dualml", "update", ("one",)),
-    "torch": Home("dualml_torch", "step", None),
-    "mindspore": Home("dualml_ms", "construct", None),
+    "numpy": RuleSource("dualml", "update", ("one",)),
+    "torch": RuleSource("dualml_torch", "step", None),
+    "mindspore": RuleSource("dualml_ms", "construct", None),
 }
 
 
-def section(title: str, codes: Sequence[Code], words: Words) -> Section:
+def section(title: str, codes: Sequence[Code], words: Messages) -> SectionBlock:
     """Return a section with the listings of the frameworks side by side; the reference has a row of
     its own. A notice replaces a listing whose package is not installed."""
     alone: list[Block] = []
@@ -49,18 +49,18 @@ def section(title: str, codes: Sequence[Code], words: Words) -> Section:
     for code in codes:
         block = code if code.text else Notice(words("intro.missing_source"))
         (alone if code.who in ("", "numpy") else others).append(block)
-    return Section("", title, [*alone, *([Row(others)] if others else [])])
+    return SectionBlock("", title, [*alone, *([RowBlock(others)] if others else [])])
 
 
-def listings(rule: str, frameworks: Sequence[str]) -> list[Code]:
+def rule_listings(rule: str, frameworks: Sequence[str]) -> list[Code]:
     """Return the update rule of an optimizer in each framework, from ``optim/<rule>.py``."""
-    return [_listing(f, f"optim/{rule}.py", HOMES[f].own) for f in frameworks]
+    return [_listing(f, f"optim/{rule}.py", HOMES[f].rule_methods) for f in frameworks]
 
 
-def shared(frameworks: Sequence[str]) -> list[Code]:
+def base_listings(frameworks: Sequence[str]) -> list[Code]:
     """Return, for each framework, the method of ``optim/base.py`` that applies a rule to all
     parameters."""
-    return [_listing(f, "optim/base.py", (HOMES[f].shared,)) for f in frameworks]
+    return [_listing(f, "optim/base.py", (HOMES[f].base_method,)) for f in frameworks]
 
 
 def excerpt(file: str, names: Sequence[str], who: str = "") -> Code:
@@ -111,9 +111,9 @@ def _read(package: str, file: str, wanted: Sequence[str] | None) -> Iterator[tup
     classes = _classes(tree)
     functions = {n.name: n for n in tree.body if isinstance(n, Function)}
     chosen = [
-        n for c in classes for n in c.body if isinstance(n, Function) and _shown(n.name, wanted)
+        n for c in classes for n in c.body if isinstance(n, Function) and _matches_names(n.name, wanted)
     ]
-    for node in sorted([*chosen, *_called(chosen, functions)], key=lambda n: n.lineno):
+    for node in sorted([*chosen, *_called_functions(chosen, functions)], key=lambda n: n.lineno):
         yield file, _lines(source, node)
     bases = {base.id for c in classes for base in c.bases if isinstance(base, ast.Name)}
     modules = [
@@ -129,7 +129,7 @@ def _read(package: str, file: str, wanted: Sequence[str] | None) -> Iterator[tup
         yield from _read(package, f"{module.replace('.', '/')}.py", wanted)
 
 
-def _shown(method: str, wanted: Sequence[str] | None) -> bool:
+def _matches_names(method: str, wanted: Sequence[str] | None) -> bool:
     """Return whether a listing includes ``method``; without ``wanted`` all but special methods and
     `PLUMBING`."""
     if wanted is not None:
@@ -137,7 +137,7 @@ def _shown(method: str, wanted: Sequence[str] | None) -> bool:
     return method == "__init__" or not method.startswith(("__", *PLUMBING))
 
 
-def _called(chosen: list[Function], functions: dict[str, Function]) -> list[Function]:
+def _called_functions(chosen: list[Function], functions: dict[str, Function]) -> list[Function]:
     """Return the functions of the same file that ``chosen`` call, directly or indirectly."""
     called: list[Function] = []
     queue = list(chosen)
@@ -181,7 +181,7 @@ def highlight(text: str) -> str:
     )
 
 
-def change_of_loop(package: str, name: str, title: str) -> Code | None:
+def loop_diff(package: str, name: str, title: str) -> Code | None:
     """Return the diff from ``methods/single.py`` to ``methods/NAME.py`` of a backend package.
     ``single`` itself is shown in full; None if the package is not installed."""
     file = f"{package}/methods/{name}.py"
@@ -192,7 +192,7 @@ def change_of_loop(package: str, name: str, title: str) -> Code | None:
     return Code("\n".join(line for line in lines if line[:1] != "?"), file, title)
 
 
-def new_lines(change: Code) -> int:
+def count_added_lines(change: Code) -> int:
     """Return the number of lines of code that a diff adds; 0 for the loop itself."""
     lines = change.text.splitlines()
     if not any(line.startswith("- ") for line in lines):
@@ -205,13 +205,13 @@ def method_source(file: str) -> str:
     that all methods share; empty if the package is not installed."""
     source = _source(file)
     tree = ast.parse(source)
-    nodes = [node for node in tree.body if not _idle(node)]
+    nodes = [node for node in tree.body if not _is_boilerplate(node)]
     lines = source.splitlines()
     parts = ["\n".join(lines[node.lineno - 1 : node.end_lineno]) for node in nodes]
     return "\n".join(parts)
 
 
-def _idle(node: ast.stmt) -> bool:
+def _is_boilerplate(node: ast.stmt) -> bool:
     """Return whether a statement is a docstring or an import that all methods share."""
     common = isinstance(node, ast.ImportFrom) and (node.module or "").endswith(
         ("methods.base", "__future__", "dualml.errors")

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dualml.report.blocks import Cell, Column, Show, Table, Tone
-from dualml.store.run import Comparison
-from dualml.words import Words, numbers
+from dualml.store.run import TrialComparison
+from dualml.words import Messages, numbers
 
 if TYPE_CHECKING:
-    from dualml.report.spread import Spread
+    from dualml.report.spread import MeanInterval
 
 #: A row: texts are kept; numbers and means are formatted by the unit of their column, None is a
 #: dash.
@@ -38,9 +38,9 @@ def percent(x: Any) -> str:
     return numbers.percent(x).removesuffix(" %")
 
 
-def _times(factor: float) -> Callable[[Any], str]:
+def _scaled_formatter(factor: float) -> Callable[[Any], str]:
     """Return a formatter that multiplies a quantity by ``factor`` first, to convert its unit."""
-    return lambda x: numbers.quantity(factor * x if numbers.known(x) else None)
+    return lambda x: numbers.quantity(factor * x if numbers.is_finite_number(x) else None)
 
 
 #: Unit → formatter of a column's numbers; other units use `numbers.quantity`. Times are in
@@ -50,9 +50,9 @@ UNITS: Mapping[str, Callable[[Any], str]] = {
     "points": numbers.points,
     "relative": numbers.factor,
     "milliseconds": numbers.ms,
-    "microseconds": _times(1e6),
-    "ns_per_byte": _times(1e9),
-    "gb_per_second": _times(1e-9),
+    "microseconds": _scaled_formatter(1e6),
+    "ns_per_byte": _scaled_formatter(1e9),
+    "gb_per_second": _scaled_formatter(1e-9),
     "nat": numbers.loss,
     "1": numbers.loss,
     "bytes": numbers.nbytes,
@@ -61,7 +61,7 @@ UNITS: Mapping[str, Callable[[Any], str]] = {
 
 
 def table(
-    words: Words,
+    words: Messages,
     name: str,
     specs: Iterable[str | Column],
     rows: Iterable[Row],
@@ -72,17 +72,17 @@ def table(
     heads = columns(words, *specs)
     lines = [[_cell(*pair) for pair in zip(row, heads, strict=True)] for row in rows]
     if lines:
-        yield Table(name, words.filled(f"table.{caption or name}", name, **values), heads, lines)
+        yield Table(name, words.get_formatted(f"table.{caption or name}", name, **values), heads, lines)
 
 
-def _cell(value: Cell | Spread | str | float | None, head: Column) -> Cell | str:
+def _cell(value: Cell | MeanInterval | str | float | None, head: Column) -> Cell | str:
     if isinstance(value, Cell | str):
         return value
     text = UNITS.get(head.measure, numbers.quantity)
     return text(value) if value is None or isinstance(value, int | float) else value.cell(text)
 
 
-def columns(words: Words, *specs: str | Column) -> list[Column]:
+def columns(words: Messages, *specs: str | Column) -> list[Column]:
     """Return columns from short specs: ```"`arm`"``` is a column of code, ``"seed:"`` of numbers,
     ``"train_s:seconds"`` of numbers with the unit ``unit.seconds``; labels are ``column.KEY``."""
     heads = []
@@ -92,34 +92,34 @@ def columns(words: Words, *specs: str | Column) -> list[Column]:
             continue
         key, colon, unit = spec.strip("`").partition(":")
         show: Show = "number" if colon else "code" if spec.startswith("`") else "text"
-        label = words.either(f"column.{key}", key)
-        heads.append(Column(key, label, words.either(f"unit.{unit}", unit), show, unit))
+        label = words.get(f"column.{key}", key)
+        heads.append(Column(key, label, words.get(f"unit.{unit}", unit), show, unit))
     return heads
 
 
-def number(words: Words, key: str, label: str, unit: str) -> Column:
+def number(words: Messages, key: str, label: str, unit: str) -> Column:
     """Return a column of numbers with an explicit label, e.g. one made of names."""
     return Column(key, label, words(f"unit.{unit}"), "number", unit)
 
 
-def best(text: str, is_best: bool) -> Cell:
+def highlight_best(text: str, is_best: bool) -> Cell:
     """Return a cell that is green if it holds the best value."""
     return Cell(text, "good" if is_best else "")
 
 
-def status(of_trial: str, words: Words) -> Cell:
+def status_cell(trial_status: str, words: Messages) -> Cell:
     """Return the cell of a trial's status."""
-    return Cell(words.either(f"status.{of_trial}", of_trial), STATUS_TONES.get(of_trial, "muted"))
+    return Cell(words.get(f"status.{trial_status}", trial_status), STATUS_TONES.get(trial_status, "muted"))
 
 
-def named(of_comparison: str, words: Words) -> Cell:
+def verdict_cell(verdict_name: str, words: Messages) -> Cell:
     """Return the cell of a verdict's name, with its sign."""
-    tone = VERDICT_TONES.get(of_comparison, "muted")
-    text = words.either(f"verdict.{of_comparison.replace(' ', '_')}", of_comparison)
+    tone = VERDICT_TONES.get(verdict_name, "muted")
+    text = words.get(f"verdict.{verdict_name.replace(' ', '_')}", verdict_name)
     return Cell(f"{SIGNS[tone]} {text}", tone)
 
 
-def verdict(c: Comparison, words: Words, *, why: bool = True) -> Cell:
+def verdict(c: TrialComparison, words: Messages, *, why: bool = True) -> Cell:
     """Return the cell of a comparison: the verdict with its sign, and below it the reason."""
-    note = words.either(f"reason.{c.reason}", c.reason) if why else ""
-    return replace(named(c.verdict, words), note=note)
+    note = words.get(f"reason.{c.reason}", c.reason) if why else ""
+    return replace(verdict_cell(c.verdict, words), note=note)

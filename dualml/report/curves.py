@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from dualml.report import figure
-from dualml.store.run import Array, Curve, Run, Trial
+from dualml.store.run import Array, Curve, RunData, Trial
 
 AXES = ("epochs", "updates", "seconds")
 
@@ -29,7 +29,7 @@ class Drawable(Protocol):
 
 
 @dataclass(frozen=True)
-class Line:
+class MeanCurve:
     """One metric of one arm on one backend: the mean over the seeds with its minimum and maximum.
 
     All arrays have the same length. ``raw`` is the unsmoothed mean, None if nothing was smoothed.
@@ -42,7 +42,7 @@ class Line:
     raw: Array | None
 
 
-def clock(trial: Drawable) -> tuple[Array, Array]:
+def update_times(trial: Drawable) -> tuple[Array, Array]:
     """Return updates and the training seconds at them, from the evaluations and the trial's
     total."""
     timed = [c for c in trial.curves.values() if np.isfinite(c.seconds).any()]
@@ -56,7 +56,7 @@ def clock(trial: Drawable) -> tuple[Array, Array]:
     return step, seconds
 
 
-def position(trial: Drawable, curve: Curve, axis: str) -> Array:
+def axis_positions(trial: Drawable, curve: Curve, axis: str) -> Array:
     """Return the x positions of the curve's points; seconds are interpolated between
     evaluations."""
     if axis == "updates":
@@ -65,7 +65,7 @@ def position(trial: Drawable, curve: Curve, axis: str) -> Array:
         return curve.epochs
     if np.isfinite(curve.seconds).all():
         return curve.seconds
-    return np.interp(curve.step, *clock(trial))
+    return np.interp(curve.step, *update_times(trial))
 
 
 def moving_mean(values: Array, window: int) -> Array:
@@ -83,23 +83,23 @@ def moving_mean(values: Array, window: int) -> Array:
     return np.where(n > 0, (total[high] - total[low]) / np.maximum(n, 1), np.nan)
 
 
-def line(trials: Sequence[Drawable], metric: str, axis: str) -> Line | None:
+def mean_curve(trials: Sequence[Drawable], metric: str, axis: str) -> MeanCurve | None:
     """Return mean and range over the seeds, cut to the shortest curve; None if no trial has the
     metric."""
     have = [t for t in trials if metric in t.curves]
     if not have:
         return None
     n = min(len(t.curves[metric].step) for t in have)
-    x = np.mean([position(t, t.curves[metric], axis)[:n] for t in have], axis=0)
+    x = np.mean([axis_positions(t, t.curves[metric], axis)[:n] for t in have], axis=0)
     values = np.array([t.curves[metric].value[:n] for t in have])
     noisy = metric == "loss" and n >= 40 and not all(t.full_batch for t in have)
     width = n // 30 | 1 if noisy else 1  # smoothing window: a thirtieth of the curve
     smooth = np.array([moving_mean(v, width) for v in values])
     raw = values.mean(axis=0) if width > 1 else None
-    return Line(x, smooth.mean(axis=0), smooth.min(axis=0), smooth.max(axis=0), raw)
+    return MeanCurve(x, smooth.mean(axis=0), smooth.min(axis=0), smooth.max(axis=0), raw)
 
 
-def thin(x: Array, *ys: Array, points: int = 300) -> tuple[Array, ...]:
+def thin_points(x: Array, *ys: Array, points: int = 300) -> tuple[Array, ...]:
     """Reduce curves to about ``points`` points; the last point is kept."""
     if len(x) <= points:
         return (x, *ys)
@@ -107,7 +107,7 @@ def thin(x: Array, *ys: Array, points: int = 300) -> tuple[Array, ...]:
     return (x[keep], *(y[keep] for y in ys))
 
 
-def extremes(x: Array, y: Array, points: int = 300) -> tuple[Array, Array]:
+def thin_keeping_extremes(x: Array, y: Array, points: int = 300) -> tuple[Array, Array]:
     """Reduce a curve like `thin_points`, keeping the minimum and the maximum of each block."""
     if len(x) <= points:
         return x, y
@@ -118,7 +118,7 @@ def extremes(x: Array, y: Array, points: int = 300) -> tuple[Array, Array]:
     return x[kept], y[kept]
 
 
-def at_epochs(trial: Trial, metric: str, epochs: float) -> tuple[float, float] | None:
+def value_at_epochs(trial: Trial, metric: str, epochs: float) -> tuple[float, float] | None:
     """Return the last value recorded no later than ``epochs``, and the update at which it was
     recorded."""
     curve = trial.curves.get(metric)
@@ -128,8 +128,8 @@ def at_epochs(trial: Trial, metric: str, epochs: float) -> tuple[float, float] |
     return (float(curve.value[kept[-1]]), float(curve.step[kept[-1]])) if len(kept) else None
 
 
-def drawn(
-    run: Run,
+def mean_lines(
+    run: RunData,
     arms: Sequence[str],
     metric: str,
     axis: str,
@@ -139,8 +139,8 @@ def drawn(
     """Return the mean curves of arms on all backends, without points at or before ``after``."""
     marks: list[figure.Mark] = []
     for backend, arm in itertools.product(run.backends, arms):
-        if curve := line(run.select(arm, backend), metric, axis):
+        if curve := mean_curve(run.select(arm, backend), metric, axis):
             kept = curve.x > after
-            x, mean = thin(curve.x[kept], curve.mean[kept])
-            marks.append(figure.Line(x, factor * mean, figure.Owner(arm, backend)))
+            x, mean = thin_points(curve.x[kept], curve.mean[kept])
+            marks.append(figure.LineMark(x, factor * mean, figure.SeriesId(arm, backend)))
     return marks

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dualml.report import ranks
-from dualml.store.run import Run, key_of
+from dualml.store.run import RunData, partition_key_of
 from dualml.words import numbers
 from dualml.words.numbers import plain
 
@@ -28,7 +28,7 @@ SKEWED = ("label_shards", "label_classes", "dirichlet_labels", "feature_noise")
 
 
 @dataclass(frozen=True)
-class Deal:
+class PartitionSummary:
     """A partition over ``ranks`` ranks, the arms that train on it, and its statistics for each
     seed.
 
@@ -38,51 +38,51 @@ class Deal:
     settings: Mapping[str, Any]
     ranks: int
     arms: tuple[str, ...]
-    stated: Mapping[int, tuple[Statement, ...]]
+    epoch_stats: Mapping[int, tuple[Statement, ...]]
 
     @property
     def text(self) -> str:
         """The partition rule with its settings, on one line."""
-        return settings_text(self.settings)
+        return format_settings(self.settings)
 
     @property
     def seed(self) -> int:
         """The smallest seed, which is shown if only one is."""
-        return min(self.stated)
+        return min(self.epoch_stats)
 
     @property
-    def first(self) -> Statement:
+    def first_epoch(self) -> Statement:
         """Statistics of the first epoch of `seed`."""
-        return self.stated[self.seed][0]
+        return self.epoch_stats[self.seed][0]
 
     @property
-    def all(self) -> list[Statement]:
+    def all_epochs(self) -> list[Statement]:
         """Statistics of every epoch of every seed."""
-        return [s for statements in self.stated.values() for s in statements]
+        return [s for statements in self.epoch_stats.values() for s in statements]
 
     def mean(self, what: str) -> float | None:
         """Return the mean of a count over epochs and seeds, None if it is unknown."""
-        return numbers.mean([s.get(what) for s in self.all])
+        return numbers.mean([s.get(what) for s in self.all_epochs])
 
     def skew(self, what: str = "emd") -> tuple[float | None, float | None]:
         """Return mean and maximum of a skew measure over ranks, epochs and seeds; ranks without
         samples are ignored."""
-        known = [v for s in self.all for v in s.get(what) or () if numbers.known(v)]
+        known = [v for s in self.all_epochs for v in s.get(what) or () if numbers.is_finite_number(v)]
         return (sum(known) / len(known), max(known)) if known else (None, None)
 
 
-def partition(run: Run, arm: str) -> Mapping[str, Any]:
+def partition_settings(run: RunData, arm: str) -> Mapping[str, Any]:
     """Return the arm's partition rule with its settings; empty if batches of one order are split
     over ranks."""
     return run.arms[arm].get("partition") or {}
 
 
-def rule(run: Run, arm: str) -> str:
+def partition_rule(run: RunData, arm: str) -> str:
     """Return the name of the arm's partition rule, empty without one."""
-    return str(partition(run, arm).get("name") or "")
+    return str(partition_settings(run, arm).get("name") or "")
 
 
-def settings_text(settings: Mapping[str, Any]) -> str:
+def format_settings(settings: Mapping[str, Any]) -> str:
     """Return ``label_shards shards=2``; settings with default values, and the name of a setting
     that is called like the rule, are left out."""
     name = str(settings.get("name"))
@@ -91,32 +91,32 @@ def settings_text(settings: Mapping[str, Any]) -> str:
     return " ".join([name, *named])
 
 
-def deals(run: Run) -> list[Deal]:
+def list_partitions(run: RunData) -> list[PartitionSummary]:
     """Return every distinct partition of the run that has statistics, in the order of the arms."""
     by_key: dict[str, list[str]] = {}
     for arm in run.arms:
-        by_key.setdefault(key_of(run.arms[arm], 0), []).append(arm)
+        by_key.setdefault(partition_key_of(run.arms[arm], 0), []).append(arm)
     every = []
     for arms in (arms for key, arms in by_key.items() if key):
         # Arms of different lengths share the statements; the longest has every epoch.
         stated = {seed: each for seed in run.seeds if (each := run.deals(arms[0], seed))}
-        n = int(run.arms[arms[0]].get("dealt_to") or ranks.size(run, arms[0]))
+        n = int(run.arms[arms[0]].get("dealt_to") or ranks.world_size(run, arms[0]))
         if stated:
-            every.append(Deal(partition(run, arms[0]), n, tuple(arms), stated))
+            every.append(PartitionSummary(partition_settings(run, arms[0]), n, tuple(arms), stated))
     return every
 
 
-def deal_of(run: Run, arm: str) -> Deal | None:
+def find_partition(run: RunData, arm: str) -> PartitionSummary | None:
     """Return the partition on which ``arm`` trains, None without one."""
-    return next((d for d in deals(run) if arm in d.arms), None)
+    return next((d for d in list_partitions(run) if arm in d.arms), None)
 
 
-def dealt(run: Run) -> list[str]:
+def partitioned_arms(run: RunData) -> list[str]:
     """Return the training arms with several ranks and a partition that have a successful trial."""
-    return [a for a in ranks.several(run) if partition(run, a) and run.select(a)]
+    return [a for a in ranks.multi_rank_arms(run) if partition_settings(run, a) and run.select(a)]
 
 
-def same_samples(run: Run, arms: tuple[str, ...]) -> tuple[int, int]:
+def same_samples(run: RunData, arms: tuple[str, ...]) -> tuple[int, int]:
     """Return in how many cases all backends trained on the same samples in the same order, and in
     how many cases (arm and seed) this could be compared."""
     alike = compared = 0

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from dualml.report import curves, keys, ranks
-from dualml.report.figure import Axis, Band, Figure, Key, Line, Mark, Owner, Panel
+from dualml.report.figure import Axis, Band, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
 from dualml.report.measures import loss_unit, slug
-from dualml.store.run import Comparison, Run
-from dualml.words import Words
+from dualml.store.run import TrialComparison, RunData
+from dualml.words import Messages
 
 COLUMNS = 3  # arms in a figure
 #: Colour and stroke of the first pair, the second, …
@@ -19,7 +19,7 @@ PAIRS = (("black", "line"), ("plum", "fine-dashes"), ("green", "fine-dots"))
 
 
 def distance_figures(
-    run: Run, words: Words, group: str, compared: Sequence[Comparison]
+    run: RunData, words: Messages, group: str, compared: Sequence[TrialComparison]
 ) -> Iterator[Figure]:
     """Yield figures with a column per arm: the loss of all frameworks above their distance and its
     envelope."""
@@ -29,9 +29,9 @@ def distance_figures(
     y = distance_axis(words, [c.curve for c in compared], margin or 1, floor)
     looks = [
         *keys.backends(run),
-        *(Key("series", pair, color=PAIRS[k % 3][0], stroke=PAIRS[k % 3][1])
+        *(LegendEntry("series", pair, color=PAIRS[k % 3][0], stroke=PAIRS[k % 3][1])
           for k, pair in enumerate(pairs)),
-        Key("series", "envelope", words("figure.envelope"), color="line"),
+        LegendEntry("series", "envelope", words("figure.envelope"), color="line"),
     ]  # fmt: skip
     for start in range(0, len(arms), COLUMNS):
         shown = arms[start : start + COLUMNS]
@@ -41,12 +41,12 @@ def distance_figures(
             curves_of = {p: [c.curve for c in compared if c.arm == arm and _pair(c) == p]
                          for p in pairs_of}  # fmt: skip
             panels.append(distance_panel(words, curves_of, y, margin or 1, floor))
-        several = any(ranks.size(run, arm) > 1 for arm in shown)
+        several = any(ranks.world_size(run, arm) > 1 for arm in shown)
         caption = [words("figure.furthest", n=len(arms))] if several else []
-        unlisted = [Key("arm", k.name, color=k.color, listed=False) for k in keys.arms(run, shown)]
+        unlisted = [LegendEntry("arm", k.name, color=k.color, listed=False) for k in keys.arms(run, shown)]
         yield Figure(
             f"{slug(group)}-distance" + (f"-{start // 3 + 1}" if len(arms) > COLUMNS else ""),
-            words.sentences([*caption, words("figure.distance")]),
+            words.join_sentences([*caption, words("figure.distance")]),
             words("alt.distance", arms=shown, pairs=pairs),
             panels,
             [*unlisted, *looks],
@@ -56,7 +56,7 @@ def distance_figures(
         )
 
 
-def _losses(run: Run, words: Words, arm: str, compared: Sequence[Comparison]) -> Panel:
+def _losses(run: RunData, words: Messages, arm: str, compared: Sequence[TrialComparison]) -> Panel:
     """Return a panel with the unsmoothed losses of the compared updates, so that equality is
     visible."""
     last = max(max(c.curve["step"]) for c in compared if c.arm == arm)
@@ -66,14 +66,14 @@ def _losses(run: Run, words: Words, arm: str, compared: Sequence[Comparison]) ->
             curve = trial.curves.get("loss")
             if curve is not None:
                 kept = curve.step <= last
-                x, y = curves.thin(curve.step[kept], curve.value[kept])
-                marks.append(Line(x, y, Owner(arm, backend)))
+                x, y = curves.thin_points(curve.step[kept], curve.value[kept])
+                marks.append(LineMark(x, y, SeriesId(arm, backend)))
     loss = Axis(words("axis.loss", unit=loss_unit(run)))
-    return Panel(marks, Axis(words("axis.updates")), loss, arm, height=190, owner=Owner(arm))
+    return Panel(marks, Axis(words("axis.updates")), loss, arm, height=190, owner=SeriesId(arm))
 
 
 def distance_axis(
-    words: Words, judged: Sequence[Mapping[str, Any]], margin: float, floor: float
+    words: Messages, judged: Sequence[Mapping[str, Any]], margin: float, floor: float
 ) -> Axis:
     """Return the y axis that holds the distances and limits of all ``judged`` curves."""
     distances = [v for curve in judged for v in curve["loss"] if v]
@@ -83,7 +83,7 @@ def distance_axis(
 
 
 def distance_panel(
-    words: Words,
+    words: Messages,
     pairs: Mapping[str, Sequence[Mapping[str, Any]]],
     y: Axis,
     margin: float,
@@ -100,15 +100,15 @@ def distance_panel(
             for key in ("loss", "envelope")
         )
         limit = margin * np.maximum(envelope.min(axis=0), floor)
-        x, distances, top = curves.thin(step, distance.max(axis=0), limit, points=200)
-        owner = Owner(series=pair)
+        x, distances, top = curves.thin_points(step, distance.max(axis=0), limit, points=200)
+        owner = SeriesId(series=pair)
         marks += [
-            Band(x, None, top, Owner(series="envelope")),
-            Line(x, top, owner, weight="faint"),
-            Line(x, np.maximum(distances, y.low or 0.0), owner),
+            Band(x, None, top, SeriesId(series="envelope")),
+            LineMark(x, top, owner, weight="faint"),
+            LineMark(x, np.maximum(distances, y.low or 0.0), owner),
         ]
     return Panel(marks, Axis(words("axis.updates")), y, height=190)
 
 
-def _pair(c: Comparison) -> str:
+def _pair(c: TrialComparison) -> str:
     return f"{c.a} – {c.b}"

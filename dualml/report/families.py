@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from dualml.aggregation import ASYNCHRONOUS, REPLICAS
 from dualml.report import machine, ranks
 from dualml.report.blocks import Notice
-from dualml.store.run import Run
-from dualml.words import Words
+from dualml.store.run import RunData
+from dualml.words import Messages
 
 STRONG, WEAK = "strong", "weak"
 #: Settings that may differ between one rank and n; one rank aggregates nothing.
@@ -34,7 +34,7 @@ class Family:
     strategy: str
 
 
-def families(run: Run, *, pinned: bool = True) -> list[Family]:
+def families(run: RunData, *, pinned: bool = True) -> list[Family]:
     """Return the scaling families of a run, strong scaling first. If any group of arms uses default
     aggregation, only such groups are returned.
 
@@ -47,7 +47,7 @@ def families(run: Run, *, pinned: bool = True) -> list[Family]:
         arm: settings
         for arm, settings in run.arms.items()
         if run.settings[arm].kind == "train"
-        and ranks.size(run, arm) == 1
+        and ranks.world_size(run, arm) == 1
         and ranks.strategy(run, arm) != REPLICAS
         and bool(settings.get("cores")) == pinned
     }
@@ -55,25 +55,25 @@ def families(run: Run, *, pinned: bool = True) -> list[Family]:
         family
         for kind in (STRONG, WEAK)
         for equal in run.contrast.groups(alone, vary=FREE)
-        for family in _of(run, equal[0], kind)
+        for family in _families_of_base(run, equal[0], kind)
     ]
 
 
-def _of(run: Run, base: str, kind: str) -> Iterator[Family]:
+def _families_of_base(run: RunData, base: str, kind: str) -> Iterator[Family]:
     """Yield the families of the single-rank arm ``base``."""
     free = (*FREE, "batch_size") if kind == WEAK else FREE
     batch = int(run.arms[base].get("batch_size") or 0)
 
     def fits(arm: str) -> bool:
-        n = ranks.size(run, arm)
+        n = ranks.world_size(run, arm)
         whole = kind == STRONG or run.arms[arm].get("batch_size") == batch * n > 0
         return n > 1 and whole and ranks.strategy(run, arm) != ASYNCHRONOUS
 
     alike = run.contrast.partners(base, vary=free, where=fits)
     ways = run.contrast.groups(alike, vary=[name for name in free if name != "aggregation"])
-    plain = [arms for arms in ways if ranks.plain(run, arms[0])]
+    plain = [arms for arms in ways if ranks.uses_default_aggregation(run, arms[0])]
     for arms in plain or ways:
-        by_size = {ranks.size(run, arm): arm for arm in reversed(arms)}
+        by_size = {ranks.world_size(run, arm): arm for arm in reversed(arms)}
         in_order = tuple(by_size[n] for n in sorted(by_size))
         yield Family(kind, base, in_order, ranks.strategy(run, arms[0]))
 
@@ -82,7 +82,7 @@ def _of(run: Run, base: str, kind: str) -> Iterator[Family]:
 
 
 @dataclass(frozen=True)
-class Room:
+class CoreBudget:
     """The CPU cores for the ranks of an arm: each rank needs ``each``, ``have`` are usable; None:
     unknown."""
 
@@ -91,7 +91,7 @@ class Room:
     have: int | None
 
     @property
-    def enough(self) -> bool | None:
+    def has_enough_cores(self) -> bool | None:
         """Whether every rank has cores of its own, None if unknown. If False, ranks take turns on
         cores and their times say nothing about more nodes."""
         if self.each is None or self.have is None:
@@ -99,27 +99,27 @@ class Room:
         return self.ranks * self.each <= self.have
 
     @property
-    def used(self) -> int | None:
+    def used_cores(self) -> int | None:
         """Number of cores that the ranks use together, None if unknown."""
         if self.each is None or self.have is None:
             return None
         return min(self.ranks * self.each, self.have)
 
 
-def room(run: Run, arm: str, backend: str) -> Room:
+def core_budget(run: RunData, arm: str, backend: str) -> CoreBudget:
     """Return the core budget of an arm; a rank without pinned cores needs one per thread."""
     each = int(run.arms[arm].get("cores") or 0) or None
     if each is None:
         each = max((t.threads for t in run.select(arm, backend) if t.threads), default=None)
-    return Room(ranks.size(run, arm), each, machine.cores(run, backend))
+    return CoreBudget(ranks.world_size(run, arm), each, machine.cores(run, backend))
 
 
-def crowding(run: Run, words: Words, arms: Iterable[str] | None = None) -> Iterator[Notice]:
+def crowding_notices(run: RunData, words: Messages, arms: Iterable[str] | None = None) -> Iterator[Notice]:
     """Yield a notice if ranks of these arms (None: of any arm) took turns on cores; it belongs
     before all times."""
-    places = ranks.ran(run, () if arms is None else arms)
-    if arms is None or any(room(run, *place).enough is False for place in places):
-        items = machine.crowded_items(run, words)
+    places = ranks.successful_places(run, () if arms is None else arms)
+    if arms is None or any(core_budget(run, *place).has_enough_cores is False for place in places):
+        items = machine.oversubscription_items(run, words)
         if items:
             yield Notice(words("page.crowded", values=items))
 

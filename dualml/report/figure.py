@@ -24,7 +24,7 @@ KINDS: tuple[Kind, ...] = ("series", "arm", "backend")
 
 
 @dataclass(frozen=True)
-class Owner:
+class SeriesId:
     """The series that a mark belongs to: an arm, a backend, or (``series``) a strategy, a part of
     an update, a kind of link, a fit."""
 
@@ -32,16 +32,16 @@ class Owner:
     backend: str = ""
     series: str = ""
 
-    def of(self, kind: Kind) -> str:
+    def name_for(self, kind: Kind) -> str:
         """Return the name of this kind, empty if there is none."""
         return str(getattr(self, kind))
 
 
-NOBODY = Owner()
+NOBODY = SeriesId()
 
 
 @dataclass(frozen=True)
-class Key:
+class LegendEntry:
     """The style of an arm, a backend or a series, and its entry in the legend.
 
     Attributes that a key leaves empty are set by another key of the same mark: an arm sets the
@@ -55,7 +55,7 @@ class Key:
         listed: whether the legend lists it, where it can be toggled.
     """
 
-    of: Kind
+    kind: Kind
     name: str
     label: str = ""
     color: str = ""
@@ -67,7 +67,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Line:
+class LineMark:
     """A curve or points; NaN interrupts it.
 
     Args:
@@ -83,7 +83,7 @@ class Line:
 
     x: Values
     y: Values
-    owner: Owner = NOBODY
+    owner: SeriesId = NOBODY
     low: Values | None = None
     high: Values | None = None
     bars: Literal["", "x", "y"] = ""
@@ -103,7 +103,7 @@ class Band:
     x: Values
     low: Values | None
     high: Values | None
-    owner: Owner = NOBODY
+    owner: SeriesId = NOBODY
 
 
 @dataclass(frozen=True)
@@ -112,14 +112,14 @@ class Bar:
 
     y: float
     width: float
-    owner: Owner = NOBODY
+    owner: SeriesId = NOBODY
     left: float = 0.0
     height: float = 0.66
     text: str = ""
 
 
 @dataclass(frozen=True)
-class Box:
+class BoxMark:
     """A filled rectangle with text inside if it fits, e.g. a pass in a timeline or a rank in a
     drawing.
 
@@ -130,7 +130,7 @@ class Box:
     y: float
     width: float
     height: float
-    owner: Owner = NOBODY
+    owner: SeriesId = NOBODY
     text: str = ""
     tone: float = 0.0
     frame: bool = False
@@ -138,7 +138,7 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Cells:
+class Heatmap:
     """A matrix as shades from 0 to ``top``: row r is centred at y = r, column c at x = c.
 
     NaN stays empty. Numbers are printed in the cells if they fit; ``empty`` is printed across a row
@@ -161,21 +161,21 @@ class Arrow:
     y0: float
     x1: float
     y1: float
-    owner: Owner = NOBODY
+    owner: SeriesId = NOBODY
     text: str = ""
     dot: bool = False
     both: bool = False
 
 
 @dataclass(frozen=True)
-class Text:
+class TextMark:
     """A text whose lines are centred at y, moved by ``dy`` pixels. It stays visible beyond the
     axes."""
 
     x: float
     y: float
     text: str
-    owner: Owner = NOBODY
+    owner: SeriesId = NOBODY
     align: Literal["left", "center", "right"] = "left"
     bold: bool = False
     muted: bool = False
@@ -184,19 +184,19 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Rule:
+class ReferenceLine:
     """A line across the panel at a reference value (or a band up to ``to``): 0, a margin, the
     ideal."""
 
     at: float
     to: float | None = None
     axis: Literal["x", "y"] = "y"
-    owner: Owner = NOBODY
+    owner: SeriesId = NOBODY
     dashed: bool = False
     faint: bool = False
 
 
-Mark: TypeAlias = Line | Band | Bar | Box | Cells | Arrow | Text | Rule
+Mark: TypeAlias = LineMark | Band | Bar | BoxMark | Heatmap | Arrow | TextMark | ReferenceLine
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ class Panel:
     title: str = ""
     height: float = 240.0
     weight: float = 1.0
-    owner: Owner = NOBODY
+    owner: SeriesId = NOBODY
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ class Figure:
     caption: str
     alt: str
     panels: Sequence[Panel | None]
-    keys: Sequence[Key] = ()
+    keys: Sequence[LegendEntry] = ()
     columns: int = 1
     width: float = WIDTH
     share_x: Literal["", "column", "all"] = ""

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dualml.store.run import Run
+from dualml.store.run import RunData
 from dualml.words import numbers
 
 
-def fits(run: Run) -> list[Mapping[str, Any]]:
+def usable_fits(run: RunData) -> list[Mapping[str, Any]]:
     """Return the fits that have constants."""
     return [f for f in run.cost.get("fits") or () if (f.get("fit") or {}).get("link")]
 
 
-def fitted(run: Run, backend: str, n: int, strategy: str, nbytes: int) -> float | None:
+def predict_seconds(run: RunData, backend: str, n: int, strategy: str, nbytes: int) -> float | None:
     """Return the predicted seconds α·messages + β·bytes + γ·added on the critical path of a
     strategy, None without a fit. The strategy's own fit is preferred to the point-to-point one,
     which applies only to strategies made of single messages."""
@@ -23,8 +23,8 @@ def fitted(run: Run, backend: str, n: int, strategy: str, nbytes: int) -> float 
     from dualml.cost.topology import Topology
     from dualml.errors import UserError
 
-    here = [f for f in fits(run) if f["backend"] == backend and f.get("world_size") in (n, None)]
-    counted = strategy in STRATEGIES and STRATEGIES[strategy].counted
+    here = [f for f in usable_fits(run) if f["backend"] == backend and f.get("world_size") in (n, None)]
+    counted = strategy in STRATEGIES and STRATEGIES[strategy].is_point_to_point
     names = (strategy, None) if counted else (strategy,)
     fit = next((f for name in names for f in here if f.get("strategy") == name), None)
     if fit is None:
@@ -32,7 +32,7 @@ def fitted(run: Run, backend: str, n: int, strategy: str, nbytes: int) -> float 
     link = fit["fit"]["link"]
     try:
         topology = Topology.parse(str(fit.get("topology") or "flat"))
-        point = Point.of(strategy, n, nbytes, 1.0, topology)
+        point = Point.from_measurement(strategy, n, nbytes, 1.0, topology)
     except UserError:
         return None
     return float(
@@ -42,9 +42,9 @@ def fitted(run: Run, backend: str, n: int, strategy: str, nbytes: int) -> float 
     )
 
 
-def checks(run: Run) -> list[Mapping[str, Any]]:
+def checks(run: RunData) -> list[Mapping[str, Any]]:
     """Return the predictions for numbers of ranks that were not fitted, with the measured
     seconds."""
     keys = ("measured_s", "predicted_s")
     every = run.cost.get("checks") or ()
-    return [check for check in every if all(numbers.known(check.get(key)) for key in keys)]
+    return [check for check in every if all(numbers.is_finite_number(check.get(key)) for key in keys)]

@@ -7,15 +7,15 @@ from collections.abc import Iterable
 from dualml.report import ranks
 from dualml.report.blocks import Tone
 from dualml.report.columns import VERDICT_TONES
-from dualml.store.run import Run, Serial
-from dualml.words import Words
+from dualml.store.run import RunData, Serial
+from dualml.words import Messages
 
 #: From worst to best: the headline has the tone of the worst verdict.
 WORST_FIRST = ("different", "not comparable", "statistically equal", "equal")
 TONES: tuple[Tone, ...] = tuple(VERDICT_TONES[verdict] for verdict in WORST_FIRST)
 
 
-def headline(run: Run, words: Words) -> tuple[Tone, str]:
+def headline(run: RunData, words: Messages) -> tuple[Tone, str]:
     """Return tone and one sentence: which arms are equal, which differ, and multi-rank arms against
     one."""
     tone, sentence = _frameworks(run, words)
@@ -23,52 +23,52 @@ def headline(run: Run, words: Words) -> tuple[Tone, str]:
         return tone, sentence
     sentences = []
     for key in ("serial", "serial_split", "serial_recompute", "serial_offload"):
-        compared = [s for s in run.judged if kind(run, s) == key]
+        compared = [s for s in run.judged if comparison_kind(run, s) == key]
         if compared:
             equal = sum(s.verdict == "equal" for s in compared)
             sentences.append(words(f"headline.{key}", equal=equal, n=len(compared)))
     worst = _tone(s.verdict for s in run.judged)
     if not run.comparisons:  # one backend
-        return worst, words.sentences(sentences)
-    return min(tone, worst, key=TONES.index), words.sentences([sentence, *sentences])
+        return worst, words.join_sentences(sentences)
+    return min(tone, worst, key=TONES.index), words.join_sentences([sentence, *sentences])
 
 
-def split(run: Run, s: Serial) -> bool:
+def is_split_comparison(run: RunData, s: Serial) -> bool:
     """Return whether a split arm is compared with its whole model."""
-    return s.arm in run.arms and ranks.split(run, s.arm)
+    return s.arm in run.arms and ranks.is_split(run, s.arm)
 
 
-def kind(run: Run, s: Serial) -> str:
+def comparison_kind(run: RunData, s: Serial) -> str:
     """Return what is compared: several ranks or a method with one process (``serial``), a split
     model with the whole one (``serial_split``), one process that recomputes activations with one
     that keeps them (``serial_recompute``), or one that offloads state or weights with one that does
     not (``serial_offload``)."""
-    if split(run, s):
+    if is_split_comparison(run, s):
         return "serial_split"
-    alone = s.arm in run.arms and ranks.size(run, s.arm) == 1 and not run.settings[s.arm].method
+    alone = s.arm in run.arms and ranks.world_size(run, s.arm) == 1 and not run.settings[s.arm].method
     if alone and run.settings[s.arm].offload is not None:
         return "serial_offload"
     again = alone and run.settings[s.arm].recompute != "none"
     return "serial_recompute" if again else "serial"
 
 
-def worse_first(verdict: str) -> int:
+def verdict_rank(verdict: str) -> int:
     """Return the rank of a verdict, 0 for the worst; unknown verdicts count as the worst."""
     return WORST_FIRST.index(verdict) if verdict in WORST_FIRST else 0
 
 
 def _tone(verdicts: Iterable[str]) -> Tone:
-    return TONES[min(map(worse_first, verdicts))]
+    return TONES[min(map(verdict_rank, verdicts))]
 
 
-def _frameworks(run: Run, words: Words) -> tuple[Tone, str]:
+def _frameworks(run: RunData, words: Messages) -> tuple[Tone, str]:
     """Return tone and sentence of the comparison between frameworks."""
     if not run.comparisons:
         return "muted", words("headline.none" if run.comparisons is None else "headline.empty")
     worst: dict[str, str] = {}
     # Arms without a planned order cannot agree, and are not expected to.
     for c in [c for c in run.comparisons if c.reason != "free_order"] or run.comparisons:
-        worst[c.arm] = min(worst.get(c.arm, "equal"), c.verdict, key=worse_first)
+        worst[c.arm] = min(worst.get(c.arm, "equal"), c.verdict, key=verdict_rank)
     parts = []
     for verdict in reversed(WORST_FIRST):
         if arms := [arm for arm in run.arms if worst.get(arm) == verdict]:
@@ -79,7 +79,7 @@ def _frameworks(run: Run, words: Words) -> tuple[Tone, str]:
     return _tone(worst.values()), sentence
 
 
-def _names(run: Run, arms: list[str], words: Words, most: int = 5) -> str:
+def _names(run: RunData, arms: list[str], words: Messages, most: int = 5) -> str:
     """Return all names of a few arms; of many, those of the main group and the number of others."""
     if len(arms) <= most:
         return words.join(arms)

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from dualml.report.draw.palette import CYCLE
 from dualml.report.draw.text import MARKERS
-from dualml.report.figure import Key, Kind
-from dualml.store.run import Run
-from dualml.words import Words
+from dualml.report.figure import LegendEntry, Kind
+from dualml.store.run import RunData
+from dualml.words import Messages
 
 FRAMEWORKS = {"torch": "wide", "mindspore": "dashes", "numpy": "dots"}
 SPARE = ("dash-dot", "hair", "long")
@@ -27,28 +27,28 @@ FINE_PARTS = {
 }
 
 
-def colors(run: Run) -> dict[str, str]:
+def colors(run: RunData) -> dict[str, str]:
     """Return arm → colour, by its position in its group."""
     return {
         arm: CYCLE[k % len(CYCLE)] for arms in run.groups().values() for k, arm in enumerate(arms)
     }
 
 
-def arms(run: Run, names: Iterable[str]) -> list[Key]:
+def arms(run: RunData, names: Iterable[str]) -> list[LegendEntry]:
     """Return the keys of arms in the colours that they have in all figures."""
     known = colors(run)
-    return [Key("arm", name, color=known.get(name, "")) for name in names]
+    return [LegendEntry("arm", name, color=known.get(name, "")) for name in names]
 
 
-def distinct(names: Sequence[str], base: str = "", kind: Kind = "arm") -> list[Key]:
+def distinct_colors(names: Sequence[str], base: str = "", kind: Kind = "arm") -> list[LegendEntry]:
     """Return keys in up to ten distinct colours, black for ``base``, the arm that others are
     compared with."""
     others = [name for name in names if name != base]
     known = {name: CYCLE[k % len(CYCLE)] for k, name in enumerate(others)}
-    return [Key(kind, name, color=known.get(name, "black")) for name in names]
+    return [LegendEntry(kind, name, color=known.get(name, "black")) for name in names]
 
 
-def backends(run: Run, names: Iterable[str] | None = None) -> list[Key]:
+def backends(run: RunData, names: Iterable[str] | None = None) -> list[LegendEntry]:
     """Return the keys of backends, each with the stroke of its framework; further backends of a
     framework get a spare stroke."""
     strokes: dict[str, str] = {}
@@ -57,17 +57,17 @@ def backends(run: Run, names: Iterable[str] | None = None) -> list[Key]:
         free = not stroke or stroke in strokes.values()
         strokes[backend] = SPARE[k % len(SPARE)] if free else stroke
     shown = run.backends if names is None else names
-    return [Key("backend", b, stroke=strokes.get(b, SPARE[0])) for b in shown]
+    return [LegendEntry("backend", b, stroke=strokes.get(b, SPARE[0])) for b in shown]
 
 
-def colored_backends(names: Sequence[str], marker: str = "circle") -> list[Key]:
+def colored_backends(names: Sequence[str], marker: str = "circle") -> list[LegendEntry]:
     """Return the keys of backends by colour, for points of figures in which arms have no colour."""
     return [
-        Key("backend", b, color=CYCLE[k % len(CYCLE)], marker=marker) for k, b in enumerate(names)
+        LegendEntry("backend", b, color=CYCLE[k % len(CYCLE)], marker=marker) for k, b in enumerate(names)
     ]
 
 
-def strategies(names: Iterable[str]) -> list[Key]:
+def strategies(names: Iterable[str]) -> list[LegendEntry]:
     """Return the keys of aggregation strategies: the same colour and marker everywhere, also for
     strategies of other versions."""
     from dualml.aggregation import SCHEMES, STRATEGIES
@@ -77,27 +77,27 @@ def strategies(names: Iterable[str]) -> list[Key]:
     order = [*known, *sorted(used - set(known))]
     palette = (*CYCLE, "black", "brick", "plum", "navy")
     return [
-        Key("series", name, color=palette[k % len(palette)], marker=MARKERS[k % len(MARKERS)])
+        LegendEntry("series", name, color=palette[k % len(palette)], marker=MARKERS[k % len(MARKERS)])
         for k, name in enumerate(order)
         if name in used
     ]
 
 
-def plain(keys: Iterable[Key]) -> list[Key]:
+def without_markers(keys: Iterable[LegendEntry]) -> list[LegendEntry]:
     """Return the keys without markers, for curves of many points."""
     return [replace(key, marker="") for key in keys]
 
 
-def series(words: Words, prefix: str, looks: Mapping[str, str]) -> list[Key]:
+def series(words: Messages, prefix: str, looks: Mapping[str, str]) -> list[LegendEntry]:
     """Return the keys of series by colour, labelled by the messages ``PREFIX.NAME``."""
     return [
-        Key("series", name, words(f"{prefix}.{name}"), color=color) for name, color in looks.items()
+        LegendEntry("series", name, words(f"{prefix}.{name}"), color=color) for name, color in looks.items()
     ]
 
 
-def parts(words: Words) -> list[Key]:
+def parts(words: Messages) -> list[LegendEntry]:
     return series(words, "part_of_update", PARTS)
 
 
-def fine_parts(words: Words) -> list[Key]:
+def fine_parts(words: Messages) -> list[LegendEntry]:
     return series(words, "scaling.part", FINE_PARTS)

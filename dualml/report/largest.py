@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dualml.cost.units import told_bytes
+from dualml.cost.units import format_bytes
 from dualml.report.blocks import Cells, Column, Table
-from dualml.store.largest import LargestRow, Tried
-from dualml.words import Words, numbers
+from dualml.store.largest import LargestRow, SizeAttempt
+from dualml.words import Messages, numbers
 
 TEXTS = ("backend", "recompute")
 KEYS = (
@@ -16,24 +16,24 @@ KEYS = (
 )  # fmt: skip
 
 
-def line(tried: Tried, words: Words) -> str:
+def describe_try(tried: SizeAttempt, words: Messages) -> str:
     """Return the result of one try as a sentence."""
     if tried.fits:
-        return words("largest.fits", blocks=tried.blocks, loss=losses(tried))
+        return words("largest.fits", blocks=tried.blocks, loss=format_losses(tried))
     return words("largest.full", blocks=tried.blocks, reason=tried.reason)
 
 
-def losses(tried: Tried) -> str:
+def format_losses(tried: SizeAttempt) -> str:
     """Return the first and the last loss of a try, e.g. ``4.2 → 3.9``."""
     return " → ".join(numbers.loss(loss) for loss in (tried.losses[0], tried.losses[-1]))
 
 
-def largest(row: LargestRow) -> Tried:
+def best_try(row: LargestRow) -> SizeAttempt:
     """Return the try with the most blocks that fit."""
     return next(tried for tried in row.tries if tried.blocks == row.blocks)
 
 
-def table(rows: Sequence[LargestRow], words: Words, name: str = "largest") -> Table:
+def table(rows: Sequence[LargestRow], words: Messages, name: str = "largest") -> Table:
     """Return a table of blocks and bytes, predicted by the planner and measured in training."""
     columns = [
         Column(key, words(f"largest.column.{key}"), show="text" if key in TEXTS else "number")
@@ -41,21 +41,21 @@ def table(rows: Sequence[LargestRow], words: Words, name: str = "largest") -> Ta
     ]
     cells: list[Cells] = []
     for row in rows:
-        best = largest(row)
+        best = best_try(row)
         cells.append([
             row.backend, str(row.world_size), str(row.zero), row.recompute,
             str(row.predicted_blocks), str(row.blocks), f"{row.parameters:,}",
-            f"{told_bytes(row.predicted_bytes)} / {told_bytes(best.held_bytes)}", losses(best),
+            f"{format_bytes(row.predicted_bytes)} / {format_bytes(best.held_bytes)}", format_losses(best),
             numbers.quantity(best.step_s),
         ])  # fmt: skip
     first = rows[0]
     caption = words(
-        "largest.caption", model=first.model, width=first.width, limit=told_bytes(first.limit_bytes)
+        "largest.caption", model=first.model, width=first.width, limit=format_bytes(first.limit_bytes)
     )
     return Table(name, caption, columns, cells)
 
 
-def next_one(row: LargestRow, words: Words) -> str:
+def explain_limit(row: LargestRow, words: Messages) -> str:
     """Return the sentence that says why one more block does not train."""
     above = next((tried for tried in row.tries if tried.blocks == row.blocks + 1), None)
     setting = f"{row.backend}, ZeRO-{row.zero}, {row.recompute}"

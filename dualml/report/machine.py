@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from dualml.machine import recorded_cores
-from dualml.store.run import Run
-from dualml.words import Words
+from dualml.store.run import RunData
+from dualml.words import Messages
 
 
-def cores(run: Run, backend: str) -> int | None:
+def cores(run: RunData, backend: str) -> int | None:
     """Return the number of usable cores, as the backend recorded it."""
     return recorded_cores(run.environment.get(backend) or {})
 
 
-def crowded(run: Run) -> list[tuple[str, int, int, int]]:
+def oversubscribed_backends(run: RunData) -> list[tuple[str, int, int, int]]:
     """Return the backends whose ranks had to share cores: backend, most ranks, threads per rank,
     cores."""
     out = []
@@ -30,7 +30,7 @@ def crowded(run: Run) -> list[tuple[str, int, int, int]]:
     return out
 
 
-def vector_bytes(run: Run) -> int | None:
+def vector_bytes(run: RunData) -> int | None:
     """Return S, the bytes of the model's parameters in float32; None for an unknown model."""
     from dualml.errors import UserError
     from dualml.model.spec import ModelSpec
@@ -50,9 +50,9 @@ def vector_bytes(run: Run) -> int | None:
         return None
 
 
-def crowded_items(run: Run, words: Words) -> list[str]:
+def oversubscription_items(run: RunData, words: Messages) -> list[str]:
     """Return the backends whose ranks had to share cores as texts with the numbers."""
     return [
         words("page.crowded_item", backend=backend, ranks=n, threads=threads, cores=have)
-        for backend, n, threads, have in crowded(run)
+        for backend, n, threads, have in oversubscribed_backends(run)
     ]

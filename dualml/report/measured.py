@@ -9,15 +9,15 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dualml.report import machine, ranks
-from dualml.report.measures import known, rising
-from dualml.store.run import Run, Trial
+from dualml.report.measures import drop_missing, sort_by_value
+from dualml.store.run import RunData, Trial
 from dualml.words import numbers
 
 if TYPE_CHECKING:
     from dualml.cost.bandwidth import Bandwidths
 
 
-class Traffic(NamedTuple):
+class CollectiveTraffic(NamedTuple):
     """Traffic of one call: messages and bytes of the rank that sends most, and bytes of all
     ranks."""
 
@@ -27,7 +27,7 @@ class Traffic(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Measured:
+class CollectiveMeasurements:
     """All measurements of one backend with n ranks.
 
     Attributes:
@@ -58,7 +58,7 @@ class Measured:
     @property
     def exact(self) -> list[str]:
         """The strategies that give every rank the exact sum, which are compared with each other."""
-        return [name for name in self.strategies if ranks.exact(name)]
+        return [name for name in self.strategies if ranks.is_exact(name)]
 
     def seconds(self, strategy: str, size: int) -> float | None:
         """Return the seconds of one call, None if it was not measured."""
@@ -75,7 +75,7 @@ class Measured:
 
     def competing(self, size: int) -> dict[str, float]:
         """Return strategy → seconds of the exact strategies, the fastest first."""
-        return rising(known({name: self.seconds(name, size) for name in self.exact}))
+        return sort_by_value(drop_missing({name: self.seconds(name, size) for name in self.exact}))
 
     def fastest(self, size: int) -> str | None:
         """Return the fastest exact strategy at a size, None without a measurement."""
@@ -88,7 +88,7 @@ class Measured:
         grouped = ((name, [*group]) for name, group in groupby(best, key=lambda pair: pair[0]))
         return [(name, group[0][1], group[-1][1]) for name, group in grouped]
 
-    def close(self) -> int:
+    def count_close_sizes(self) -> int:
         """Return the number of sizes at which another strategy's quartiles overlap those of the
         fastest."""
         near = 0
@@ -97,7 +97,7 @@ class Measured:
             near += any(row["low"] <= rows[0]["high"] for row in rows[1:])
         return near
 
-    def counted(self, strategy: str, size: int) -> Traffic | None:
+    def counted_traffic(self, strategy: str, size: int) -> CollectiveTraffic | None:
         """Return the traffic that the ranks counted; None for native collectives, whose messages
         are unseen."""
         row = self.rows.get((strategy, size)) or {}
@@ -106,9 +106,9 @@ class Measured:
         if not any(nbytes for _, nbytes in sent) or any(t.get("calls") for t in traffic):
             return None
         messages, nbytes = (max(values) for values in zip(*sent, strict=True))
-        return Traffic(messages, nbytes, sum(b for _, b in sent))
+        return CollectiveTraffic(messages, nbytes, sum(b for _, b in sent))
 
-    def closed(self, strategy: str, size: int) -> Traffic | None:
+    def closed_form_traffic(self, strategy: str, size: int) -> CollectiveTraffic | None:
         """Return the traffic by the closed form; None for a strategy without one."""
         from dualml.cost.closed import cost
         from dualml.errors import UserError
@@ -117,21 +117,21 @@ class Measured:
             moved = cost(strategy, self.n, size, 4)
         except UserError:
             return None
-        return Traffic(moved.sent, moved.bytes_sent, moved.total_bytes)
+        return CollectiveTraffic(moved.sent, moved.bytes_sent, moved.total_bytes)
 
     def wire_ratio(self, strategy: str, size: int) -> float | None:
         """Return the bytes on the wire relative to the closed form, None if either is unknown."""
         wire = (self.rows.get((strategy, size)) or {}).get("wire_bytes")
-        closed = self.closed(strategy, size)
-        if self.threads or not numbers.known(wire) or closed is None or not closed.total:
+        closed = self.closed_form_traffic(strategy, size)
+        if self.threads or not numbers.is_finite_number(wire) or closed is None or not closed.total:
             return None
         return float(wire / closed.total)
 
 
-def crossing(
+def find_crossover(
     sizes: Iterable[int],
-    few: Callable[[int], float | None],
-    little: Callable[[int], float | None],
+    latency_optimal: Callable[[int], float | None],
+    bandwidth_optimal: Callable[[int], float | None],
 ) -> tuple[int, int] | None:
     """Return the last size at which the latency-optimal strategy (few messages) is faster, and the
     first from which the bandwidth-optimal one (few bytes) always is, by the seconds of each; None
@@ -139,23 +139,23 @@ def crossing(
     faster = [
         (size, a < b)
         for size in sizes
-        if (a := few(size)) is not None and (b := little(size)) is not None
+        if (a := latency_optimal(size)) is not None and (b := bandwidth_optimal(size)) is not None
     ]
     flips = [(a, b) for (a, was), (b, now) in pairwise(faster) if was != now]
     return flips[0] if len(flips) == 1 and faster[0][1] else None
 
 
-def measured(run: Run) -> list[Measured]:
+def collective_measurements(run: RunData) -> list[CollectiveMeasurements]:
     """Return the measurements of a run, ordered by backend and number of ranks."""
     trials: dict[tuple[int, int], list[Trial]] = {}
     for t in run.trials:
         if t.ok and t.collectives and t.collectives["rows"]:
             at = (run.backends.index(t.backend), t.world_size)
             trials.setdefault(at, []).append(t)
-    return [_together(trials[at]) for at in sorted(trials)]
+    return [_combine_seeds(trials[at]) for at in sorted(trials)]
 
 
-def _together(trials: Sequence[Trial]) -> Measured:
+def _combine_seeds(trials: Sequence[Trial]) -> CollectiveMeasurements:
     """Return the measurements of several seeds as one: the medians."""
     rows: dict[tuple[str, int], list[Mapping[str, Any]]] = {}
     copies: dict[int, list[float]] = {}
@@ -166,7 +166,7 @@ def _together(trials: Sequence[Trial]) -> Measured:
         for size, seconds in (file.get("copy_s") or {}).items():
             copies.setdefault(int(size), []).append(float(seconds))
     timed = ("seconds", "low", "high")
-    return Measured(
+    return CollectiveMeasurements(
         trials[0].backend,
         trials[0].world_size,
         {k: {**v[0], **{key: median(r[key] for r in v) for key in timed}} for k, v in rows.items()},
@@ -175,10 +175,10 @@ def _together(trials: Sequence[Trial]) -> Measured:
     )
 
 
-def at_once(run: Run, every: Sequence[Measured]) -> list[Measured]:
+def uncrowded_measurements(run: RunData, every: Sequence[CollectiveMeasurements]) -> list[CollectiveMeasurements]:
     """Return one measurement per backend, all with the same number of ranks: the largest for which
     every rank has a core of its own, or the smallest of all if there is none."""
-    frameworks = [m for m in every if m.backend in ranks.frameworks(run)] or list(every)
+    frameworks = [m for m in every if m.backend in ranks.timed_backends(run)] or list(every)
     sizes = sorted({m.n for m in frameworks})
     cores = min(machine.cores(run, m.backend) or 1 for m in frameworks)
     chosen = max([n for n in sizes if n <= cores], default=sizes[0])

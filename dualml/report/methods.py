@@ -10,39 +10,39 @@ from typing import Any
 
 import numpy as np
 
-from dualml.confusion import macro
+from dualml.confusion import macro_average
 from dualml.experiment.arm import Arm
-from dualml.experiment.exact import HOW
+from dualml.experiment.exact import ROUNDING_ONLY_SETTINGS
 from dualml.methods import METHODS, MethodInfo
 from dualml.model.spec import ModelSpec
 from dualml.report import ranks
 from dualml.report.blocks import Code
-from dualml.report.closed_memory import closed_form, units_in
-from dualml.report.code import change_of_loop, new_lines
-from dualml.report.results import Result
+from dualml.report.closed_memory import closed_form, sharding_units
+from dualml.report.code import loop_diff, count_added_lines
+from dualml.report.results import ArmResult
 from dualml.store.manifest import DeviceMemory
-from dualml.store.run import Run, Serial, Trial
+from dualml.store.run import RunData, Serial, Trial
 from dualml.store.verdicts import VERDICTS
-from dualml.words import Words, numbers
-from dualml.zero.units import moved
+from dualml.words import Messages, numbers
+from dualml.zero.units import communication_volume
 
 #: Settings in which two training methods of the same task may differ.
-WAYS = (*HOW, "precision", "loss_scale")
+METHOD_SETTINGS = (*ROUNDING_ONLY_SETTINGS, "precision", "loss_scale")
 #: These settings and those that change the task: a method that differs in one of them is listed
 #: with the difference, not ranked.
-TASKS = (*WAYS, "batch_size", "partition", "dealt_to")
+TASK_SETTINGS = (*METHOD_SETTINGS, "batch_size", "partition", "dealt_to")
 #: Target accuracy as a fraction of the baseline's final accuracy.
 TARGET = 0.95
 PACKAGES = {"torch": "dualml_torch", "mindspore": "dualml_ms"}
 
 
-def about(run: Run) -> bool:
+def compares_methods(run: RunData) -> bool:
     """Return whether a run compares methods."""
     return any(arm.method for arm in run.settings.values())
 
 
 @dataclass(frozen=True, eq=False)
-class Way(Result):
+class MethodResult(ArmResult):
     """A training arm on a backend."""
 
     @property
@@ -55,11 +55,11 @@ class Way(Result):
         return METHODS.get(self.run.framework(self.backend), {}).get(self.arm_settings.method)
 
     @property
-    def prepared(self) -> bool:
+    def uses_engine_loader(self) -> bool:
         """Whether the engine's data loader partitions the samples."""
         return self.info is not None and self.info.prepared
 
-    def title(self, words: Words) -> str:
+    def title(self, words: Messages) -> str:
         """Return the name of the method in the page's language."""
         arm = self.arm_settings
         if arm.method == "single":
@@ -68,10 +68,10 @@ class Way(Result):
             return self.info.title if self.info else arm.method
         return words("methods.ours" if arm.world_size == 1 else "methods.ours_ranks")
 
-    def launcher(self, words: Words) -> str:
+    def launcher(self, words: Messages) -> str:
         """Return the launcher that started the ranks, a dash with one rank."""
         alone = self.arm_settings.world_size == 1
-        return numbers.NONE if alone else self.arm_settings.launcher or words("methods.launcher")
+        return numbers.MISSING if alone else self.arm_settings.launcher or words("methods.launcher")
 
     @property
     def precision(self) -> str:
@@ -84,34 +84,34 @@ class Way(Result):
         return max((t.processes for t in self.trials), default=self.arm_settings.world_size)
 
     @cached_property
-    def reference(self) -> Way | None:
+    def reference(self) -> MethodResult | None:
         """The plain arm (`is_plain`) on the same backend to compare with: one with the same
         batches and partition if there is one, else one with others. None for a plain arm, or
         without any."""
-        if plain(self.arm_settings):
+        if is_plain(self.arm_settings):
             return None
         alike = (
-            self.run.contrast.partner(self.arm, vary=vary, where=self._plain)
-            for vary in (WAYS, TASKS)
+            self.run.contrast.partner(self.arm, vary=vary, where=self._is_plain_arm)
+            for vary in (METHOD_SETTINGS, TASK_SETTINGS)
         )
         partner = next(filter(None, alike), None)
-        return Way(self.run, partner, self.backend) if partner else None
+        return MethodResult(self.run, partner, self.backend) if partner else None
 
-    def _plain(self, arm: str) -> bool:
-        return plain(self.run.settings[arm])
+    def _is_plain_arm(self, arm: str) -> bool:
+        return is_plain(self.run.settings[arm])
 
     @cached_property
-    def judged(self) -> list[Serial]:
+    def baseline_comparisons(self) -> list[Serial]:
         """Comparisons with the single-process baseline, one per seed."""
-        return self._own(self.run.serial)
+        return self._own_comparisons(self.run.serial)
 
     @cached_property
-    def lowered(self) -> list[Serial]:
+    def same_precision_comparisons(self) -> list[Serial]:
         """Comparisons of a low-precision method with our own training in the same precision, by its
         envelope."""
-        return self._own(self.run.lowered)
+        return self._own_comparisons(self.run.lowered)
 
-    def _own(self, among: Sequence[Serial]) -> list[Serial]:
+    def _own_comparisons(self, among: Sequence[Serial]) -> list[Serial]:
         """Return the comparisons of this arm and backend."""
         return [s for s in among if (s.arm, s.backend) == (self.arm, self.backend)]
 
@@ -119,15 +119,15 @@ class Way(Result):
     def verdict(self) -> str:
         """The worst verdict over the seeds; in another precision than the baseline's the verdict of
         the equivalence test over all seeds. Empty without one."""
-        if worst := worst_of(self.judged):
+        if worst := worst_verdict(self.baseline_comparisons):
             return worst
-        test = self.over_seeds
+        test = self.equivalence_test
         return "" if test is None else "statistically equal" if test["equivalent"] else "different"
 
     @property
-    def over_seeds(self) -> Mapping[str, Any] | None:
+    def equivalence_test(self) -> Mapping[str, Any] | None:
         """Equivalence test of low-precision accuracies with those of float32, None without one."""
-        tests = (s.evidence.get("equivalence") for s in self.judged if s.reason == "precision")
+        tests = (s.evidence.get("equivalence") for s in self.baseline_comparisons if s.reason == "precision")
         return next(filter(None, tests), None)
 
     # --- what it costs ----------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class Way(Result):
         return median(there) if there else None
 
     @cached_property
-    def steps_s(self) -> tuple[float, float, float] | None:
+    def step_quartiles(self) -> tuple[float, float, float] | None:
         """Quartiles of the seconds of an update (25, 50, 75 %), medians over the seeds; None if
         unknown."""
         known = [t.step_s for t in self.trials if len(t.step_s) == 3]
@@ -145,15 +145,15 @@ class Way(Result):
         return (low, middle, high) if known else None
 
     @property
-    def ratio(self) -> float | None:
+    def step_ratio(self) -> float | None:
         """Median seconds of an update relative to the baseline's, None if unknown."""
         one = self.reference
-        if one is None or self.steps_s is None or one.steps_s is None:
+        if one is None or self.step_quartiles is None or one.step_quartiles is None:
             return None
-        return self.steps_s[1] / one.steps_s[1]
+        return self.step_quartiles[1] / one.step_quartiles[1]
 
     @property
-    def closed_ratio(self) -> float | None:
+    def closed_form_ratio(self) -> float | None:
         """`step_ratio` by the closed form: a backward pass costs two forward passes, and the
         threads of all processes share them without overhead. None in another precision, whose
         arithmetic has another speed, or if the number of threads is unknown.
@@ -181,16 +181,16 @@ class Way(Result):
         return TARGET * one.accuracy.mean if one.accuracy else None
 
     @cached_property
-    def reached(self) -> list[float | None]:
+    def seconds_to_target(self) -> list[float | None]:
         """Training seconds to the target accuracy for each seed; None for seeds that do not reach
         it."""
-        return [_reached(t, self.target) for t in self.trials]
+        return [_seconds_to_target(t, self.target) for t in self.trials]
 
     @property
-    def reached_s(self) -> tuple[float, float, float] | None:
+    def seconds_to_target_quartiles(self) -> tuple[float, float, float] | None:
         """Quartiles of `seconds_to_target`; None if any seed does not reach the target."""
-        seconds = [s for s in self.reached if s is not None]
-        if not seconds or len(seconds) < len(self.reached):
+        seconds = [s for s in self.seconds_to_target if s is not None]
+        if not seconds or len(seconds) < len(self.seconds_to_target):
             return None
         low, middle, high = np.percentile(seconds, (25, 50, 75)).tolist()
         return low, middle, high
@@ -199,53 +199,53 @@ class Way(Result):
     def f1(self) -> float | None:
         """Macro F1, mean over the seeds; None without confusion matrices."""
         tables = [np.array(t.confusion) for t in self.trials if t.confusion]
-        return numbers.mean([macro(table)[2] for table in tables])
+        return numbers.mean([macro_average(table)[2] for table in tables])
 
     @property
-    def held(self) -> float | None:
+    def device_bytes(self) -> float | None:
         """Median bytes on the device of the rank that uses most (`Trial.device_bytes`), None if
         unknown."""
         return self._median([t.device_bytes for t in self.trials])
 
     @property
-    def counted(self) -> float | None:
+    def counted_bytes(self) -> float | None:
         """Measured bytes on the rank that uses most memory, or None."""
         return self._median([t.counted_bytes for t in self.trials])
 
     @cached_property
-    def ranks_memory(self) -> Sequence[DeviceMemory]:
+    def rank_memories(self) -> Sequence[DeviceMemory]:
         """Memory of each rank in the first trial that measured it."""
         return next((t.device_memory for t in self.trials if t.device_memory), ())
 
     @property
-    def most_memory(self) -> DeviceMemory | None:
+    def fullest_rank(self) -> DeviceMemory | None:
         """Memory of the rank that uses most, None if it was not measured."""
-        return max(self.ranks_memory, key=lambda rank: rank.counted, default=None)
+        return max(self.rank_memories, key=lambda rank: rank.counted_bytes, default=None)
 
     @property
-    def closed_held(self) -> float | None:
+    def closed_form_bytes(self) -> float | None:
         """Bytes of weights, gradients and state by the closed form, None without one."""
-        counted = self.ranks_memory
+        counted = self.rank_memories
         form = closed_form(self.run, self.arm, self.backend, counted) if counted else None
         return form.nbytes if form else None
 
     @property
-    def sent(self) -> float | None:
+    def sent_bytes(self) -> float | None:
         """Median bytes that a rank sends in an update, as measured on the wire; None if unknown."""
         return self._median([t.sent_bytes for t in self.trials])
 
     @property
-    def closed(self) -> float | None:
+    def closed_form_sent_bytes(self) -> float | None:
         """Bytes that a rank sends in an update by the closed form: a multiple of (n - 1)/n of the
         model's bytes, two for a ring all-reduce; None without a closed form."""
         settings, n = self.arm_settings, self.processes
         if settings.zero:
-            units, own = units_in(self.run, self.arm), -(-settings.batch_size // n)
+            units, own = sharding_units(self.run, self.arm), -(-settings.batch_size // n)
             rounds = max(1, -(-own // settings.chunk))
             if units is None or settings.split is not None:
                 return None
             each = 2.0 if settings.zero_lower else 4.0
-            return each * moved(units, n, settings.sharding, rounds)
+            return each * communication_volume(units, n, settings.sharding, rounds)
         times = self.info.moved if self.info else 2 * (settings.world_size > 1)
         name = settings.variant or str(self.run.experiment.get("model"))
         if name not in self.run.models or not times:
@@ -270,34 +270,34 @@ class Way(Result):
         if self.info is None or self.info.unsupported:
             return None
         package = PACKAGES.get(self.run.framework(self.backend), "")
-        return change_of_loop(package, self.info.file or self.info.name, self.info.title)
+        return loop_diff(package, self.info.file or self.info.name, self.info.title)
 
     @property
-    def changed(self) -> int | None:
+    def changed_lines(self) -> int | None:
         """Number of lines of code added to ``single``, None if the file is unavailable."""
-        return None if self.code is None else new_lines(self.code)
+        return None if self.code is None else count_added_lines(self.code)
 
 
-def worst_of(judged: Sequence[Serial]) -> str:
+def worst_verdict(judged: Sequence[Serial]) -> str:
     """Return the worst verdict of several seeds; empty without any."""
     return max((s.verdict for s in judged if s.verdict), key=VERDICTS.index, default="")
 
 
-def plain(arm: Arm) -> bool:
+def is_plain(arm: Arm) -> bool:
     """Return whether an arm is dualml's own training in one process, in float32."""
     alone = arm.kind == "train" and arm.world_size == 1
     return alone and not arm.method and arm.precision == "fp32"
 
 
-def ways(run: Run, *, ok: bool = True) -> list[Way]:
+def method_results(run: RunData, *, ok: bool = True) -> list[MethodResult]:
     """Return every training arm on every backend that has a successful trial or, unless ``ok``, any
     trial."""
-    places = [(t.arm, t.backend) for arm in ranks.training(run)
+    places = [(t.arm, t.backend) for arm in ranks.training_arms(run)
               for b in run.backends for t in run.select(arm, b, ok=ok)]  # fmt: skip
-    return [Way(run, *place) for place in dict.fromkeys(places)]
+    return [MethodResult(run, *place) for place in dict.fromkeys(places)]
 
 
-def _reached(t: Trial, target: float | None) -> float | None:
+def _seconds_to_target(t: Trial, target: float | None) -> float | None:
     """Return the training seconds at the first evaluation that reaches the target accuracy, else
     None."""
     curve = t.curves.get("test_accuracy")

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from dualml.report.blocks import Item
-from dualml.words import Words
+from dualml.words import Messages
 
 #: Placeholder for the names of the backends in a sentence that is collected for several of them.
-THEM = "\0"
+BACKENDS_PLACEHOLDER = "\0"
 
 
 class Notes(list[Item]):
@@ -24,49 +24,49 @@ class Notes(list[Item]):
         ('speed.outside', 'table-trials')
     """
 
-    def __init__(self, words: Words, topic: str, target: str = "") -> None:
+    def __init__(self, words: Messages, topic: str, target: str = "") -> None:
         super().__init__()
         self.words, self.topic, self.target = words, topic, target
-        self.shared: dict[Item, list[str]] = {}
+        self.collected: dict[Item, list[str]] = {}
 
-    def about(self, target: str) -> None:
+    def set_anchor(self, target: str) -> None:
         """Set the anchor of the evidence for the sentences that follow."""
         self.target = target
 
-    def say(self, key: str, n: float | None = None, /, **values: Any) -> None:
+    def add(self, key: str, n: float | None = None, /, **values: Any) -> None:
         """Add a sentence; with a number ``n`` in its singular or plural form."""
         self.append(self._item(key, n, values))
 
-    def warn(self, key: str, n: float | None = None, /, **values: Any) -> None:
+    def add_warning(self, key: str, n: float | None = None, /, **values: Any) -> None:
         """Add a sentence that states a limitation of the results."""
         self.append(replace(self._item(key, n, values), warning=True))
 
-    def part(self, key: str, /, **values: Any) -> str:
+    def format_part(self, key: str, /, **values: Any) -> str:
         """Return the text of a part of a sentence; empty if one of the values is None."""
         known = None not in values.values()
         return self.words(f"say.{self.topic}.{key}", **values) if known else ""
 
-    def say_all(self, key: str, parts: Iterable[str], /, **values: Any) -> bool:
+    def add_joined(self, key: str, parts: Iterable[str], /, **values: Any) -> bool:
         """Add a sentence with the non-empty parts, joined, as its ``values``; nothing without any.
         Return whether a sentence was added."""
         if text := self.words.semicolons([part for part in parts if part]):
-            self.say(key, values=text, **values)
+            self.add(key, values=text, **values)
         return bool(text)
 
-    def share(
+    def add_per_backend(
         self, backend: str, key: str, n: float | None = None, /, *, warning: bool = False,
         **values: Any,
     ) -> None:  # fmt: skip
         """Collect a sentence about one backend; `add_collected` adds equal sentences once, with the
         names of all their backends."""
-        item = self._item(key, n, {"backend": THEM, **values})
-        self.shared.setdefault(replace(item, warning=warning), []).append(backend)
+        item = self._item(key, n, {"backend": BACKENDS_PLACEHOLDER, **values})
+        self.collected.setdefault(replace(item, warning=warning), []).append(backend)
 
-    def close(self) -> None:
+    def add_collected(self) -> None:
         """Add the collected sentences, in the order of their first backends."""
-        for item, backends in self.shared.items():
-            self.append(replace(item, text=item.text.replace(THEM, self.words.join(backends))))
-        self.shared.clear()
+        for item, backends in self.collected.items():
+            self.append(replace(item, text=item.text.replace(BACKENDS_PLACEHOLDER, self.words.join(backends))))
+        self.collected.clear()
 
     def _item(self, key: str, n: float | None, values: dict[str, Any]) -> Item:
         full = f"say.{self.topic}.{key}"

@@ -7,9 +7,9 @@ from statistics import median
 
 from dualml.aggregation import ASYNCHRONOUS
 from dualml.aggregation.settings import Aggregation
-from dualml.experiment.arm import Slow
-from dualml.store.run import Run, Trial
-from dualml.words import Words, numbers
+from dualml.experiment.arm import StragglerSettings
+from dualml.store.run import RunData, Trial
+from dualml.words import Messages, numbers
 
 #: Kind of handicap, in the order of figures → the key of `Straggler` that sets it, and the factor
 #: to display units.
@@ -21,40 +21,40 @@ HANDICAPS = {
 }
 
 
-def distributed(run: Run) -> bool:
+def is_distributed(run: RunData) -> bool:
     """Return whether any arm has several ranks or measures collectives."""
     return any(arm.world_size > 1 or arm.kind != "train" for arm in run.settings.values())
 
 
-def size(run: Run, arm: str) -> int:
+def world_size(run: RunData, arm: str) -> int:
     return run.settings[arm].world_size
 
 
-def training(run: Run) -> list[str]:
+def training_arms(run: RunData) -> list[str]:
     """Return the arms that train."""
     return [arm for arm in run.arms if run.settings[arm].kind == "train"]
 
 
-def several(run: Run) -> list[str]:
+def multi_rank_arms(run: RunData) -> list[str]:
     """Return the training arms with several ranks that each hold the whole model."""
-    return [arm for arm in training(run) if size(run, arm) > 1 and not split(run, arm)]
+    return [arm for arm in training_arms(run) if world_size(run, arm) > 1 and not is_split(run, arm)]
 
 
-def ran(run: Run, arms: Iterable[str]) -> Iterator[tuple[str, str]]:
+def successful_places(run: RunData, arms: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield arm and backend wherever a trial succeeded."""
     return ((arm, b) for arm in arms for b in run.backends if run.select(arm, b))
 
 
-def split(run: Run, arm: str) -> bool:
+def is_split(run: RunData, arm: str) -> bool:
     """Return whether the ranks share one model."""
     return run.settings[arm].split is not None
 
 
-def aggregation(run: Run, arm: str) -> Aggregation:
+def aggregation(run: RunData, arm: str) -> Aggregation:
     return run.settings[arm].aggregation
 
 
-def strategy(run: Run, arm: str) -> str:
+def strategy(run: RunData, arm: str) -> str:
     """Return the name of the strategy that an arm uses: the method's name for a method, whose
     aggregation settings are unused; ``ring`` for ranks that shard gradients by reduce-scatter if no
     strategy is set."""
@@ -66,41 +66,41 @@ def strategy(run: Run, arm: str) -> str:
     return "ring" if halves and named == Aggregation().strategy else named
 
 
-def plain(run: Run, arm: str) -> bool:
+def uses_default_aggregation(run: RunData, arm: str) -> bool:
     """Return whether an arm changes nothing about its aggregation but the strategy."""
     others = aggregation(run, arm).model_copy(update={"strategy": Aggregation().strategy})
     shared = run.settings[arm].zero
-    return others == Aggregation() and strategy(run, arm) in _known() and not shared
+    return others == Aggregation() and strategy(run, arm) in _known_strategies() and not shared
 
 
-def _known() -> list[str]:
+def _known_strategies() -> list[str]:
     from dualml.aggregation import STRATEGIES
 
     return [*STRATEGIES, ASYNCHRONOUS]
 
 
-def strategies(run: Run) -> list[str]:
+def strategies(run: RunData) -> list[str]:
     """Return every strategy that trained or was measured, in the order of tables."""
-    used = {strategy(run, arm) for arm in several(run) if not run.settings[arm].method}
+    used = {strategy(run, arm) for arm in multi_rank_arms(run) if not run.settings[arm].method}
     used |= {name for arm in run.settings.values() for name in arm.strategies}
-    return [name for name in _known() if name in used] + sorted(used - set(_known()))
+    return [name for name in _known_strategies() if name in used] + sorted(used - set(_known_strategies()))
 
 
-def exact(name: str) -> bool:
+def is_exact(name: str) -> bool:
     """Return whether every rank ends up with the sum over all ranks."""
     from dualml.aggregation import STRATEGIES
 
     return name in STRATEGIES and STRATEGIES[name].exact
 
 
-def slow(run: Run, arm: str) -> Slow | None:
+def straggler(run: RunData, arm: str) -> StragglerSettings | None:
     """Return the settings of the arm's straggler, None without one."""
     return run.settings[arm].slow
 
 
-def _amounts(run: Run, arm: str) -> dict[str, float]:
+def _amounts(run: RunData, arm: str) -> dict[str, float]:
     """Return kind of handicap → its amount in display units, for those that are set."""
-    given = (slow(run, arm) or Slow()).model_dump(exclude_defaults=True)
+    given = (straggler(run, arm) or StragglerSettings()).model_dump(exclude_defaults=True)
     return {
         kind: factor * given[key]
         for kind, (key, factor) in HANDICAPS.items()
@@ -108,16 +108,16 @@ def _amounts(run: Run, arm: str) -> dict[str, float]:
     }
 
 
-def handicap(run: Run, arm: str) -> str:
+def handicap(run: RunData, arm: str) -> str:
     """Return the kind of the arm's handicap, empty without one."""
     return next(iter(_amounts(run, arm)), "")
 
 
-def handicap_text(run: Run, arm: str, words: Words) -> str:
+def handicap_text(run: RunData, arm: str, words: Messages) -> str:
     """Return the handicap as text, e.g. ``rank 1: compute × 4, from update 50 on``."""
-    s = slow(run, arm)
+    s = straggler(run, arm)
     if s is None:
-        return numbers.NONE
+        return numbers.MISSING
     parts = [words(f"handicap.{kind}", amount=x) for kind, x in _amounts(run, arm).items()]
     parts += [words("handicap.since", step=s.since)] if s.since > 1 else []
     return words("handicap.rank", rank=s.rank, what=words("list.comma").join(parts))
@@ -128,13 +128,13 @@ def step_seconds(trial: Trial) -> float | None:
     return trial.train_s / trial.updates if trial.train_s and trial.updates else None
 
 
-def mean_step(run: Run, arm: str, backend: str) -> float | None:
+def median_step_seconds(run: RunData, arm: str, backend: str) -> float | None:
     """Return the median over the seeds of the seconds per update, None if unknown."""
     seconds = [s for t in run.select(arm, backend) if (s := step_seconds(t)) is not None]
     return median(seconds) if seconds else None
 
 
-def parts(run: Run, arm: str, backend: str) -> list[dict[str, float]]:
+def rank_parts(run: RunData, arm: str, backend: str) -> list[dict[str, float]]:
     """Return the seconds of computing, waiting and transferring per rank, mean over the seeds."""
     keys = ("compute_s", "wait_s", "transfer_s", "step_s")
     whole = [t for t in run.select(arm, backend) if all({*keys} <= {*row} for row in t.ranks)]
@@ -150,23 +150,23 @@ def average(rows: Sequence[dict[str, float]]) -> dict[str, float]:
     return {k: sum(r[k] for r in rows) / len(rows) for k in rows[0]}
 
 
-def update_seconds(run: Run, arm: str, backend: str) -> float | None:
+def update_seconds(run: RunData, arm: str, backend: str) -> float | None:
     """Return the mean seconds of an update over the ranks; for a handicap that begins later only
     the updates from then on count. None if unknown."""
-    first = (slow(run, arm) or Slow()).since - 1
+    first = (straggler(run, arm) or StragglerSettings()).since - 1
     spent = [r["done"] - r["begin"] for t in run.select(arm, backend) for r in t.times]
     if first and spent and all(len(s) > first for s in spent):
         return sum(float(s[first:].mean()) for s in spent) / len(spent)
-    rows = parts(run, arm, backend)
+    rows = rank_parts(run, arm, backend)
     return average(rows)["step_s"] if rows else None
 
 
-def share(run: Run, arm: str, backend: str) -> float | None:
+def communication_share(run: RunData, arm: str, backend: str) -> float | None:
     """Return the share of the time spent on communication, mean over the seeds; None if unknown."""
     return numbers.mean([t.communication_share for t in run.select(arm, backend)])
 
 
-def frameworks(run: Run) -> list[str]:
+def timed_backends(run: RunData) -> list[str]:
     """Return the backends whose speed matters: the NumPy reference counts only if at most one
     framework is there."""
     others = [b for b in run.backends if run.framework(b) != "numpy"]

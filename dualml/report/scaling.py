@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 
 from dualml.report import families, ranks
-from dualml.report.families import STRONG, Family, Room
-from dualml.report.results import Result
-from dualml.report.spread import Spread, paired
-from dualml.store.run import Run, Trial
-from dualml.words import Words
+from dualml.report.families import STRONG, Family, CoreBudget
+from dualml.report.results import ArmResult
+from dualml.report.spread import MeanInterval, paired_interval
+from dualml.store.run import RunData, Trial
+from dualml.words import Messages
 
 #: Parts of the time of an update; ``rest`` lies between two updates.
 PARTS = ("gradient", "update", "wait", "transfer", "rest")
@@ -19,20 +19,20 @@ OVERSUBSCRIBED, UNKNOWN, NO_BASE = "oversubscribed", "unknown", "no_base"
 
 
 @dataclass(frozen=True, eq=False)
-class Point(Result):
+class ScalingPoint(ArmResult):
     """An arm of a scaling family on one backend."""
 
     family: Family
 
     @cached_property
-    def one(self) -> Point:
+    def single_rank(self) -> ScalingPoint:
         """The family's single-rank arm on the same backend."""
-        return Point(self.run, self.family.base, self.backend, self.family)
+        return ScalingPoint(self.run, self.family.base, self.backend, self.family)
 
     @cached_property
     def n(self) -> int:
         """Number of ranks of the arm."""
-        return ranks.size(self.run, self.arm)
+        return ranks.world_size(self.run, self.arm)
 
     @cached_property
     def batch(self) -> float | None:
@@ -42,14 +42,14 @@ class Point(Result):
         return whole / self.n if whole else None
 
     @cached_property
-    def room(self) -> Room:
+    def core_budget(self) -> CoreBudget:
         """The CPU cores for the arm's ranks."""
-        return families.room(self.run, self.arm, self.backend)
+        return families.core_budget(self.run, self.arm, self.backend)
 
     @property
     def crowded(self) -> bool:
         """Whether ranks took turns on cores."""
-        return self.room.enough is False
+        return self.core_budget.has_enough_cores is False
 
     @property
     def seconds(self) -> float:
@@ -57,9 +57,9 @@ class Point(Result):
         return self.step.mean if self.step else float("nan")
 
     @cached_property
-    def per_core(self) -> Spread | None:
+    def per_core(self) -> MeanInterval | None:
         """Samples per second and core, None if unknown."""
-        return self.rate.scaled(1 / self.room.used) if self.rate and self.room.used else None
+        return self.rate.scaled(1 / self.core_budget.used_cores) if self.rate and self.core_budget.used_cores else None
 
     @cached_property
     def parts(self) -> Mapping[str, float]:
@@ -69,38 +69,38 @@ class Point(Result):
         keys = [k for k in PARTS if recorded and all(k in p for p in recorded)]
         return {k: sum(p[k] for p in recorded) / len(recorded) for k in keys}
 
-    def part(self, part: str) -> float | None:
+    def part_share(self, part: str) -> float | None:
         """Return a part's share of the update, None if unknown."""
         whole = sum(self.parts.values())
         return self.parts[part] / whole if whole else None
 
     @property
-    def sent(self) -> float:
+    def communication_seconds(self) -> float:
         """Seconds of waiting and transferring in an update."""
         return self.parts.get("wait", 0.0) + self.parts.get("transfer", 0.0)
 
     @cached_property
-    def why_not(self) -> str:
+    def no_speedup_reason(self) -> str:
         """Why there is no speed-up: `OVERSUBSCRIBED`, `UNKNOWN`, `NO_BASE`, or empty if there is
         one."""
-        enough = [self.one.room.enough, self.room.enough]
+        enough = [self.single_rank.core_budget.has_enough_cores, self.core_budget.has_enough_cores]
         if False in enough:
             return OVERSUBSCRIBED
         if None in enough:
             return UNKNOWN
-        return "" if self.one.steps.keys() & self.steps.keys() else NO_BASE
+        return "" if self.single_rank.steps.keys() & self.steps.keys() else NO_BASE
 
     @cached_property
-    def speedup(self) -> Spread | None:
+    def speedup(self) -> MeanInterval | None:
         """Speed-up over the single rank, paired by seed; None with one rank or without a
         comparison."""
-        if self.n == 1 or self.why_not:
+        if self.n == 1 or self.no_speedup_reason:
             return None
         ratio = partial(families.speedup, self.family.kind, self.n)
-        return paired(self.one.steps, self.steps, ratio)
+        return paired_interval(self.single_rank.steps, self.steps, ratio)
 
     @cached_property
-    def efficiency(self) -> Spread | None:
+    def efficiency(self) -> MeanInterval | None:
         """Speed-up divided by the number of ranks, None without a speed-up."""
         return self.speedup and self.speedup.scaled(1 / self.n)
 
@@ -108,18 +108,18 @@ class Point(Result):
     def predicted(self) -> float | None:
         """Speed-up allowed by the serial parameter update (Amdahl's law) or, for weak scaling, n;
         computed from the means. None without a speed-up."""
-        return self._prediction(0.0)
+        return self._predict(0.0)
 
     @cached_property
-    def communicating(self) -> float | None:
+    def predicted_with_communication(self) -> float | None:
         """Predicted speed-up if the measured communication time is included, None without a
         speed-up."""
-        return self._prediction(self.sent)
+        return self._predict(self.communication_seconds)
 
-    def _prediction(self, communication: float) -> float | None:
+    def _predict(self, communication: float) -> float | None:
         """Return the speed-up predicted with ``communication`` seconds per update, None if
         unknown."""
-        serial, one = self.parts.get("update"), self.one.seconds
+        serial, one = self.parts.get("update"), self.single_rank.seconds
         if self.speedup and self.parts and self.family.kind != STRONG:
             return families.gustafson(self.n, one, communication)
         if self.speedup is None or serial is None:
@@ -143,14 +143,14 @@ def _parts(trial: Trial) -> dict[str, float]:
     return parts
 
 
-def all_points(run: Run) -> list[Point]:
+def scaling_points(run: RunData) -> list[ScalingPoint]:
     """Return the results of every scaling family on every backend, the single rank first. Arms
     without a successful trial are left out, and families without a multi-rank arm."""
     points = []
     for family in families.families(run):
         for backend in run.backends:
             arms = (family.base, *family.arms)
-            every = [Point(run, arm, backend, family) for arm in arms]
+            every = [ScalingPoint(run, arm, backend, family) for arm in arms]
             timed = [p for p in every if p.step]
             points += timed if any(p.n > 1 for p in timed) else []
     return points
@@ -159,32 +159,32 @@ def all_points(run: Run) -> list[Point]:
 # --- words ----------------------------------------------------------------------------------------
 
 
-def name(family: Family, every: Sequence[Family], words: Words, key: str = "scaling") -> str:
+def family_name(family: Family, every: Sequence[Family], words: Messages, key: str = "scaling") -> str:
     """Return ``strong scaling``, with the strategy if there are several families of the kind."""
     kind = words(f"{key}.{family.kind}")
     same = {f.strategy for f in every if f.kind == family.kind}
     return kind if len(same) < 2 else words("scaling.by", kind=kind, strategy=family.strategy)
 
 
-def reason(p: Point, words: Words, *, long: bool = False) -> str:
+def no_speedup_text(p: ScalingPoint, words: Messages, *, long: bool = False) -> str:
     """Return the text that says why there is no speed-up."""
-    if p.why_not == OVERSUBSCRIBED:
-        turns = places(p.room, words)
+    if p.no_speedup_reason == OVERSUBSCRIBED:
+        turns = format_core_budget(p.core_budget, words)
         return words("scaling.no_measurement", values=turns) if long else turns
-    return words(f"scaling.{p.why_not}", base=p.family.base)
+    return words(f"scaling.{p.no_speedup_reason}", base=p.family.base)
 
 
-def places(room: Room, words: Words) -> str:
+def format_core_budget(room: CoreBudget, words: Messages) -> str:
     """Return the use of cores as text, e.g. ``4 ranks on 2 cores``."""
     return words("scaling.places" if room.each == 1 else "scaling.places_each", room=room)
 
 
-def notices(run: Run, words: Words) -> list[str]:
+def notices(run: RunData, words: Messages) -> list[str]:
     """Return the notices to read before the chapter: for which arms there is no speed-up, and
     why."""
-    points = all_points(run)
+    points = scaling_points(run)
     backends = [b for b in run.backends if any(p.backend == b for p in points)]
-    absent = [(reason(p, words), p) for p in points if p.n > 1 and p.why_not]
+    absent = [(no_speedup_text(p, words), p) for p in points if p.n > 1 and p.no_speedup_reason]
     items = []
     for why in dict.fromkeys(why for why, _ in absent):
         arms = {

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 
 from dualml.report import ranks
 from dualml.report.blocks import Cell
-from dualml.report.closed_memory import KNOWN
-from dualml.report.columns import status
+from dualml.report.closed_memory import CLOSED_FORM_PARTS
+from dualml.report.columns import status_cell
 from dualml.report.columns import verdict as verdict_of
-from dualml.report.headline import worse_first
-from dualml.report.methods import Way, ways
-from dualml.report.topics.device_memory import Held, held
-from dualml.store.run import Run
-from dualml.words import Words
+from dualml.report.headline import verdict_rank
+from dualml.report.methods import MethodResult, method_results
+from dualml.report.topics.device_memory import ArmMemory, arm_memories
+from dualml.store.run import RunData
+from dualml.words import Messages
 
 #: Settings that may differ between arms of one table: number of ranks, and how they shard.
 VARY = (
@@ -25,7 +25,7 @@ VARY = (
 
 
 @dataclass(frozen=True)
-class Sharing:
+class ShardingResult:
     """An arm on a backend, with the components that its ranks shard.
 
     Attributes:
@@ -33,99 +33,99 @@ class Sharing:
         memory: its measured memory; None if nothing was measured.
     """
 
-    way: Way
-    held: Held | None
+    method_result: MethodResult
+    memory: ArmMemory | None
 
     @property
     def arm(self) -> str:
-        return self.way.arm
+        return self.method_result.arm
 
     @property
     def backend(self) -> str:
-        return self.way.backend
+        return self.method_result.backend
 
     @property
     def n(self) -> int:
         """Number of ranks requested."""
-        return self.way.arm_settings.world_size
+        return self.method_result.arm_settings.world_size
 
     @property
     def precision(self) -> str:
-        return self.way.precision
+        return self.method_result.precision
 
     @property
-    def own(self) -> bool:
+    def is_dualml(self) -> bool:
         """Whether dualml trains, rather than an engine."""
-        return not self.way.arm_settings.method
+        return not self.method_result.arm_settings.method
 
     @property
-    def reduced(self) -> str:
+    def gradient_reduction(self) -> str:
         """The collective that reduces gradients (``zero_reduce``), empty without ZeRO."""
-        settings = self.way.arm_settings
+        settings = self.method_result.arm_settings
         return settings.zero_reduce if settings.zero else ""
 
     @property
-    def wasteful(self) -> bool:
+    def is_wasteful(self) -> bool:
         """Whether gradients are reduced by an all-reduce, which needs the memory of a
         reduce-scatter and sends more."""
-        return self.reduced == "all_reduce"
+        return self.gradient_reduction == "all_reduce"
 
     @property
-    def shared(self) -> Sequence[str]:
+    def sharded_parts(self) -> Sequence[str]:
         """The components that the ranks shard: of weights, gradients and state."""
-        settings = self.way.arm_settings
+        settings = self.method_result.arm_settings
         if settings.zero:
-            return KNOWN[-settings.zero :]
-        return self.way.info.shards if self.way.info else ()
+            return CLOSED_FORM_PARTS[-settings.zero :]
+        return self.method_result.info.shards if self.method_result.info else ()
 
     @property
-    def together(self) -> int | None:
+    def total_bytes(self) -> int | None:
         """Bytes of weights, gradients and state of the rank that holds most; None if not
         measured."""
-        return self.held.form.most if self.held and self.held.form else None
+        return self.memory.form.max_counted_bytes if self.memory and self.memory.form else None
 
     @property
-    def closed(self) -> float | None:
+    def closed_form_bytes(self) -> float | None:
         """`total_bytes` by the closed form; None without one."""
-        return self.held.form.nbytes if self.held and self.held.form else None
+        return self.memory.form.nbytes if self.memory and self.memory.form else None
 
-    def most(self, part: str) -> int | None:
+    def max_bytes(self, part: str) -> int | None:
         """Return the bytes of a component on the rank that holds most, None if not measured."""
-        return self.held.most(part) if self.held else None
+        return self.memory.max_bytes(part) if self.memory else None
 
-    def shares(self, words: Words) -> str:
+    def format_sharded_parts(self, words: Messages) -> str:
         """Return the sharded components as text."""
-        return words.join([words(f"device_memory.{part}") for part in self.shared])
+        return words.join([words(f"device_memory.{part}") for part in self.sharded_parts])
 
 
-def verdict(same: Sequence[Sharing], words: Words) -> Cell | None:
+def sharding_verdict(same: Sequence[ShardingResult], words: Messages) -> Cell | None:
     """Return the cell of the worst verdict against one rank, over backends and seeds; the reason if
     the arm did not run."""
     for r in same:
-        if not r.way.trials:
-            failed = r.way.run.select(r.arm, r.backend, ok=False)[0]
-            return replace(status(failed.status, words), note=failed.reason)
-    judged = [s for r in same for s in r.way.judged if s.verdict]
-    worst = min(judged, key=lambda s: worse_first(s.verdict), default=None)
+        if not r.method_result.trials:
+            failed = r.method_result.run.select(r.arm, r.backend, ok=False)[0]
+            return replace(status_cell(failed.status, words), note=failed.reason)
+    judged = [s for r in same for s in r.method_result.baseline_comparisons if s.verdict]
+    worst = min(judged, key=lambda s: verdict_rank(s.verdict), default=None)
     return verdict_of(worst, words, why=False) if worst else None
 
 
-def about(run: Run) -> bool:
+def has_sharded_arms(run: RunData) -> bool:
     """Return whether any arm shards what its ranks hold."""
     return any(arm.zero and arm.split is None for arm in run.settings.values())
 
 
-def sharings(run: Run) -> list[Sharing]:
+def sharding_results(run: RunData) -> list[ShardingResult]:
     """Return the arms by ranks and precision, then by what is sharded, dualml's own before
     engines."""
-    every = run.contrast.groups(ranks.training(run), vary=VARY)
+    every = run.contrast.groups(ranks.training_arms(run), vary=VARY)
     arms = {arm for group in every for arm in group if any(run.settings[a].zero for a in group)}
-    counted = {(h.arm, h.backend): h for h in held(run)}
+    counted = {(h.arm, h.backend): h for h in arm_memories(run)}
     rows = [
-        Sharing(way, counted.get((way.arm, way.backend)))
-        for way in ways(run, ok=False)
+        ShardingResult(way, counted.get((way.arm, way.backend)))
+        for way in method_results(run, ok=False)
         if way.arm in arms and run.settings[way.arm].split is None
     ]
     return sorted(
-        rows, key=lambda s: (s.n, s.precision != "fp32", len(s.shared), not s.own)
+        rows, key=lambda s: (s.n, s.precision != "fp32", len(s.sharded_parts), not s.is_dualml)
     )  # a stable sort

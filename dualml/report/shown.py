@@ -6,47 +6,47 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any, TypeVar
 
-from dualml.report.figure import Bar, Figure, Key, Line, Owner, Panel
-from dualml.report.spread import Spread
-from dualml.store.run import Run
-from dualml.words import Words, numbers
+from dualml.report.figure import Bar, Figure, LegendEntry, LineMark, SeriesId, Panel
+from dualml.report.spread import MeanInterval
+from dualml.store.run import RunData
+from dualml.words import Messages, numbers
 
 K = TypeVar("K")
 
 
-def figure(
-    words: Words, key: str, panels: Sequence[Panel | None], keys: Sequence[Key],
+def build_figure(
+    words: Messages, key: str, panels: Sequence[Panel | None], keys: Sequence[LegendEntry],
     values: Mapping[str, object], *, more: Iterable[str] = (), suffix: str = "", **layout: Any,
 ) -> Figure:  # fmt: skip
     """Return the figure ``KEY`` + suffix; its caption is the message ``figure.KEY``, followed by
     ``more``, its alternative text ``alt.KEY``, both formatted with the values."""
-    caption = words.sentences([words(f"figure.{key}", **values), *more])
+    caption = words.join_sentences([words(f"figure.{key}", **values), *more])
     alt = words(f"alt.{key}", **values)
     return Figure(key + suffix, caption, alt, panels, keys, **layout)
 
 
-def intervals(
-    x: Sequence[float], means: Sequence[Spread], owner: Owner, factor: float = 1.0, **look: Any
-) -> Line:
+def interval_line(
+    x: Sequence[float], means: Sequence[MeanInterval], owner: SeriesId, factor: float = 1.0, **look: Any
+) -> LineMark:
     """Return a line through means over seeds, with their intervals if any is known."""
     known = any(s.low is not None for s in means)
-    low, high = ([factor * s.ends[k] for s in means] if known else None for k in (0, 1))
-    return Line(x, [factor * s.mean for s in means], owner, low, high, bars="y", **look)
+    low, high = ([factor * s.bounds[k] for s in means] if known else None for k in (0, 1))
+    return LineMark(x, [factor * s.mean for s in means], owner, low, high, bars="y", **look)
 
 
-def several(names: Sequence[str], words: Words, most: int = 12) -> list[str]:
+def shorten_list(names: Sequence[str], words: Messages, most: int = 12) -> list[str]:
     """Return the first ``most`` names, and the number of others as the last item."""
     if len(names) <= most + 1:
         return list(names)
     return [*names[:most], words.count("more", len(names) - most)]
 
 
-def mean_seeds(run: Run, words: Words) -> str:
+def mean_seeds(run: RunData, words: Messages) -> str:
     """Return the note that values are means over the seeds."""
     return words.plural("figure.mean_seeds", len(run.seeds), n=len(run.seeds))
 
 
-def stacked(
+def stacked_bars(
     y: float,
     parts: Mapping[str, float],
     scale: float = 1.0,
@@ -58,13 +58,13 @@ def stacked(
     ``text`` stands at the end."""
     left = 0.0
     for part, seconds in parts.items():
-        yield Bar(y, scale * seconds, Owner(series=part + suffix), left, height)
+        yield Bar(y, scale * seconds, SeriesId(series=part + suffix), left, height)
         left += scale * seconds
     if text:
         yield Bar(y, 0.0, left=left, height=height, text=text)
 
 
-def by_name(words: Words, texts: Mapping[str, Sequence[str]]) -> str:
+def join_by_name(words: Messages, texts: Mapping[str, Sequence[str]]) -> str:
     """Return names with their texts, e.g. ``ring (torch, 7 ms; mindspore, 40 ms) and tree (numpy, 1
     ms)``."""
     return words.join(
@@ -72,19 +72,19 @@ def by_name(words: Words, texts: Mapping[str, Sequence[str]]) -> str:
     )
 
 
-def on_backend(words: Words, backend: str, seconds: float) -> str:
+def format_on_backend(words: Messages, backend: str, seconds: float) -> str:
     """Return a time on a backend as text, e.g. ``torch, 7 ms``."""
     return words("value.on_backend", backend=backend, ms=numbers.ms(seconds))
 
 
-def listed(arms: Iterable[str], backends: Sequence[str], value: Callable[[str, str], str]) -> str:
+def format_values(arms: Iterable[str], backends: Sequence[str], value: Callable[[str, str], str]) -> str:
     """Return the values of a figure as text, e.g. ``ring torch 1.2, ring mindspore 1.3``."""
     places = [(arm, backend) for arm in arms for backend in backends]
-    known = [(place, text) for place in places if (text := value(*place)) != numbers.NONE]
-    return ", ".join(f"{arm} {backend} {text}" for (arm, backend), text in known) or numbers.NONE
+    known = [(place, text) for place in places if (text := value(*place)) != numbers.MISSING]
+    return ", ".join(f"{arm} {backend} {text}" for (arm, backend), text in known) or numbers.MISSING
 
 
-def extremes(values: Mapping[K, float], place: Callable[[K], str]) -> dict[str, str]:
+def format_extremes(values: Mapping[K, float], place: Callable[[K], str]) -> dict[str, str]:
     """Return the factors ``low``, ``typical`` (the median) and ``high`` as texts, with the places
     ``low_at`` and ``high_at`` of the extremes."""
     ends = {"low": min(values, key=lambda at: values[at]),
@@ -96,15 +96,15 @@ def extremes(values: Mapping[K, float], place: Callable[[K], str]) -> dict[str, 
     }
 
 
-def slower(a: str, b: str, ratios: Mapping[K, float], place: Callable[[K], str]) -> dict[str, str]:
+def compare_speed(a: str, b: str, ratios: Mapping[K, float], place: Callable[[K], str]) -> dict[str, str]:
     """Return which of two is slower by the median of the ratios b / a (``slow`` and ``fast``), and
     the `format_extremes` of how many times as long the slower one takes."""
     up = median(ratios.values()) >= 1
     times = {at: ratio if up else 1 / ratio for at, ratio in ratios.items()}
-    return {"slow": b if up else a, "fast": a if up else b, **extremes(times, place)}
+    return {"slow": b if up else a, "fast": a if up else b, **format_extremes(times, place)}
 
 
-def foreseen(ratios: Mapping[K, float], place: Callable[[K], str]) -> dict[str, object]:
+def summarize_predictions(ratios: Mapping[K, float], place: Callable[[K], str]) -> dict[str, object]:
     """Summarise ratios of predicted to measured values: how many there are (``k``), how many lie
     within a factor of two (``inside``), the median, and the worst with its place (``worst``,
     ``at``)."""

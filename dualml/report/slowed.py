@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from statistics import mean, median
 
 from dualml.report import ranks
-from dualml.store.run import Run
+from dualml.store.run import RunData
 from dualml.words import numbers
 
 
 @dataclass(frozen=True)
-class Slowdown:
+class StragglerEffect:
     """The effect of the slow rank of an arm on a backend, compared with the same arm without it.
 
     Attributes:
@@ -32,13 +32,13 @@ class Slowdown:
     since: int
 
 
-def slow_arms(run: Run) -> dict[str, str]:
+def straggler_arms(run: RunData) -> dict[str, str]:
     """Return straggler arm → the same arm without the handicap, if both ran; ordered by kind of
     handicap."""
     bases = {
         arm: base
-        for arm in ranks.several(run)
-        if ranks.slow(run, arm)
+        for arm in ranks.multi_rank_arms(run)
+        if ranks.straggler(run, arm)
         and run.select(arm)
         and (base := run.contrast.without_slow_node(arm)) is not None
         and run.select(base)
@@ -47,50 +47,50 @@ def slow_arms(run: Run) -> dict[str, str]:
     return {a: bases[a] for a in sorted(bases, key=lambda a: kinds.index(ranks.handicap(run, a)))}
 
 
-def slowdowns(run: Run) -> list[Slowdown]:
+def straggler_effects(run: RunData) -> list[StragglerEffect]:
     """Return the effect of every straggler arm on every backend where it ran."""
-    arms = slow_arms(run)
-    return [_slowdown(run, arm, arms[arm], backend) for arm, backend in ranks.ran(run, arms)]
+    arms = straggler_arms(run)
+    return [_straggler_effect(run, arm, arms[arm], backend) for arm, backend in ranks.successful_places(run, arms)]
 
 
-def _slowdown(run: Run, arm: str, base: str, backend: str) -> Slowdown:
-    slow = ranks.slow(run, arm)
+def _straggler_effect(run: RunData, arm: str, base: str, backend: str) -> StragglerEffect:
+    slow = ranks.straggler(run, arm)
     assert slow is not None
     without, with_it = (ranks.update_seconds(run, name, backend) for name in (base, arm))
     ratio = with_it / without if with_it and without else None
-    recorded = _recorded(run, arm, backend, "measured")
-    rows = ranks.parts(run, arm, backend)
+    recorded = _median_recorded(run, arm, backend, "measured")
+    rows = ranks.rank_parts(run, arm, backend)
     others = [row for rank, row in enumerate(rows) if rank != slow.rank]
     total = sum(row["step_s"] for row in others)
-    beside = zip(rows, ranks.parts(run, base, backend), strict=False)
+    beside = zip(rows, ranks.rank_parts(run, base, backend), strict=False)
     pairs = [
         (row["step_s"], healthy["step_s"])
         for rank, (row, healthy) in enumerate(beside)
         if rank != slow.rank and healthy["step_s"]
     ]
-    return Slowdown(
+    return StragglerEffect(
         arm,
         backend,
         (without, with_it),
         ratio if recorded is None else recorded,
-        _recorded(run, arm, backend, "predicted"),
+        _median_recorded(run, arm, backend, "predicted"),
         mean(a for a, _ in pairs) / mean(b for _, b in pairs) if pairs and others else None,
         sum(row["wait_s"] for row in others) / total if total else None,
         slow.since,
     )
 
 
-def _recorded(run: Run, arm: str, backend: str, key: str) -> float | None:
+def _median_recorded(run: RunData, arm: str, backend: str, key: str) -> float | None:
     """Return a number of ``cost.json``, the median over the seeds; None if unknown."""
     known = [
         float(s[key])
         for s in run.cost.get("slowdowns") or ()
-        if s.get("arm") == arm and s.get("backend") == backend and numbers.known(s.get(key))
+        if s.get("arm") == arm and s.get("backend") == backend and numbers.is_finite_number(s.get(key))
     ]
     return median(known) if known else None
 
 
-def before_and_after(run: Run, s: Slowdown) -> tuple[float, float] | None:
+def seconds_before_and_after(run: RunData, s: StragglerEffect) -> tuple[float, float] | None:
     """Return the mean seconds of an update before and after a handicap that begins midway, else
     None."""
     first = s.since - 1

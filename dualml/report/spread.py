@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.parity.statistics import ENOUGH
+from dualml.parity.statistics import MIN_SEEDS
 from dualml.report.blocks import Cell
-from dualml.words import Words, numbers
+from dualml.words import Messages, numbers
 
 
 @dataclass(frozen=True)
-class Spread:
+class MeanInterval:
     """A mean over seeds with its confidence interval.
 
     ``low`` and ``high`` bound the 95 % interval (Student's t); with too few seeds for one they are
@@ -27,36 +27,36 @@ class Spread:
     seeds: int
 
     @property
-    def ends(self) -> tuple[float, float]:
+    def bounds(self) -> tuple[float, float]:
         """The bounds of the interval; both the mean with one seed."""
         low, high = (self.mean if end is None else end for end in (self.low, self.high))
         return low, high
 
-    def scaled(self, factor: float) -> Spread:
+    def scaled(self, factor: float) -> MeanInterval:
         """Return the mean and its interval multiplied by a factor."""
         low, high = (None if v is None else v * factor for v in (self.low, self.high))
-        return Spread(self.mean * factor, low, high, self.seeds)
+        return MeanInterval(self.mean * factor, low, high, self.seeds)
 
-    def holds(self, value: float) -> bool:
+    def contains(self, value: float) -> bool:
         """Return whether the interval contains a value, so that the mean does not differ from it
         significantly; False with too few seeds."""
-        return self.seeds >= ENOUGH and self.ends[0] < value < self.ends[1]
+        return self.seeds >= MIN_SEEDS and self.bounds[0] < value < self.bounds[1]
 
-    def interval(self, text: Callable[[float], str]) -> str:
+    def format_interval(self, text: Callable[[float], str]) -> str:
         """Return the interval as text, e.g. ``1.2 – 1.4``; empty with one seed."""
-        return "" if self.low is None else " – ".join(map(text, self.ends))
+        return "" if self.low is None else " – ".join(map(text, self.bounds))
 
-    def between(self, words: Words, text: Callable[[float], str]) -> str:
+    def format_labelled_interval(self, words: Messages, text: Callable[[float], str]) -> str:
         """Return the labelled interval, e.g. ``(95 % interval 1.2 – 1.4)``; empty with one seed."""
-        values = self.interval(text)
-        key = "interval" if self.seeds >= ENOUGH else "range"
+        values = self.format_interval(text)
+        key = "interval" if self.seeds >= MIN_SEEDS else "range"
         return values and words(f"spread.{key}", values=values)
 
     def plus_minus(self, scale: float = 1.0, decimals: int | None = None) -> str:
         """Return the mean and, with enough seeds, half its 95 % interval: to two digits, and the
         mean with as many decimals, unless ``decimals`` are given."""
         mean = scale * self.mean
-        if self.seeds < ENOUGH or self.high is None:
+        if self.seeds < MIN_SEEDS or self.high is None:
             return numbers.loss(mean) if decimals is None else f"{mean:.{decimals}f}"
         half = scale * self.high - mean
         if decimals is None:
@@ -65,32 +65,32 @@ class Spread:
 
     def cell(self, text: Callable[[float], str] = numbers.quantity) -> Cell:
         """Return a cell with the mean, and below it the interval."""
-        return Cell(text(self.mean), note=self.interval(text))
+        return Cell(text(self.mean), note=self.format_interval(text))
 
 
-def spread(values: Iterable[float | None]) -> Spread | None:
+def mean_interval(values: Iterable[float | None]) -> MeanInterval | None:
     """Return the mean with its confidence interval; None without a known value."""
-    known = [float(v) for v in values if numbers.known(v)]
+    known = [float(v) for v in values if numbers.is_finite_number(v)]
     if not known:
         return None
     mean, n = sum(known) / len(known), len(known)
     if n == 1:
-        return Spread(mean, None, None, n)
-    if n < ENOUGH:
-        return Spread(mean, min(known), max(known), n)
+        return MeanInterval(mean, None, None, n)
+    if n < MIN_SEEDS:
+        return MeanInterval(mean, min(known), max(known), n)
     from scipy import special  # `scipy.stats` takes a second to import
 
     half = float(special.stdtrit(n - 1, 0.975)) * float(np.std(known, ddof=1)) / n**0.5
-    return Spread(mean, mean - half, mean + half, n)
+    return MeanInterval(mean, mean - half, mean + half, n)
 
 
-def paired(
-    a: Mapping[int, float], b: Mapping[int, float], of: Callable[[float, float], float]
-) -> Spread | None:
+def paired_interval(
+    a: Mapping[int, float], b: Mapping[int, float], combine: Callable[[float, float], float]
+) -> MeanInterval | None:
     """Return the mean of ``combine(a, b)`` over the seeds that both have, with its interval."""
-    return spread(of(a[seed], b[seed]) for seed in a if seed in b)
+    return mean_interval(combine(a[seed], b[seed]) for seed in a if seed in b)
 
 
-def ratio(a: Mapping[int, float], b: Mapping[int, float]) -> Spread | None:
+def paired_ratio(a: Mapping[int, float], b: Mapping[int, float]) -> MeanInterval | None:
     """Return the mean of a / b over the seeds that both have, with its interval."""
-    return paired(a, {seed: v for seed, v in b.items() if v}, lambda x, y: x / y)
+    return paired_interval(a, {seed: v for seed, v in b.items() if v}, lambda x, y: x / y)

@@ -9,77 +9,77 @@ from typing import Any
 
 from dualml.report.blocks import Cell, Column, Table
 from dualml.report.columns import VERDICT_TONES, columns, verdict
-from dualml.store.run import Comparison, Run
-from dualml.words import Words, numbers
+from dualml.store.run import TrialComparison, RunData
+from dualml.words import Messages, numbers
 
 PHASES = ("data", "forward", "loss", "gradient", "update", "state")
 
 
-def phases_of(compared: Sequence[Comparison]) -> list[str]:
+def phases_of(compared: Sequence[TrialComparison]) -> list[str]:
     """Return the phases that any comparison has, in the order of an update."""
     present = {name for c in compared for name in c.phases}
     return [p for p in PHASES if p in present] + sorted(present - set(PHASES))
 
 
-def phase_columns(phases: Sequence[str], words: Words) -> list[Column]:
+def phase_columns(phases: Sequence[str], words: Messages) -> list[Column]:
     """Return a column per phase."""
     unit = words("unit.phase")
-    return [Column(p, words.either(f"phase.{p}", p), unit, "number") for p in phases]
+    return [Column(p, words.get(f"phase.{p}", p), unit, "number") for p in phases]
 
 
-def phase_cells(c: Comparison, phases: Sequence[str], run: Run) -> list[Cell]:
+def phase_cells(c: TrialComparison, phases: Sequence[str], run: RunData) -> list[Cell]:
     """Return the largest distance of each phase, and below it its ratio to the envelope."""
     margin = float(run.parity_settings.get("margin") or 1)
     return [_phase(c.phases.get(p), margin) for p in phases]
 
 
 def _phase(distances: Mapping[str, Any] | None, margin: float) -> Cell:
-    if not distances or not numbers.known(distances.get("max")):
-        return Cell(numbers.NONE)
+    if not distances or not numbers.is_finite_number(distances.get("max")):
+        return Cell(numbers.MISSING)
     ratio = distances.get("ratio")
-    far = numbers.known(ratio) and ratio > margin
-    note = f"× {numbers.scientific(ratio)}" if numbers.known(ratio) else ""
+    far = numbers.is_finite_number(ratio) and ratio > margin
+    note = f"× {numbers.scientific(ratio)}" if numbers.is_finite_number(ratio) else ""
     return Cell(numbers.scientific(distances["max"]), "bad" if far else "", note)
 
 
-def short_verdict(c: Comparison, words: Words) -> Cell:
+def short_verdict(c: TrialComparison, words: Messages) -> Cell:
     """Return the verdict's cell without the reason if the comparison stayed inside the envelope."""
     cell = verdict(c, words)
     return replace(cell, note="") if c.reason == "inside_envelope" else cell
 
 
-def divergence(first: Mapping[str, Any] | None, words: Words) -> str:
+def format_divergence(first: Mapping[str, Any] | None, words: Messages) -> str:
     """Return where two trials left the envelope, e.g. ``update 12, gradient conv1.weight: …``."""
     if not first:
         return words("divergence.none")
-    text, after = words("divergence.at", **place(first, words)), first.get("after")
-    return text + (words("divergence.after", after=after) if numbers.known(after) and after else "")
+    text, after = words("divergence.at", **divergence_fields(first, words)), first.get("after")
+    return text + (words("divergence.after", after=after) if numbers.is_finite_number(after) and after else "")
 
 
-def place(first: Mapping[str, Any], words: Words) -> dict[str, str]:
+def divergence_fields(first: Mapping[str, Any], words: Messages) -> dict[str, str]:
     """Return step, phase, distance and envelope of a divergence as values of a sentence."""
     phase, tensor = str(first.get("phase")), first.get("tensor")
     # The phase already names the loss.
     name = f" {tensor}" if tensor and tensor != phase else ""
     return {
         "step": numbers.quantity(first.get("step")),
-        "phase": words.either(f"phase.{phase}", phase) + name,
+        "phase": words.get(f"phase.{phase}", phase) + name,
         "distance": numbers.scientific(first.get("distance")),
         "envelope": numbers.scientific(first.get("envelope")),
     }
 
 
-def verdict_table(parity: Mapping[str, Any], words: Words) -> Table:
+def verdict_table(parity: Mapping[str, Any], words: Messages) -> Table:
     """Return a table with one row per arm, seed and pair of backends of ``parity.json``."""
     rows = [
         [
             c["arm"],
             str(c["seed"]),
             f"{c['a']} – {c['b']}",
-            Cell(_named(c, words), VERDICT_TONES[c["verdict"]]),
+            Cell(_verdict_text(c, words), VERDICT_TONES[c["verdict"]]),
             str(c.get("steps", "")),
             "" if (ratio := c["evidence"].get("worst_ratio")) is None else f"{ratio:.2f}",
-            evidence(c, words),
+            explain_verdict(c, words),
         ]
         for c in parity.get("comparisons") or ()
     ]
@@ -87,7 +87,7 @@ def verdict_table(parity: Mapping[str, Any], words: Words) -> Table:
     return Table("verdicts", "", heads, rows)
 
 
-def on_one_backend(parity: Mapping[str, Any], words: Words) -> Iterator[str]:
+def serial_lines(parity: Mapping[str, Any], words: Messages) -> Iterator[str]:
     """Yield the number of multi-rank arms that equal one rank, then a line per arm that does not,
     and per method that does not equal our own training in its precision."""
     judged = [c for c in parity.get("serial", ()) if c["verdict"] is not None]
@@ -97,22 +97,22 @@ def on_one_backend(parity: Mapping[str, Any], words: Words) -> Iterator[str]:
     for c in (*judged, *parity.get("lowered", ())):
         if c["verdict"] != "equal":
             place = f"{c['arm']} – {c['against']}, {c['backend']}, {c['seed']}"
-            yield f"{place}: {_named(c, words)} {evidence(c, words)}"
+            yield f"{place}: {_verdict_text(c, words)} {explain_verdict(c, words)}"
 
 
-def _named(c: Mapping[str, Any], words: Words) -> str:
+def _verdict_text(c: Mapping[str, Any], words: Messages) -> str:
     return words(f"verdict.{c['verdict'].replace(' ', '_')}")
 
 
-def evidence(c: Mapping[str, Any], words: Words) -> str:
+def explain_verdict(c: Mapping[str, Any], words: Messages) -> str:
     """Return one phrase that explains a verdict; empty if the verdict says it all."""
-    why = words.either(f"reason.{c['reason']}", c["reason"])
+    why = words.get(f"reason.{c['reason']}", c["reason"])
     if c["reason"] == "inside_envelope":
         return ""  # the verdict says it already
     if c.get("first_divergence"):
-        return divergence(c["first_divergence"], words)
+        return format_divergence(c["first_divergence"], words)
     if c["reason"] == "trial_missing":
-        statuses = [f"{n} {words.either(f'status.{s}', s)}" for n, s in c["evidence"].items()]
+        statuses = [f"{n} {words.get(f'status.{s}', s)}" for n, s in c["evidence"].items()]
         return words.join(statuses) or why
     if "equivalence" in c["evidence"]:
         test = c["evidence"]["equivalence"]

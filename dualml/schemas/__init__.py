@@ -8,27 +8,27 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError, did_you_mean
 
 
-def named(name: str) -> str:
+def schema_id(name: str) -> str:
     """Return the ID of a schema, the value of ``schema`` in the output."""
     return f"dualml.{name}/1"
 
 
-def names() -> list[str]:
+def schema_names() -> list[str]:
     """List the names of all schemas."""
     here = files("dualml.schemas")
     return sorted(p.name.removesuffix(".json") for p in here.iterdir() if p.name.endswith(".json"))
 
 
-def text_of(name: str) -> str:
+def schema_text(name: str) -> str:
     """Return a schema as JSON text.
 
     Raises:
         UserError: there is no schema of that name.
     """
     name = name.removeprefix("dualml.").partition("/")[0]
-    if name not in names():
-        raise UserError(f"no schema {name!r}{nearest(name, names())}")
+    if name not in schema_names():
+        raise UserError(f"no schema {name!r}{did_you_mean(name, schema_names())}")
     return (files("dualml.schemas") / f"{name}.json").read_text("utf-8")

@@ -13,33 +13,33 @@ from typing import Any
 from pydantic import BaseModel
 
 from dualml.files import write_bytes
-from dualml.schemas import named
-from dualml.store.findings import Finding, FindingsRecord
+from dualml.schemas import schema_id
+from dualml.store.findings import FindingRecord, FindingsRecord
 from dualml.store.largest import LargestRecord
 from dualml.store.manifest import RunRecord
 from dualml.store.verdicts import ComparisonRecord, ParityRecord
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 #: Folder of the schemas.
-HERE = Path(__file__).resolve().parent
+SCHEMA_FOLDER = Path(__file__).resolve().parent
 
 
-def schemas() -> Mapping[str, dict[str, Any]]:
+def record_schemas() -> Mapping[str, dict[str, Any]]:
     """Return name → schema."""
-    findings: Any = (list[Finding], ...)
+    findings: Any = (list[FindingRecord], ...)
     of_run: dict[str, Any] = {"folder": (str, ...), "exit_code": (int, ...), "findings": findings,
                               "parity": (list[ComparisonRecord], ...)}  # fmt: skip
     return {
-        "run": of_record("run", "A run: run.json, its verdicts, what was found", RunRecord, of_run),
-        "parity": of_record(
+        "run": schema_of_record("run", "A run: run.json, its verdicts, what was found", RunRecord, of_run),
+        "parity": schema_of_record(
             "parity", "The verdicts of a run", ParityRecord, {"findings": findings}
         ),
-        "find": of_record("find", "Where and why backends differ", FindingsRecord, {}),
-        "largest": of_record("largest", "The largest models that train", LargestRecord, {}),
+        "find": schema_of_record("find", "Where and why backends differ", FindingsRecord, {}),
+        "largest": schema_of_record("largest", "The largest models that train", LargestRecord, {}),
     }
 
 
-def of_record(
+def schema_of_record(
     name: str, title: str, record: type[BaseModel], more: dict[str, Any]
 ) -> dict[str, Any]:
     """Return the schema of a model with some more fields."""
@@ -49,16 +49,16 @@ def of_record(
     described = whole.model_json_schema()
     for part in (described, *described.get("$defs", {}).values()):
         part.pop("description", None)  # docstrings are for maintainers
-    described["properties"] = {"schema": {"const": named(name)}, **described["properties"]}
+    described["properties"] = {"schema": {"const": schema_id(name)}, **described["properties"]}
     described["required"] = ["schema", *described.get("required", ())]
-    return {"$schema": DIALECT, "$id": named(name), **described, "title": title}
+    return {"$schema": DIALECT, "$id": schema_id(name), **described, "title": title}
 
 
-def text(schema: Mapping[str, Any]) -> str:
+def to_json(schema: Mapping[str, Any]) -> str:
     """Format a schema as JSON text."""
     return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":
-    for name, schema in schemas().items():
-        write_bytes(HERE / f"{name}.json", text(schema).encode())
+    for name, schema in record_schemas().items():
+        write_bytes(SCHEMA_FOLDER / f"{name}.json", to_json(schema).encode())

@@ -13,12 +13,12 @@ from dualml.errors import UserError
 
 T = TypeVar("T")
 #: Maximum number of cached values.
-MOST = 20_000
+MAX_ENTRIES = 20_000
 #: State of a file: inode (a replacement has another), size in bytes, time of last change in ns.
 Stamp = tuple[int, int, int]
 
 
-def stamp(path: Path) -> Stamp | None:
+def file_stamp(path: Path) -> Stamp | None:
     """Return the state of a file, or None if there is no file."""
     try:
         status = path.stat()
@@ -28,7 +28,7 @@ def stamp(path: Path) -> Stamp | None:
 
 
 @dataclass
-class Entry:
+class CacheEntry:
     """A cached value and the state of the files it was made from, with a lock for threads."""
 
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -41,20 +41,20 @@ class Entry:
 class Cache:
     """Cache of values made from files, valid while the files do not change."""
 
-    _kept: OrderedDict[Any, Entry] = field(default_factory=OrderedDict)
+    _entries: OrderedDict[Any, CacheEntry] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def of(self, key: Any, state: Any, make: Callable[[], T]) -> T:
+    def get_or_make(self, key: Any, state: Any, make: Callable[[], T]) -> T:
         """Return the value of ``key``, calling ``make`` if there is none for this state.
 
         A `UserError` of ``make`` is cached and raised again. Only threads that want the same key
         wait for one another.
         """
         with self._lock:
-            entry = self._kept.setdefault(key, Entry())
-            self._kept.move_to_end(key)
-            if len(self._kept) > MOST:
-                self._kept.popitem(last=False)
+            entry = self._entries.setdefault(key, CacheEntry())
+            self._entries.move_to_end(key)
+            if len(self._entries) > MAX_ENTRIES:
+                self._entries.popitem(last=False)
         with entry.lock:
             if not entry.filled or entry.state != state:
                 try:
@@ -70,10 +70,10 @@ class Cache:
     def read(self, path: Path, read: Callable[[Path], T]) -> T:
         """Call ``read`` with the file's folder, as readers of `dualml.store` expect, and cache
         the result."""
-        return self.of((path, read), stamp(path), lambda: read(path.parent))
+        return self.get_or_make((path, read), file_stamp(path), lambda: read(path.parent))
 
-    def knows(self, path: Path, read: Callable[[Path], T]) -> bool:
+    def is_current(self, path: Path, read: Callable[[Path], T]) -> bool:
         """Whether the cached value of the file is up to date."""
         with self._lock:
-            kept = self._kept.get((path, read))
-        return kept is not None and kept.filled and kept.state == stamp(path)
+            kept = self._entries.get((path, read))
+        return kept is not None and kept.filled and kept.state == file_stamp(path)

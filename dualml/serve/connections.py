@@ -16,9 +16,9 @@ import time
 
 #: Maximum number of connections before and after authentication; fewer if this process may open few
 #: files, because pages need some, too.
-STRANGERS, GUESTS = 32, 64
+MAX_STRANGERS, MAX_GUESTS = 32, 64
 #: Maximum bytes of a request's line and headers together.
-MOST_HEAD = 32 * 1024
+MAX_HEAD_BYTES = 32 * 1024
 
 
 class HeadTooLong(Exception):
@@ -35,33 +35,33 @@ class Connections:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._files = 2**20 if limit == resource.RLIM_INFINITY else limit
 
-    def admit(self, door: socket.socket) -> None:
+    def admit(self, sock: socket.socket) -> None:
         """Add a new connection as a stranger, and close the oldest strangers if the slots are
         full."""
         with self._lock:
-            while len(self._strangers) >= min(STRANGERS, max(1, self._files // 8)):
+            while len(self._strangers) >= min(MAX_STRANGERS, max(1, self._files // 8)):
                 self._end_oldest()
-            self._strangers[door] = None
+            self._strangers[sock] = None
 
-    def recognise(self, door: socket.socket) -> bool:
+    def authenticate(self, sock: socket.socket) -> bool:
         """Move a connection that has shown the token to the guests; return False if those are
         full."""
         with self._lock:
-            if door in self._guests:
+            if sock in self._guests:
                 return True
-            if len(self._guests) >= min(GUESTS, self._files // 4) or door not in self._strangers:
+            if len(self._guests) >= min(MAX_GUESTS, self._files // 4) or sock not in self._strangers:
                 return False
-            del self._strangers[door]
-            self._guests.add(door)
+            del self._strangers[sock]
+            self._guests.add(sock)
             return True
 
-    def leave(self, door: socket.socket) -> None:
+    def release(self, sock: socket.socket) -> None:
         """Free the slot of a connection that has ended."""
         with self._lock:
-            self._strangers.pop(door, None)
-            self._guests.discard(door)
+            self._strangers.pop(sock, None)
+            self._guests.discard(sock)
 
-    def make_room(self) -> None:
+    def drop_oldest(self) -> None:
         """Close the stranger that has waited longest, because the system has no descriptors
         left."""
         with self._lock:
@@ -76,15 +76,15 @@ class Connections:
             oldest.shutdown(socket.SHUT_RDWR)
 
 
-class Head(io.RawIOBase):
+class RequestStream(io.RawIOBase):
     """Raw stream of a client's requests, with a time limit and a size limit per request."""
 
-    def __init__(self, door: socket.socket) -> None:
-        self.door, self.deadline, self.left = door, 0.0, 0
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock, self.deadline, self.bytes_left = sock, 0.0, 0
 
-    def begin(self, seconds: float) -> None:
+    def start_request(self, seconds: float) -> None:
         """Start the limits of the next request: ``seconds`` from now, waiting included."""
-        self.deadline, self.left = time.monotonic() + seconds, MOST_HEAD
+        self.deadline, self.bytes_left = time.monotonic() + seconds, MAX_HEAD_BYTES
 
     def readable(self) -> bool:
         """Return True: the stream can be read."""
@@ -100,9 +100,9 @@ class Head(io.RawIOBase):
         seconds = self.deadline - time.monotonic()
         if seconds <= 0:
             raise TimeoutError("the time for a request is over")
-        if self.left <= 0:
+        if self.bytes_left <= 0:
             raise HeadTooLong
-        self.door.settimeout(seconds)
-        count = self.door.recv_into(buffer, min(len(buffer), self.left))
-        self.left -= count
+        self.sock.settimeout(seconds)
+        count = self.sock.recv_into(buffer, min(len(buffer), self.bytes_left))
+        self.bytes_left -= count
         return count

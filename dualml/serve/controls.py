@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from markupsafe import Markup
 
 from dualml.report.page.html import tag
-from dualml.words import Words
+from dualml.words import Messages
 
 
-def box(name: str, value: str, label: str, *, form: str = "", checked: bool = False) -> Markup:
+def checkbox(name: str, value: str, label: str, *, form: str = "", checked: bool = False) -> Markup:
     """Make a checkbox of a form."""
     start = tag("input", type="checkbox", name=name, value=value, aria_label=label, form=form,
                 checked="checked" if checked else "")  # fmt: skip
     return Markup(start.removesuffix("</input>"))
 
 
-def select(name: str, label: str, options: Mapping[str, str], chosen: str) -> Markup:
+def select_box(name: str, label: str, options: Mapping[str, str], chosen: str) -> Markup:
     """Make a drop-down list from value → text, with one value selected."""
     shown = [tag("option", text, value=value, selected="selected" if value == chosen else "")
              for value, text in options.items()]  # fmt: skip
@@ -25,7 +25,7 @@ def select(name: str, label: str, options: Mapping[str, str], chosen: str) -> Ma
 
 
 def form(
-    parts: Sequence[Markup], kept: Mapping[str, Sequence[str]], words: Words, anchor: str
+    parts: Sequence[Markup], kept: Mapping[str, Sequence[str]], words: Messages, anchor: str
 ) -> Markup:
     """Make a form that the script submits on every change; without scripts its button does.
 

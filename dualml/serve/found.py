@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dualml.errors import UserError
-from dualml.files import is_regular, resolved
-from dualml.report.headline import worse_first
-from dualml.serve.cache import Cache, stamp
-from dualml.store.folder import held
-from dualml.store.heads import HEAD, VERDICTS, ParityHead
-from dualml.store.trial import ranks_files
+from dualml.files import is_regular, resolve_links
+from dualml.report.headline import verdict_rank
+from dualml.serve.cache import Cache, file_stamp
+from dualml.store.folder import is_locked
+from dualml.store.heads import HEAD, VERDICTS, ParitySummaryRecord
+from dualml.store.trial import rank_files
 
 #: Maximum depth of the folders to search, and maximum number of runs to show.
-DEEP, MOST = 3, 500
+MAX_DEPTH, MAX_RUNS = 3, 500
 #: Seconds that one request may spend reading runs; the rest is read by the next request.
 READ_S = 1.0
 UNREAD = "unread"
@@ -27,7 +27,7 @@ FRESH_S = 30.0
 
 
 @dataclass(frozen=True)
-class Found:
+class RunSummary:
     """Summary of one run in the list.
 
     Attributes:
@@ -47,11 +47,11 @@ class Found:
     ended: int = 0
     total: int = 0
     verdict: str = ""
-    left: float | None = None
+    remaining_s: float | None = None
     backends: tuple[str, ...] = ()
 
 
-def folders(root: Path, deep: int = DEEP) -> Iterator[Path]:
+def find_run_folders(root: Path, deep: int = MAX_DEPTH) -> Iterator[Path]:
     """Yield the run folders inside a folder, or the folder itself; unreadable folders are
     skipped."""
     if is_regular(root / HEAD.name):
@@ -63,48 +63,48 @@ def folders(root: Path, deep: int = DEEP) -> Iterator[Path]:
     except OSError:
         return
     for path in inside if deep else ():
-        yield from folders(Path(path), deep - 1)
+        yield from find_run_folders(Path(path), deep - 1)
 
 
-def listing(root: Path, more: Iterable[Path]) -> dict[str, Path]:
+def runs_by_name(root: Path, more: Iterable[Path]) -> dict[str, Path]:
     """Return the runs as name in URLs → run folder. Only these are served."""
-    there = {name_of(path, root): path for path in folders(root)}
-    known = {resolved(path) for path in there.values()}
+    there = {run_name(path, root): path for path in find_run_folders(root)}
+    known = {resolve_links(path) for path in there.values()}
     for path in more:
-        if is_regular(path / HEAD.name) and resolved(path) not in known:
+        if is_regular(path / HEAD.name) and resolve_links(path) not in known:
             there[str(path)] = path
     return there
 
 
-def name_of(path: Path, root: Path) -> str:
+def run_name(path: Path, root: Path) -> str:
     """Return the name of a run: its path relative to the served folder, which may be a run
     itself."""
     return path.name or str(path) if path == root else path.relative_to(root).as_posix()
 
 
-def look_at_all(cache: Cache, paths: Mapping[str, Path]) -> list[Found]:
+def summarize_all(cache: Cache, paths: Mapping[str, Path]) -> list[RunSummary]:
     """Summarize the runs of a list; the most recently changed ones are read first."""
-    stamps = {name: stamp(path / HEAD.name) or (0, 0, 0) for name, path in paths.items()}
-    begin, found = time.monotonic(), list[Found]()
+    stamps = {name: file_stamp(path / HEAD.name) or (0, 0, 0) for name, path in paths.items()}
+    begin, found = time.monotonic(), list[RunSummary]()
     for name in sorted(paths, key=lambda name: stamps[name][2], reverse=True):
         path = paths[name]
-        late = time.monotonic() - begin > READ_S and not cache.knows(path / HEAD.name, HEAD.read)
-        found.append(Found(name, path, state=UNREAD) if late else look(cache, name, path))
+        late = time.monotonic() - begin > READ_S and not cache.is_current(path / HEAD.name, HEAD.read)
+        found.append(RunSummary(name, path, state=UNREAD) if late else summarize(cache, name, path))
     return found
 
 
-def look(cache: Cache, name: str, path: Path) -> Found:
+def summarize(cache: Cache, name: str, path: Path) -> RunSummary:
     """Summarize a run: its state, its progress and its worst verdict."""
     try:
         head = cache.read(path / HEAD.name, HEAD.read)
     except UserError as error:
-        return Found(name, path, problem=str(error))
+        return RunSummary(name, path, problem=str(error))
     verdicts = None
     with contextlib.suppress(UserError):  # the run's own page reports it
-        verdicts = cache.read(path / VERDICTS.name, VERDICTS.read_if_there)
+        verdicts = cache.read(path / VERDICTS.name, VERDICTS.read_if_present)
     ended = [trial for trial in head.trials if trial.status != "interrupted"]
     total, left = len(head.trials), None
-    if held(path) or (held(path) is None and fresh(path) and len(ended) < total):
+    if is_locked(path) or (is_locked(path) is None and recently_written(path) and len(ended) < total):
         state = "running"
         if ended:
             left = sum(trial.wall_s or 0.0 for trial in ended) / len(ended) * (total - len(ended))
@@ -112,14 +112,14 @@ def look(cache: Cache, name: str, path: Path) -> Found:
         state = "interrupted"
     else:
         state = "failed" if any(trial.status == "failed" for trial in ended) else "ok"
-    return Found(
+    return RunSummary(
         name, path, "", head.name, head.created, state, len(ended), total,
-        "" if verdicts is None else worst(verdicts), left,
+        "" if verdicts is None else worst_verdict(verdicts), left,
         tuple(dict.fromkeys(trial.backend for trial in head.trials)),
     )  # fmt: skip
 
 
-def worst(verdicts: ParityHead) -> str:
+def worst_verdict(verdicts: ParitySummaryRecord) -> str:
     """Return the worst verdict of a run, or an empty string.
 
     Arms without a deterministic order are left out if there are others, as in the report's
@@ -127,18 +127,18 @@ def worst(verdicts: ParityHead) -> str:
     """
     compared = [c for c in verdicts.comparisons if c.reason != "free_order"]
     every = [c.verdict for c in (*(compared or verdicts.comparisons), *verdicts.serial)]
-    return min((verdict for verdict in every if verdict), key=worse_first, default="")
+    return min((verdict for verdict in every if verdict), key=verdict_rank, default="")
 
 
-def fresh(path: Path) -> bool:
+def recently_written(path: Path) -> bool:
     """Whether anything was written to a folder of a trial in the last `FRESH_S` seconds."""
     try:
-        last = max((p.stat().st_mtime for p in ranks_files(path)), default=0.0)
+        last = max((p.stat().st_mtime for p in rank_files(path)), default=0.0)
     except OSError:
         return False
     return time.time() - last < FRESH_S
 
 
-def newest(runs: Iterable[Found]) -> list[Found]:
+def newest_first(runs: Iterable[RunSummary]) -> list[RunSummary]:
     """Sort runs by the time they were created, the newest first."""
     return sorted(runs, key=lambda run: (run.created, run.id), reverse=True)

@@ -36,18 +36,18 @@ class Gate:
         return f"dualml-{self.port}"
 
     @property
-    def local(self) -> bool:
+    def is_local(self) -> bool:
         """Whether the server can be reached from this machine only."""
         return self.host == "localhost" or is_loopback(self.host)
 
     def url(self) -> str:
         """Return the URL to open in a browser, with the token."""
         host = self.host
-        if is_address(host) and ipaddress.ip_address(host).is_unspecified:
+        if is_ip_address(host) and ipaddress.ip_address(host).is_unspecified:
             host = socket.gethostname()
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/?token={self.token}"
 
-    def knows(self, header: str | None) -> bool:
+    def accepts_host(self, header: str | None) -> bool:
         """Whether a Host header names this server.
 
         Beyond loopback every IP address is accepted: only a name can be made to mean another
@@ -60,21 +60,21 @@ class Gate:
             return False
         if port != self.port or parts.netloc != header or "@" in parts.netloc:
             return False
-        if self.local:
-            return name in LOOPBACK or (name == self.host and self.local)
+        if self.is_local:
+            return name in LOOPBACK or (name == self.host and self.is_local)
         own = {self.host.lower(), socket.gethostname().lower(), *LOOPBACK}
-        return name in own or is_address(name)
+        return name in own or is_ip_address(name)
 
-    def lets_in(self, asked: str, cookies: str | None) -> bool:
+    def is_authorized(self, asked: str, cookies: str | None) -> bool:
         """Whether the token is in the URL or in the cookie."""
-        return self.right(asked) or self.right(self.kept(cookies, self.cookie))
+        return self.is_token(asked) or self.is_token(self.cookie_value(cookies, self.cookie))
 
-    def right(self, token: str) -> bool:
+    def is_token(self, token: str) -> bool:
         """Whether a token is correct, compared in constant time."""
         return hmac.compare_digest(token.encode(), self.token.encode())
 
     @staticmethod
-    def kept(cookies: str | None, name: str) -> str:
+    def cookie_value(cookies: str | None, name: str) -> str:
         """Return the value of a cookie, or an empty string."""
         try:
             jar = SimpleCookie(cookies or "")
@@ -83,7 +83,7 @@ class Gate:
         return jar[name].value if name in jar else ""
 
 
-def is_address(host: str) -> bool:
+def is_ip_address(host: str) -> bool:
     """Whether a host is an IP address, not a name."""
     try:
         ipaddress.ip_address(host)
@@ -94,4 +94,4 @@ def is_address(host: str) -> bool:
 
 def is_loopback(host: str) -> bool:
     """Whether a host is a loopback address."""
-    return is_address(host) and ipaddress.ip_address(host).is_loopback
+    return is_ip_address(host) and ipaddress.ip_address(host).is_loopback

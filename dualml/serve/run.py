@@ -10,19 +10,19 @@ from typing import Any
 
 from dualml.errors import UserError
 from dualml.files import is_regular
-from dualml.serve.cache import Cache, stamp
-from dualml.serve.found import Found, look
-from dualml.store.growing import Growing
+from dualml.serve.cache import Cache, file_stamp
+from dualml.serve.found import RunSummary, summarize
+from dualml.store.growing import MetricsTail
 from dualml.store.manifest import Key, RunRecord, TrialRecord, read_run
 from dualml.store.records import Curve, records_path
 from dualml.store.trial import JOB, log_path, trial_folder
 
 #: Trials that share one launch of ranks are prepared within so many nanoseconds of each other.
-TOGETHER_NS = 2 * 10**9
+SAME_LAUNCH_NS = 2 * 10**9
 
 
 @dataclass(frozen=True)
-class Shown:
+class TrialView:
     """View of a trial, complete or still running.
 
     Attributes:
@@ -53,16 +53,16 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Seen:
+class RunView:
     """View of a run at one point in time.
 
     Attributes:
         groups: group → arms, with ``main`` first.
     """
 
-    found: Found
+    summary: RunSummary
     record: RunRecord
-    trials: Sequence[Shown]
+    trials: Sequence[TrialView]
     groups: Mapping[str, Sequence[str]]
 
     @property
@@ -73,54 +73,54 @@ class Seen:
 
 
 @dataclass
-class Watch:
+class RunWatcher:
     """Reader of running runs that keeps what it has read so far."""
 
     cache: Cache
-    _records: dict[tuple[Path, int], Growing] = field(default_factory=dict)
+    _records: dict[tuple[Path, int], MetricsTail] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def look(self, name: str, path: Path) -> Seen:
+    def view_run(self, name: str, path: Path) -> RunView:
         """Return the current view of a run; raise `UserError` if it cannot be read."""
-        found = look(self.cache, name, path)
+        found = summarize(self.cache, name, path)
         if found.problem:
             raise UserError(found.problem)
         record = self.cache.read(path / "run.json", read_run)
-        now = at_work(path, record) if found.state == "running" else None
+        now = running_trial(path, record) if found.state == "running" else None
         arms = record.experiment.get("arms") or {}
         groups: dict[str, list[str]] = {}
         ran = {trial.arm for trial in record.trials}
         for arm in (arm for arm in arms if arm in ran):
             groups.setdefault(arms[arm].get("group") or "main", []).append(arm)
         groups = dict(sorted(groups.items(), key=lambda item: item[0] != "main"))
-        trials = [self.trial(path, trial, arms.get(trial.arm) or {}, found, now)
+        trials = [self.view_trial(path, trial, arms.get(trial.arm) or {}, found, now)
                   for trial in record.trials]  # fmt: skip
-        return Seen(found, record, trials, groups)
+        return RunView(found, record, trials, groups)
 
-    def trial(
-        self, run: Path, record: TrialRecord, arm: Mapping[str, Any], found: Found, now: Key | None
-    ) -> Shown:
+    def view_trial(
+        self, run: Path, record: TrialRecord, arm: Mapping[str, Any], found: RunSummary, now: Key | None
+    ) -> TrialView:
         """Return the current view of a trial."""
-        records = self.records(trial_folder(run, record.key))
+        records = self.poll_records(trial_folder(run, record.key))
         size = records.size  # before the curves: they may have grown meanwhile
         state: str = record.status
         if state == "interrupted" and found.state == "running":
             state = "running" if record.key == now else "waiting"
-        return Shown(
+        return TrialView(
             record, state, max(record.world_size, arm.get("world_size", 1)),
             arm.get("batch_size") == 0, dict(records.curves), records.step, records.problem,
             size,
         )  # fmt: skip
 
-    def records(self, trial: Path, rank: int = 0) -> Growing:
+    def poll_records(self, trial: Path, rank: int = 0) -> MetricsTail:
         """Return the records of a rank, updated with what was written since the last call."""
         with self._lock:
-            growing = self._records.setdefault((trial, rank), Growing(trial, rank))
-        growing.look()
+            growing = self._records.setdefault((trial, rank), MetricsTail(trial, rank))
+        growing.poll()
         return growing
 
 
-def at_work(run: Path, record: RunRecord) -> Key | None:
+def running_trial(run: Path, record: RunRecord) -> Key | None:
     """Return the trial that is running, or None.
 
     Of the trials that have not ended, it is the one whose records were opened last since it was
@@ -130,7 +130,7 @@ def at_work(run: Path, record: RunRecord) -> Key | None:
     prepared, begun = dict[Key, int](), dict[Key, int]()
     for trial in record.trials:
         place = trial_folder(run, trial.key)
-        job, records = stamp(place / JOB.name), stamp(records_path(place, 0))
+        job, records = file_stamp(place / JOB.name), file_stamp(records_path(place, 0))
         if trial.status == "interrupted" and job:
             prepared[trial.key] = job[2]
             if records and records[2] >= job[2]:
@@ -138,17 +138,17 @@ def at_work(run: Path, record: RunRecord) -> Key | None:
     if begun:
         return max(begun, key=lambda key: begun[key])
     last = max(prepared.values(), default=0)
-    together = {key: at for key, at in prepared.items() if last - at < TOGETHER_NS}
+    together = {key: at for key, at in prepared.items() if last - at < SAME_LAUNCH_NS}
     return min(together, key=lambda key: together[key], default=None)
 
 
-def log_of(run: Path, seen: Seen, trial: Shown, rank: int, cache: Cache) -> Path | None:
+def find_log(run: Path, seen: RunView, trial: TrialView, rank: int, cache: Cache) -> Path | None:
     """Return the log of a rank of a trial, or None.
 
     Ranks that ran several trials have their log in the folder of the first one.
     """
-    session = session_of(run, trial.record, cache)
-    together = [t.record for t in seen.trials if session_of(run, t.record, cache) == session]
+    session = launch_key(run, trial.record, cache)
+    together = [t.record for t in seen.trials if launch_key(run, t.record, cache) == session]
     for record in (trial.record, *(together if session else ())):
         path = log_path(trial_folder(run, record.key), rank)
         if is_regular(path):
@@ -156,12 +156,12 @@ def log_of(run: Path, seen: Seen, trial: Shown, rank: int, cache: Cache) -> Path
     return None
 
 
-def session_of(run: Path, record: TrialRecord, cache: Cache) -> tuple[str, str, int] | None:
+def launch_key(run: Path, record: TrialRecord, cache: Cache) -> tuple[str, str, int] | None:
     """Return the key of the launch that a trial belongs to; None for a single rank."""
     if record.world_size < 2:
         return None
     try:
-        job = cache.read(trial_folder(run, record.key) / JOB.name, JOB.read_if_there)
+        job = cache.read(trial_folder(run, record.key) / JOB.name, JOB.read_if_present)
     except UserError:
         return None
     return None if job is None else (job.backend, job.key, record.world_size)

@@ -24,12 +24,12 @@ from urllib.parse import parse_qs, urlsplit
 from dualml.errors import UserError
 from dualml.files import open_to_read
 from dualml.jobs.store import Jobs
-from dualml.serve.connections import Connections, Head, HeadTooLong
+from dualml.serve.connections import Connections, RequestStream, HeadTooLong
 from dualml.serve.gate import Gate
 from dualml.serve.headers import HEADERS, REPORT_POLICY
-from dualml.serve.pages import Pages, chosen
-from dualml.serve.shell import scripts, stylesheet
-from dualml.words import LANGUAGES, Words
+from dualml.serve.pages import Pages, query_value
+from dualml.serve.shell import script_text, stylesheet
+from dualml.words import LANGUAGES, Messages
 
 #: Seconds until the next request's headers must be complete, and that a response may wait for its
 #: reader; length of the accept queue; maximum number of values in a query.
@@ -38,11 +38,11 @@ QUIET_S, BACKLOG, VALUES = 10.0, 64, 64
 PAUSE_S = 0.1
 SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 #: Bytes of a file that are sent at a time.
-PIECE = 2**16
+SEND_CHUNK_BYTES = 2**16
 LANG = "dualml-lang"
 
 
-class Server(socketserver.ThreadingTCPServer):
+class PageServer(socketserver.ThreadingTCPServer):
     """The server; its socket is bound on construction, and `serve_forever` answers requests.
 
     Args:
@@ -60,9 +60,9 @@ class Server(socketserver.ThreadingTCPServer):
         if ":" in host:
             self.address_family = socket.AF_INET6
         try:
-            super().__init__((host, port), Handler)
+            super().__init__((host, port), PageHandler)
         except OSError as error:
-            raise UserError(refused(host, port, error)) from None
+            raise UserError(bind_error_text(host, port, error)) from None
         self.gate = Gate(host, int(self.server_address[1]))
         self.pages, self.lang = Pages(root, jobs), lang
         self.connections = Connections()
@@ -73,7 +73,7 @@ class Server(socketserver.ThreadingTCPServer):
             return super().get_request()
         except OSError as error:
             if error.errno in SCARCE:  # waiting clients keep waiting; do not retry at once
-                self.connections.make_room()
+                self.connections.drop_oldest()
                 time.sleep(PAUSE_S)
             raise
 
@@ -87,7 +87,7 @@ class Server(socketserver.ThreadingTCPServer):
 
     def shutdown_request(self, request: Any) -> None:
         """Free the slot of the connection, and close it."""
-        self.connections.leave(request)
+        self.connections.release(request)
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -96,7 +96,7 @@ class Server(socketserver.ThreadingTCPServer):
             super().handle_error(request, client_address)
 
 
-def refused(host: str, port: int, error: OSError) -> str:
+def bind_error_text(host: str, port: int, error: OSError) -> str:
     """Return the error message for an address that cannot be bound."""
     if error.errno == errno.EADDRINUSE:
         return (
@@ -108,10 +108,10 @@ def refused(host: str, port: int, error: OSError) -> str:
     return f"cannot listen on {host}, port {port}: {error.strerror or error}; choose another --host"
 
 
-class Handler(BaseHTTPRequestHandler):
+class PageHandler(BaseHTTPRequestHandler):
     """Request handler of one connection."""
 
-    server: Server
+    server: PageServer
     server_version, sys_version = "dualml", ""
     protocol_version = "HTTP/1.1"
     timeout = QUIET_S
@@ -122,13 +122,13 @@ class Handler(BaseHTTPRequestHandler):
         """Replace the input stream by one with limits on time and size."""
         super().setup()
         self.rfile.close()
-        self.head = Head(self.connection)
-        self.rfile = io.BufferedReader(self.head)
+        self.stream = RequestStream(self.connection)
+        self.rfile = io.BufferedReader(self.stream)
 
     def handle_one_request(self) -> None:
         """Handle one request within the limits of its headers."""
         self.cookies: list[str] = []
-        self.head.begin(self.timeout)
+        self.stream.start_request(self.timeout)
         try:
             super().handle_one_request()
         except HeadTooLong:
@@ -139,7 +139,7 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         self.request_version = self.protocol_version  # otherwise there would be no headers
         with contextlib.suppress(OSError):
-            self.text(code, f"{int(code)}: {self.responses[code][0]}", {"Connection": "close"})
+            self.send_text(code, f"{int(code)}: {self.responses[code][0]}", {"Connection": "close"})
 
     def do_GET(self) -> None:
         """Check host, token and slot of a GET request, and respond to it."""
@@ -152,16 +152,16 @@ class Handler(BaseHTTPRequestHandler):
         except ValueError:
             self.send_error(400)
             return
-        lang = chosen(query, "lang") or gate.kept(self.headers["Cookie"], LANG)
-        words = Words(lang if lang in LANGUAGES else self.server.lang)
-        if not gate.knows(self.headers["Host"]):
-            self.turn_away(403, words("serve.another_name"))
+        lang = query_value(query, "lang") or gate.cookie_value(self.headers["Cookie"], LANG)
+        words = Messages(lang if lang in LANGUAGES else self.server.lang)
+        if not gate.accepts_host(self.headers["Host"]):
+            self.reject(403, words("serve.another_name"))
             return
-        if not gate.lets_in(chosen(query, "token"), self.headers["Cookie"]):
-            self.turn_away(403, words("serve.no_token"))
+        if not gate.is_authorized(query_value(query, "token"), self.headers["Cookie"]):
+            self.reject(403, words("serve.no_token"))
             return
-        if not self.server.connections.recognise(self.connection):
-            self.turn_away(503, words("serve.full"))
+        if not self.server.connections.authenticate(self.connection):
+            self.reject(503, words("serve.full"))
             return
         if "token" in query:
             # No redirect: a browser that followed a link on another site would not send the cookie
@@ -170,86 +170,86 @@ class Handler(BaseHTTPRequestHandler):
         if "lang" in query and lang in LANGUAGES:
             self.cookies.append(f"{LANG}={lang}; Path=/; HttpOnly; SameSite=Strict")
         try:
-            self.answer(address.path, query, words)
+            self.route(address.path, query, words)
         except UserError as error:
-            self.text(404, str(error))
+            self.send_text(404, str(error))
         except (ConnectionError, TimeoutError):
             raise
         except OSError as error:  # no descriptors left, a disk that fails
-            self.turn_away(503, f"503: {error.strerror or error}")
+            self.reject(503, f"503: {error.strerror or error}")
         except Exception:
-            self.text(500, words("serve.bug"))
+            self.send_text(500, words("serve.bug"))
             raise
 
-    def answer(self, path: str, query: Mapping[str, list[str]], words: Words) -> None:
+    def route(self, path: str, query: Mapping[str, list[str]], words: Messages) -> None:
         """Respond to the path of an authorized request."""
         pages = self.server.pages
         match path:
             case "/":
-                self.page(pages.home(words))
+                self.send_page(pages.home_page(words))
             case "/run":
-                self.page(pages.runs(query, words, bare="live" in query))
+                self.send_page(pages.runs_page(query, words, without_log="live" in query))
             case "/log":
-                piece = pages.piece(query)
-                self.text(200, piece.text, {"X-Start": str(piece.start), "X-End": str(piece.end)})
+                piece = pages.log_chunk(query)
+                self.send_text(200, piece.text, {"X-Start": str(piece.start), "X-End": str(piece.end)})
             case "/report":
-                self.file(pages.report(query))
+                self.send_file(pages.report_file(query))
             case "/style.css":
-                self.fixed(stylesheet(), "text/css")
+                self.send_cacheable(stylesheet(), "text/css")
             case "/page.js":
-                self.fixed(scripts(), "text/javascript")
+                self.send_cacheable(script_text(), "text/javascript")
             case _:
-                self.text(404, words("serve.nothing"))
+                self.send_text(404, words("serve.nothing"))
 
-    def refuse(self) -> None:
+    def refuse_method(self) -> None:
         """Respond 405 to every method but GET, because nothing can be changed here."""
-        self.turn_away(405, "GET", {"Allow": "GET"})  # a request body is not read
+        self.reject(405, "GET", {"Allow": "GET"})  # a request body is not read
 
-    do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = refuse
+    do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = do_OPTIONS = refuse_method
 
-    def turn_away(self, code: int, text: str, more: Mapping[str, str] | None = None) -> None:
+    def reject(self, code: int, text: str, more: Mapping[str, str] | None = None) -> None:
         """Send an error, and close the connection to free its slot."""
         self.close_connection = True
-        self.text(code, text, {"Connection": "close", **(more or {})})
+        self.send_text(code, text, {"Connection": "close", **(more or {})})
 
     # --- answers ------------------------------------------------------------------------------
 
-    def page(self, html: str) -> None:
+    def send_page(self, html: str) -> None:
         """Send an HTML page."""
-        self.fixed(html, "text/html")
+        self.send_cacheable(html, "text/html")
 
-    def fixed(self, text: str, kind: str) -> None:
+    def send_cacheable(self, text: str, kind: str) -> None:
         """Send text with an ETag, or 304 if the client has it already."""
         content = text.encode(errors="backslashreplace")
         tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
         if self.headers["If-None-Match"] == tag:
-            self.start(304, {"ETag": tag})
+            self.send_headers(304, {"ETag": tag})
         else:
-            self.send(200, content, f"{kind}; charset=utf-8", {"ETag": tag})
+            self.send_content(200, content, f"{kind}; charset=utf-8", {"ETag": tag})
 
-    def text(self, code: int, text: str, more: Mapping[str, str] | None = None) -> None:
+    def send_text(self, code: int, text: str, more: Mapping[str, str] | None = None) -> None:
         """Send a text as plain text."""
-        self.send(code, text.encode(errors="backslashreplace"), "text/plain; charset=utf-8", more)
+        self.send_content(code, text.encode(errors="backslashreplace"), "text/plain; charset=utf-8", more)
 
-    def file(self, path: Path) -> None:
+    def send_file(self, path: Path) -> None:
         """Send a report from its file."""
         with open_to_read(path) as file:
             size = os.fstat(file.fileno()).st_size
             more = {"Content-Security-Policy": REPORT_POLICY, "Content-Length": str(size)}
-            self.start(200, {"Content-Type": "text/html; charset=utf-8", **more})
-            copy(file, self.wfile, size)
+            self.send_headers(200, {"Content-Type": "text/html; charset=utf-8", **more})
+            copy_bytes(file, self.wfile, size)
 
-    def send(
+    def send_content(
         self, code: int, content: bytes, kind: str, more: Mapping[str, str] | None = None
     ) -> None:
         """Send headers and content."""
-        self.start(
+        self.send_headers(
             code, {"Content-Type": kind, "Content-Length": str(len(content)), **(more or {})}
         )
         if self.command != "HEAD":
             self.wfile.write(content)
 
-    def start(self, code: int, headers: Mapping[str, str]) -> None:
+    def send_headers(self, code: int, headers: Mapping[str, str]) -> None:
         """Send the status line, headers and cookies."""
         self.connection.settimeout(QUIET_S)
         self.send_response(code)
@@ -263,8 +263,8 @@ class Handler(BaseHTTPRequestHandler):
         """Log nothing: the terminal shows the URL, with its token, once."""
 
 
-def copy(source: BinaryIO, target: Any, size: int) -> None:
+def copy_bytes(source: BinaryIO, target: Any, size: int) -> None:
     """Copy exactly ``size`` bytes, the announced length, even if the file grows meanwhile."""
-    while size > 0 and (piece := source.read(min(size, PIECE))):
+    while size > 0 and (piece := source.read(min(size, SEND_CHUNK_BYTES))):
         target.write(piece)
         size -= len(piece)

@@ -11,52 +11,52 @@ from markupsafe import Markup
 
 from dualml.report.blocks import Block
 from dualml.report.draw import script
-from dualml.report.page.html import rendered, style, tag
-from dualml.words import LANGUAGES, Words
+from dualml.report.page.html import render_blocks, page_css, tag
+from dualml.words import LANGUAGES, Messages
 
 #: Seconds between two updates of a page: while something is running, and otherwise.
 EVERY_S, IDLE_S = 2, 5
 
 
 @dataclass(frozen=True)
-class Live:
+class LiveBlock:
     """HTML that the page replaces when it has changed."""
 
     html: Markup
 
 
-def live(*blocks: Block) -> Live:
+def make_live(*blocks: Block) -> LiveBlock:
     """Render blocks of a section as live HTML."""
-    return Live(rendered(blocks, 3))
+    return LiveBlock(render_blocks(blocks, 3))
 
 
 @dataclass(frozen=True)
-class Part:
+class PageSection:
     """A section of a page; plain markup in it stays as it was when the page was opened."""
 
     name: str
     title: str
-    inside: Sequence[Markup | Live]
+    content: Sequence[Markup | LiveBlock]
 
     def html(self) -> Markup:
         """Render the section as HTML."""
         parts = [tag("h2", self.title)]
-        for number, each in enumerate(self.inside):
-            if isinstance(each, Live):
+        for number, each in enumerate(self.content):
+            if isinstance(each, LiveBlock):
                 each = tag("div", each.html, id=f"{self.name}-{number}", data_live="yes")
             parts.append(each)
         return tag("section", *parts, id=self.name)
 
 
-def page(
-    words: Words,
+def render_page(
+    words: Messages,
     title: str,
     about: str,
-    parts: Sequence[Part],
+    parts: Sequence[PageSection],
     *,
     languages: dict[str, str],
     home: bool,
-    at_work: bool,
+    is_running: bool,
 ) -> str:
     """Render a whole page.
 
@@ -70,12 +70,12 @@ def page(
     links += [tag("li", tag("a", each.title, href=f"#{each.name}")) for each in parts]
     for lang in LANGUAGES:
         if lang != words.lang:
-            name = Words(lang)("serve.language")
+            name = Messages(lang)("serve.language")
             links.append(tag("li", tag("a", name, href=languages[lang], lang=lang, hreflang=lang)))
     return Markup(_read("shell.html")).format(
         lang=words("lang"),
         title=title,
-        every=EVERY_S if at_work else IDLE_S,
+        every=EVERY_S if is_running else IDLE_S,
         lost=words("serve.lost"),
         contents=words("page.contents"),
         links=Markup("").join(links),
@@ -87,11 +87,11 @@ def page(
 @cache
 def stylesheet() -> str:
     """Return the CSS of all pages."""
-    return style() + _read("serve.css")
+    return page_css() + _read("serve.css")
 
 
 @cache
-def scripts() -> str:
+def script_text() -> str:
     """Return the JavaScript that makes figures interactive and updates pages."""
     return script() + _read("serve.js")
 

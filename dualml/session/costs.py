@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dualml.aggregation.slow import Slow
-from dualml.aggregation.times import split
+from dualml.aggregation.slow import Straggler
+from dualml.aggregation.times import split_times
 from dualml.cost import Fits, Point, Topology, fit_all, predict
 from dualml.errors import UserError
 from dualml.experiment.arm import Arm
-from dualml.experiment.contrast import Contrast
+from dualml.experiment.contrast import ConfigDiff
 from dualml.experiment.plan import Plan
 from dualml.machine import recorded_cores
 from dualml.store.costs import COLLECTIVES, COST, CollectiveRow, CostRecord, write_fits
@@ -30,14 +30,14 @@ Measured = Mapping[tuple[str, int], Sequence[CollectiveRow]]
 def write_costs(folder: RunFolder, plan: Plan) -> CostRecord | None:
     """Write fits, predictions for other numbers of ranks, and slowdowns; return None where nothing
     was timed."""
-    measured, place = measurements(folder), where(folder)
+    measured, place = measurements(folder), locate_ranks(folder)
     if not measured or place is None:
         return None
     topology, engines = place
     fits: dict[tuple[str, int], Fits] = {}
     for (backend, n), rows in measured.items():
         points = [
-            Point.of(
+            Point.from_measurement(
                 row.strategy, n, row.bytes, row.seconds, topology, engine=engines.get(backend, "")
             )
             for row in rows
@@ -53,10 +53,10 @@ def write_costs(folder: RunFolder, plan: Plan) -> CostRecord | None:
             for name, one in [(None, fitted.point_to_point), *fitted.strategies.items()]
             if one is not None
         ],
-        "checks": checks(measured, fits, topology),
+        "checks": prediction_checks(measured, fits, topology),
         "slowdowns": slowdowns(folder, plan, fits, topology),
     }
-    record = COST.made(content)
+    record = COST.make_record(content)
     COST.write(folder.path, record)
     return record
 
@@ -65,13 +65,13 @@ def measurements(folder: RunFolder) -> Measured:
     """Return the rows of all micro-benchmarks by (backend, number of ranks)."""
     measured: dict[tuple[str, int], list[CollectiveRow]] = {}
     for trial in folder.trials.values():
-        record = COLLECTIVES.read_if_there(folder.trial_folder(trial.key))
+        record = COLLECTIVES.read_if_present(folder.trial_folder(trial.key))
         if trial.status == "ok" and record is not None:
             measured.setdefault((record.backend, record.world_size), []).extend(record.rows)
     return measured
 
 
-def where(folder: RunFolder) -> tuple[Topology, dict[str, str]] | None:
+def locate_ranks(folder: RunFolder) -> tuple[Topology, dict[str, str]] | None:
     """Return the topology of the micro-benchmarks' ranks, and backend → engine where the engine
     matters.
 
@@ -80,21 +80,21 @@ def where(folder: RunFolder) -> tuple[Topology, dict[str, str]] | None:
     """
     machines, engines = set[int | None](), dict[str, str]()
     for trial in folder.trials.values():
-        record = COLLECTIVES.read_if_there(folder.trial_folder(trial.key))
+        record = COLLECTIVES.read_if_present(folder.trial_folder(trial.key))
         if trial.status == "ok" and record is not None:
             machines.add(record.per_machine)
             engines[record.backend] = record.engine
     if machines == {1}:
         return Topology(), engines
-    return (Topology("shared", cores(folder.run)), {}) if machines == {None} else None
+    return (Topology("shared", shared_cores(folder.run)), {}) if machines == {None} else None
 
 
-def cores(run: RunRecord) -> int:
+def shared_cores(run: RunRecord) -> int:
     """Return the number of cores that the ranks shared, as the backends recorded it."""
     return max((recorded_cores(e) or 1 for e in run.environment.values()), default=1)
 
 
-def checks(
+def prediction_checks(
     measured: Measured, fits: Mapping[tuple[str, int], Fits], topology: Topology
 ) -> list[dict[str, Any]]:
     """Compare every measurement with the prediction from the backend's measurements with fewest
@@ -128,25 +128,25 @@ def checks(
 
 
 @dataclass(frozen=True)
-class Pace:
+class MeanStepTime:
     """Mean seconds of an update and of its computation, over the ranks."""
 
     step: float
     compute: float
 
 
-def pace(folder: RunFolder, key: Key, n: int, since: int = 1) -> Pace | None:
+def mean_step_time(folder: RunFolder, key: Key, n: int, since: int = 1) -> MeanStepTime | None:
     """Compute the mean step time of a trial from the times its ranks recorded, from update
     ``since`` on; None where there are none."""
     try:
         times = TIMES.read_all(folder.trial_folder(key), n)
     except UserError:
         return None
-    ranks = split([{part: t[since - 1 :] for part, t in rank.items()} for rank in times])
+    ranks = split_times([{part: t[since - 1 :] for part, t in rank.items()} for rank in times])
     if not ranks:
         return None
     compute = sorted(t["compute_s"] for t in ranks)[len(ranks) // 2]  # robust to the straggler
-    return Pace(sum(t["step_s"] for t in ranks) / n, compute)
+    return MeanStepTime(sum(t["step_s"] for t in ranks) / n, compute)
 
 
 def slowdowns(
@@ -155,7 +155,7 @@ def slowdowns(
     """Return, for every arm with a straggler, its slowdown against the same arm without one:
     measured and predicted."""
     arms = plan.experiment.arms
-    contrast = Contrast(arms)
+    contrast = ConfigDiff(arms)
     nbytes = plan.spec.nbytes()
     rows = []
     for (name, backend, seed), trial in folder.trials.items():
@@ -164,8 +164,8 @@ def slowdowns(
         if arm.slow is None or base is None or trial.status != "ok":
             continue
         n, other = arm.world_size, (base, backend, seed)
-        slow = pace(folder, trial.key, n, arm.slow.since)
-        plain = pace(folder, other, n) if other in folder.trials else None
+        slow = mean_step_time(folder, trial.key, n, arm.slow.since)
+        plain = mean_step_time(folder, other, n) if other in folder.trials else None
         if slow is None or plain is None:
             continue
         predicted = predicted_slowdown(arm, plain, nbytes, fits.get((backend, n)), topology)
@@ -175,7 +175,7 @@ def slowdowns(
 
 
 def predicted_slowdown(
-    arm: Arm, plain: Pace, nbytes: int, fits: Fits | None, topology: Topology
+    arm: Arm, plain: MeanStepTime, nbytes: int, fits: Fits | None, topology: Topology
 ) -> float | None:
     """Predict the time of an update with the straggler, divided by the time without it; None where
     the model has no fit for the strategy."""
@@ -191,7 +191,7 @@ def predicted_slowdown(
     if link is None:
         return None
     alone = plain.compute / topology.slowdown(n)  # measured with all ranks at work
-    slow = Slow(**arm.slow.model_dump())
+    slow = Straggler(**arm.slow.model_dump())
     options: dict[str, Any] = {"topology": topology, "width": 4, "every": settings.every}
     options["engine"] = fits.engine if fits is not None else ""
     with_it = predict(name, n, nbytes, link, alone, slow=slow, **options).seconds

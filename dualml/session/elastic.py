@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dualml.errors import UserError
-from dualml.experiment.elastic import RULE, why_not, with_ranks
+from dualml.experiment.elastic import RULE, unresizable_reason, with_ranks
 from dualml.experiment.plan import Plan
 from dualml.store.folder import RunFolder
 from dualml.store.manifest import TrialRecord
 from dualml.store.resized import (
     check_replicas,
-    loaded_checkpoints,
+    load_checkpoints,
     remove_surplus,
-    unify,
+    copy_rank0_state,
     write_resized,
 )
 
 
-def ranks_now(trial: TrialRecord, plan: Plan) -> int:
+def current_ranks(trial: TrialRecord, plan: Plan) -> int:
     """Return the number of ranks with which a trial resumes: its arm's, or that of its last
     resize."""
     if trial.resized:
@@ -24,7 +24,7 @@ def ranks_now(trial: TrialRecord, plan: Plan) -> int:
     return plan.experiment.arms[trial.arm].world_size
 
 
-def resize(folder: RunFolder, plan: Plan, ranks: int | None) -> Plan:
+def resize_trials(folder: RunFolder, plan: Plan, ranks: int | None) -> Plan:
     """Resize every trial that has not ended and has several ranks to ``ranks`` ranks.
 
     Args:
@@ -41,27 +41,27 @@ def resize(folder: RunFolder, plan: Plan, ranks: int | None) -> Plan:
     """
     pending = [t for t in folder.pending() if plan.experiment.arms[t.arm].world_size > 1]
     if ranks is not None:
-        check(folder, plan, pending, ranks)
+        check_resize(folder, plan, pending, ranks)
         for trial in pending:
-            change(folder, plan, trial, ranks)
+            resize_trial(folder, plan, trial, ranks)
     for trial in pending:
-        now = ranks_now(folder.trials[trial.key], plan)
+        now = current_ranks(folder.trials[trial.key], plan)
         plan = with_ranks(plan, trial.arm, now)
     return plan
 
 
-def check(folder: RunFolder, plan: Plan, pending: list[TrialRecord], ranks: int) -> None:
+def check_resize(folder: RunFolder, plan: Plan, pending: list[TrialRecord], ranks: int) -> None:
     """Raise `UserError` where a trial cannot be resized to ``ranks`` ranks."""
     if not pending:
         raise UserError(
             f"--world-size {ranks}: no trial of {folder.path} that has not ended has several ranks"
         )
     for trial in pending:
-        before = ranks_now(trial, plan)
+        before = current_ranks(trial, plan)
         if before == ranks:
             continue
         arm = plan.experiment.arms[trial.arm]
-        if why := "one rank has no one to share with" if ranks < 2 else why_not(arm, ranks):
+        if why := "one rank has no one to share with" if ranks < 2 else unresizable_reason(arm, ranks):
             raise UserError(
                 f"--world-size {ranks}: {trial.arm} has {before} ranks and cannot go on with "
                 f"{ranks}: {why}; resume it without --world-size"
@@ -73,20 +73,20 @@ def check(folder: RunFolder, plan: Plan, pending: list[TrialRecord], ranks: int)
                 "as many ranks"
             )
         place = folder.trial_folder(trial.key)
-        if loaded := loaded_checkpoints(place, before):
+        if loaded := load_checkpoints(place, before):
             check_replicas(place, loaded)
 
 
-def change(folder: RunFolder, plan: Plan, trial: TrialRecord, ranks: int) -> None:
+def resize_trial(folder: RunFolder, plan: Plan, trial: TrialRecord, ranks: int) -> None:
     """Convert a trial's checkpoints to ``ranks`` ranks, and record the change."""
-    before = ranks_now(trial, plan)
+    before = current_ranks(trial, plan)
     if before == ranks:
         return
     place = folder.trial_folder(trial.key)
-    loaded, step = loaded_checkpoints(place, before), 0
+    loaded, step = load_checkpoints(place, before), 0
     if loaded:
         step = loaded[0][0].step
-        unify(place, loaded, ranks)
+        copy_rank0_state(place, loaded, ranks)
         write_resized(place, loaded, ranks)
     told = {"step": step, "before": before, "after": ranks, "rule": RULE}
     past = [one.describe() for one in trial.resized]

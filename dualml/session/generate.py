@@ -15,23 +15,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.arrays import Arrays
-from dualml.data import load_again
-from dualml.data.text import END, UNKNOWN, lines_of
-from dualml.errors import UserError, nearest
+from dualml.data import load_planned
+from dualml.data.text import END, UNKNOWN, split_lines
+from dualml.errors import UserError, did_you_mean
 from dualml.model.spec import ModelSpec
 from dualml.model.zoo import TEXT_ZOO
 from dualml.reference.model import Model
-from dualml.seeds import generator
+from dualml.seeds import make_generator
 from dualml.store.checkpoint import load_checkpoint
 from dualml.store.folder import RunFolder
 from dualml.store.manifest import TrialRecord
 from dualml.store.tensors import WEIGHTS, check_shape, read_weights
 
-MOST = 100_000  # maximum number of tokens
+MAX_TOKENS = 100_000  # maximum number of tokens
 
 
 @dataclass(frozen=True)
-class Generated:
+class GeneratedText:
     """A prompt continued by a trained model.
 
     Attributes:
@@ -64,7 +64,7 @@ def generate(
     length: int = 200,
     temperature: float = 1.0,
     seed: int = 0,
-) -> Generated:
+) -> GeneratedText:
     """Continue ``prompt`` by ``length`` tokens, each sampled from softmax(logits / temperature).
 
     Args:
@@ -79,14 +79,14 @@ def generate(
         UserError: no run folder, no trial with weights, a model that does not generate text, a
             number out of range, or data that is no longer available.
     """
-    if not 1 <= length <= MOST:
-        raise UserError(f"--length is a number of tokens from 1 to {MOST:,}; received {length:,}")
+    if not 1 <= length <= MAX_TOKENS:
+        raise UserError(f"--length is a number of tokens from 1 to {MAX_TOKENS:,}; received {length:,}")
     if not 0 <= temperature < math.inf:
         raise UserError(f"--temperature is a number from 0 on; received {temperature}")
     opened, plan = RunFolder.open(folder)
     arms = plan.experiment.arms
     if arm is not None and arm not in arms:
-        raise UserError(f"{folder} has no arm {arm!r}{nearest(arm, arms)}")
+        raise UserError(f"{folder} has no arm {arm!r}{did_you_mean(arm, arms)}")
     trials = [t for t in opened.trials.values() if arm in (None, t.arm)]
     chosen = [t for t in trials if plan.spec_of(arms[t.arm]).name in TEXT_ZOO]
     if not chosen:
@@ -97,23 +97,23 @@ def generate(
         )
     known = list(dict.fromkeys(t.backend for t in chosen))
     if backend is not None and backend not in known:
-        raise UserError(f"{folder}: no trial ran on backend {backend!r}{nearest(backend, known)}")
+        raise UserError(f"{folder}: no trial ran on backend {backend!r}{did_you_mean(backend, known)}")
     chosen = [t for t in chosen if backend in (None, t.backend)]
-    trial, spec, weights = trained(opened, chosen, {t: plan.spec_of(arms[t]) for t in arms})
-    words, tokens = load_again(plan.data).classes, plan.data.get("tokens", "words")
-    lines, _ = lines_of(prompt, tokens)
+    trial, spec, weights = find_trained_weights(opened, chosen, {t: plan.spec_of(arms[t]) for t in arms})
+    words, tokens = load_planned(plan.data).classes, plan.data.get("tokens", "words")
+    lines, _ = split_lines(prompt, tokens)
     given = [word for line in lines for word in (END, *line)] or [END]
     number = {word: token for token, word in enumerate(words)}
     stream = [number.get(word, number[UNKNOWN]) for word in given]
-    draw = generator(seed, "generate", trial.arm)
-    added = following(Model(spec, weights), stream, temperature, draw, length)
+    draw = make_generator(seed, "generate", trial.arm)
+    added = generate_tokens(Model(spec, weights), stream, temperature, draw, length)
     more = [words[token] for token in added]
     unknown = tuple(dict.fromkeys(word for word in given if word not in number))
-    text = joined([*given[1:], *more], "" if tokens == "characters" else " ")
-    return Generated(trial.arm, trial.backend, trial.seed, prompt, text, unknown, trial.updates)
+    text = join_lines([*given[1:], *more], "" if tokens == "characters" else " ")
+    return GeneratedText(trial.arm, trial.backend, trial.seed, prompt, text, unknown, trial.updates)
 
 
-def trained(
+def find_trained_weights(
     folder: RunFolder, trials: Sequence[TrialRecord], specs: dict[str, ModelSpec]
 ) -> tuple[TrialRecord, ModelSpec, Arrays]:
     """Return the first trial that has weights, with its model and the weights, final or of a
@@ -140,7 +140,7 @@ def trained(
     )
 
 
-def following(
+def generate_tokens(
     model: Model,
     stream: Sequence[int],
     temperature: float,
@@ -157,11 +157,11 @@ def following(
         window[0, : len(last)] = last
         logits = model.forward(window)[0][0, len(last) - 1]
         logits[0] = -np.inf  # the token of unknown words has no text
-        seen.append(drawn(logits, temperature, draw))
+        seen.append(sample_token(logits, temperature, draw))
     return seen[len(stream) :]
 
 
-def drawn(logits: NDArray[np.float64], temperature: float, draw: np.random.Generator) -> int:
+def sample_token(logits: NDArray[np.float64], temperature: float, draw: np.random.Generator) -> int:
     """Sample one token from softmax(logits / temperature); the most probable one for temperature
     0."""
     if temperature == 0:
@@ -171,7 +171,7 @@ def drawn(logits: NDArray[np.float64], temperature: float, draw: np.random.Gener
     return int(draw.choice(len(shares), p=shares / shares.sum()))
 
 
-def joined(words: Sequence[str], between: str) -> str:
+def join_lines(words: Sequence[str], between: str) -> str:
     """Join words to lines; ``between`` separates the words of a line."""
     lines: list[list[str]] = [[]]
     for word in words:

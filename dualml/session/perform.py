@@ -8,23 +8,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dualml import variables
-from dualml.backend import Adopted, BackendInfo, backends
-from dualml.launch.hub import Hub, Lost
+from dualml.backend import ExternalLaunch, BackendInfo, backends
+from dualml.launch.hub import RankServer, RankLost
 from dualml.machine import default_threads
-from dualml.session.prepare import Request
-from dualml.session.ranks import say
+from dualml.session.prepare import RunRequest
+from dualml.session.ranks import print_notice
 from dualml.store.folder import RunFolder
-from dualml.words import Words
+from dualml.words import Messages
 
 if TYPE_CHECKING:
     from dualml.experiment.plan import Plan
 
 #: Exit codes of a run.
-INTERRUPTED, DIFFERENT, FAILED, WELL = 130, 3, 1, 0
+EXIT_INTERRUPTED, EXIT_DIFFERENT, EXIT_FAILED, EXIT_OK = 130, 3, 1, 0
 
 
 @dataclass(frozen=True)
-class Done:
+class RunOutcome:
     """The outcome of a run.
 
     Attributes:
@@ -43,59 +43,59 @@ class Done:
     remedy: str = ""
 
 
-def perform(
-    request: Request,
+def execute_trials(
+    request: RunRequest,
     folder: RunFolder,
     plan: Plan,
     infos: Sequence[BackendInfo],
-    launcher: Adopted | None,
-    hub: Hub | None = None,
-) -> Done:
+    launcher: ExternalLaunch | None,
+    hub: RankServer | None = None,
+) -> RunOutcome:
     """Run the trials that have not ended, then judge and report."""
-    from dualml.export.live import Live
-    from dualml.parity.judge import judge, worst, write
+    from dualml.export.live import LiveTensorBoard
+    from dualml.parity.judge import judge_run, worst_verdict, write_parity
     from dualml.session.costs import write_costs
-    from dualml.session.progress import shown, working
-    from dualml.session.trials import Listener, run_trials, work
-    from dualml.session.verdicts import Judging
+    from dualml.session.progress import make_progress_display, show_activity
+    from dualml.session.trials import Listener, run_trials, estimate_work
+    from dualml.session.verdicts import VerdictListener
 
     lang, known = request.lang or folder.run.lang, {info.name: info for info in infos}
-    words, lost, quiet = Words(lang), "", not request.progress
-    live: Live | None = None
+    words, lost, quiet = Messages(lang), "", not request.progress
+    live: LiveTensorBoard | None = None
     try:
-        with working(words("run.preparing"), quiet=quiet):
+        with show_activity(words("run.preparing"), quiet=quiet):
             # The first time this measures the machine.
             environs = {i.name: i.environ(folder.run.options.threads) for i in infos}
         pending = [trial.key for trial in folder.pending()]
-        with shown(work(plan, pending), words, quiet=quiet) as progress:
-            about = [*about_data(folder, words), *about_threads(request, folder, words)]
-            about += about_ranks(folder, words)
+        with make_progress_display(estimate_work(plan, pending), words, quiet=quiet) as progress:
+            about = [*data_notices(folder, words), *thread_notices(request, folder, words)]
+            about += resize_notices(folder, words)
             for line in about if pending else ():
-                progress.say(line)
-            listen: Listener = Judging(folder, progress, words)
+                progress.print_line(line)
+            listen: Listener = VerdictListener(folder, progress, words)
             if request.tensorboard:
-                listen = live = Live(folder, listen)
+                listen = live = LiveTensorBoard(folder, listen)
             run_trials(folder, plan, known, environs, listen, launcher, hub)
     except KeyboardInterrupt:
         folder.write()
-        say(words("run.interrupted", command=resuming(folder)))
-        return Done(INTERRUPTED, folder)
-    except Lost as error:
+        print_notice(words("run.interrupted", command=resume_command(folder)))
+        return RunOutcome(EXIT_INTERRUPTED, folder)
+    except RankLost as error:
         folder.write()
         lost = str(error)
-        say(words("ranks.lost", why=lost, command=resuming(folder)))
-    with working(words("run.judging"), quiet=quiet):
+        print_notice(words("ranks.lost", why=lost, command=resume_command(folder)))
+    with show_activity(words("run.judging"), quiet=quiet):
         write_costs(folder, plan)
-        parity = judge(folder.path)
-        write(folder.path, parity)
+        parity = judge_run(folder.path)
+        write_parity(folder.path, parity)
     if live is not None:
         live.finish(words)
     if request.find and launcher is None:
-        search(folder, plan, environs, parity, words, quiet=quiet)
+        find_causes(folder, plan, environs, parity, words, quiet=quiet)
     if request.report:
         from dualml.report import render
 
-        with working(words("run.reporting"), quiet=quiet):
+        with show_activity(words("run.reporting"), quiet=quiet):
             render([folder.path], lang=lang)
     statuses = {trial.status for trial in folder.trials.values()}
     if statuses & {"failed", "interrupted"} or statuses <= {"unsupported"}:
@@ -104,31 +104,31 @@ def perform(
         if failed and not lost:
             why, n = failed[0].reason or "", len(folder.trials)
             told = {"why": why, "n": len(failed), "total": n}
-            remedy = words("run.failed", **told, command=resuming(folder))
-        return Done(FAILED, folder, parity, why, remedy)
-    return Done(DIFFERENT if worst(parity) == "different" else WELL, folder, parity)
+            remedy = words("run.failed", **told, command=resume_command(folder))
+        return RunOutcome(EXIT_FAILED, folder, parity, why, remedy)
+    return RunOutcome(EXIT_DIFFERENT if worst_verdict(parity) == "different" else EXIT_OK, folder, parity)
 
 
-def resuming(folder: RunFolder) -> str:
+def resume_command(folder: RunFolder) -> str:
     """Return the command that resumes a run, or the job to which it belongs."""
     job = os.environ.get(variables.JOB)
     return f"dualml resume {job}" if job else f"dualml run --resume {folder.path}"
 
 
-def about_data(folder: RunFolder, words: Words) -> list[str]:
+def data_notices(folder: RunFolder, words: Messages) -> list[str]:
     """Return notices about the dataset: its size, a replacement, and what is adapted because it is
     small."""
-    from dualml.experiment.small import shortage
+    from dualml.experiment.small import small_data_values
 
     data, lang = folder.run.data, words.lang
     lines = [words("run.data", name=data.name, train=data.train, test=data.test)]
     if data.notice:
         lines.append(data.notice if isinstance(data.notice, str) else data.notice[lang])
-    few = shortage(folder.run.experiment, {"name": data.name, "train": data.train})
+    few = small_data_values(folder.run.experiment, {"name": data.name, "train": data.train})
     return [*lines, words("notice.small", **few)] if few else lines
 
 
-def about_threads(request: Request, folder: RunFolder, words: Words) -> list[str]:
+def thread_notices(request: RunRequest, folder: RunFolder, words: Messages) -> list[str]:
     """Return a notice if other processes leave fewer threads than the machine could offer."""
     threads, most = folder.run.options.threads, default_threads()
     if request.resume or request.threads or threads >= most:
@@ -136,7 +136,7 @@ def about_threads(request: Request, folder: RunFolder, words: Words) -> list[str
     return [words("run.beside", threads=threads, most=most)]
 
 
-def about_ranks(folder: RunFolder, words: Words) -> list[str]:
+def resize_notices(folder: RunFolder, words: Messages) -> list[str]:
     """Return notices of the trials that resume with another number of ranks."""
     changes = [(trial, trial.resized[-1].describe()) for trial in folder.pending() if trial.resized]
     return [
@@ -145,39 +145,39 @@ def about_ranks(folder: RunFolder, words: Words) -> list[str]:
     ]
 
 
-def search(
+def find_causes(
     folder: RunFolder,
     plan: Plan,
     environs: dict[str, Any],
     parity: dict[str, Any],
-    words: Words,
+    words: Messages,
     *,
     quiet: bool = False,
     most: int = 3,
 ) -> list[dict[str, Any]]:
     """Find where and why backends differ, if any do, and write it to ``findings.json``."""
-    from dualml.finder.find import findings, suspicious
-    from dualml.finder.paragraph import with_text
-    from dualml.finder.replays import Session
+    from dualml.finder.find import find_all, is_suspicious
+    from dualml.finder.paragraph import add_text
+    from dualml.finder.replays import ReplaySession
     from dualml.store.findings import write_findings
 
     judged = [*parity["comparisons"], *parity.get("serial", ())]
     trials = folder.trials.values()
     failed = any(trial.status == "failed" for trial in trials)
-    if not failed and not any(suspicious(c) for c in judged):
+    if not failed and not any(is_suspicious(c) for c in judged):
         write_findings(folder.path, [])
         return []
-    from dualml.session.progress import working
+    from dualml.session.progress import show_activity
 
     known = backends()
     for name in ("numpy", *(trial.backend for trial in trials)):
         if name in known and name not in environs and known[name].installed():
             environs[name] = known[name].environ(folder.run.options.threads)
-    with working(words("run.finding"), quiet=quiet) as update:
-        session = Session(
+    with show_activity(words("run.finding"), quiet=quiet) as update:
+        session = ReplaySession(
             folder=folder, plan=plan, infos=known, environs=environs,
             progress=lambda text: update(words("run.finding_at", what=text)),
         )  # fmt: skip
-        differences = findings(session, parity, most)
-    write_findings(folder.path, [with_text(finding) for finding in differences])
+        differences = find_all(session, parity, most)
+    write_findings(folder.path, [add_text(finding) for finding in differences])
     return differences

@@ -12,17 +12,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dualml.backend import BackendInfo, backends, choose
-from dualml.cores import Watch, threads_beside
+from dualml.backend import BackendInfo, backends, select_backends
+from dualml.cores import CpuLoadMonitor, available_threads
 from dualml.errors import UserError
-from dualml.export.base import needs
-from dualml.machine import MOST_THREADS, bounded, parse_device, python
+from dualml.export.base import require_library
+from dualml.machine import MAX_THREADS, run_bounded, parse_device, python_argv
 from dualml.store.folder import RunFolder, check_free
 from dualml.store.manifest import Options, read_run
-from dualml.words import Words
+from dualml.words import Messages
 
 #: Options that cannot be combined with --resume.
-REFUSED = (
+RESUME_CONFLICTS = (
     *("set", "arm", "seed", "data", "model", "quick", "out", "backend", "device", "threads"),
     *("rendezvous", "check"),
 )
@@ -41,7 +41,7 @@ print("\\n" + json.dumps(end))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class RunRequest:
     """The options of ``dualml run``; ``progress`` says whether progress is shown."""
 
     lab: str | None
@@ -71,7 +71,7 @@ class Request:
     tensorboard: bool = False
 
 
-def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
+def prepare_run(request: RunRequest) -> tuple[RunFolder, Any, list[BackendInfo]]:
     """Check everything that can be wrong, cheapest first, and create the run folder.
 
     Returns:
@@ -85,12 +85,12 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
     from dualml.experiment.freeze import freeze
     from dualml.experiment.load import SMALL
     from dualml.experiment.load import load as load_experiment
-    from dualml.experiment.pretrained import opened
+    from dualml.experiment.pretrained import open_pretrained
 
     if request.lab is None:
         raise UserError("name an experiment, as in `dualml run lab1`, or --resume DIR")
-    infos = choose(request.backend)
-    watch = Watch()
+    infos = select_backends(request.backend)
+    watch = CpuLoadMonitor()
     explicit = request.data is not None or any(o.startswith("data.name") for o in request.overrides)
     read = partial(
         load_experiment,
@@ -111,12 +111,12 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
                     f"{option}: no arm of {experiment.name} that runs has several ranks"
                 )
     if experiment.pretrained:
-        opened(experiment)
+        open_pretrained(experiment)
     if experiment.initial:
         open_initial(experiment.initial)
     device = "auto" if request.device is None else request.device
     check_devices(infos, device)
-    out = request.out or default_out(request.name or experiment.name)
+    out = request.out or default_run_folder(request.name or experiment.name)
     check_free(out)
     sizes: dict[str, Any] = {"words": experiment.data.words, "length": experiment.data.length}
     sizes |= {"labels": experiment.data.labels, "pretrained": experiment.pretrained}
@@ -125,9 +125,9 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
     if len(data.train_x) < SMALL:
         experiment = read(small=True)
     plan = freeze(experiment, data, read_initial)
-    busy = watch.busy()
+    busy = watch.busy_fractions()
     options: dict[str, Any] = {"device": device, "busy": busy}
-    options["threads"] = request.threads or threads_beside(busy)
+    options["threads"] = request.threads or available_threads(busy)
     if any(arm.world_size > 1 for arm in experiment.arms.values()):
         options |= {"rendezvous": request.rendezvous or "auto", "check": request.check}
         options["threads_asked"] = bool(request.threads)
@@ -136,7 +136,7 @@ def prepare(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
     return folder, plan, infos
 
 
-def default_out(name: str) -> Path:
+def default_run_folder(name: str) -> Path:
     """Return a new path below ``runs``, distinct even if two runs begin in the same second."""
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     first = Path("runs") / f"{name}-{stamp}"
@@ -144,17 +144,17 @@ def default_out(name: str) -> Path:
     return next(path for path in itertools.chain([first], others) if not path.exists())
 
 
-def check(request: Request) -> None:
+def check_request(request: RunRequest) -> None:
     """Raise `UserError` for invalid option values, and for a missing optional library."""
     from dualml.communicator.place import check_rendezvous
-    from dualml.experiment.arm import MOST_RANKS
+    from dualml.experiment.arm import MAX_RANKS
     from dualml.jobs.sbatch import check_name
 
     ranks, threads = request.world_size, request.threads
-    if ranks is not None and not 1 <= ranks <= MOST_RANKS:
-        raise UserError(f"--world-size must be from 1 to {MOST_RANKS}; received {ranks}")
-    if threads is not None and not 0 <= threads <= MOST_THREADS:
-        raise UserError(f"--threads must be from 0 to {MOST_THREADS}; received {threads}")
+    if ranks is not None and not 1 <= ranks <= MAX_RANKS:
+        raise UserError(f"--world-size must be from 1 to {MAX_RANKS}; received {ranks}")
+    if threads is not None and not 0 <= threads <= MAX_THREADS:
+        raise UserError(f"--threads must be from 0 to {MAX_THREADS}; received {threads}")
     check_name(request.name)
     if request.name is not None:
         for option, value in (("--out", request.out), ("--resume", request.resume)):
@@ -163,21 +163,21 @@ def check(request: Request) -> None:
     if request.rendezvous is not None:
         check_rendezvous(request.rendezvous)
     if request.lang is not None:
-        Words(request.lang)
+        Messages(request.lang)
     if request.tensorboard:
-        needs("tensorboard", "tensorboard")
+        require_library("tensorboard", "tensorboard")
 
 
-def refuse_settings(request: Request) -> None:
+def refuse_settings(request: RunRequest) -> None:
     """Raise `UserError` where --resume is combined with an option that the run folder fixes."""
-    for option in REFUSED:
+    for option in RESUME_CONFLICTS:
         name = {"set": "overrides", "arm": "arms", "seed": "seeds"}.get(option, option)
         if getattr(request, name.replace("-", "_")) not in (None, False, (), []):
             text = f"--resume goes on with what {request.resume} says; leave out --{option}"
             raise UserError(text)
 
 
-def resume(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
+def resume_run(request: RunRequest) -> tuple[RunFolder, Any, list[BackendInfo]]:
     """Open a run folder and resume it as its run.json says.
 
     Returns:
@@ -186,20 +186,20 @@ def resume(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
     Raises:
         UserError: it is another experiment's, or a backend is not installed.
     """
-    from dualml.data import load_again
-    from dualml.experiment.find import locate, names
+    from dualml.data import load_planned
+    from dualml.experiment.find import locate, experiment_files
     from dualml.files import read_toml
-    from dualml.session.elastic import resize
+    from dualml.session.elastic import resize_trials
 
     path = request.resume
     assert path is not None
     name = read_run(path).name
     if request.lab and request.lab != name:
-        there = Path(request.lab).is_file() or request.lab in names()
+        there = Path(request.lab).is_file() or request.lab in experiment_files()
         if not there or read_toml(locate(request.lab)).get("name") != name:
             raise UserError(f"{path} is a run of {name}, not of {request.lab}")
     folder, plan = RunFolder.open(path)
-    plan = resize(folder, plan, request.world_size)
+    plan = resize_trials(folder, plan, request.world_size)
     known = backends()
     needed = list(dict.fromkeys(trial.backend for trial in folder.pending()))
     for name in needed:
@@ -207,7 +207,7 @@ def resume(request: Request) -> tuple[RunFolder, Any, list[BackendInfo]]:
             hint = f"; install it with: {known[name].install}" if name in known else ""
             raise UserError(f"{path} needs backend {name!r}, which is not installed{hint}")
     if needed:
-        load_again(plan.data)
+        load_planned(plan.data)
     return folder, plan, [known[name] for name in needed]
 
 
@@ -221,7 +221,7 @@ def check_devices(infos: Sequence[BackendInfo], device: str) -> None:
         return
     refused = []
     for info in infos:
-        status, reason = probe(info, device)
+        status, reason = probe_device(info, device)
         if status == "failed":
             raise UserError(f"{info.name}: {reason}")
         if status == "unsupported":
@@ -230,11 +230,11 @@ def check_devices(infos: Sequence[BackendInfo], device: str) -> None:
         raise UserError("; ".join(refused))
 
 
-def probe(info: BackendInfo, device: str) -> tuple[str, str]:
+def probe_device(info: BackendInfo, device: str) -> tuple[str, str]:
     """Create the backend on the device in a process of its own; return the status and the reason,
     as of a trial."""
-    words = python("-c", PROBE, info.name, device)
-    ended = bounded(words, 120, {**os.environ, **info.environ(1)})
+    words = python_argv("-c", PROBE, info.name, device)
+    ended = run_bounded(words, 120, {**os.environ, **info.environ(1)})
     try:
         status, reason = json.loads(ended.out.strip().splitlines()[-1])
         return str(status), str(reason)

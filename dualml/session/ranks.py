@@ -8,19 +8,19 @@ import sys
 import tempfile
 from pathlib import Path
 
-from dualml.backend import Adopted, backends
-from dualml.errors import plain
-from dualml.hosts.ssh import Started
+from dualml.backend import ExternalLaunch, backends
+from dualml.errors import escape_unprintable
+from dualml.hosts.ssh import RemoteProcesses
 from dualml.launch import adopted
-from dualml.launch.helper import help_ranks
-from dualml.launch.hub import Hub
-from dualml.launch.mirror import Mirror
-from dualml.launch.remote import Remote
-from dualml.launch.seat import Seat, reach
-from dualml.launch.wire import address_of
-from dualml.session.prepare import Request, default_out
+from dualml.launch.helper import run_helper
+from dualml.launch.hub import RankServer
+from dualml.launch.mirror import RemoteFolderClient
+from dualml.launch.remote import RemoteRunFolder
+from dualml.launch.seat import RankCredentials, connect_when_ready
+from dualml.launch.wire import parse_address
+from dualml.session.prepare import RunRequest, default_run_folder
 from dualml.store.folder import check_free
-from dualml.words import Words
+from dualml.words import Messages
 
 #: Seconds that a rank of a launcher waits for rank 0's announcements.
 ADOPTED_WAIT_S = 7200.0
@@ -28,13 +28,13 @@ ADOPTED_WAIT_S = 7200.0
 GATHER_S = 600.0
 
 
-def say(text: str) -> None:
+def print_notice(text: str) -> None:
     """Print a line to standard error, prefixed with ``dualml:``."""
     with contextlib.suppress(OSError):  # the terminal is gone
-        print(f"dualml: {plain(text)}", file=sys.stderr, flush=True)
+        print(f"dualml: {escape_unprintable(text)}", file=sys.stderr, flush=True)
 
 
-def gather(hub: Hub, words: Words, launcher: Adopted, started: Started | None) -> None:
+def wait_for_ranks(hub: RankServer, words: Messages, launcher: ExternalLaunch, started: RemoteProcesses | None) -> None:
     """Wait until all ranks have connected, and print which are missing and, if the user starts
     them, how.
 
@@ -46,16 +46,16 @@ def gather(hub: Hub, words: Words, launcher: Adopted, started: Started | None) -
     """
     if not launcher.backend and started is None:
         ranks = "1" if hub.size == 2 else f"1 … {hub.size - 1}"
-        say(words("ranks.waits", where=hub.address, ranks=ranks, n=hub.size))
+        print_notice(words("ranks.waits", where=hub.address, ranks=ranks, n=hub.size))
 
-    def missing(ranks: list[int]) -> None:
-        say(words("ranks.missing", n=len(ranks), ranks=", ".join(map(str, ranks))))
+    def report_missing(ranks: list[int]) -> None:
+        print_notice(words("ranks.missing", n=len(ranks), ranks=", ".join(map(str, ranks))))
 
-    ended = (lambda: None) if started is None else started.ended
-    hub.gather(GATHER_S, missing, lambda why: say(words("ranks.refused", why=why)), ended)
+    ended = (lambda: None) if started is None else started.exit_reason
+    hub.wait_for_ranks(GATHER_S, report_missing, lambda why: print_notice(words("ranks.refused", why=why)), ended)
 
 
-def assist(launcher: Adopted, request: Request, token: bytes) -> str:
+def run_as_follower(launcher: ExternalLaunch, request: RunRequest, token: bytes) -> str:
     """Run as a rank other than 0: take part in what rank 0 announces.
 
     Returns:
@@ -69,31 +69,31 @@ def assist(launcher: Adopted, request: Request, token: bytes) -> str:
         if path is not None:  # a run that goes on has announcements of its first start
             adopted.check_fresh(path)
         environ = backends()[launcher.backend].environ(request.threads or 0)
-        help_ranks(launcher, path, environ, ADOPTED_WAIT_S)
+        run_helper(launcher, path, environ, ADOPTED_WAIT_S)
         return ""
     if (request.rendezvous or "").startswith("tcp://"):
-        return away(launcher, request, token)
+        return run_as_remote_follower(launcher, request, token)
     assert path is not None
     if not launcher.start:
         adopted.check_fresh(path)
-    shared = adopted.Shared(launcher.rank, path, launcher.start, ADOPTED_WAIT_S)
-    return adopted.follow(launcher.rank, shared, ADOPTED_WAIT_S)
+    shared = adopted.SharedFolderClient(launcher.rank, path, launcher.start, ADOPTED_WAIT_S)
+    return adopted.follow_leader(launcher.rank, shared, ADOPTED_WAIT_S)
 
 
-def away(launcher: Adopted, request: Request, token: bytes) -> str:
+def run_as_remote_follower(launcher: ExternalLaunch, request: RunRequest, token: bytes) -> str:
     """Run as a rank that does not see the run folder, with a local copy of it."""
-    host, port = address_of(str(request.rendezvous))
-    seat = Seat(host, port, token, launcher.rank, launcher.size)
-    words = Words(request.lang or "en")
+    host, port = parse_address(str(request.rendezvous))
+    seat = RankCredentials(host, port, token, launcher.rank, launcher.size)
+    words = Messages(request.lang or "en")
     with contextlib.ExitStack() as held:
         if request.keep_local:
-            copy = request.out or default_out(f"rank{launcher.rank}")
+            copy = request.out or default_run_folder(f"rank{launcher.rank}")
             check_free(copy)
         else:
             copy = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="dualml-")))
-        wire = reach(seat, GATHER_S, lambda: say(words("ranks.awaits", where=seat)))
+        wire = connect_when_ready(seat, GATHER_S, lambda: print_notice(words("ranks.awaits", where=seat)))
         copy.mkdir(parents=True, exist_ok=True)
-        mirror = Mirror(Remote(seat, wire, copy), copy, request.keep_local)
+        mirror = RemoteFolderClient(RemoteRunFolder(seat, wire, copy), copy, request.keep_local)
         held.callback(mirror.leave)
-        say(words("ranks.came", rank=seat.rank, n=seat.size, where=seat))
-        return adopted.follow(launcher.rank, mirror, ADOPTED_WAIT_S)
+        print_notice(words("ranks.came", rank=seat.rank, n=seat.size, where=seat))
+        return adopted.follow_leader(launcher.rank, mirror, ADOPTED_WAIT_S)

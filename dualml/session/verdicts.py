@@ -8,16 +8,16 @@ from typing import Any
 from rich.text import Text
 
 from dualml.errors import UserError
-from dualml.session.progress import Shown
+from dualml.session.progress import ProgressDisplay
 from dualml.store.folder import RunFolder
 from dualml.store.manifest import TrialRecord
-from dualml.words import Words
+from dualml.words import Messages
 
 
-class Judging:
+class VerdictListener:
     """A `Listener` of `run_trials` that shows the verdicts of an arm after its last trial."""
 
-    def __init__(self, folder: RunFolder, progress: Shown, words: Words) -> None:
+    def __init__(self, folder: RunFolder, progress: ProgressDisplay, words: Messages) -> None:
         self.folder, self.progress, self.words = folder, progress, words
 
     def __call__(self, trial: TrialRecord, event: dict[str, Any]) -> None:
@@ -31,15 +31,15 @@ class Judging:
             t.status == "interrupted" for t in alike
         ):
             with contextlib.suppress(UserError):  # whatever it is, the end of the run says it
-                self.show(trial.arm, trial.seed)
+                self.show_verdicts(trial.arm, trial.seed)
 
-    def show(self, arm: str, seed: int) -> None:
+    def show_verdicts(self, arm: str, seed: int) -> None:
         """Judge the trials of an arm and a seed, and print their verdicts."""
-        from dualml.parity.judge import LEGITIMATE, judge
+        from dualml.parity.judge import LEGITIMATE, judge_run
         from dualml.report.columns import VERDICT_TONES
         from dualml.report.page.terminal import STYLES
 
-        for judged in judge(self.folder.path, (arm, seed), verify=False)["comparisons"]:
+        for judged in judge_run(self.folder.path, (arm, seed), verify=False)["comparisons"]:
             if judged["reason"] in LEGITIMATE:  # all seeds together decide, at the end
                 continue
             verdict, ratio = judged["verdict"], judged["evidence"].get("worst_ratio")
@@ -47,4 +47,4 @@ class Judging:
             text = self.words("run.verdict", arm=arm, seed=seed, a=judged["a"], b=judged["b"])
             more = "" if ratio is None else self.words("run.ratio", ratio=ratio)
             style = STYLES.get(VERDICT_TONES[verdict], "")
-            self.progress.say(Text.assemble("  ", text, (word, style), more))
+            self.progress.print_line(Text.assemble("  ", text, (word, style), more))

@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 
 from dualml.backend.stage import Arrays, Tensor
-from dualml.seeds import generator
+from dualml.seeds import make_generator
 from dualml.split.executor import Executor, Index
 from dualml.split.placed import PlacedExecutor
 from dualml.split.schedule import backward, forward
 
 
-class Asynchronous(Executor):
+class AsynchronousExecutor(Executor):
     """An `Executor` that makes one update per trainer for every batch."""
 
     def run(self, batch: Index, step: int) -> list[tuple[Any, float]]:
         """Compute the gradient of every trainer for a batch and return the losses of this rank's
         micro-batches with their shares of the batch."""
         trainers = self.plan.trainers
-        self.order = generator(self.seed, "arrival", step).permutation(trainers).tolist()
+        self.order = make_generator(self.seed, "arrival", step).permutation(trainers).tolist()
         self.begin(batch, step)
         losses, sums = list[Any](), dict[int, Tensor]()
         own = {(action.stage, action.micro) for action in self.program}
@@ -37,37 +37,37 @@ class Asynchronous(Executor):
         for action in program:
             if (action.stage, action.micro) not in own:
                 continue
-            losses.append(self.act(action))
+            losses.append(self.run_action(action))
             if action.kind == "B":
-                flat = self.comm.copy(self.stage.flat())
+                flat = self.comm.copy(self.stage.flatten_gradients())
                 known = sums.get(action.micro)
                 sums[action.micro] = (
                     flat if known is None else self.comm.combine(known, flat, "sum")
                 )
                 zeros = np.zeros(tuple(flat.shape), self.comm.dtype(flat))
-                self.stage.assign_flat(self.comm.tensor(zeros))
+                self.stage.assign_flat_gradients(self.comm.tensor(zeros))
         self.end()
-        if self.same is not None:  # gather the gradients of all trainers
-            with self.timeline.during("reduce"):
-                every = self.same.all_gather(sums[self.rank - 1])
+        if self.dp_group is not None:  # gather the gradients of all trainers
+            with self.timeline.record("reduce"):
+                every = self.dp_group.all_gather(sums[self.rank - 1])
             sums = dict(enumerate(every))
         self.gradients = [sums[k] for k in self.order]
         total = self.comm.copy(self.gradients[0])
         for flat in self.gradients[1:]:
             total = self.comm.combine(total, flat, "sum")
-        self.stage.assign_flat(total)  # the batch's gradient, for traces
+        self.stage.assign_flat_gradients(total)  # the batch's gradient, for traces
         return [loss for loss in losses if loss is not None]
 
-    def buffers(self) -> int:
+    def buffer_bytes(self) -> int:
         """Return the bytes of the stored gradients, one per trainer."""
         return sum(map(self.comm.nbytes, self.gradients))
 
     def update(self, step: int) -> None:
         """Apply the trainers' gradients as separate updates, in the order drawn for this step."""
-        with self.timeline.during("update"):
+        with self.timeline.record("update"):
             first = (step - 1) * self.plan.trainers + 1
             for number, flat in enumerate(self.gradients, start=first):
-                self.stage.assign_flat(flat)
+                self.stage.assign_flat_gradients(flat)
                 self.stage.update(number)
 
     def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
@@ -80,4 +80,4 @@ def executor_class(arrival: str, engine: str = "messages") -> type[Executor]:
     """Return the executor class for a split's ``arrival`` and ``engine``."""
     if engine == "devices":
         return PlacedExecutor
-    return Asynchronous if arrival == "asynchronous" else Executor
+    return AsynchronousExecutor if arrival == "asynchronous" else Executor

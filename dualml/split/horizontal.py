@@ -18,20 +18,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dualml.backend.stage import Segment, Sliced
+from dualml.backend.stage import Segment, OutputSplit
 from dualml.errors import UserError
 from dualml.model.base import Layer
 from dualml.model.decoder import GroupedAttention
 from dualml.model.layers import Attention, Conv2d, Embedding, Linear, Position, RowBias
-from dualml.model.spec import ModelSpec, canonical
-from dualml.precision import Stack, holding, through
-from dualml.split.pieces import Piece
-from dualml.split.positions import SHARED
-from dualml.split.styles import BY_FEATURE
+from dualml.model.spec import ModelSpec, canonical_parameter_names
+from dualml.precision import Stack, layer_precisions, propagate_precision
+from dualml.split.pieces import TensorShard
+from dualml.split.positions import POSITION_SLICES
+from dualml.split.styles import FEATUREWISE_LAYERS
 
 
 @dataclass(frozen=True)
-class ConjugatePair:
+class ParallelOp:
     """A communication operator on the top of the stack within a tensor-parallel group, with
     conjugate forward and backward communications.
 
@@ -58,7 +58,7 @@ class ConjugatePair:
 
 
 @dataclass(frozen=True)
-class Ring:
+class RingAttentionOp:
     """Ring attention of the local positions: keys and values of all ranks travel around the
     ring."""
 
@@ -66,10 +66,10 @@ class Ring:
     layer: GroupedAttention
 
 
-Item = Segment | ConjugatePair | Ring
+Item = Segment | ParallelOp | RingAttentionOp
 
 
-class Shard:
+class StageShard:
     """The part of a stage that one rank of a tensor-parallel group holds, built layer by layer.
 
     Attributes:
@@ -101,27 +101,27 @@ class Shard:
         self.layers, self.order = dict(spec.layers), [name for name, _ in spec.layers]
         self.outputs, self.whole = spec.shapes(), spec.parameters()
         self.items: list[Item] = []
-        self.pieces: dict[str, Piece] = {}
+        self.pieces: dict[str, TensorShard] = {}
         at = self.order.index(names[0])
         self.shape = self.outputs[self.order[at - 1]] if at else spec.input_shape
-        self.needed = at > 0  # whether the gradient of the current tensor is needed
+        self.needs_gradient = at > 0  # whether the gradient of the current tensor is needed
         self.blocks = 0  # blocks of the split axis; 0: the current tensor is whole
-        self.ring, self.own = positions == "context", SHARED.get(positions)
-        self.few = self.own is not None and at > 0  # whether only local positions are here
+        self.ring, self.position_slices = positions == "context", POSITION_SLICES.get(positions)
+        self.sequence_sharded = self.position_slices is not None and at > 0  # whether only local positions are here
         #: Which values on the stack are of low precision. Between stages there is one value.
-        self.lower: Stack = (holding(spec.layers)[at].before,)
-        self.begun: Stack = self.lower
-        self.open: list[tuple[str, Layer]] = []
-        self.split: dict[str, Sliced] = {}
+        self.lower: Stack = (layer_precisions(spec.layers)[at].before,)
+        self.segment_lower: Stack = self.lower
+        self.open_layers: list[tuple[str, Layer]] = []
+        self.split: dict[str, OutputSplit] = {}
         for name in names:
-            self.add(name, self.layers[name], styles[name])
+            self.add_layer(name, self.layers[name], styles[name])
         if self.blocks:
             self.communicate("gather")
-        self.close()
-        if names[-1] == self.order[-1] and isinstance(self.items[-1], ConjugatePair):
+        self.end_segment()
+        if names[-1] == self.order[-1] and isinstance(self.items[-1], ParallelOp):
             self.items.append(Segment((), len(self.lower), {}, self.lower))  # the loss
 
-    def add(self, name: str, layer: Layer, style: str) -> None:
+    def add_layer(self, name: str, layer: Layer, style: str) -> None:
         """Append a layer in this rank's form, with the communication that it needs before and
         after."""
         if style == "row" and not self.blocks and not isinstance(layer, Embedding):
@@ -130,134 +130,134 @@ class Shard:
                 "here is whole"
             )
         if self.blocks and not self.takes_slices(layer, style):
-            self.communicate("gather")
-        if self.own is not None:
-            self.move(name, layer, style)
-        elif style == "column" and self.needed:
-            self.communicate("copy")
+            self.append_op("gather")
+        if self.position_slices is not None:
+            self.align_positions(name, layer, style)
+        elif style == "column" and self.needs_gradient:
+            self.append_op("copy")
         if self.ring and isinstance(layer, GroupedAttention):
-            assert self.own is not None
-            self.close()
-            self.items.append(Ring(name, layer))
-            self.shape, self.lower = self.outputs[name], through(layer, self.lower)
-            self.begun, self.split[name] = self.lower, self.own
+            assert self.position_slices is not None
+            self.end_segment()
+            self.items.append(RingAttentionOp(name, layer))
+            self.shape, self.lower = self.outputs[name], propagate_precision(layer, self.lower)
+            self.segment_lower, self.split[name] = self.lower, self.position_slices
             return
-        first, *after = self.slice(name, layer, style)
-        self.put(name, first)
+        first, *after = self.slice_layer(name, layer, style)
+        self.append_layer(name, first)
         self.shape = self.outputs[name]
         if style == "column":
-            self.blocks = self.blocks_after(name)
+            self.blocks = self.output_blocks(name)
         elif self.blocks > 1:
             self.blocks = 1
         elif style == "row":
             self.blocks = 0
-            self.communicate("sum" if self.own is None else "scatter", name)
+            self.append_op("sum" if self.position_slices is None else "scatter", name)
         for later in after:
-            self.put(name, later)
+            self.append_layer(name, later)
         if self.blocks:
-            self.split[name] = Sliced(axis_of(self.shape), self.blocks)
-        elif self.few:
-            assert self.own is not None
-            self.split[name] = self.own
+            self.split[name] = OutputSplit(feature_axis(self.shape), self.blocks)
+        elif self.sequence_sharded:
+            assert self.position_slices is not None
+            self.split[name] = self.position_slices
 
-    def move(self, name: str, layer: Layer, style: str) -> None:
+    def align_positions(self, name: str, layer: Layer, style: str) -> None:
         """Append the communication that gives a layer all positions or only the local ones, as it
         needs."""
-        if style == "column" and not self.few:
+        if style == "column" and not self.sequence_sharded:
             raise UserError(
                 f"split.sequence: {name} cannot be split by column, which begins with one's own "
                 "positions; use row, or leave it whole"
             )
         if style == "column":
-            self.communicate("collect")
+            self.append_op("collect")
         elif style == "whole" and not self.blocks:
             if isinstance(layer, GroupedAttention) and not self.ring:
                 raise UserError(
                     f"split.sequence: {name} is whole and takes all positions; split the Linear "
                     "before it by column and the one after it by row, or leave out split.layers"
                 )
-            if not self.few:
-                self.communicate("take")
+            if not self.sequence_sharded:
+                self.append_op("take")
 
     def takes_slices(self, layer: Layer, style: str) -> bool:
         """Return whether the layer accepts a split input."""
         if self.blocks > 1:
             return layer.blocks == self.blocks
-        return style == "row" or isinstance(layer, BY_FEATURE)
+        return style == "row" or isinstance(layer, FEATUREWISE_LAYERS)
 
-    def slice(self, name: str, layer: Layer, style: str) -> list[Layer]:
+    def slice_layer(self, name: str, layer: Layer, style: str) -> list[Layer]:
         """Return this rank's part of a layer; the bias of a row layer follows as a layer after the
         sum."""
         n = self.parts
         if style == "column":
             if isinstance(layer, Embedding):
-                self.keep(name, weight=1)
+                self.record_pieces(name, weight=1)
                 return [replace(layer, features=layer.features // n)]
             assert isinstance(layer, Linear | Conv2d)
-            self.keep(name, self.blocks_after(name), weight=0, bias=0)
+            self.record_pieces(name, self.output_blocks(name), weight=0, bias=0)
             return [replace(layer, outputs=layer.outputs // n)]
         if style == "row":
             if isinstance(layer, Embedding):
-                self.keep(name, weight=0)
+                self.record_pieces(name, weight=0)
                 words = layer.words // n
                 return [replace(layer, words=words, first=layer.first + self.part * words)]
             assert isinstance(layer, Linear | Conv2d)
-            self.keep(name, weight=1)
+            self.record_pieces(name, weight=1)
             part = replace(layer, inputs=layer.inputs // n, bias=False)
             return [part, RowBias(layer.outputs)] if layer.bias else [part]
-        if isinstance(layer, Position) and self.own is not None:
-            self.keep(name, self.own.blocks, mirrored=self.own.mirrored, weight=0)
+        if isinstance(layer, Position) and self.position_slices is not None:
+            self.record_pieces(name, self.position_slices.blocks, mirrored=self.position_slices.mirrored, weight=0)
             return [replace(layer, length=layer.length // n)]
-        self.keep(name)
+        self.record_pieces(name)
         if isinstance(layer, Attention) and self.blocks:
             return [replace(layer, heads=layer.heads // n)]
         if isinstance(layer, GroupedAttention) and self.blocks:
             return [replace(layer, heads=layer.heads // n, kv_heads=layer.kv_heads // n)]
         return [layer]
 
-    def keep(self, name: str, blocks: int = 1, *, mirrored: bool = False, **axes: int) -> None:
+    def record_pieces(self, name: str, blocks: int = 1, *, mirrored: bool = False, **axes: int) -> None:
         """Record this rank's shards of a layer's parameters: split along the given axes, whole
         otherwise."""
-        for leaf, full in canonical(name, self.layers[name]).items():
+        for leaf, full in canonical_parameter_names(name, self.layers[name]).items():
             whole = self.whole[full]
             cut = leaf in axes and self.parts > 1
             deal = (self.part, self.parts, blocks, mirrored)
-            self.pieces[full] = Piece(whole, axes[leaf], *deal) if cut else Piece(whole)
+            self.pieces[full] = TensorShard(whole, axes[leaf], *deal) if cut else TensorShard(whole)
 
-    def blocks_after(self, name: str) -> int:
+    def output_blocks(self, name: str) -> int:
         """Return the number of blocks in which the next layer takes the output of a layer."""
         at = self.order.index(name) + 1
         return self.layers[self.order[at]].blocks if at < len(self.order) else 1
 
-    def put(self, name: str, layer: Layer) -> None:
+    def append_layer(self, name: str, layer: Layer) -> None:
         """Append a layer to the current segment."""
-        self.open.append((name, layer))
-        self.lower = through(layer, self.lower)
-        self.needed = self.needed or bool(layer.parameters())
+        self.open_layers.append((name, layer))
+        self.lower = propagate_precision(layer, self.lower)
+        self.needs_gradient = self.needs_gradient or bool(layer.parameters())
 
-    def communicate(self, kind: str, after: str = "") -> None:
+    def append_op(self, kind: str, after: str = "") -> None:
         """Close the current segment and append a communication operator."""
-        if kind == "gather" and self.own is not None:
+        if kind == "gather" and self.position_slices is not None:
             raise UserError(
                 "split.sequence: a layer split by column gives its slices to one split by row, "
                 "which gives each rank its positions; change split.layers, or leave it out"
             )
-        self.close()
+        self.end_segment()
         if self.parts > 1:
-            axis, lower = axis_of(self.shape), self.lower[-1]
-            self.items.append(ConjugatePair(kind, self.shape, axis, lower, after))
+            axis, lower = feature_axis(self.shape), self.lower[-1]
+            self.items.append(ParallelOp(kind, self.shape, axis, lower, after))
         if kind == "gather":
             self.blocks = 0
-        self.few = self.few if kind in ("gather", "copy", "sum") else kind != "collect"
+        self.sequence_sharded = self.sequence_sharded if kind in ("gather", "copy", "sum") else kind != "collect"
 
-    def close(self) -> None:
+    def end_segment(self) -> None:
         """Close the current segment, if it has layers."""
-        if self.open:
-            layers, split = tuple(self.open), dict(self.split)
-            self.items.append(Segment(layers, len(self.begun), split, self.begun))
-        self.open, self.split, self.begun = [], {}, self.lower
+        if self.open_layers:
+            layers, split = tuple(self.open_layers), dict(self.split)
+            self.items.append(Segment(layers, len(self.segment_lower), split, self.segment_lower))
+        self.open_layers, self.split, self.segment_lower = [], {}, self.lower
 
 
-def axis_of(shape: tuple[int, ...]) -> int:
+def feature_axis(shape: tuple[int, ...]) -> int:
     """Return the axis of features or channels, batch axis included, for a sample of this shape."""
     return 2 if len(shape) == 2 else 1

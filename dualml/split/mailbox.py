@@ -15,7 +15,7 @@ from dualml.backend.stage import Tensor
 from dualml.communicator import Communicator
 
 Key = tuple[str, int, int]  # "F" or "B" of a stage and a micro-batch
-AHEAD = 2  # receives posted ahead of time per rank
+POSTED_RECEIVES = 2  # receives posted ahead of time per rank
 
 
 class Mailbox:
@@ -32,39 +32,39 @@ class Mailbox:
         self,
         comm: Communicator,
         incoming: Mapping[int, Sequence[tuple[Key, int, int]]],
-        empty: Callable[[int, int], Tensor],
+        make_buffer: Callable[[int, int], Tensor],
     ) -> None:
-        self.comm, self.empty = comm, empty
+        self.comm, self.make_buffer = comm, make_buffer
         self.expected = {peer: deque(messages) for peer, messages in incoming.items()}
-        self.asked: dict[int, deque[tuple[Key, Any]]] = {peer: deque() for peer in incoming}
-        self.kept: dict[Key, Tensor] = {}
-        self.sending: list[Any] = []
+        self.pending_receives: dict[int, deque[tuple[Key, Any]]] = {peer: deque() for peer in incoming}
+        self.received: dict[Key, Tensor] = {}
+        self.pending_sends: list[Any] = []
         for peer in incoming:
-            self.ask(peer)
+            self.post_receives(peer)
 
-    def ask(self, peer: int) -> None:
+    def post_receives(self, peer: int) -> None:
         """Post receives from a rank until `POSTED_RECEIVES` are pending."""
-        while self.expected[peer] and len(self.asked[peer]) < AHEAD:
+        while self.expected[peer] and len(self.pending_receives[peer]) < POSTED_RECEIVES:
             key, *size = self.expected[peer].popleft()
-            self.asked[peer].append((key, self.comm.irecv(self.empty(*size), peer)))
+            self.pending_receives[peer].append((key, self.comm.irecv(self.make_buffer(*size), peer)))
 
     def send(self, key: Key, x: Tensor, peer: int) -> None:
         """Start sending a message; a message to this rank is delivered immediately."""
         if peer == self.comm.rank:
-            self.kept[key] = x
+            self.received[key] = x
         else:
-            self.sending.append(self.comm.isend(x, peer))
+            self.pending_sends.append(self.comm.isend(x, peer))
 
-    def take(self, key: Key, peer: int) -> Tensor:
+    def receive(self, key: Key, peer: int) -> Tensor:
         """Wait for a message and return it."""
-        while key not in self.kept:
-            came, pending = self.asked[peer].popleft()
-            self.ask(peer)
-            self.kept[came] = pending.wait()
-        return self.kept.pop(key)
+        while key not in self.received:
+            came, pending = self.pending_receives[peer].popleft()
+            self.post_receives(peer)
+            self.received[came] = pending.wait()
+        return self.received.pop(key)
 
     def close(self) -> None:
         """Wait until every message has been sent."""
-        for pending in self.sending:
+        for pending in self.pending_sends:
             pending.wait()
-        self.sending.clear()
+        self.pending_sends.clear()

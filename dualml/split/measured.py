@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.backend.devices import shift_devices
-from dualml.split.order import needs
+from dualml.split.order import dependencies
 from dualml.split.plan import SplitPlan
 from dualml.split.schedule import Action, Kind
 from dualml.split.timeline import KINDS
@@ -23,20 +23,20 @@ Events = Mapping[str, NDArray[np.float64]]
 PASSES = (KINDS.index("F"), KINDS.index("B"))
 
 
-def bubble(ranks: Sequence[Events], step: float) -> float:
+def measured_bubble(ranks: Sequence[Events], step: float) -> float:
     """Return the measured bubble of one update, from its first forward pass to its last backward
     pass."""
     begin, end, busy = np.inf, -np.inf, 0.0
     for events in ranks:
-        chosen = passes(events, step)
+        chosen = pass_indices(events, step)
         if len(chosen):
             begin = min(begin, float(events["begin"][chosen].min()))
             end = max(end, float(events["end"][chosen].max()))
             busy += float((events["end"] - events["begin"])[chosen].sum())
-    return idle(busy, len(ranks), end - begin)
+    return idle_share(busy, len(ranks), end - begin)
 
 
-def replayed(plan: SplitPlan, ranks: Sequence[Events], step: float) -> float:
+def replayed_bubble(plan: SplitPlan, ranks: Sequence[Events], step: float) -> float:
     """Return the bubble of one update if messages took no time and the passes kept their order and
     durations.
 
@@ -46,7 +46,7 @@ def replayed(plan: SplitPlan, ranks: Sequence[Events], step: float) -> float:
     actions = []
     for rank, events in enumerate(ranks):
         data, _, tensor = plan.mesh.coordinates(rank)
-        for i in passes(events, step):
+        for i in pass_indices(events, step):
             kind: Kind = "F" if events["kind"][i] == PASSES[0] else "B"
             action = Action(int(events["stage"][i]), kind, int(events["micro"][i]))
             begin, end = float(events["begin"][i]), float(events["end"][i])
@@ -55,19 +55,19 @@ def replayed(plan: SplitPlan, ranks: Sequence[Events], step: float) -> float:
     done: dict[tuple[tuple[int, int], Action], float] = {}
     busy = 0.0
     for begin, end, rank, replica, action in sorted(actions, key=lambda x: x[:3]):
-        there = [done.get((replica, need), 0.0) for need in needs(action, len(plan.stages))]
+        there = [done.get((replica, need), 0.0) for need in dependencies(action, len(plan.stages))]
         clock[rank] = max([clock[rank], *there]) + end - begin
         done[replica, action] = clock[rank]
         busy += end - begin
-    return idle(busy, len(ranks), max(clock.values(), default=0.0))
+    return idle_share(busy, len(ranks), max(clock.values(), default=0.0))
 
 
-def passes(events: Events, step: float) -> NDArray[np.int64]:
+def pass_indices(events: Events, step: float) -> NDArray[np.int64]:
     """Return the indices of an update's forward and backward passes."""
     return np.flatnonzero((events["step"] == step) & np.isin(events["kind"], PASSES))
 
 
-def idle(busy: float, ranks: int, seconds: float) -> float:
+def idle_share(busy: float, ranks: int, seconds: float) -> float:
     """Return the idle share of ``ranks`` × ``seconds``, given the total busy seconds."""
     return 1 - busy / (ranks * seconds) if seconds > 0 else 0.0
 
@@ -85,11 +85,11 @@ def summary(plan: SplitPlan, ranks: Sequence[Events]) -> dict[str, Any]:
     quartiles ``bubble_low`` and ``bubble_high``. ``bubble_passes`` is the bubble of the same passes
     if messages took no time.
     """
-    steps = common(ranks)
+    steps = common_steps(ranks)
     if not len(steps):
         return {}
-    sent = sending(plan, ranks)
-    arrived = arrivals(plan, ranks)
+    sent = send_times(plan, ranks)
+    arrived = last_arrival_times(plan, ranks)
     rows = []
     for rank, events in enumerate(ranks):
         inside, kind = np.isin(events["step"], steps), events["kind"]
@@ -102,7 +102,7 @@ def summary(plan: SplitPlan, ranks: Sequence[Events]) -> dict[str, Any]:
             begin, end = events["begin"][i], events["end"][i]
             ready = begin
             if kind[i] == RECEIVE:
-                ready = sent.get(key_of(events, i, rank, plan), begin)
+                ready = sent.get(message_key(events, i, rank, plan), begin)
             elif kind[i] in (COLLECTIVE, REDUCE):
                 ready = arrived.get((rank, int(i)), begin)
                 shared += end - begin if kind[i] == COLLECTIVE else 0.0
@@ -111,23 +111,23 @@ def summary(plan: SplitPlan, ranks: Sequence[Events]) -> dict[str, Any]:
             totals["transfer_s"] += end - ready
         totals["compute_s"] = work - shared + totals["update_s"]
         totals = {name: value / len(steps) for name, value in totals.items()}
-        spans = [span(events, step) for step in steps]
+        spans = [step_span(events, step) for step in steps]
         totals["step_s"] = float(np.mean([b - a for a, b in spans]))
         rows.append(totals)
-    low, middle, high = np.percentile([bubble(ranks, step) for step in steps], [25, 50, 75])
+    low, middle, high = np.percentile([measured_bubble(ranks, step) for step in steps], [25, 50, 75])
     return {
         "ranks": rows,
         "bubble": float(middle),
         "bubble_low": float(low),
         "bubble_high": float(high),
-        "bubble_passes": float(np.median([replayed(plan, ranks, step) for step in steps])),
-        "links": [] if plan.devices else links(plan, ranks, steps),
-        **({"transfers": transfers(plan, ranks, steps)} if plan.devices else {}),
+        "bubble_passes": float(np.median([replayed_bubble(plan, ranks, step) for step in steps])),
+        "links": [] if plan.devices else measured_links(plan, ranks, steps),
+        **({"transfers": measured_transfers(plan, ranks, steps)} if plan.devices else {}),
         "updates": len(steps),
     }
 
 
-def common(ranks: Sequence[Events]) -> NDArray[np.float64]:
+def common_steps(ranks: Sequence[Events]) -> NDArray[np.float64]:
     """Return the steps that every rank recorded."""
     sets = [set(np.unique(events["step"]).tolist()) for events in ranks if len(events["step"])]
     if len(sets) < len(ranks) or not sets:
@@ -135,7 +135,7 @@ def common(ranks: Sequence[Events]) -> NDArray[np.float64]:
     return np.array(sorted(set.intersection(*sets)))
 
 
-def span(events: Events, step: float) -> tuple[float, float]:
+def step_span(events: Events, step: float) -> tuple[float, float]:
     """Return the begin and end of a step in seconds."""
     chosen = events["step"] == step
     return float(events["begin"][chosen].min()), float(events["end"][chosen].max())
@@ -144,23 +144,23 @@ def span(events: Events, step: float) -> tuple[float, float]:
 Message = tuple[float, int, int, int, int, int]  # step, data, tensor, stage, micro, backward
 
 
-def key_of(events: Events, i: int, rank: int, plan: SplitPlan) -> Message:
+def message_key(events: Events, i: int, rank: int, plan: SplitPlan) -> Message:
     """Return the key of the message that belongs to event ``i`` of a rank."""
     data, _, tensor = plan.mesh.coordinates(rank)
     stage, micro, backward = (int(events[name][i]) for name in ("stage", "micro", "backward"))
     return (float(events["step"][i]), data, tensor, stage, micro, backward)
 
 
-def sending(plan: SplitPlan, ranks: Sequence[Events]) -> dict[Message, float]:
+def send_times(plan: SplitPlan, ranks: Sequence[Events]) -> dict[Message, float]:
     """Return the time at which each message was sent."""
     return {
-        key_of(events, i, rank, plan): float(events["begin"][i])
+        message_key(events, i, rank, plan): float(events["begin"][i])
         for rank, events in enumerate(ranks)
         for i in np.flatnonzero((events["kind"] == SEND) & (events["stage"] >= 0))
     }
 
 
-def arrivals(plan: SplitPlan, ranks: Sequence[Events]) -> dict[tuple[int, int], float]:
+def last_arrival_times(plan: SplitPlan, ranks: Sequence[Events]) -> dict[tuple[int, int], float]:
     """Return, for each (rank, event), the time at which the last rank of the group entered that
     collective.
 
@@ -182,7 +182,7 @@ def arrivals(plan: SplitPlan, ranks: Sequence[Events]) -> dict[tuple[int, int], 
     return times
 
 
-def links(
+def measured_links(
     plan: SplitPlan, ranks: Sequence[Events], steps: NDArray[np.float64]
 ) -> list[dict[str, Any]]:
     """Return the measured bytes and messages per update on each link between ranks."""
@@ -203,7 +203,7 @@ def links(
     ]
 
 
-def transfers(
+def measured_transfers(
     plan: SplitPlan, ranks: Sequence[Events], steps: NDArray[np.float64]
 ) -> list[dict[str, Any]]:
     """Return the measured bytes and values per update that move between the devices of each

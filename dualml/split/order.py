@@ -10,7 +10,7 @@ from dualml.errors import UserError
 from dualml.split.schedule import Action, Grid, backward, forward
 
 
-def needs(action: Action, stages: int) -> tuple[Action, ...]:
+def dependencies(action: Action, stages: int) -> tuple[Action, ...]:
     """Return the actions that must be done before an action.
 
     A forward pass needs the forward pass of the previous stage; a backward pass needs its own
@@ -36,7 +36,7 @@ class Wait:
     need: Action
 
 
-def run(
+def earliest_ticks(
     programs: Sequence[Sequence[Action]], owners: Sequence[int]
 ) -> tuple[dict[Action, int], list[int]]:
     """Compute the earliest tick of every action if every rank runs its program in order and every
@@ -54,7 +54,7 @@ def run(
         for rank, program in enumerate(programs):
             while done[rank] < len(program):
                 action = program[done[rank]]
-                waited = needs(action, len(owners))
+                waited = dependencies(action, len(owners))
                 if not all(need in ticks for need in waited):
                     break
                 ticks[action] = max([free[rank], *(ticks[need] + 1 for need in waited)])
@@ -63,13 +63,13 @@ def run(
     return ticks, done
 
 
-def deadlock(programs: Sequence[Sequence[Action]], owners: Sequence[int]) -> list[Wait]:
+def find_deadlock(programs: Sequence[Sequence[Action]], owners: Sequence[int]) -> list[Wait]:
     """Return the cycle of ranks that wait for one another; empty if there is no deadlock.
 
     Each rank of the cycle waits for an action that the next rank (after the last one: the first)
     runs only after the action with which it waits itself. Every action must be in some program.
     """
-    ticks, done = run(programs, owners)
+    ticks, done = earliest_ticks(programs, owners)
     stuck = {r: program[done[r]] for r, program in enumerate(programs) if done[r] < len(program)}
     if not stuck:
         return []
@@ -77,14 +77,14 @@ def deadlock(programs: Sequence[Sequence[Action]], owners: Sequence[int]) -> lis
     rank = min(stuck)
     while all(rank != wait.rank for wait in waits):
         action = stuck[rank]
-        need = next(n for n in needs(action, len(owners)) if n not in ticks)
+        need = next(n for n in dependencies(action, len(owners)) if n not in ticks)
         waits.append(Wait(rank, action, need))
         rank = owners[need.stage]
     first = next(i for i, wait in enumerate(waits) if wait.rank == rank)
     return waits[first:]
 
 
-def in_words(cycle: Sequence[Wait]) -> str:
+def describe_deadlock(cycle: Sequence[Wait]) -> str:
     """Describe a deadlock as text: ``rank 0 waits with 0B0 for 1B0 of rank 1, which waits with
     …``."""
     first = cycle[0]
@@ -105,8 +105,8 @@ def in_words(cycle: Sequence[Wait]) -> str:
 
 def check_deadlock(programs: Sequence[Sequence[Action]], owners: Sequence[int]) -> None:
     """Raise `UserError` with the cycle if the programs deadlock."""
-    if cycle := deadlock(programs, owners):
-        raise UserError(f"this schedule deadlocks: {in_words(cycle)}")
+    if cycle := find_deadlock(programs, owners):
+        raise UserError(f"this schedule deadlocks: {describe_deadlock(cycle)}")
 
 
 def layout(programs: Sequence[Sequence[Action]], owners: Sequence[int], m: int) -> Grid:
@@ -121,7 +121,7 @@ def layout(programs: Sequence[Sequence[Action]], owners: Sequence[int], m: int) 
         UserError: the programs deadlock; the message shows the cycle.
     """
     check_deadlock(programs, owners)
-    ticks, _ = run(programs, owners)
+    ticks, _ = earliest_ticks(programs, owners)
     length = 1 + max(ticks.values(), default=-1)
     at = [{ticks[action]: action for action in program} for program in programs]
     rows = tuple(tuple(row.get(tick) for tick in range(length)) for row in at)
@@ -144,19 +144,19 @@ def validate(grid: Grid, live: int | Sequence[int] | None = None, *, ticks: bool
     Raises:
         UserError: the first error, with its position, or the cycle of a deadlock.
     """
-    _owners(grid)
-    _complete(grid)
+    _check_owners(grid)
+    _check_complete(grid)
     check_deadlock(grid.programs(), grid.owners)
     if live is not None:
         limits = [live] * grid.ranks if isinstance(live, int) else list(live)
         if len(limits) != grid.ranks:
             raise UserError(f"live bounds for {len(limits)} ranks; the grid has {grid.ranks}")
-        _bounded(grid, limits)
+        _check_live_bound(grid, limits)
     if ticks:
-        _ticks(grid)
+        _check_ticks(grid)
 
 
-def _owners(grid: Grid) -> None:
+def _check_owners(grid: Grid) -> None:
     """Check that every stage has an existing rank and that there is a micro-batch."""
     if not grid.owners or grid.micro_batches < 1:
         raise UserError(
@@ -170,7 +170,7 @@ def _owners(grid: Grid) -> None:
             )
 
 
-def _complete(grid: Grid) -> None:
+def _check_complete(grid: Grid) -> None:
     """Check that every pass runs exactly once, on the rank that owns its stage."""
     seen: dict[Action, int] = {}
     for rank, row in enumerate(grid.rows):
@@ -209,7 +209,7 @@ def _complete(grid: Grid) -> None:
         )
 
 
-def _bounded(grid: Grid, limits: Sequence[int]) -> None:
+def _check_live_bound(grid: Grid, limits: Sequence[int]) -> None:
     """Check the number of activations that each rank holds at once."""
     for rank, most in enumerate(limits):
         held = grid.live(rank)
@@ -220,11 +220,11 @@ def _bounded(grid: Grid, limits: Sequence[int]) -> None:
             )
 
 
-def _ticks(grid: Grid) -> None:
+def _check_ticks(grid: Grid) -> None:
     """Check that every action comes in a later tick than its dependencies."""
     at = {a: tick for row in grid.rows for tick, a in enumerate(row) if a is not None}
     for action, tick in sorted(at.items(), key=lambda item: item[1]):
-        for need in needs(action, grid.stages):
+        for need in dependencies(action, grid.stages):
             if at[need] >= tick:
                 raise UserError(
                     f"rank {grid.owners[action.stage]}, tick {tick}: {action} needs {need}, "

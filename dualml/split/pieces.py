@@ -15,7 +15,7 @@ from dualml.communicator import Communicator
 
 
 @dataclass(frozen=True)
-class Piece:
+class TensorShard:
     """Shard ``part`` of ``parts`` equal shards of a tensor of shape ``shape`` along ``axis``.
 
     With several ``blocks``, the axis consists of that many blocks of equal length, and the shard
@@ -39,19 +39,19 @@ class Piece:
     mirrored: bool = False
 
     @property
-    def local(self) -> tuple[int, ...]:
+    def local_shape(self) -> tuple[int, ...]:
         """Shape of the shard."""
         shape = list(self.shape)
         if self.parts > 1:
             shape[self.axis] //= self.parts
         return tuple(shape)
 
-    def _rows(self) -> NDArray[np.int64]:
+    def _indices(self) -> NDArray[np.int64]:
         """Return the indices of the shard along the axis."""
         each = self.shape[self.axis] // (self.blocks * self.parts)
-        return np.concatenate([np.arange(i * each, (i + 1) * each) for i in self.chunks()])
+        return np.concatenate([np.arange(i * each, (i + 1) * each) for i in self.chunk_indices()])
 
-    def chunks(self) -> list[int]:
+    def chunk_indices(self) -> list[int]:
         """Return which of the ``blocks`` · ``parts`` equal chunks of the axis the shard has, in
         order."""
         return [
@@ -60,17 +60,17 @@ class Piece:
             for turned in (self.mirrored and block % 2 == 1,)
         ]
 
-    def take(self, whole: NDArray[Any]) -> NDArray[Any]:
+    def extract(self, whole: NDArray[Any]) -> NDArray[Any]:
         """Return a copy of the shard of the whole tensor."""
         if self.parts == 1:
             return whole.copy()
-        return np.ascontiguousarray(np.take(whole, self._rows(), self.axis))
+        return np.ascontiguousarray(np.take(whole, self._indices(), self.axis))
 
-    def put(self, whole: NDArray[Any], part: NDArray[Any]) -> None:
+    def insert(self, whole: NDArray[Any], part: NDArray[Any]) -> None:
         """Write the shard to its position in the whole tensor."""
         where: list[Any] = [slice(None)] * whole.ndim
         if self.parts > 1:
-            where[self.axis] = self._rows()
+            where[self.axis] = self._indices()
         whole[tuple(where)] = part
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class Piece:
         word = {0: "rows", 1: "columns"}.get(self.axis, f"axis {self.axis}")
         if self.mirrored:
             n = self.blocks * self.parts
-            return f"{word} " + " and ".join(f"{i + 1}/{n}" for i in self.chunks())
+            return f"{word} " + " and ".join(f"{i + 1}/{n}" for i in self.chunk_indices())
         each = f" of each of {self.blocks} blocks" if self.blocks > 1 else ""
         return f"{word} {self.part + 1}/{self.parts}{each}"
 
@@ -87,7 +87,7 @@ class Piece:
 Arrays = dict[str, NDArray[Any]]
 
 
-def share(comm: Communicator, arrays: Mapping[str, NDArray[Any]]) -> list[Arrays]:
+def all_gather_arrays(comm: Communicator, arrays: Mapping[str, NDArray[Any]]) -> list[Arrays]:
     """All-gather dictionaries of arrays in rank order; names and shapes may differ between
     ranks."""
     packed = save({name: np.ascontiguousarray(a) for name, a in arrays.items()}) if arrays else b""
@@ -100,9 +100,9 @@ def share(comm: Communicator, arrays: Mapping[str, NDArray[Any]]) -> list[Arrays
     return [load(text) if text else {} for text in raw]
 
 
-def whole(
+def assemble_parameters(
     parts: Sequence[Mapping[str, NDArray[Any]]],
-    pieces: Sequence[Mapping[str, Piece]],
+    pieces: Sequence[Mapping[str, TensorShard]],
     shapes: Mapping[str, tuple[int, ...]],
 ) -> Arrays:
     """Assemble whole parameters from the shards of all ranks; of replicated shards the lowest
@@ -118,11 +118,11 @@ def whole(
             if name in part:
                 if name not in wholes:
                     wholes[name] = np.empty(shape, part[name].dtype)
-                held[name].put(wholes[name], part[name])
+                held[name].insert(wholes[name], part[name])
     return wholes
 
 
-def joined(
+def concat_slices(
     outputs: Sequence[NDArray[Any]], axis: int, blocks: int = 1, mirrored: bool = False
 ) -> NDArray[Any]:
     """Concatenate the slices of an activation that the ranks of a tensor-parallel group hold."""
@@ -130,6 +130,6 @@ def joined(
         return np.concatenate(outputs, axis)
     n, chunks = len(outputs), dict[int, NDArray[Any]]()
     for part, output in enumerate(outputs):
-        places = Piece((), axis, part, n, blocks, mirrored).chunks()
+        places = TensorShard((), axis, part, n, blocks, mirrored).chunk_indices()
         chunks |= zip(places, np.split(output, blocks, axis), strict=True)
     return np.concatenate([chunks[i] for i in range(blocks * n)], axis)

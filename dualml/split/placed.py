@@ -20,7 +20,7 @@ class PlacedExecutor(Executor):
     def begin(self, batch: Index, step: int) -> None:
         """Begin an update and announce its last micro-batch to the stage."""
         super().begin(batch, step)
-        self.placed.expect_last(sum(len(part) > 0 for part in self.micro) - 1)
+        self.placed.expect_last(sum(len(part) > 0 for part in self.micro_batches) - 1)
 
     def send(self, kind: str, stage: int, micro: int, x: Tensor, peer: int) -> None:
         """Transfer a value to the device of the next stage, or of the previous one in the backward
@@ -29,11 +29,11 @@ class PlacedExecutor(Executor):
         if not self.plan.crosses(stage, other):
             super().send(kind, stage, micro, x, peer)
             return
-        with self.timeline.during("send", stage, micro, kind == "B", self.comm.nbytes(x)):
+        with self.timeline.record("send", stage, micro, kind == "B", self.comm.nbytes(x)):
             moved = self.placed.transfer(x, self.views[other].segments[0])
-            self.mail.send((kind, stage, micro), moved, peer)
+            self.inbox.send((kind, stage, micro), moved, peer)
 
-    def handed(self, values: Values, stage: int) -> Values:
+    def to_stage_device(self, values: Values, stage: int) -> Values:
         """Transfer the input of a stage in an evaluation to the device of that stage."""
         if not stage or not self.plan.crosses(stage - 1, stage):
             return values

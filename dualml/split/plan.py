@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from dualml.backend import Segment
-from dualml.communicator.parts import parts_of
+from dualml.communicator.parts import part_lengths
 from dualml.errors import UserError
-from dualml.model.spec import ModelSpec, canonical
-from dualml.precision import held_lower
+from dualml.model.spec import ModelSpec, canonical_parameter_names
+from dualml.precision import low_precision_layers
 from dualml.split import positions, vertical
-from dualml.split.horizontal import Item, Shard
+from dualml.split.horizontal import Item, StageShard
 from dualml.split.mesh import Mesh
 from dualml.split.order import validate
-from dualml.split.pieces import Piece
+from dualml.split.pieces import TensorShard
 from dualml.split.schedule import Action, Grid, live
 from dualml.split.schedules import build
-from dualml.split.styles import styles_of
+from dualml.split.styles import choose_styles
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class SplitPlan:
     @property
     def stages(self) -> list[list[str]]:
         """Layer names of each stage."""
-        return vertical.stages_of(self.spec, self.cut)
+        return vertical.stage_layers(self.spec, self.cut)
 
     @property
     def world_size(self) -> int:
@@ -101,7 +101,7 @@ class SplitPlan:
         if self.rows:
             return Grid.parse(self.rows, self.place, self.micro_batches)
         if self.engine == "rpc":
-            return driven(self.place, self.schedule, self.micro_batches)
+            return rpc_schedule(self.place, self.schedule, self.micro_batches)
         return build(self.schedule, self.place, self.micro_batches)
 
     def owner(self, data: int, stage: int, tensor: int, micro: int = 0) -> int:
@@ -156,13 +156,13 @@ class SplitPlan:
         some of the micro-batches."""
         return live(self.program(rank))
 
-    def views(self, rank: int) -> tuple[list[StageView], dict[str, Piece]]:
+    def rank_stages(self, rank: int) -> tuple[list[StageView], dict[str, TensorShard]]:
         """Return the stages of a rank, and its parameter shards by canonical name."""
         tensor, number = self.mesh.coordinates(rank)[2], 0
-        views, pieces = list[StageView](), dict[str, Piece]()
+        views, pieces = list[StageView](), dict[str, TensorShard]()
         for stage in self.stages_on(rank):
             given = self.styles, tensor, self.mesh.tensor, self.shared
-            shard = Shard(self.spec, self.stages[stage], *given)
+            shard = StageShard(self.spec, self.stages[stage], *given)
             count = sum(isinstance(item, Segment) for item in shard.items)
             segments = tuple(range(number, number + count))
             views.append(StageView(stage, tuple(shard.items), segments))
@@ -178,11 +178,11 @@ class SplitPlan:
         return [group for group in self.mesh.data_groups() if len(group) > 1]
 
     @cached_property
-    def tied(self) -> dict[str, list[int]]:
+    def tied_params(self) -> dict[str, list[int]]:
         """Parameters that layers of several stages share → the numbers of those stages."""
         layers, stages = dict(self.spec.layers), dict[str, list[int]]()
         for stage, names in enumerate(self.stages):
-            own = [full for name in names for full in canonical(name, layers[name]).values()]
+            own = [full for name in names for full in canonical_parameter_names(name, layers[name]).values()]
             for full in dict.fromkeys(own):
                 stages.setdefault(full, []).append(stage)
         return {full: there for full, there in stages.items() if len(there) > 1}
@@ -190,7 +190,7 @@ class SplitPlan:
     def tied_groups(self) -> list[list[int]]:
         """Return the groups of ranks of a replica that hold a tied parameter and all-reduce its
         gradients."""
-        places = {self.place[stage] for there in self.tied.values() for stage in there}
+        places = {self.place[stage] for there in self.tied_params.values() for stage in there}
         mesh = self.mesh
         if len(places) < 2:
             return []
@@ -200,29 +200,29 @@ class SplitPlan:
             for tensor in range(mesh.tensor)
         ]
 
-    def boundary(self, stage: int) -> int:
+    def activation_numel(self, stage: int) -> int:
         """Return the number of elements per sample that a rank sends from a stage to the next
         one."""
-        return math.prod(self.between(stage))
+        return math.prod(self.activation_shape(stage))
 
-    def between(self, stage: int) -> tuple[int, ...]:
+    def activation_shape(self, stage: int) -> tuple[int, ...]:
         """Return the shape, per sample, of the message from a rank of a stage to a rank of the next
         stage."""
         length, *rest = self.spec.shapes()[self.stages[stage][-1]]
         return (length // (self.mesh.tensor if self.shared else 1), *rest)
 
-    def lower(self, stage: int) -> bool:
+    def sends_low_precision(self, stage: int) -> bool:
         """Return whether the output of a stage is of the low-precision type in a model trained in
         mixed precision (`dualml.precision`)."""
-        return self.stages[stage][-1] in held_lower(self.spec.layers)
+        return self.stages[stage][-1] in low_precision_layers(self.spec.layers)
 
-    def micro(self, batch: int) -> list[tuple[int, int, int, int]]:
+    def micro_batch_sizes(self, batch: int) -> list[tuple[int, int, int, int]]:
         """Return (replica, samples of the replica, micro-batch, samples of the micro-batch) for
         every micro-batch of a batch of ``batch`` samples."""
         return [
             (data, samples, micro, size)
-            for data, samples in enumerate(parts_of(batch, self.mesh.data))
-            for micro, size in enumerate(parts_of(samples, self.micro_batches))
+            for data, samples in enumerate(part_lengths(batch, self.mesh.data))
+            for micro, size in enumerate(part_lengths(samples, self.micro_batches))
         ]
 
 
@@ -278,7 +278,7 @@ def split_plan(
         UserError: numbers that do not fit together, a cut at an illegal layer, or a deadlocking
             schedule.
     """
-    positions.together(tensor, sequence, regather, context, trainers, engine)
+    positions.check_settings(tensor, sequence, regather, context, trainers, engine)
     named = ("context", context) if context > 1 else ("tensor", tensor)
     if world_size % (data * named[1]):
         raise UserError(
@@ -301,14 +301,14 @@ def split_plan(
     if cut and len(cut) != count - 1:
         raise UserError(f"stages = {count} needs {count - 1} cuts; received {list(cut)}")
     if cut:
-        vertical.check(spec, cut)
+        vertical.check_cuts(spec, cut)
     elif count > 1:  # one stage needs no cut, and a restored plan has no times
-        cut = vertical.balanced(spec, count, vertical.weights_of(spec, balance, times))
+        cut = vertical.balance_stages(spec, count, vertical.layer_costs(spec, balance, times))
     on: tuple[str, ...] = ()
     if engine == "devices":
         on, place = place_stages(devices, place, count), (0,) * count
     if engine == "rpc" and not place:
-        place = placed(count, world_size)
+        place = default_placement(count, world_size)
     owners = tuple(place) or tuple(stage % rows for stage in range(count))
     driver = {0} if engine == "rpc" else set()  # the driver may have no stage
     if len(owners) != count or {*owners, *driver} != set(range(rows)):
@@ -323,11 +323,11 @@ def split_plan(
             f"micro_batches = {micro_batches} cannot be shared by {trainers} trainers; use a "
             f"multiple of {trainers}"
         )
-    styles = styles_of(spec, tensor, layers or {}, vertical.stages_of(spec, cut))
+    styles = choose_styles(spec, tensor, layers or {}, vertical.stage_layers(spec, cut))
     shared = "context" if context > 1 else "sequence" if sequence else ""
     tensor *= context
     if shared:
-        positions.check(spec, shared, tensor)
+        positions.check_model(spec, shared, tensor)
     given = tuple(tuple(row) for row in grid)
     plan = SplitPlan(
         spec, Mesh(data, pipeline, tensor), tuple(cut), owners, styles,
@@ -336,7 +336,7 @@ def split_plan(
     validate(plan.grid)
     check_tied(plan)
     for rank in range(world_size):
-        plan.views(rank)  # raises if a layer cannot be sliced
+        plan.rank_stages(rank)  # raises if a layer cannot be sliced
     return plan
 
 
@@ -344,12 +344,12 @@ def check_tied(plan: SplitPlan) -> None:
     """Raise `UserError` if nobody would sum the gradients that stages compute for a shared
     parameter."""
     together = plan.trainers == 1 or all(
-        {plan.place[stage] for stage in there} == {0} for there in plan.tied.values()
+        {plan.place[stage] for stage in there} == {0} for there in plan.tied_params.values()
     )  # summed by the ranks of a pipeline, or held once by the server
-    if not plan.tied or (plan.engine == "messages" and together):
+    if not plan.tied_params or (plan.engine == "messages" and together):
         return
     if plan.engine == "devices":
-        for name, stages in plan.tied.items():
+        for name, stages in plan.tied_params.items():
             there = [plan.devices[stage] for stage in stages]
             if len(set(there)) > 1:
                 raise UserError(
@@ -358,7 +358,7 @@ def check_tied(plan: SplitPlan) -> None:
                     "(sizes.tied = false)"
                 )
         return
-    (name, stages), *_ = plan.tied.items()
+    (name, stages), *_ = plan.tied_params.items()
     given = "engine = rpc" if plan.engine == "rpc" else f"trainers = {plan.trainers}"
     raise UserError(
         f"{name} is of layers in stages {' and '.join(map(str, stages))}, whose gradients only "
@@ -367,7 +367,7 @@ def check_tied(plan: SplitPlan) -> None:
     )
 
 
-def placed(stages: int, world_size: int) -> tuple[int, ...]:
+def default_placement(stages: int, world_size: int) -> tuple[int, ...]:
     """Return the default placement with RPC, stage → rank: one stage per rank, and optionally one
     more rank in front as a master without a stage.
 
@@ -382,7 +382,7 @@ def placed(stages: int, world_size: int) -> tuple[int, ...]:
     return tuple(range(world_size - stages, world_size))
 
 
-def driven(place: tuple[int, ...], schedule: str, micro_batches: int) -> Grid:
+def rpc_schedule(place: tuple[int, ...], schedule: str, micro_batches: int) -> Grid:
     """Return the schedule of stages that a driver calls; a rank 0 without a stage idles."""
     if 0 in place:
         return build(schedule, place, micro_batches)

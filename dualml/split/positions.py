@@ -13,7 +13,7 @@ sec. 4.2.2; Llama Team 2024, "The Llama 3 Herd of Models", sec. 3.3.2, for the c
 
 from __future__ import annotations
 
-from dualml.backend.stage import Sliced
+from dualml.backend.stage import OutputSplit
 from dualml.errors import UserError
 from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU, Tied
 from dualml.model.layers import (
@@ -33,22 +33,22 @@ from dualml.model.layers import (
 from dualml.model.spec import ModelSpec
 
 #: Kind of position sharding → location of the ranks' slices in (batch, positions, …).
-SHARED = {"sequence": Sliced(1), "context": Sliced(1, 2, mirrored=True)}
+POSITION_SLICES = {"sequence": OutputSplit(1), "context": OutputSplit(1, 2, mirrored=True)}
 #: Layers that process every position separately.
-BY_POSITION = (
+POSITIONWISE_LAYERS = (
     Branch, Merge, Dropout, Embedding, Position, Linear, Tied, LayerNorm, RMSNorm, RowBias,
     ReLU, Tanh, GELU, SwiGLU,
 )  # fmt: skip
 
 
-def check(spec: ModelSpec, how: str, parts: int) -> None:
+def check_model(spec: ModelSpec, how: str, parts: int) -> None:
     """Raise `UserError` unless ``parts`` ranks can shard the positions of a model."""
     given = f"split.{how}"
     layers = [layer for _, layer in spec.layers]
-    if not spec.tokens or not any(isinstance(x, Attention | GroupedAttention) for x in layers):
+    if not spec.takes_tokens or not any(isinstance(x, Attention | GroupedAttention) for x in layers):
         raise UserError(
             f"{given} shares out the positions of a text among ranks that attend to it; "
-            f"{spec.name} has no {'attention' if spec.tokens else 'tokens'}: use gpt or gpt_llama"
+            f"{spec.name} has no {'attention' if spec.takes_tokens else 'tokens'}: use gpt or gpt_llama"
         )
     for name, layer in spec.layers:
         if isinstance(layer, Attention) and not layer.causal:
@@ -56,12 +56,12 @@ def check(spec: ModelSpec, how: str, parts: int) -> None:
                 f"{given}: {name} of {spec.name} is not causal, every position sees all; it is for "
                 "decoders: use gpt or gpt_llama"
             )
-        if not isinstance(layer, (GroupedAttention, *BY_POSITION)):
+        if not isinstance(layer, (GroupedAttention, *POSITIONWISE_LAYERS)):
             raise UserError(
                 f"{given}: {name} of {spec.name}, a {type(layer).__name__}, mixes positions; it is "
                 "for decoders: use gpt or gpt_llama"
             )
-    length, each = spec.input_shape[0], parts * SHARED[how].blocks
+    length, each = spec.input_shape[0], parts * POSITION_SLICES[how].blocks
     if length % each:
         what = f"{each} chunks, two for each of {parts} ranks" if each > parts else f"{parts} ranks"
         near = max(each, round(length / each) * each)
@@ -71,7 +71,7 @@ def check(spec: ModelSpec, how: str, parts: int) -> None:
         )
 
 
-def together(
+def check_settings(
     tensor: int, sequence: bool, regather: bool, context: int, trainers: int, engine: str
 ) -> None:
     """Raise `UserError` if settings of `split_plan` about positions contradict each other."""

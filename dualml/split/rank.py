@@ -7,13 +7,13 @@ from typing import Any
 
 from dualml.backend.stage import Stage, Tensor, Values
 from dualml.communicator import Communicator
-from dualml.split.horizontal import ConjugatePair, Ring
+from dualml.split.horizontal import ParallelOp, RingAttentionOp
 from dualml.split.plan import SplitPlan
-from dualml.split.positions import SHARED
-from dualml.split.row import Row
+from dualml.split.positions import POSITION_SLICES
+from dualml.split.row import TensorParallelRank
 
 
-class Rank(Row):
+class PipelineRank(TensorParallelRank):
     """A rank of the pipeline, with everything that training and evaluation have in common.
 
     Attributes:
@@ -23,26 +23,26 @@ class Rank(Row):
 
     def __init__(self, plan: SplitPlan, comm: Communicator, stage: Stage) -> None:
         super().__init__(plan, comm, stage)
-        self.last = len(plan.stages) - 1
-        self.lower = [self.mixed is not None and plan.lower(s) for s in range(self.last + 1)]
+        self.last_stage = len(plan.stages) - 1
+        self.lower = [self.mixed is not None and plan.sends_low_precision(s) for s in range(self.last_stage + 1)]
 
-    def owner(self, stage: int, micro: int) -> int:
+    def owner_rank(self, stage: int, micro: int) -> int:
         """Return the rank of this replica and slice that processes a micro-batch in a stage."""
-        return self.plan.owner(self.data, stage, self.tensor, micro)
+        return self.plan.owner(self.dp_rank, stage, self.tp_rank, micro)
 
-    def shape(self, stage: int, size: int) -> tuple[int, ...]:
+    def message_shape(self, stage: int, size: int) -> tuple[int, ...]:
         """Return the shape of the message between a stage and the next one for ``size`` samples."""
-        return (size, *self.plan.between(stage))
+        return (size, *self.plan.activation_shape(stage))
 
-    def handed(self, values: Values, stage: int) -> Values:
+    def to_stage_device(self, values: Values, stage: int) -> Values:
         """Transfer the input of a stage in an evaluation to the device of that stage."""
         return values
 
-    def to_receive(self, stage: int, size: int) -> Tensor:
+    def receive_buffer(self, stage: int, size: int) -> Tensor:
         """Allocate a receive buffer for the message between a stage and the next one."""
-        shape = self.shape(stage, size)
+        shape = self.message_shape(stage, size)
         if self.mixed is not None and self.lower[stage]:
-            return self.mixed.to_receive(shape)
+            return self.mixed.recv_buffer(shape)
         return self.stage.empty(shape)
 
     # --- without a backward pass ------------------------------------------------------------------
@@ -64,36 +64,36 @@ class Rank(Row):
         logits, pending = None, []
         values: Values = ()
         for stage, names in enumerate(self.plan.stages):
-            if stage not in self.views or self.owner(stage, 0) != self.rank:
+            if stage not in self.views or self.owner_rank(stage, 0) != self.rank:
                 continue
             if stage == 0:
                 values = (first(),)
-            elif self.owner(stage - 1, 0) != self.rank:
-                buffer = self.to_receive(stage - 1, rows)
-                came = self.comm.irecv(buffer, self.owner(stage - 1, 0)).wait()
-                values = (self.unpacked(came, self.lower[stage - 1]),)
-            values = self.handed(values, stage)
+            elif self.owner_rank(stage - 1, 0) != self.rank:
+                buffer = self.receive_buffer(stage - 1, rows)
+                came = self.comm.irecv(buffer, self.owner_rank(stage - 1, 0)).wait()
+                values = (self.from_wire(came, self.lower[stage - 1]),)
+            values = self.to_stage_device(values, stage)
             view, number, name = self.views[stage], 0, names[0]
             for item in view.items:
-                if isinstance(item, Ring):
+                if isinstance(item, RingAttentionOp):
                     name = item.name
-                    values = (*values[:-1], self.attended(item, values[-1], stage, 0)[0])
-                    seen[name] = (values[-1], SHARED[self.plan.shared])
+                    values = (*values[:-1], self.attend_over_ring(item, values[-1], stage, 0)[0])
+                    seen[name] = (values[-1], POSITION_SLICES[self.plan.shared])
                     continue
-                if isinstance(item, ConjugatePair):
+                if isinstance(item, ParallelOp):
                     values = self.communicate(item, values, stage, 0)
                     if item.kind in ("sum", "scatter"):
-                        seen[name] = (values[-1], None if self.own is None else SHARED["sequence"])
+                        seen[name] = (values[-1], None if self.own_positions is None else POSITION_SLICES["sequence"])
                     continue
                 values, outputs = self.stage.infer(view.segments[number], values)
                 number += 1
                 for (name, _), output in zip(item.layers, outputs, strict=True):
                     seen[name] = (output, item.split.get(name))
-            if stage == self.last:
-                logits = self.whole(values[-1], self.lower[stage])
-            elif self.owner(stage + 1, 0) != self.rank:
-                message = self.packed(values[-1], self.lower[stage])
-                pending.append(self.comm.isend(message, self.owner(stage + 1, 0)))
+            if stage == self.last_stage:
+                logits = self.gather_sequence(values[-1], self.lower[stage])
+            elif self.owner_rank(stage + 1, 0) != self.rank:
+                message = self.to_wire(values[-1], self.lower[stage])
+                pending.append(self.comm.isend(message, self.owner_rank(stage + 1, 0)))
         for sent in pending:
             sent.wait()
         return logits, seen

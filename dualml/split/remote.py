@@ -6,8 +6,8 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from dualml.aggregation.slow import Slow
-from dualml.backend import Array, Observable, Training
+from dualml.aggregation.slow import Straggler
+from dualml.backend import Array, ActivationCapture, Training
 from dualml.split.plan import SplitPlan
 from dualml.split.timeline import Timeline
 
@@ -28,12 +28,12 @@ class Execution(Protocol):
     plan: SplitPlan
     timeline: Timeline
     seed: int
-    slow: Slow | None
-    live: int
-    held: int
+    slow: Straggler | None
+    max_in_flight: int
+    max_saved_bytes: int
 
 
-class SplitModel(Training, Observable):
+class SplitModel(Training, ActivationCapture):
     """A model that several ranks share, as one of them sees it.
 
     Attributes:
@@ -45,15 +45,15 @@ class SplitModel(Training, Observable):
     calls: str = ""
 
     @abstractmethod
-    def read(self, lazy: Sequence[Any]) -> Array:
+    def materialize_losses(self, lazy: Sequence[Any]) -> Array:
         """Return the mean losses of batches on every rank, from the return values of `step`."""
 
     @abstractmethod
-    def each_loss(self, lazy: Any) -> Array | None:
+    def micro_batch_losses(self, lazy: Any) -> Array | None:
         """Return the mean losses of the micro-batches of one update; None if this rank computes no
         loss."""
 
     @abstractmethod
-    def count_kept(self, on: bool) -> None:
+    def count_saved_bytes(self, on: bool) -> None:
         """Enable or disable counting of the bytes saved for backward passes
         (`Execution.max_saved_bytes`)."""

@@ -22,13 +22,13 @@ from dualml.communicator import Communicator
 from dualml.model.decoder import GroupedAttention
 
 #: Makes the context manager that records a wait for messages, given the bytes sent.
-During = Callable[..., AbstractContextManager[None]]
+RecordWait = Callable[..., AbstractContextManager[None]]
 #: Tensors saved for the backward pass: queries, local keys and values, output, logarithms of the
 #: sums of exponentials.
-Kept = tuple[Tensor, Tensor, Tensor, Tensor]
+SavedAttention = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-def keys_and_values(layer: GroupedAttention, ranks: int) -> int:
+def kv_numel(layer: GroupedAttention, ranks: int) -> int:
     """Return the elements of keys and values that a rank sends per sample in one step of the ring.
 
     Example:
@@ -38,7 +38,7 @@ def keys_and_values(layer: GroupedAttention, ranks: int) -> int:
     return 2 * (layer.length // ranks) * layer.kv_heads * layer.width
 
 
-def block(rank: int, source: int) -> Block:
+def kv_block(rank: int, source: int) -> Block:
     """Classify the keys and values of rank ``source`` for the queries of ``rank``: ``own``,
     ``early`` or ``late``.
 
@@ -55,60 +55,60 @@ class RingAttention:
     def __init__(self, attention: BlockAttention, group: Communicator) -> None:
         self.attention, self.group = attention, group
         n, rank = group.size, group.rank
-        self.after, self.before = (rank + 1) % n, (rank - 1) % n
-        self.blocks = [block(rank, (rank - step) % n) for step in range(n)]
+        self.next_rank, self.previous_rank = (rank + 1) % n, (rank - 1) % n
+        self.blocks = [kv_block(rank, (rank - step) % n) for step in range(n)]
 
-    def forward(self, x: Tensor, during: During) -> tuple[Tensor, Kept]:
+    def forward(self, x: Tensor, during: RecordWait) -> tuple[Tensor, SavedAttention]:
         """Return the output for the local positions and the tensors that `backward` needs.
 
         Args:
             x: input of `GroupedAttention` for the local positions.
             during: makes the context manager that records a wait for messages.
         """
-        q, own = self.attention.split(x)
+        q, own = self.attention.split_qkv(x)
         state, kv, last = None, own, len(self.blocks) - 1
         for step, which in enumerate(self.blocks):
-            arrival = self.pass_on(kv, during) if step < last else None
+            arrival = self.send_to_next(kv, during) if step < last else None
             state = self.attention.attend(q, kv, which, state)
             if arrival is not None:
                 kv = arrival()
         assert state is not None
         y, lse = state
-        y = self.attention.joined(y)
+        y = self.attention.merge_heads(y)
         return y, (q, own, y, lse)
 
-    def backward(self, kept: Kept, flow: Tensor, during: During) -> Tensor:
+    def backward(self, kept: SavedAttention, flow: Tensor, during: RecordWait) -> Tensor:
         """Return the gradient of the input of `forward` from the gradient ``flow`` of its
         output."""
         q, kv, y, lse = kept
-        flow, y = self.attention.heads(flow), self.attention.heads(y)
+        flow, y = self.attention.split_heads(flow), self.attention.split_heads(y)
         home: Any = None  # local part of the gradient of the local keys and values
         arrival = arriving = None
         last, dq = len(self.blocks) - 1, None
         for step, which in enumerate(self.blocks):
-            arrival = self.pass_on(kv, during) if step < last else None
-            more, change = self.attention.back(q, kv, which, flow, y, lse)
+            arrival = self.send_to_next(kv, during) if step < last else None
+            more, change = self.attention.backward_block(q, kv, which, flow, y, lse)
             dq = more if dq is None else dq + more
             if step == 0:
                 home = change
             else:
                 change = change if arriving is None else change + arriving()
-                arriving = self.pass_on(change, during)
+                arriving = self.send_to_next(change, during)
             if arrival is not None:
                 kv = arrival()
         assert arriving is not None
-        return self.attention.whole(dq, home + arriving())
+        return self.attention.merge_qkv_gradients(dq, home + arriving())
 
-    def pass_on(self, x: Tensor, during: During) -> Callable[[], Tensor]:
+    def send_to_next(self, x: Tensor, during: RecordWait) -> Callable[[], Tensor]:
         """Start sending a tensor to the next rank and receiving one of equal size from the previous
         rank; return a function that waits for both and returns the received tensor."""
-        sent = self.group.isend(x, self.after)
-        came = self.group.irecv(self.group.empty_like(x), self.before)
+        sent = self.group.isend(x, self.next_rank)
+        came = self.group.irecv(self.group.empty_like(x), self.previous_rank)
 
-        def arrived() -> Tensor:
+        def wait_for_block() -> Tensor:
             with during(nbytes=self.group.nbytes(x)):
                 got = came.wait()
                 sent.wait()
             return got
 
-        return arrived
+        return wait_for_block

@@ -10,19 +10,19 @@ from functools import partial
 import numpy as np
 
 from dualml.aggregation import strategy
-from dualml.aggregation.slow import Slow, pause
-from dualml.backend import Attending, MixedStage, Regathering
+from dualml.aggregation.slow import Straggler, pause
+from dualml.backend import BlockwiseAttention, MixedPrecisionStage, ActivationResharding
 from dualml.backend.stage import Stage, Tensor, Values
 from dualml.communicator import Communicator
-from dualml.split.horizontal import ConjugatePair, Ring
-from dualml.split.pieces import Piece
+from dualml.split.horizontal import ParallelOp, RingAttentionOp
+from dualml.split.pieces import TensorShard
 from dualml.split.plan import SplitPlan
-from dualml.split.positions import SHARED
-from dualml.split.ring import Kept, RingAttention
+from dualml.split.positions import POSITION_SLICES
+from dualml.split.ring import SavedAttention, RingAttention
 from dualml.split.timeline import Timeline
 
 
-class Row:
+class TensorParallelRank:
     """A rank as a member of its tensor-parallel group.
 
     Attributes:
@@ -43,200 +43,200 @@ class Row:
 
     def __init__(self, plan: SplitPlan, comm: Communicator, stage: Stage) -> None:
         self.plan, self.comm, self.stage, self.rank = plan, comm, stage, comm.rank
-        self.data, _, self.tensor = plan.mesh.coordinates(self.rank)
-        self.views = {view.stage: view for view in plan.views(self.rank)[0]}
-        self.row = group_of(comm, plan.mesh.tensor_groups())
-        self.timeline, self.now = Timeline(), 0
-        self.slow: Slow | None = None
-        self.mixed: MixedStage | None = None
-        if isinstance(stage, MixedStage) and stage.lower:
+        self.dp_rank, _, self.tp_rank = plan.mesh.coordinates(self.rank)
+        self.views = {view.stage: view for view in plan.rank_stages(self.rank)[0]}
+        self.tp_group = make_group(comm, plan.mesh.tensor_groups())
+        self.timeline, self.step_count = Timeline(), 0
+        self.slow: Straggler | None = None
+        self.mixed: MixedPrecisionStage | None = None
+        if isinstance(stage, MixedPrecisionStage) and stage.is_low_precision:
             self.mixed = stage
-        self.own = self.dealt(self.tensor) if plan.shared else None
+        self.own_positions = self.position_shard(self.tp_rank) if plan.shared else None
         items = [item for view in self.views.values() for item in view.items]
         #: Layer and micro-batch → tensors saved for its backward pass.
-        self.rounds: dict[tuple[str, int], Kept] = {}
+        self.ring_saves: dict[tuple[str, int], SavedAttention] = {}
         #: Segment and micro-batch → local positions of its input, to be gathered again.
-        self.few: dict[tuple[int, int], tuple[ConjugatePair, Tensor]] = {}
-        self.rings = {item.name: self.ring(item) for item in items if isinstance(item, Ring)}
+        self.saved_shards: dict[tuple[int, int], tuple[ParallelOp, Tensor]] = {}
+        self.rings = {item.name: self.make_ring_attention(item) for item in items if isinstance(item, RingAttentionOp)}
 
-    def packed(self, x: Tensor, lower: bool) -> Tensor:
+    def to_wire(self, x: Tensor, lower: bool) -> Tensor:
         """Return a tensor in its wire type: low precision if ``lower``, unchanged otherwise."""
-        return self.mixed.packed(x) if self.mixed is not None and lower else x
+        return self.mixed.to_wire(x) if self.mixed is not None and lower else x
 
-    def unpacked(self, x: Tensor, lower: bool) -> Tensor:
+    def from_wire(self, x: Tensor, lower: bool) -> Tensor:
         """Return a received tensor in its compute type; the reverse of `to_wire`."""
-        return self.mixed.unpacked(x) if self.mixed is not None and lower else x
+        return self.mixed.from_wire(x) if self.mixed is not None and lower else x
 
     # --- inside a layer ---------------------------------------------------------------------------
 
-    def communicate(self, pair: ConjugatePair, values: Values, stage: int, micro: int) -> Values:
+    def communicate(self, pair: ParallelOp, values: Values, stage: int, micro: int) -> Values:
         """Apply the forward communication of an operator between two segments."""
         top = values[-1]
         if pair.kind == "copy":
             return values
         if pair.kind == "take":
-            top = self.taken(top)
+            top = self.shard_sequence(top)
         elif pair.kind == "sum":
-            top = self.total(top, pair.lower, stage, micro)
+            top = self.all_reduce_activation(top, pair.lower, stage, micro)
         elif pair.kind == "scatter":
-            top = self.scattered(top, pair.lower, stage, micro)
+            top = self.reduce_scatter_dim(top, pair.lower, stage, micro)
         else:
             axis = pair.axis if pair.kind == "gather" else 1
-            top = self.collected(top, axis, pair.lower, stage, micro)
+            top = self.all_gather_dim(top, axis, pair.lower, stage, micro)
         return (*values[:-1], top)
 
     def communicate_back(
-        self, pair: ConjugatePair, gradients: Values, stage: int, micro: int
+        self, pair: ParallelOp, gradients: Values, stage: int, micro: int
     ) -> Values:
         """Apply the backward communication of an operator between two segments."""
         top = gradients[-1]
         if pair.kind == "sum":
             return gradients
-        assert self.row is not None
+        assert self.tp_group is not None
         if pair.kind == "gather":
-            top = self.stage.cut(top, pair.axis, self.row.rank, self.row.size)
+            top = self.stage.take_chunk(top, pair.axis, self.tp_group.rank, self.tp_group.size)
         elif pair.kind == "collect":
-            top = self.scattered(top, pair.lower, stage, micro, backward=True)
+            top = self.reduce_scatter_dim(top, pair.lower, stage, micro, backward=True)
         elif pair.kind == "scatter":
-            top = self.collected(top, 1, pair.lower, stage, micro, backward=True)
+            top = self.all_gather_dim(top, 1, pair.lower, stage, micro, backward=True)
         else:
-            top = self.total(top, pair.lower, stage, micro, backward=True)
+            top = self.all_reduce_activation(top, pair.lower, stage, micro, backward=True)
         return (*gradients[:-1], top)
 
-    def total(
+    def all_reduce_activation(
         self, x: Tensor, lower: bool, stage: int, micro: int, *, backward: bool = False
     ) -> Tensor:
         """All-reduce ``x`` over the group. A low-precision ``x`` is summed in float32 and then
         rounded, which adds one rounding for any number of ranks."""
-        assert self.row is not None
+        assert self.tp_group is not None
         mixed = self.mixed if lower else None
-        x = x if mixed is None else mixed.widened(x)
-        with self.timeline.during("collective", stage, micro, backward, self.comm.nbytes(x)):
-            x = self.summed(self.row, x)
-        return x if mixed is None else mixed.rounded(x)
+        x = x if mixed is None else mixed.upcast(x)
+        with self.timeline.record("collective", stage, micro, backward, self.comm.nbytes(x)):
+            x = self.all_reduce_sum(self.tp_group, x)
+        return x if mixed is None else mixed.downcast(x)
 
-    def collected(
+    def all_gather_dim(
         self, x: Tensor, axis: int, lower: bool, stage: int, micro: int, *, backward: bool = False
     ) -> Tensor:
         """All-gather ``x`` along an axis, sent in the low-precision type if ``lower``."""
-        assert self.row is not None
-        x = self.packed(x, lower)
-        with self.timeline.during("collective", stage, micro, backward, self.comm.nbytes(x)):
-            return self.gathered(self.row, x, axis, lower)
+        assert self.tp_group is not None
+        x = self.to_wire(x, lower)
+        with self.timeline.record("collective", stage, micro, backward, self.comm.nbytes(x)):
+            return self.all_gather_concat(self.tp_group, x, axis, lower)
 
-    def scattered(
+    def reduce_scatter_dim(
         self, x: Tensor, lower: bool, stage: int, micro: int, *, backward: bool = False
     ) -> Tensor:
         """Reduce-scatter ``x`` along the positions: return this rank's range of positions of the
         sum. A low-precision ``x`` is summed in float32 and then rounded."""
-        assert self.row is not None
-        mixed, group = self.mixed if lower else None, self.row
-        x = x if mixed is None else mixed.widened(x)
-        with self.timeline.during("collective", stage, micro, backward, self.comm.nbytes(x)):
+        assert self.tp_group is not None
+        mixed, group = self.mixed if lower else None, self.tp_group
+        x = x if mixed is None else mixed.upcast(x)
+        with self.timeline.record("collective", stage, micro, backward, self.comm.nbytes(x)):
             if self.slow is not None:
                 size = self.comm.nbytes(x) // group.size
-                pause((group.size - 1) * self.slow.transferring(self.rank, size, size, self.now))
-            runs = [self.stage.cut(x, 1, part, group.size) for part in range(group.size)]
+                pause((group.size - 1) * self.slow.transfer_delay(self.rank, size, size, self.step_count))
+            runs = [self.stage.take_chunk(x, 1, part, group.size) for part in range(group.size)]
             flat = self.stage.concat(runs, 0).reshape(-1)  # reduce_scatter splits a 1-D tensor
             x = group.reduce_scatter(flat).reshape(runs[0].shape)
-        return x if mixed is None else mixed.rounded(x)
+        return x if mixed is None else mixed.downcast(x)
 
-    def summed(self, group: Communicator, x: Tensor) -> Tensor:
+    def all_reduce_sum(self, group: Communicator, x: Tensor) -> Tensor:
         """All-reduce ``x`` in place, with the delay of the simulated straggler."""
         if self.slow is not None and self.slow.rank == self.rank:
             schedule = strategy("all_reduce").schedule(group.size)
             late = replace(self.slow, rank=group.rank)  # a schedule uses ranks of the group
-            pause(late.schedule_delay(schedule, group.rank, group.nbytes(x), self.now))
+            pause(late.schedule_delay(schedule, group.rank, group.nbytes(x), self.step_count))
         return group.all_reduce(x, inplace=True)
 
-    def gathered(self, group: Communicator, x: Tensor, axis: int, lower: bool = False) -> Tensor:
+    def all_gather_concat(self, group: Communicator, x: Tensor, axis: int, lower: bool = False) -> Tensor:
         """All-gather ``x`` and concatenate along an axis; ``x`` is in its wire type if
         ``lower``."""
         if self.slow is not None:
             size = group.nbytes(x)  # a ring sends and receives one slice per step
-            pause((group.size - 1) * self.slow.transferring(self.rank, size, size, self.now))
-        parts = [self.unpacked(part, lower) for part in group.all_gather(x)]
+            pause((group.size - 1) * self.slow.transfer_delay(self.rank, size, size, self.step_count))
+        parts = [self.from_wire(part, lower) for part in group.all_gather(x)]
         return self.stage.concat(parts, axis)
 
     # --- positions that ranks share out -----------------------------------------------------------
 
-    def dealt(self, part: int) -> Piece:
+    def position_shard(self, part: int) -> TensorShard:
         """Return which positions of (batch, positions, …) rank ``part`` of the group has."""
-        axis, blocks, mirrored = SHARED[self.plan.shared]
-        return Piece((), axis, part, self.plan.mesh.tensor, blocks, mirrored)
+        axis, blocks, mirrored = POSITION_SLICES[self.plan.shared]
+        return TensorShard((), axis, part, self.plan.mesh.tensor, blocks, mirrored)
 
-    def taken(self, x: Tensor) -> Tensor:
+    def shard_sequence(self, x: Tensor) -> Tensor:
         """Return the local positions of the full tensor ``x``."""
-        if self.own is None:
+        if self.own_positions is None:
             return x
-        n = self.own.parts * self.own.blocks
-        return self.stage.concat([self.stage.cut(x, 1, i, n) for i in self.own.chunks()], 1)
+        n = self.own_positions.parts * self.own_positions.blocks
+        return self.stage.concat([self.stage.take_chunk(x, 1, i, n) for i in self.own_positions.chunk_indices()], 1)
 
-    def whole(self, x: Tensor, lower: bool) -> Tensor:
+    def gather_sequence(self, x: Tensor, lower: bool) -> Tensor:
         """All-gather the position-sharded tensor ``x`` along its position axis and restore the
         order."""
-        if self.own is None:
+        if self.own_positions is None:
             return x
-        assert self.row is not None
-        chunks, blocks = dict[int, Tensor](), self.own.blocks
-        for part, one in enumerate(self.row.all_gather(self.packed(x, lower))):
-            one = self.unpacked(one, lower)
-            for number, i in enumerate(self.dealt(part).chunks()):
-                chunks[i] = self.stage.cut(one, 1, number, blocks)
+        assert self.tp_group is not None
+        chunks, blocks = dict[int, Tensor](), self.own_positions.blocks
+        for part, one in enumerate(self.tp_group.all_gather(self.to_wire(x, lower))):
+            one = self.from_wire(one, lower)
+            for number, i in enumerate(self.position_shard(part).chunk_indices()):
+                chunks[i] = self.stage.take_chunk(one, 1, number, blocks)
         return self.stage.concat([chunks[i] for i in sorted(chunks)], 1)
 
-    def ring(self, item: Ring) -> RingAttention:
+    def make_ring_attention(self, item: RingAttentionOp) -> RingAttention:
         """Make the ring attention of a layer for this rank's positions."""
-        assert self.row is not None
-        assert isinstance(self.stage, Attending)  # checked by `make_stage`
+        assert self.tp_group is not None
+        assert isinstance(self.stage, BlockwiseAttention)  # checked by `make_stage`
         whole = np.arange(item.layer.length)[None]
-        places = replace(self.dealt(self.tensor), shape=whole.shape).take(whole)[0]
-        return RingAttention(self.stage.attention(item.layer, places), self.row)
+        places = replace(self.position_shard(self.tp_rank), shape=whole.shape).extract(whole)[0]
+        return RingAttention(self.stage.attention(item.layer, places), self.tp_group)
 
-    def attended(self, item: Ring, x: Tensor, stage: int, micro: int) -> tuple[Tensor, Kept]:
+    def attend_over_ring(self, item: RingAttentionOp, x: Tensor, stage: int, micro: int) -> tuple[Tensor, SavedAttention]:
         """Run ring attention on the local queries, keys and values; return the output and the saved
         tensors."""
-        during = partial(self.timeline.during, "collective", stage, micro, False)
+        during = partial(self.timeline.record, "collective", stage, micro, False)
         return self.rings[item.name].forward(x, during)
 
     # --- attention round a ring -------------------------------------------------------------------
 
-    def round(self, item: Ring, x: Tensor, stage: int, micro: int) -> Tensor:
+    def ring_forward(self, item: RingAttentionOp, x: Tensor, stage: int, micro: int) -> Tensor:
         """Run the forward pass of ring attention and save its tensors for the backward pass."""
-        y, self.rounds[item.name, micro] = self.attended(item, x, stage, micro)
+        y, self.ring_saves[item.name, micro] = self.attend_over_ring(item, x, stage, micro)
         return y
 
-    def round_back(self, item: Ring, flow: Tensor, stage: int, micro: int) -> Tensor:
+    def ring_backward(self, item: RingAttentionOp, flow: Tensor, stage: int, micro: int) -> Tensor:
         """Run the backward pass of ring attention: return the gradient of its input from that of
         its output."""
-        during = partial(self.timeline.during, "collective", stage, micro, True)
-        kept = self.rounds.pop((item.name, micro))
+        during = partial(self.timeline.record, "collective", stage, micro, True)
+        kept = self.ring_saves.pop((item.name, micro))
         return self.rings[item.name].backward(kept, flow, during)
 
-    def held_here(self) -> int:
+    def local_saved_bytes(self) -> int:
         """Return the bytes saved for backward passes in addition to those of the stage. The output
         of attention is not counted, because the next layer saves it."""
-        kept = [one for q, kv, _, lse in self.rounds.values() for one in (q, kv, lse)]
-        return sum(map(self.comm.nbytes, kept + [x for _, x in self.few.values()]))
+        kept = [one for q, kv, _, lse in self.ring_saves.values() for one in (q, kv, lse)]
+        return sum(map(self.comm.nbytes, kept + [x for _, x in self.saved_shards.values()]))
 
     # --- what is collected again ------------------------------------------------------------------
 
-    def forget(self, segment: int, micro: int) -> None:
+    def free_gathered(self, segment: int, micro: int) -> None:
         """Free the gathered input of a segment and keep only the local positions of it."""
-        if (segment, micro) in self.few:
-            assert isinstance(self.stage, Regathering)  # checked by `make_stage`
-            self.stage.forget(segment, micro)
+        if (segment, micro) in self.saved_shards:
+            assert isinstance(self.stage, ActivationResharding)  # checked by `make_stage`
+            self.stage.free_activation(segment, micro)
 
-    def remember(self, segment: int, micro: int, stage: int) -> None:
+    def restore_gathered(self, segment: int, micro: int, stage: int) -> None:
         """All-gather the input of a segment again before its backward pass."""
-        if (segment, micro) in self.few:
-            assert isinstance(self.stage, Regathering)  # checked by `make_stage`
-            pair, x = self.few.pop((segment, micro))
-            x = self.collected(x, 1, pair.lower, stage, micro, backward=True)
-            self.stage.remember(segment, micro, x)
+        if (segment, micro) in self.saved_shards:
+            assert isinstance(self.stage, ActivationResharding)  # checked by `make_stage`
+            pair, x = self.saved_shards.pop((segment, micro))
+            x = self.all_gather_dim(x, 1, pair.lower, stage, micro, backward=True)
+            self.stage.restore_activation(segment, micro, x)
 
 
-def group_of(comm: Communicator, groups: Sequence[Sequence[int]]) -> Communicator | None:
+def make_group(comm: Communicator, groups: Sequence[Sequence[int]]) -> Communicator | None:
     """Return the communicator of this rank's group, None if it has none. Every rank must call this
     with the same groups."""
     own = None

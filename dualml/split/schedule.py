@@ -166,7 +166,7 @@ class Grid:
             read.append((*cells, *[None] * (ticks - len(row))))
         named = [(a, rank) for rank, row in enumerate(read) for a in row if a is not None]
         if owners is None:
-            owners = _owners(named)
+            owners = _first_owners(named)
         if micro_batches is None:
             micro_batches = 1 + max((a.micro for a, _ in named), default=-1)
         return cls(tuple(read), tuple(owners), micro_batches)
@@ -203,14 +203,14 @@ class Grid:
         rows, owners, m = value.get("rows"), value.get("owners"), value.get("micro_batches")
         if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
             raise UserError('a grid has rows of cells, as in rows = [["0F0", "0B0"]]')
-        if owners is not None and not (isinstance(owners, list) and all(map(_number, owners))):
+        if owners is not None and not (isinstance(owners, list) and all(map(_is_count, owners))):
             raise UserError(f"owners are the ranks of the stages, as in [0, 1]; received {owners}")
-        if m is not None and not _number(m):
+        if m is not None and not _is_count(m):
             raise UserError(f"micro_batches is a whole number from 1; received {m}")
         return cls.parse(rows, owners, m)
 
 
-def _number(value: Any) -> bool:
+def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
@@ -224,7 +224,7 @@ def _cell(text: str | None, rank: int, tick: int) -> Action | None:
         raise UserError(f"rank {rank}, tick {tick}: {error}") from None
 
 
-def _owners(named: Sequence[tuple[Action, int]]) -> tuple[int, ...]:
+def _first_owners(named: Sequence[tuple[Action, int]]) -> tuple[int, ...]:
     """Return stage → the rank in whose row the stage comes first."""
     owners: dict[int, int] = {}
     for action, rank in named:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from dualml.errors import UserError
 from dualml.registry import Registry
-from dualml.split.order import layout, needs
+from dualml.split.order import layout, dependencies
 from dualml.split.schedule import Action, Grid, backward, forward
 
 Build = Callable[[Sequence[int], int], Grid]
@@ -34,7 +34,7 @@ def naive(owners: Sequence[int], m: int) -> Grid:
     for k in range(m):
         order += [forward(s, k) for s in range(len(owners))]
         order += [backward(s, k) for s in reversed(range(len(owners)))]
-    return _filtered(owners, m, order)
+    return _grid_from_order(owners, m, order)
 
 
 @SCHEDULES.register("gpipe", 20)
@@ -49,10 +49,10 @@ def gpipe(owners: Sequence[int], m: int) -> Grid:
     """
     order = [forward(s, k) for s in range(len(owners)) for k in range(m)]
     order += [backward(s, k) for s in reversed(range(len(owners))) for k in range(m)]
-    return _filtered(owners, m, order)
+    return _grid_from_order(owners, m, order)
 
 
-def _filtered(owners: Sequence[int], m: int, order: Iterable[Action]) -> Grid:
+def _grid_from_order(owners: Sequence[int], m: int, order: Iterable[Action]) -> Grid:
     """Make the grid in which every rank runs its part of one global order of actions. There is no
     deadlock if each action comes after its dependencies."""
     _check(owners, m)
@@ -76,7 +76,7 @@ def one_f_one_b(owners: Sequence[int], m: int) -> Grid:
     Source: Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters
     Using Megatron-LM", section 2.2.1.
     """
-    return _in_turn(owners, m, [len(owners) - stage for stage in range(len(owners))])
+    return _greedy_grid(owners, m, [len(owners) - stage for stage in range(len(owners))])
 
 
 @SCHEDULES.register("eager-1f1b", 40)
@@ -90,15 +90,15 @@ def eager(owners: Sequence[int], m: int) -> Grid:
 
     Source: Zhuang et al. 2023, "On Optimizing the Communication of Model Parallelism", section 4.
     """
-    return _in_turn(owners, m, [_eager(len(owners), stage) for stage in range(len(owners))])
+    return _greedy_grid(owners, m, [_eager_bound(len(owners), stage) for stage in range(len(owners))])
 
 
-def _eager(stages: int, stage: int) -> int:
+def _eager_bound(stages: int, stage: int) -> int:
     """Return how many micro-batches may be in flight in a stage under eager 1F1B."""
     return 2 * (stages - stage) - 1
 
 
-def _in_turn(owners: Sequence[int], m: int, flight: Sequence[int]) -> Grid:
+def _greedy_grid(owners: Sequence[int], m: int, flight: Sequence[int]) -> Grid:
     """Schedule greedily: a rank goes backward as soon as it can, and forward only while fewer than
     ``flight`` micro-batches are in flight in a stage."""
     _check(owners, m)
@@ -108,7 +108,7 @@ def _in_turn(owners: Sequence[int], m: int, flight: Sequence[int]) -> Grid:
     ahead, back = [0] * stages, [0] * stages  # stage → next micro-batch of each kind
 
     def ready(action: Action, tick: int) -> bool:
-        return all(done.get(need, tick) < tick for need in needs(action, stages))
+        return all(done.get(need, tick) < tick for need in dependencies(action, stages))
 
     tick = 0
     while len(done) < 2 * stages * m:
@@ -163,7 +163,7 @@ def interleaved(owners: Sequence[int], m: int) -> Grid:
 
     programs = []
     for rank in range(p):
-        warm = _warm(rank, p, v, total)
+        warm = _warmup_passes(rank, p, v, total)
         program = [nth(rank, k, "F") for k in range(warm)]
         for k in range(total - warm):
             program += [nth(rank, warm + k, "F"), nth(rank, k, "B")]
@@ -172,7 +172,7 @@ def interleaved(owners: Sequence[int], m: int) -> Grid:
     return layout(programs, owners, m)
 
 
-def _warm(rank: int, p: int, v: int, total: int) -> int:
+def _warmup_passes(rank: int, p: int, v: int, total: int) -> int:
     """Return the number of warm-up forward passes of the interleaved schedule."""
     return min(total, 2 * (p - rank - 1) + (v - 1) * p)
 
@@ -221,9 +221,9 @@ def live_bound(name: str, owners: Sequence[int], m: int, rank: int) -> int:
     if name == "interleaved":
         p, v = _chunks(owners)
         if v > 1:
-            return min(v * m, _warm(rank, p, v, v * m) + 1)
+            return min(v * m, _warmup_passes(rank, p, v, v * m) + 1)
     if name == "eager-1f1b":
-        return sum(min(m, _eager(len(owners), stage)) for stage in own)
+        return sum(min(m, _eager_bound(len(owners), stage)) for stage in own)
     return sum(min(m, len(owners) - stage) for stage in own)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError, did_you_mean
 from dualml.model.decoder import GroupedAttention, SwiGLU
 from dualml.model.layers import (
     GELU,
@@ -24,7 +24,7 @@ from dualml.model.spec import ModelSpec
 
 STYLES = ("column", "row", "whole")
 #: Layers that process every feature or channel separately, or keep those of a slice together.
-BY_FEATURE = (ReLU, Tanh, GELU, MaxPool2d, Flatten, Dropout, MeanPool, GroupedAttention)
+FEATUREWISE_LAYERS = (ReLU, Tanh, GELU, MaxPool2d, Flatten, Dropout, MeanPool, GroupedAttention)
 #: Splittable layers → the field that is divided, for a split by ``column`` and by ``row``.
 SPLIT = {
     Linear: ("outputs", "inputs"),
@@ -33,7 +33,7 @@ SPLIT = {
 }
 
 
-def styles_of(
+def choose_styles(
     spec: ModelSpec, parts: int, given: Mapping[str, str], stages: Sequence[Sequence[str]]
 ) -> dict[str, str]:
     """Return the style of every layer, ``column``, ``row`` or ``whole``: as given, otherwise in
@@ -46,10 +46,10 @@ def styles_of(
     layers = dict(spec.layers)
     for name, style in given.items():
         if name not in layers:
-            hint = nearest(name, layers)
+            hint = did_you_mean(name, layers)
             raise UserError(f"split.layers: {spec.name} has no layer {name!r}{hint}")
         if style not in STYLES:
-            hint = nearest(style, STYLES, otherwise="")
+            hint = did_you_mean(style, STYLES, fallback="")
             raise UserError(f"split.layers.{name}: {style!r} is none of {', '.join(STYLES)}{hint}")
         if style != "whole" and type(layers[name]) not in SPLIT:
             kind = type(layers[name]).__name__
@@ -57,7 +57,7 @@ def styles_of(
                 f"split.layers.{name}: a {kind} cannot be split inside; Linear, Conv2d and "
                 "Embedding can, and attention and SwiGLU follow the Linear before them"
             )
-        tied = [other for other, layer in spec.layers if name == layer.holder(other) != other]
+        tied = [other for other, layer in spec.layers if name == layer.parameter_owner(other) != other]
         if style != "whole" and tied:
             raise UserError(
                 f"split.layers.{name}: its table is the weight of {tied[0]}, too, which takes it "
@@ -66,14 +66,14 @@ def styles_of(
     styles = dict.fromkeys(layers, "whole") | dict(given)
     if parts > 1 and not given:
         for names in stages:
-            styles |= pairs(spec, names)
-    divide(spec, styles, parts)
+            styles |= pair_layers(spec, names)
+    check_divisible(spec, styles, parts)
     if parts > 1 and all(style == "whole" for style in styles.values()):
         raise UserError(f"tensor = {parts}: no layer of {spec.name} is split; name some in layers")
     return styles
 
 
-def pairs(spec: ModelSpec, names: Sequence[str]) -> dict[str, str]:
+def pair_layers(spec: ModelSpec, names: Sequence[str]) -> dict[str, str]:
     """Pair linear and convolution layers (column, then row) that have only feature-wise layers
     between them."""
     styles: dict[str, str] = {}
@@ -84,12 +84,12 @@ def pairs(spec: ModelSpec, names: Sequence[str]) -> dict[str, str]:
                 styles |= {first: "column", name: "row"}
             first = "" if first else name
             lone = lone or name
-        elif not isinstance(layers[name], BY_FEATURE) and layers[name].blocks == 1:
+        elif not isinstance(layers[name], FEATUREWISE_LAYERS) and layers[name].blocks == 1:
             first = ""
     return styles or ({lone: "column"} if lone else {})
 
 
-def divide(spec: ModelSpec, styles: Mapping[str, str], parts: int) -> None:
+def check_divisible(spec: ModelSpec, styles: Mapping[str, str], parts: int) -> None:
     """Raise `UserError` unless every split layer has ``parts`` equal slices."""
     counts: dict[str, tuple[int, str]] = {}
     shapes, before, sliced = spec.shapes(), "whole", False
@@ -106,7 +106,7 @@ def divide(spec: ModelSpec, styles: Mapping[str, str], parts: int) -> None:
         elif isinstance(layer, SwiGLU) and before == "column":
             counts[name] = (shapes[name][-1], "gates")
         before = style
-        sliced = style == "column" or (sliced and isinstance(layer, BY_FEATURE))
+        sliced = style == "column" or (sliced and isinstance(layer, FEATUREWISE_LAYERS))
     for wrong, (count, word) in counts.items():
         if count % parts == 0:
             continue

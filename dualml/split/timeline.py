@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 #: those that hold the same parameters. ``update``: the optimizer.
 KINDS = ("F", "B", "send", "receive", "collective", "reduce", "update")
 COLUMNS = ("step", "kind", "stage", "micro", "backward", "begin", "end", "bytes")
-KEPT = 400  # number of latest updates that are kept
+MAX_UPDATES = 400  # number of latest updates that are kept
 
 
 class Timeline:
@@ -24,30 +24,30 @@ class Timeline:
     def __init__(self) -> None:
         self.rows: list[tuple[Any, ...]] = []
         self.starts: list[int] = []
-        self.step, self.on = 0, True
+        self.step, self.enabled = 0, True
 
-    def begin(self, step: int) -> None:
+    def begin_step(self, step: int) -> None:
         """Assign the events that follow to step ``step``, and drop the oldest ones."""
-        if not self.on:
+        if not self.enabled:
             return
         self.step = step
         self.starts.append(len(self.rows))
-        if len(self.starts) > 2 * KEPT:
-            drop = self.starts[KEPT]
+        if len(self.starts) > 2 * MAX_UPDATES:
+            drop = self.starts[MAX_UPDATES]
             self.rows = self.rows[drop:]
-            self.starts = [start - drop for start in self.starts[KEPT:]]
+            self.starts = [start - drop for start in self.starts[MAX_UPDATES:]]
 
     @contextmanager
-    def off(self) -> Iterator[None]:
+    def pause_recording(self) -> Iterator[None]:
         """Pause recording inside the context, for evaluations that are not part of an update."""
-        before, self.on = self.on, False
+        before, self.enabled = self.enabled, False
         try:
             yield
         finally:
-            self.on = before
+            self.enabled = before
 
     @contextmanager
-    def during(
+    def record(
         self, kind: str, stage: int = -1, micro: int = -1, backward: bool = False, nbytes: int = 0
     ) -> Iterator[None]:
         """Record an event that lasts as long as the context."""
@@ -55,7 +55,7 @@ class Timeline:
         try:
             yield
         finally:
-            if self.on:
+            if self.enabled:
                 row = (self.step, KINDS.index(kind), stage, micro, backward)
                 self.rows.append((*row, start, time.perf_counter(), nbytes))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.backend import Backend, Recipe, Segment, Staging, backends
+from dualml.backend import Backend, TrainingSpec, Segment, PipelineStages, backends
 from dualml.model import initial_weights, model
 from dualml.model.layers import Branch, Merge, Swap
 from dualml.model.spec import ModelSpec
@@ -26,15 +26,15 @@ def layer_times(backend: Backend, spec: ModelSpec, batch: int) -> dict[str, floa
     draw = np.random.default_rng(0)
     shape: tuple[int, ...] = (batch, *spec.input_shape)
     x: Any = draw.normal(size=shape).astype(np.float32)
-    if spec.tokens:
+    if spec.takes_tokens:
         x = draw.integers(0, 2, shape).astype(np.int32)
     layers = [
         (n, layer) for n, layer in spec.layers if not isinstance(layer, Branch | Merge | Swap)
     ]
     weights, y = initial_weights(spec, 0), np.zeros(batch, np.int64)
-    recipe = Recipe(spec=spec, weights=weights, rule=SGD(lr=1.0), x=x, y=y, updates=1)
+    recipe = TrainingSpec(spec=spec, weights=weights, rule=SGD(lr=1.0), x=x, y=y, updates=1)
     segments = [Segment(((name, layer),), 1, {}) for name, layer in layers]
-    stage = backend.ability(Staging).stage(segments, recipe, first=True, last=False)
+    stage = backend.require_capability(PipelineStages).stage(segments, recipe, first=True, last=False)
     stage.load(dict(recipe.weights), {}, 0)
     index, zeros = np.arange(batch), dict.fromkeys((name for name, _ in spec.layers), 0.0)
     spent: dict[str, list[float]] = {name: [] for name, _ in layers}

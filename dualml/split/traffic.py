@@ -10,16 +10,16 @@ from typing import Any
 
 from dualml.backend import Segment
 from dualml.backend.devices import shift_devices
-from dualml.split.horizontal import ConjugatePair, Ring
+from dualml.split.horizontal import ParallelOp, RingAttentionOp
 from dualml.split.plan import SplitPlan
-from dualml.split.ring import keys_and_values
+from dualml.split.ring import kv_numel
 
 #: Bytes of an element on the wire: float32, and low precision.
 FLOAT, LOWER = 4, 2
 
 
 @dataclass(frozen=True)
-class Link:
+class LinkVolume:
     """Messages of one kind that a rank sends to another in an update."""
 
     source: int
@@ -40,38 +40,38 @@ class Collective:
     nbytes: int
 
 
-def links(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[Link]:
+def links(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[LinkVolume]:
     """Return the messages between stages in an update of ``batch`` samples, by pair of ranks.
 
     Args:
         lower: whether the model is trained in mixed precision.
     """
     messages, sizes = Counter[tuple[int, int, str]](), Counter[tuple[int, int, str]]()
-    crossing = _called if plan.engine == "rpc" else _sent
+    crossing = _rpc_messages if plan.engine == "rpc" else _stage_messages
     for source, target, what, elements, stage in crossing(plan, batch):
         if elements and source != target:
             messages[source, target, what] += 1
-            short = lower and stage >= 0 and plan.lower(stage)
+            short = lower and stage >= 0 and plan.sends_low_precision(stage)
             sizes[source, target, what] += elements * (LOWER if short else FLOAT)
-    return [Link(*key[:2], messages[key], sizes[key], key[2]) for key in sorted(messages)]
+    return [LinkVolume(*key[:2], messages[key], sizes[key], key[2]) for key in sorted(messages)]
 
 
 Message = tuple[int, int, str, int, int]
 
 
-def _sent(plan: SplitPlan, batch: int) -> Iterator[Message]:
+def _stage_messages(plan: SplitPlan, batch: int) -> Iterator[Message]:
     """Yield the messages of neighbouring stages: (source, target, what, elements, stage whose
     output it is)."""
-    for data, _, micro, size in plan.micro(batch):
+    for data, _, micro, size in plan.micro_batch_sizes(batch):
         for stage in range(len(plan.stages) - 1):
-            elements = size * plan.boundary(stage)
+            elements = size * plan.activation_numel(stage)
             for tensor in range(plan.mesh.tensor):
                 below, above = (plan.owner(data, s, tensor, micro) for s in (stage, stage + 1))
                 yield below, above, "activations", elements, stage
                 yield above, below, "gradients", elements, stage
 
 
-def _called(plan: SplitPlan, batch: int) -> Iterator[Message]:
+def _rpc_messages(plan: SplitPlan, batch: int) -> Iterator[Message]:
     """Yield the messages of remote procedure calls: (source, target, what, elements, stage whose
     output it is); samples have stage -1.
 
@@ -80,10 +80,10 @@ def _called(plan: SplitPlan, batch: int) -> Iterator[Message]:
     """
     layers, driver = dict(plan.spec.layers), plan.driver
     learns = [any(layers[n].parameters() for n in names) for names in plan.stages]
-    for _, _, _, size in plan.micro(batch):
+    for _, _, _, size in plan.micro_batch_sizes(batch):
         for stage, there in enumerate(plan.place):
-            into = plan.boundary(stage - 1) if stage else math.prod(plan.spec.input_shape)
-            into, out, below = size * into, size * plan.boundary(stage), any(learns[:stage])
+            into = plan.activation_numel(stage - 1) if stage else math.prod(plan.spec.input_shape)
+            into, out, below = size * into, size * plan.activation_numel(stage), any(learns[:stage])
             yield driver, there, "activations" if stage else "samples", into, stage - 1
             yield there, driver, "activations", out, stage
             if below or learns[stage]:
@@ -103,11 +103,11 @@ def transfers(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[dict[
     for rank in range(plan.world_size if plan.devices else 0):
         data = plan.mesh.coordinates(rank)[0]
         devices = shift_devices(plan.devices, data)
-        for replica, _, _, size in plan.micro(batch):
+        for replica, _, _, size in plan.micro_batch_sizes(batch):
             for stage in range(len(plan.stages) - 1):
                 if replica != data or not size or not plan.crosses(stage, stage + 1):
                     continue
-                elements, low = size * plan.boundary(stage), lower and plan.lower(stage)
+                elements, low = size * plan.activation_numel(stage), lower and plan.sends_low_precision(stage)
                 below, above = devices[stage : stage + 2]
                 for key in (
                     (rank, below, above, "activations"),
@@ -128,26 +128,26 @@ def collectives(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[Col
     calls, sizes = Counter[tuple[tuple[int, ...], str]](), Counter[tuple[tuple[int, ...], str]]()
     for group in plan.mesh.tensor_groups() if plan.mesh.tensor > 1 else ():
         data = plan.mesh.coordinates(group[0])[0]
-        for view in plan.views(group[0])[0]:
+        for view in plan.rank_stages(group[0])[0]:
             for item in view.items:
-                for d, _, _, size in plan.micro(batch):
+                for d, _, _, size in plan.micro_batch_sizes(batch):
                     if d != data or not size or isinstance(item, Segment):
                         continue
-                    for kind, number, each in _between(item, plan, size, lower):
+                    for kind, number, each in _op_collectives(item, plan, size, lower):
                         calls[tuple(group), kind] += number
                         sizes[tuple(group), kind] += each
     for group in plan.same_parameters():
-        total = sum(math.prod(p.local) for p in plan.views(group[0])[1].values())
+        total = sum(math.prod(p.local_shape) for p in plan.rank_stages(group[0])[1].values())
         calls[tuple(group), "all_reduce gradients"] += 1
         sizes[tuple(group), "all_reduce gradients"] += total * FLOAT
     for group in plan.tied_groups():
-        pieces = plan.views(group[0])[1]
-        total = sum(math.prod(pieces[name].local) for name in plan.tied)
+        pieces = plan.rank_stages(group[0])[1]
+        total = sum(math.prod(pieces[name].local_shape) for name in plan.tied_params)
         calls[tuple(group), "all_reduce gradients"] += 1
         sizes[tuple(group), "all_reduce gradients"] += total * FLOAT
     for group in plan.mesh.tensor_groups() if plan.shared else ():
-        pieces = plan.views(group[0])[1]
-        total = sum(math.prod(p.local) for p in pieces.values() if p.parts == 1)
+        pieces = plan.rank_stages(group[0])[1]
+        total = sum(math.prod(p.local_shape) for p in pieces.values() if p.parts == 1)
         calls[tuple(group), "all_reduce gradients"] += 1
         sizes[tuple(group), "all_reduce gradients"] += total * FLOAT
     return [Collective(*key, calls[key], sizes[key]) for key in calls]
@@ -164,14 +164,14 @@ PAIRS = {
 }
 
 
-def _between(
-    item: ConjugatePair | Ring, plan: SplitPlan, size: int, lower: bool
+def _op_collectives(
+    item: ParallelOp | RingAttentionOp, plan: SplitPlan, size: int, lower: bool
 ) -> Iterator[tuple[str, int, int]]:
     """Yield the collectives of one operator for ``size`` samples: kind and direction, calls, bytes
     per rank. An all-gather counts the slice that each rank contributes."""
     parts = plan.mesh.tensor
-    if isinstance(item, Ring):
-        each = keys_and_values(item.layer, parts) * size * FLOAT
+    if isinstance(item, RingAttentionOp):
+        each = kv_numel(item.layer, parts) * size * FLOAT
         yield "ring forward", parts - 1, (parts - 1) * each
         yield "ring backward", 2 * (parts - 1), 2 * (parts - 1) * each
         return
@@ -184,7 +184,7 @@ def _between(
             yield kind, 1, elements * FLOAT
 
 
-def moved(plan: SplitPlan, batch: int, *, lower: bool = False) -> int:
+def total_sent_bytes(plan: SplitPlan, batch: int, *, lower: bool = False) -> int:
     """Return the bytes that all ranks together send in an update of ``batch`` samples; collectives
     are counted as ring algorithms.
 
@@ -208,14 +208,14 @@ def describe(plan: SplitPlan, batch: int, *, lower: bool = False) -> dict[str, A
     """
     ranks = []
     for rank in range(plan.world_size):
-        views, pieces = plan.views(rank)
+        views, pieces = plan.rank_stages(rank)
         data, pipeline, tensor = plan.mesh.coordinates(rank)
         ranks.append({
             "rank": rank, "data": data, "pipeline": pipeline, "tensor": tensor,
             "stages": [view.stage for view in views],
-            "parameters": {name: {"shape": list(p.local), "part": str(p)}
+            "parameters": {name: {"shape": list(p.local_shape), "part": str(p)}
                            for name, p in pieces.items()},
-            "elements": sum(math.prod(p.local) for p in pieces.values()),
+            "elements": sum(math.prod(p.local_shape) for p in pieces.values()),
             "live": plan.live(rank),
         })  # fmt: skip
     return {

@@ -6,26 +6,26 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError, did_you_mean
 from dualml.model.spec import ModelSpec
 
 BALANCES = ("parameters", "activations", "time")
 Costs = dict[int, tuple[float, int]]
 
 
-def legal(spec: ModelSpec) -> list[str]:
+def legal_cuts(spec: ModelSpec) -> list[str]:
     """Return the layers at which a stage may begin: neither the first layer nor inside a residual
     block."""
-    depth, names = spec.depth(), [name for name, _ in spec.layers]
+    depth, names = spec.open_branches(), [name for name, _ in spec.layers]
     return [now for before, now in itertools.pairwise(names) if depth[before] == 0]
 
 
-def check(spec: ModelSpec, cut: Sequence[str]) -> None:
+def check_cuts(spec: ModelSpec, cut: Sequence[str]) -> None:
     """Raise `UserError` if a stage cannot begin at these layers or they are out of order."""
-    names, allowed = [name for name, _ in spec.layers], legal(spec)
+    names, allowed = [name for name, _ in spec.layers], legal_cuts(spec)
     for name in cut:
         if name not in names:
-            raise UserError(f"cut: {spec.name} has no layer {name!r}{nearest(name, names)}")
+            raise UserError(f"cut: {spec.name} has no layer {name!r}{did_you_mean(name, names)}")
         if name == names[0]:
             raise UserError(f"cut: {name!r} is the first layer; the first stage begins there")
         if name not in allowed:
@@ -37,7 +37,7 @@ def check(spec: ModelSpec, cut: Sequence[str]) -> None:
         raise UserError(f"cut: layers must follow the model's order, each once: {list(cut)}")
 
 
-def weights_of(
+def layer_costs(
     spec: ModelSpec, balance: str, times: Mapping[str, float] | None = None
 ) -> dict[str, float]:
     """Return the cost of each layer that is balanced: number of parameters, elements of the output
@@ -54,14 +54,14 @@ def weights_of(
     return dict(times)
 
 
-def balanced(spec: ModelSpec, stages: int, weights: Mapping[str, float]) -> list[str]:
+def balance_stages(spec: ModelSpec, stages: int, weights: Mapping[str, float]) -> list[str]:
     """Return the layers at which stages 1, 2, … begin, so that the heaviest stage is as light as
     possible; among equal cuts the one with the smallest sum of squares.
 
     Raises:
         UserError: more stages than legal cuts allow.
     """
-    names, allowed = [name for name, _ in spec.layers], legal(spec)
+    names, allowed = [name for name, _ in spec.layers], legal_cuts(spec)
     if stages - 1 > len(allowed):
         raise UserError(
             f"{stages} stages are too many for {spec.name}: it can be cut at {len(allowed)} places "
@@ -97,7 +97,7 @@ def balanced(spec: ModelSpec, stages: int, weights: Mapping[str, float]) -> list
     return [names[blocks[j]] for j in reversed(cut[:-1])]
 
 
-def stages_of(spec: ModelSpec, cut: Sequence[str]) -> list[list[str]]:
+def stage_layers(spec: ModelSpec, cut: Sequence[str]) -> list[list[str]]:
     """Return the layer names of each stage."""
     names = [name for name, _ in spec.layers]
     ends = [0, *(names.index(name) for name in cut), len(names)]

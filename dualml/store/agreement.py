@@ -7,7 +7,7 @@ from typing import Literal
 from dualml.store.jsonfile import Count, Number, Record
 
 #: Beginning of the reason of a trial that failed because its ranks diverged.
-APART = "ranks trained apart"
+DIVERGED_REASON = "ranks trained apart"
 
 #: Weights of the ranks that must be equal: all of them (``replicas``), all after an averaging
 #: (``averaged``), those of the server and of the rank that it served last (``served``), those of
@@ -32,7 +32,7 @@ class WeightsCheck(Record):
     limit: Number
 
 
-class Agreement(Record):
+class AgreementRecord(Record):
     """Evidence that the ranks of a trial trained one model.
 
     Attributes:
@@ -54,6 +54,6 @@ class Agreement(Record):
     averagings: Number | None = None
 
 
-def trained_apart(reason: str | None) -> bool:
+def is_divergence_reason(reason: str | None) -> bool:
     """Return whether the reason of a failed trial says that its ranks trained different models."""
-    return APART in (reason or "")
+    return DIVERGED_REASON in (reason or "")

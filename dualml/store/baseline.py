@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dualml.errors import UserError
 from dualml.files import write_bytes
-from dualml.seeds import bits
+from dualml.seeds import random_bits
 from dualml.store.envelope import ENVELOPE
 from dualml.store.folder import check_free
 from dualml.store.jsonfile import Count, JsonFile, Record
@@ -63,11 +63,11 @@ def fold(array: NDArray[Any]) -> NDArray[Any]:
 def _hash(size: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return, for each of ``size`` elements, the index of its sum and its sign, always the same."""
     digits = FOLDS.bit_length() - 1
-    drawn = bits(size * (digits + 1), 0, "fold").reshape(size, digits + 1)
+    drawn = random_bits(size * (digits + 1), 0, "fold").reshape(size, digits + 1)
     return drawn[:, :digits] @ (1 << np.arange(digits)), 2.0 * drawn[:, digits] - 1
 
 
-def folded(trajectory: Trajectory) -> Trajectory:
+def fold_trajectory(trajectory: Trajectory) -> Trajectory:
     """Fold every tensor of a trajectory, for the comparison with a baseline."""
     return replace(
         trajectory,
@@ -107,7 +107,7 @@ def write_baseline(run: Path, target: Path, starts: Mapping[str, str]) -> int:
         for trial in record.trials:
             if record.experiment["arms"][trial.arm].get("kind", "train") == "train":
                 _write_trial(run, target, trial.key)
-        made = BASELINE.made({"folds": FOLDS, "starts": dict(starts)})
+        made = BASELINE.make_record({"folds": FOLDS, "starts": dict(starts)})
         BASELINE.write(target, made)
     except BaseException as error:  # half a baseline would be taken for a run
         shutil.rmtree(target, ignore_errors=True)
@@ -124,17 +124,17 @@ def _write_trial(run: Path, target: Path, key: Key) -> None:
     RESULT.write(place, RESULT.read(source))
     for file in (TRACE, WEIGHTS):
         file.write(place, {name: fold(value) for name, value in file.read(source).items()})
-    if (envelope := ENVELOPE.read_if_there(source)) is not None:
-        ENVELOPE.write(place, ENVELOPE.made(_rounded(envelope.describe())))
+    if (envelope := ENVELOPE.read_if_present(source)) is not None:
+        ENVELOPE.write(place, ENVELOPE.make_record(_round_floats(envelope.describe())))
     kept = (line for line in read_lines(source, 0) if "class" not in line)
     content = "".join(f"{ENCODE(line)}\n" for line in kept)
     write_bytes(records_path(place, 0), content.encode())
 
 
-def _rounded(value: Any) -> Any:
+def _round_floats(value: Any) -> Any:
     """Round all floats of a JSON value to `DIGITS` significant digits."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, dict):
-        return {key: _rounded(inner) for key, inner in value.items()}
-    return [_rounded(inner) for inner in value] if isinstance(value, list) else value
+        return {key: _round_floats(inner) for key, inner in value.items()}
+    return [_round_floats(inner) for inner in value] if isinstance(value, list) else value

@@ -9,14 +9,14 @@ from safetensors import safe_open
 from safetensors.numpy import save
 
 from dualml.arrays import Arrays
-from dualml.files import check_regular, readable, remove, write_bytes
+from dualml.files import check_regular, convert_read_errors, remove_file, write_bytes
 from dualml.parse import from_json
-from dualml.store.jsonfile import Count, Number, Record, checked
+from dualml.store.jsonfile import Count, Number, Record, validate_record
 
 NAME = "best.safetensors"
 
 
-class Best(Record):
+class BestRecord(Record):
     """Results of the weights with the smallest validation loss, and the update after which they
     were taken; ``confusion`` counts test samples by class (rows) and predicted class."""
 
@@ -28,12 +28,12 @@ class Best(Record):
     confusion: list[list[Count]] = []
 
 
-def write_best(trial: Path, best: Best, weights: Arrays) -> None:
+def write_best(trial: Path, best: BestRecord, weights: Arrays) -> None:
     """Write the best weights of a trial with their results."""
     write_bytes(trial / NAME, save(weights, {"best": json.dumps(best.describe())}))
 
 
-def read_best(trial: Path) -> Best | None:
+def read_best(trial: Path) -> BestRecord | None:
     """Read the results stored with a trial's best weights; None if there is no file.
 
     Raises:
@@ -43,10 +43,10 @@ def read_best(trial: Path) -> Best | None:
     if not path.exists():
         return None
     check_regular(path)
-    with readable(f"{path}: not readable"), safe_open(path, framework="numpy") as file:
-        return checked(Best, from_json(file.metadata()["best"].encode()), path)
+    with convert_read_errors(f"{path}: not readable"), safe_open(path, framework="numpy") as file:
+        return validate_record(BestRecord, from_json(file.metadata()["best"].encode()), path)
 
 
 def remove_best(trial: Path) -> None:
     """Remove a trial's best weights, if there are any."""
-    remove(trial / NAME)
+    remove_file(trial / NAME)

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from safetensors import safe_open
 from safetensors.numpy import save
 
-from dualml.files import check_regular, readable, remove, write_bytes
+from dualml.files import check_regular, convert_read_errors, remove_file, write_bytes
 from dualml.parse import from_json
 from dualml.store.jsonfile import Count
 
@@ -51,7 +51,7 @@ def progress_of(metadata: Mapping[str, str], path: Path) -> Progress:
     Raises:
         UserError: the file is no checkpoint.
     """
-    with readable(f"{path}: {FAULT}"):
+    with convert_read_errors(f"{path}: {FAULT}"):
         text = metadata["progress"].encode()
         value = from_json(text)
         if not isinstance(value, dict):
@@ -72,7 +72,7 @@ def checkpoint_path(trial: Path, rank: int) -> Path:
 
 def remove_checkpoint(trial: Path, rank: int) -> None:
     """Remove a rank's checkpoint, if there is one."""
-    remove(checkpoint_path(trial, rank))
+    remove_file(checkpoint_path(trial, rank))
 
 
 def save_checkpoint(
@@ -107,7 +107,7 @@ def load_checkpoint(
     parts: dict[str, Arrays] = {"weights": {}, "trace": {}}
     state: dict[str, Arrays] = {}
     check_regular(path)
-    with readable(f"{path}: {FAULT}"), safe_open(path, framework="numpy") as file:
+    with convert_read_errors(f"{path}: {FAULT}"), safe_open(path, framework="numpy") as file:
         progress = progress_of(file.metadata(), path)
         for key in file.keys():  # noqa: SIM118 - not a dictionary
             kind, _, name = key.partition("/")

@@ -14,7 +14,7 @@ Range = Annotated[list[Number], Field(min_length=2, max_length=2)]
 Seconds = Annotated[Number, Field(ge=0)]
 
 
-class Traffic(Record):
+class TrafficRecord(Record):
     """Traffic of one rank: messages and bytes, native calls and the payload bytes passed to
     them."""
 
@@ -26,7 +26,7 @@ class Traffic(Record):
     payload: Count
 
 
-class Port(Record):
+class PortRecord(Record):
     """Mean traffic through the network interface of a rank's machine, including all headers."""
 
     bytes_sent: Number
@@ -46,9 +46,9 @@ class CollectiveRow(Record):
     high: Seconds
     repeats: Count = 0
     counted: bool = False
-    traffic: list[Traffic] = []
+    traffic: list[TrafficRecord] = []
     wire_bytes: Number | None = None
-    ports: list[Port] = []
+    ports: list[PortRecord] = []
 
 
 class CollectivesRecord(Record):
@@ -101,7 +101,7 @@ class FitsRecord(Record):
     skipped: dict[str, str] = {}
 
 
-class NamedFit(Record):
+class NamedFitRecord(Record):
     """A fit with its backend and strategy; ``strategy`` null stands for all point-to-point
     strategies."""
 
@@ -111,7 +111,7 @@ class NamedFit(Record):
     fit: FitRecord
 
 
-class Check(Record):
+class CheckRecord(Record):
     """A measurement with more ranks, compared with the prediction from the smallest number of
     ranks."""
 
@@ -124,7 +124,7 @@ class Check(Record):
     predicted_s: Seconds
 
 
-class Slowdown(Record):
+class SlowdownRecord(Record):
     """Time of an update with a straggler divided by the time without."""
 
     backend: Name
@@ -139,9 +139,9 @@ class CostRecord(Record):
     """The content of ``cost.json``."""
 
     topology: str = "flat"
-    fits: list[NamedFit] = []
-    checks: list[Check] = []
-    slowdowns: list[Slowdown] = []
+    fits: list[NamedFitRecord] = []
+    checks: list[CheckRecord] = []
+    slowdowns: list[SlowdownRecord] = []
 
 
 COLLECTIVES = JsonFile("collectives.json", CollectivesRecord, version=1)
@@ -151,7 +151,7 @@ COST = JsonFile("cost.json", CostRecord, version=1)
 def write_fits(folder: Path, backend: str, ranks: int, fits: Mapping[str, Any]) -> None:
     """Write the fits of a backend and a number of ranks."""
     file = fits_file(f"cost.{backend}-n{ranks}.json")
-    file.write(folder, file.made(fits))
+    file.write(folder, file.make_record(fits))
 
 
 def read_fits(path: Path) -> FitsRecord:

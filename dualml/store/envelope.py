@@ -62,15 +62,15 @@ class Envelope:
     plain_tensors: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def restore(cls, value: Mapping[str, Any]) -> Envelope:
+    def from_content(cls, value: Mapping[str, Any]) -> Envelope:
         """Make an envelope from the content of its file."""
-        return cls.of(ENVELOPE.made(value))
+        return cls.from_record(ENVELOPE.make_record(value))
 
     @classmethod
-    def of(cls, record: EnvelopeRecord) -> Envelope:
+    def from_record(cls, record: EnvelopeRecord) -> Envelope:
         """Make an envelope from its record."""
-        plain = (None, {}) if record.plain is None else known(record.plain)
-        return cls(*known(record), record.draws, *plain)
+        plain = (None, {}) if record.plain is None else as_arrays(record.plain)
+        return cls(*as_arrays(record), record.draws, *plain)
 
     def describe(self) -> dict[str, Any]:
         """Return the content of the file."""
@@ -81,7 +81,7 @@ class Envelope:
         return content
 
 
-def known(widths: Widths) -> tuple[NDArray[np.float64], dict[str, float]]:
+def as_arrays(widths: Widths) -> tuple[NDArray[np.float64], dict[str, float]]:
     """Convert widths to an array for the loss and a mapping for the tensors, with null as
     infinity."""
     tensors = {key: math.inf if w is None else w for key, w in widths.tensors.items()}
@@ -90,7 +90,7 @@ def known(widths: Widths) -> tuple[NDArray[np.float64], dict[str, float]]:
 
 def write_envelope(folder: Path, envelope: Envelope) -> None:
     """Write the rounding envelope of a trial."""
-    ENVELOPE.write(folder, ENVELOPE.made(envelope.describe()))
+    ENVELOPE.write(folder, ENVELOPE.make_record(envelope.describe()))
 
 
 def read_envelope(folder: Path) -> Envelope | None:
@@ -100,5 +100,5 @@ def read_envelope(folder: Path) -> Envelope | None:
     Raises:
         UserError: the file is damaged.
     """
-    record = ENVELOPE.read_if_there(folder)
-    return None if record is None else Envelope.of(record)
+    record = ENVELOPE.read_if_present(folder)
+    return None if record is None else Envelope.from_record(record)

@@ -9,14 +9,14 @@ from typing import Any
 from dualml.store.jsonfile import Count, JsonFile, Name, Number, Record, Scalar
 
 
-class Text(Record):
+class TranslatedText(Record):
     """A paragraph in both languages."""
 
     en: str
     zh: str
 
 
-class Element(Record):
+class ElementRecord(Record):
     """One element of a tensor: its index, its value and the expected one."""
 
     index: list[Count]
@@ -24,15 +24,15 @@ class Element(Record):
     expected: Number | None
 
 
-class Elements(Record):
+class ElementsRecord(Record):
     """The elements of a tensor that differ most."""
 
     shape: list[list[Count]]
     share: Number | None
-    largest: list[Element]
+    largest: list[ElementRecord]
 
 
-class Cause(Record):
+class CauseRecord(Record):
     """A possible cause; ``score`` is the share of the difference that it explains, ``detail`` its
     numbers."""
 
@@ -41,7 +41,7 @@ class Cause(Record):
     detail: dict[str, Scalar | list[Scalar]] = {}
 
 
-class Nearest(Record):
+class NearestPoint(Record):
     """The compared tensor nearest to the limit, where none exceeds it."""
 
     backend: str
@@ -51,7 +51,7 @@ class Nearest(Record):
     ratio: Number | None
 
 
-class Finding(Record):
+class FindingRecord(Record):
     """One difference, or the reason why it could not be analysed; see docs/run-folder.md."""
 
     arm: Name
@@ -78,16 +78,16 @@ class Finding(Record):
     envelope: Number | None = None
     margin: Number | None = None
     others: dict[str, Number | None] = {}
-    elements: Elements | None = None
-    causes: list[Cause] = []
-    worst: Nearest | None = None
-    text: Text
+    elements: ElementsRecord | None = None
+    causes: list[CauseRecord] = []
+    worst: NearestPoint | None = None
+    text: TranslatedText
 
 
 class FindingsRecord(Record):
     """The content of ``findings.json``."""
 
-    findings: list[Finding]
+    findings: list[FindingRecord]
 
 
 FINDINGS = JsonFile("findings.json", FindingsRecord, version=1)
@@ -96,12 +96,12 @@ FINDINGS = JsonFile("findings.json", FindingsRecord, version=1)
 def write_findings(folder: Path, findings: Sequence[Mapping[str, Any]]) -> None:
     """Write the findings of a run in place of earlier ones."""
     if findings:
-        FINDINGS.write(folder, FINDINGS.made({"findings": list(findings)}))
+        FINDINGS.write(folder, FINDINGS.make_record({"findings": list(findings)}))
     else:
         FINDINGS.remove(folder)
 
 
-def read_findings(folder: Path) -> list[Finding]:
+def read_findings(folder: Path) -> list[FindingRecord]:
     """Read the findings of a run; empty if there is no file."""
-    record = FINDINGS.read_if_there(folder)
+    record = FINDINGS.read_if_present(folder)
     return [] if record is None else record.findings

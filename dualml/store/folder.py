@@ -13,7 +13,7 @@ from dualml.errors import UserError
 from dualml.experiment.plan import Plan
 from dualml.machine import git_revision
 from dualml.store.manifest import RUN, DataRecord, Key, Options, RunRecord, TrialRecord, read_run
-from dualml.store.plan import plan_folder, restore, save
+from dualml.store.plan import plan_folder, restore_plan, save_plan
 from dualml.store.trial import trial_folder
 from dualml.version import __version__
 
@@ -23,7 +23,7 @@ LOCKS = Path("/proc/locks")
 
 
 @contextlib.contextmanager
-def in_use(path: Path) -> Iterator[None]:
+def lock_run_folder(path: Path) -> Iterator[None]:
     """Lock a run folder for this process; the system releases the lock when the process ends.
 
     Raises:
@@ -44,7 +44,7 @@ def in_use(path: Path) -> Iterator[None]:
         lock.release()
 
 
-def held(path: Path) -> bool | None:
+def is_locked(path: Path) -> bool | None:
     """Return whether a process of this machine has locked a run folder; None if the system does not
     tell.
 
@@ -87,7 +87,7 @@ class RunFolder:
         check_free(path)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            save(plan, plan_folder(path))
+            save_plan(plan, plan_folder(path))
         except OSError as error:
             shutil.rmtree(plan_folder(path), ignore_errors=True)
             raise UserError(f"{path}: cannot be written: {error.strerror or error}") from None
@@ -124,7 +124,7 @@ class RunFolder:
             UserError: no run folder, one of a newer version, or one whose plan was changed.
         """
         run = read_run(path)
-        return cls(path, run), restore(plan_folder(path), run.plan_hash)
+        return cls(path, run), restore_plan(plan_folder(path), run.plan_hash)
 
     @property
     def run(self) -> RunRecord:
@@ -135,7 +135,7 @@ class RunFolder:
 
     def change(self, key: Key, **values: Any) -> TrialRecord:
         """Change fields of a trial's record without writing it, and return the new record."""
-        self.trials[key] = self.trials[key].changed(**values)
+        self.trials[key] = self.trials[key].with_values(**values)
         return self.trials[key]
 
     def set_environment(self, backend: str, environment: Mapping[str, Any]) -> None:

@@ -15,17 +15,17 @@ import numpy as np
 
 from dualml.errors import UserError
 from dualml.files import open_to_read
-from dualml.store.records import Array, Curve, Row, curve, records_path, rows_of
+from dualml.store.records import Array, Curve, Row, make_curve, records_path, group_rows
 
 #: Largest number of bytes that one poll reads, and that are read of a file in total.
-PIECE, MOST = 16 * 2**20, 256 * 2**20
+MAX_POLL_BYTES, MAX_TOTAL_BYTES = 16 * 2**20, 256 * 2**20
 #: Number of the last bytes that are compared with the file: a resumed trial truncates it to its
 #: checkpoint, and may have reached the same length again since.
 TAIL = 256
 
 
 @dataclass
-class Growing:
+class MetricsTail:
     """The curves that a rank has recorded so far, read incrementally.
 
     Attributes:
@@ -57,7 +57,7 @@ class Growing:
         """Last update of which anything was recorded, or None."""
         return max((int(c.step[-1]) for c in self._curves.values()), default=None)
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Read at most `MAX_POLL_BYTES` new bytes and return whether anything has changed. It is
         thread-safe."""
         with self._lock:
@@ -68,24 +68,24 @@ class Growing:
         try:
             with open_to_read(self.path) as file:
                 there = os.fstat(file.fileno()).st_size
-                again = there < self.size or not self._goes_on(file.fileno())
+                again = there < self.size or not self._is_continuation(file.fileno())
                 if again:
-                    self._forget()
-                room = min(PIECE, MOST - self.size)
+                    self._reset()
+                room = min(MAX_POLL_BYTES, MAX_TOTAL_BYTES - self.size)
                 if self.problem or there == self.size or room <= 0:
                     return again
                 file.seek(self.size)
                 new = file.read(room)
         except OSError:
             changed = bool(self.size)
-            self._forget()
+            self._reset()
             return changed
         new = new[: new.rfind(b"\n") + 1]
         if not new:
             return again
         lines = new.splitlines()
         try:
-            self._add(rows_of(self.path, lines, self._lines + 1))
+            self._add(group_rows(self.path, lines, self._lines + 1))
         except UserError as error:
             self.problem = str(error)
             return True
@@ -93,11 +93,11 @@ class Growing:
         self._tail = (self._tail + new)[-TAIL:]
         return True
 
-    def _goes_on(self, file: int) -> bool:
+    def _is_continuation(self, file: int) -> bool:
         """Return whether the bytes read last are still in the file."""
         return os.pread(file, len(self._tail), self.size - len(self._tail)) == self._tail
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         """Start again from the beginning of the file."""
         self.size, self.problem, self._lines, self._tail = 0, "", 0, b""
         self._curves = {}
@@ -106,15 +106,15 @@ class Growing:
         """Append new rows to the curves."""
         curves = dict(self._curves)  # the old ones stay as they are for who reads them
         for name, new in rows.items():
-            fresh = stacked(curve(self.path, name, new))
+            fresh = stack_columns(make_curve(self.path, name, new))
             if (known := curves.get(name)) is not None:
-                fresh = np.concatenate([stacked(known), fresh], axis=1)
+                fresh = np.concatenate([stack_columns(known), fresh], axis=1)
                 if (np.diff(fresh[0]) < 0).any():
                     fresh = fresh[:, np.argsort(fresh[0], kind="stable")]
             curves[name] = Curve(*fresh)
         self._curves = curves
 
 
-def stacked(of: Curve) -> Array:
+def stack_columns(of: Curve) -> Array:
     """Stack a curve's columns as an array of shape (4, records)."""
     return np.stack([of.step, of.value, of.epochs, of.seconds])

@@ -8,7 +8,7 @@ from dualml.store.manifest import RUN
 from dualml.store.verdicts import PARITY
 
 
-class TrialHead(Record):
+class TrialSummaryRecord(Record):
     """The fields of a trial that the list of runs shows."""
 
     status: str
@@ -16,27 +16,27 @@ class TrialHead(Record):
     wall_s: Number | None = None
 
 
-class RunHead(Record):
+class RunSummaryRecord(Record):
     """The fields of ``run.json`` that the list of runs shows."""
 
     name: str
     created: str = ""
-    trials: list[TrialHead]
+    trials: list[TrialSummaryRecord]
 
 
-class VerdictHead(Record):
+class VerdictSummaryRecord(Record):
     """The fields of a comparison that the list of runs shows."""
 
     verdict: str | None = None
     reason: str = ""
 
 
-class ParityHead(Record):
+class ParitySummaryRecord(Record):
     """The fields of ``parity.json`` that the list of runs shows."""
 
-    comparisons: list[VerdictHead] = []
-    serial: list[VerdictHead] = []
+    comparisons: list[VerdictSummaryRecord] = []
+    serial: list[VerdictSummaryRecord] = []
 
 
-HEAD = JsonFile(RUN.name, RunHead, version=RUN.version)
-VERDICTS = JsonFile(PARITY.name, ParityHead, version=PARITY.version)
+HEAD = JsonFile(RUN.name, RunSummaryRecord, version=RUN.version)
+VERDICTS = JsonFile(PARITY.name, ParitySummaryRecord, version=PARITY.version)

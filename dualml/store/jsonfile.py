@@ -13,14 +13,14 @@ from typing import Annotated, Any, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dualml.errors import UserError
-from dualml.files import finite, read_json, write_json
-from dualml.strict import LONGEST_NAME, explain
+from dualml.files import nonfinite_to_none, read_json, write_json
+from dualml.strict import MAX_NAME_CHARS, describe_validation_error
 
 Number = int | float
 Count = Annotated[int, Field(ge=0)]
 Scalar = str | int | float | bool | None
 #: Pattern of a name that is used in a path, so that no name leads out of the folder.
-Name = Annotated[str, Field(pattern=r"^[\w-][\w.-]*$", max_length=LONGEST_NAME)]
+Name = Annotated[str, Field(pattern=r"^[\w-][\w.-]*$", max_length=MAX_NAME_CHARS)]
 
 
 class Record(BaseModel):
@@ -80,13 +80,13 @@ class JsonFile(Generic[R]):
                 field.
         """
         path = folder / self.name
-        value = parse(path)
+        value = read_json_value(path)
         if not isinstance(value, dict):
             raise UserError(f"{path}: a table is expected; received {type(value).__name__}")
         self.check_version(path, value)
-        return checked(self.record, value, path)
+        return validate_record(self.record, value, path)
 
-    def read_if_there(self, folder: Path) -> R | None:
+    def read_if_present(self, folder: Path) -> R | None:
         """Read the file in ``folder``; None if it is missing."""
         return self.read(folder) if (folder / self.name).exists() else None
 
@@ -105,9 +105,9 @@ class JsonFile(Generic[R]):
                 f"{self.version}); update dualml"
             )
 
-    def made(self, value: Any) -> R:
+    def make_record(self, value: Any) -> R:
         """Make the record from computed values, which may have tuples and infinities."""
-        return self.record.model_validate(finite(value))
+        return self.record.model_validate(nonfinite_to_none(value))
 
     def content(self, record: R) -> dict[str, Any]:
         """Return the content of the file: the record, with its version."""
@@ -123,15 +123,15 @@ class JsonFile(Generic[R]):
         (folder / self.name).unlink(missing_ok=True)
 
 
-def checked(record: type[R], value: Any, path: Path) -> R:
+def validate_record(record: type[R], value: Any, path: Path) -> R:
     """Validate a value as a record; raise `UserError` with the field if it is invalid."""
     try:
         return record.model_validate(value)
     except ValidationError as error:
-        raise UserError(f"{path}: {explain(error, record)}") from None
+        raise UserError(f"{path}: {describe_validation_error(error, record)}") from None
 
 
-def parse(path: Path) -> Any:
+def read_json_value(path: Path) -> Any:
     """Read the value of a JSON file, within the limits of `dualml.parse`.
 
     Raises:

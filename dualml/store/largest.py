@@ -9,7 +9,7 @@ from pydantic import Field
 from dualml.store.jsonfile import Count, JsonFile, Name, Number, Record
 
 
-class Tried(Record):
+class SizeAttempt(Record):
     """One model size: whether it trained, the mean losses of its updates, the most bytes that a
     rank held after the last one, and seconds per update; else the reason why it did not."""
 
@@ -36,7 +36,7 @@ class LargestRow(Record):
     blocks: Count
     parameters: Count
     predicted_bytes: Number
-    tries: list[Tried]
+    tries: list[SizeAttempt]
 
 
 class LargestRecord(Record):

@@ -8,14 +8,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError, did_you_mean
 from dualml.experiment.schema import Experiment
-from dualml.files import finite
-from dualml.store.agreement import Agreement
-from dualml.store.best import Best
+from dualml.files import nonfinite_to_none
+from dualml.store.agreement import AgreementRecord
+from dualml.store.best import BestRecord
 from dualml.store.classification import Classification
 from dualml.store.jsonfile import Count, JsonFile, Name, Number, Record
-from dualml.store.protocol import Protocol, experiment_of
+from dualml.store.protocol import Protocol, parse_experiment
 
 Status = Literal["ok", "failed", "unsupported", "interrupted"]
 Key = tuple[str, str, int]  # arm, backend, seed
@@ -82,15 +82,15 @@ class DeviceMemory(Record):
     device_peak: Count | None = None
 
     @property
-    def held(self) -> int | None:
+    def peak_bytes(self) -> int | None:
         """Peak bytes of the allocator or, without one, the sum of all parts; None if a part is
         unknown."""
         if self.device_peak is not None or self.activations is None:
             return self.device_peak
-        return self.counted
+        return self.counted_bytes
 
     @property
-    def counted(self) -> int:
+    def counted_bytes(self) -> int:
         """Sum of the bytes of all parts that were measured."""
         seen = self.weights + self.gradients + self.state + self.buckets
         return seen + (self.activations or 0)
@@ -148,10 +148,10 @@ class SplitTimes(Record):
 
 #: Activities whose seconds a trial records, as far as the reporting worker knows them. The rest of
 #: ``wall_s`` is ``start``: the process, its imports, the data, and waiting for a core.
-SPENT = ("start", "compile", "train", "evaluate", "trace", "draws", "write")
+TIMED_ACTIVITIES = ("start", "compile", "train", "evaluate", "trace", "draws", "write")
 
 
-class Resized(Record):
+class ResizeRecord(Record):
     """A change of a trial's number of ranks after update ``step``, see
     `dualml.experiment.elastic.RULE`."""
 
@@ -187,7 +187,7 @@ class TrialRecord(Record):
     class_accuracy: list[Number | None] = []
     confusion: list[list[Count]] = []
     classification: Classification | None = None
-    best: Best | None = None
+    best: BestRecord | None = None
     samples_sha256: str = ""
     samples: list[RankSamples] = []
     step_s: list[Number] = []
@@ -203,9 +203,9 @@ class TrialRecord(Record):
     loss_scale: LossScale | None = None
     device_memory: list[DeviceMemory] = []
     offload: list[OffloadTraffic] = []
-    agreement: Agreement | None = None
+    agreement: AgreementRecord | None = None
     clock: str = ""
-    resized: list[Resized] = []
+    resized: list[ResizeRecord] = []
 
     @classmethod
     def fresh(cls, key: Key, plan_hash: str, world_size: int) -> TrialRecord:
@@ -217,9 +217,9 @@ class TrialRecord(Record):
         ranks = {"world_size": world_size} if world_size > 1 else {}
         return cls.model_validate({**begun, **numbers, "plan_hash": plan_hash, "how": {}, **ranks})
 
-    def changed(self, **values: Any) -> TrialRecord:
+    def with_values(self, **values: Any) -> TrialRecord:
         """Return a copy of the record with other values."""
-        return TrialRecord.model_validate(finite({**self.describe(), **values}))
+        return TrialRecord.model_validate(nonfinite_to_none({**self.describe(), **values}))
 
     @property
     def key(self) -> Key:
@@ -301,9 +301,9 @@ class RunRecord(Record):
             seen.add(trial.key)
         return self
 
-    def protocol(self, folder: Path) -> Experiment:
+    def to_experiment(self, folder: Path) -> Experiment:
         """Parse the experiment as this version understands it; raise `UserError` if it cannot."""
-        return experiment_of(self.experiment, folder / RUN.name)
+        return parse_experiment(self.experiment, folder / RUN.name)
 
     def by_key(self) -> Mapping[Key, TrialRecord]:
         """Return key → trial record."""
@@ -317,7 +317,7 @@ def check_run(folder: Path) -> None:
     """Raise `UserError` unless the folder is a run folder."""
     if not (folder / RUN.name).is_file():
         beside = (path.parent.name for path in folder.parent.glob(f"*/{RUN.name}"))
-        hint = "" if folder.is_dir() else nearest(folder.name, beside, otherwise="")
+        hint = "" if folder.is_dir() else did_you_mean(folder.name, beside, fallback="")
         raise UserError(f"{folder} is not a run folder: it has no {RUN.name}{hint}")
 
 

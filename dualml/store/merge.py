@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from dualml.errors import UserError
-from dualml.store.run import Comparison, Run, Serial, Trial
+from dualml.store.run import TrialComparison, RunData, Serial, Trial
 
 
-def merge(runs: Sequence[Run]) -> Run:
+def merge(runs: Sequence[RunData]) -> RunData:
     """Merge runs: trials side by side, and a backend of several folders labelled with its folder's
     name.
 
@@ -20,14 +20,14 @@ def merge(runs: Sequence[Run]) -> Run:
         UserError: the plans differ; the text names the parts that do.
     """
     for other in runs[1:]:
-        same_plan(runs[0], other)
+        check_same_plan(runs[0], other)
     if len(runs) == 1:
         return runs[0]
-    labels = labels_of([run.folders[0] for run in runs])
+    labels = shortest_labels([run.folders[0] for run in runs])
     homes = Counter(name for run in runs for name in {t.backend for t in run.trials})
     environment: dict[str, Mapping[str, Any]] = {}
     trials: list[Trial] = []
-    comparisons: list[Comparison] = []
+    comparisons: list[TrialComparison] = []
     settings: Mapping[str, Any] = {}
     serial: list[Serial] = []
     lowered: list[Serial] = []
@@ -46,7 +46,7 @@ def merge(runs: Sequence[Run]) -> Run:
             costs[key] = (*costs.get(key, ()), *named)
         settings = settings or run.parity_settings
     known = any(run.comparisons is not None for run in runs)
-    return Run(
+    return RunData(
         folders=tuple(run.folders[0] for run in runs),
         meta=runs[0].meta,
         environment=environment,
@@ -65,7 +65,7 @@ def merge(runs: Sequence[Run]) -> Run:
     )
 
 
-def same_plan(a: Run, b: Run) -> None:
+def check_same_plan(a: RunData, b: RunData) -> None:
     """Raise `UserError` unless both runs have the same plan."""
     if a.meta.get("plan_hash") == b.meta.get("plan_hash") and a.meta.get("plan_hash"):
         return
@@ -80,7 +80,7 @@ def same_plan(a: Run, b: Run) -> None:
     )
 
 
-def labels_of(paths: Sequence[Path]) -> list[str]:
+def shortest_labels(paths: Sequence[Path]) -> list[str]:
     """Return the shortest trailing parts of paths that distinguish them."""
     for depth in range(1, max(len(p.parts) for p in paths) + 1):
         names = ["/".join(p.parts[-depth:]) for p in paths]

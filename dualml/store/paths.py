@@ -6,25 +6,25 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from dualml.errors import plain
+from dualml.errors import escape_unprintable
 
 #: Maximum characters and parts of a path.
-LONGEST, MOST_PARTS = 1000, 8
+MAX_PATH_CHARS, MAX_PARTS = 1000, 8
 #: Maximum bytes of a name: file systems allow 255, and a file being written has a longer name.
-LONGEST_PART = 240
+MAX_PART_BYTES = 240
 #: Pattern of a name: letters, digits, ``_.-``, and no dot at the beginning.
-PART = re.compile(r"[\w-][\w.-]*")
+NAME_PATTERN = re.compile(r"[\w-][\w.-]*")
 #: Names of devices on Windows, whatever follows the first dot.
 RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 
 
-def is_name(text: str) -> bool:
+def is_file_name(text: str) -> bool:
     """Return whether ``text`` may name a file that another machine asks for."""
-    known = PART.fullmatch(text) and not RESERVED.fullmatch(text)
-    return bool(known) and len(text.encode()) <= LONGEST_PART
+    known = NAME_PATTERN.fullmatch(text) and not RESERVED.fullmatch(text)
+    return bool(known) and len(text.encode()) <= MAX_PART_BYTES
 
 
-def place_in(root: Path, text: str, among: Sequence[str]) -> Path:
+def resolve_in_run(root: Path, text: str, among: Sequence[str]) -> Path:
     """Resolve a relative POSIX path in a run folder.
 
     Args:
@@ -34,9 +34,9 @@ def place_in(root: Path, text: str, among: Sequence[str]) -> Path:
     Raises:
         ValueError: the path is not allowed, or a symbolic link leads out of the folder.
     """
-    parts = text.split("/") if len(text) <= LONGEST else []
-    named = 0 < len(parts) <= MOST_PARTS and parts[0] in among and all(map(is_name, parts[1:]))
+    parts = text.split("/") if len(text) <= MAX_PATH_CHARS else []
+    named = 0 < len(parts) <= MAX_PARTS and parts[0] in among and all(map(is_file_name, parts[1:]))
     path = root.joinpath(*parts) if named else root
     if not named or not path.resolve().is_relative_to(root.resolve()):
-        raise ValueError(f"{plain(text[:100])!r} is no path of a run folder")
+        raise ValueError(f"{escape_unprintable(text[:100])!r} is no path of a run folder")
     return path

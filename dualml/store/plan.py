@@ -11,16 +11,16 @@ import numpy as np
 
 from dualml.arrays import read_npz
 from dualml.errors import UserError
-from dualml.experiment.fingerprint import digest, hash_of, parts_of
+from dualml.experiment.fingerprint import arrays_digest, hash_parts, fingerprint_parts
 from dualml.experiment.plan import Plan
 from dualml.experiment.schema import Experiment
-from dualml.files import readable, write_bytes
+from dualml.files import convert_read_errors, write_bytes
 from dualml.model.spec import ModelSpec
 from dualml.split import traffic
 from dualml.split.plan import SplitPlan
 from dualml.store.jsonfile import JsonFile
 from dualml.store.planned import PlanRecord
-from dualml.store.protocol import experiment_of
+from dualml.store.protocol import parse_experiment
 from dualml.store.tensors import WEIGHTS, Arrays
 
 PLAN = JsonFile("plan.json", PlanRecord, version=1)
@@ -32,7 +32,7 @@ def plan_folder(run: Path) -> Path:
     return run / "plan"
 
 
-def save(plan: Plan, folder: Path) -> None:
+def save_plan(plan: Plan, folder: Path) -> None:
     """Save a plan as ``plan.json``, ``weights.safetensors`` and ``order.npz``."""
     folder.mkdir(parents=True, exist_ok=True)
     WEIGHTS.write(folder, plan.weights)
@@ -47,31 +47,31 @@ def save(plan: Plan, folder: Path) -> None:
         "experiment": plan.experiment.describe(),
         "deals": plan.deals,
         "models": {name: spec.describe() for name, spec in plan.models.items()},
-        "splits": described(plan),
+        "splits": describe_splits(plan),
         "initial": plan.initial_file,
     }
     optional = ("deals", "models", "splits", "initial")
     content = {k: v for k, v in content.items() if v or k not in optional}
-    PLAN.write(folder, PLAN.made(content))
+    PLAN.write(folder, PLAN.make_record(content))
 
 
-def described(plan: Plan) -> dict[str, Any]:
+def describe_splits(plan: Plan) -> dict[str, Any]:
     """Describe the split plans with their bytes, for ``plan.json``."""
     arms = plan.experiment.arms
     return {
         name: {
             "cut": list(split.cut),
-            **traffic.describe(split, arms[name].batch_size, lower=arms[name].plan_precision.lower),
+            **traffic.describe(split, arms[name].batch_size, lower=arms[name].plan_precision.is_low),
         }
         for name, split in plan.splits.items()
     }
 
 
-class Changed(UserError):
+class PlanChanged(UserError):
     """Error: a plan is not the one that was frozen, so the run may have been another experiment."""
 
 
-def restore(folder: Path, plan_hash: str | None = None) -> Plan:
+def restore_plan(folder: Path, plan_hash: str | None = None) -> Plan:
     """Read a plan back and verify its hash.
 
     Args:
@@ -84,10 +84,10 @@ def restore(folder: Path, plan_hash: str | None = None) -> Plan:
     record = PLAN.read(folder)
     weights, order, data = WEIGHTS.read(folder), read_order(folder), record.data.describe()
     check_arrays(folder, record, weights, order)
-    experiment = experiment_of(record.experiment, folder / PLAN.name)
-    with readable(f"{folder}: not a readable plan"):
+    experiment = parse_experiment(record.experiment, folder / PLAN.name)
+    with convert_read_errors(f"{folder}: not a readable plan"):
         splits = planned_splits(record, experiment)
-        parts = parts_of(experiment, record.model, data, weights, order, record.models, splits)
+        parts = fingerprint_parts(experiment, record.model, data, weights, order, record.models, splits)
     check_parts(folder, record, parts)
     check_hash(folder, parts, plan_hash)
     deals = {key: [each.describe() for each in deal] for key, deal in record.deals.items()}
@@ -101,20 +101,20 @@ def restore(folder: Path, plan_hash: str | None = None) -> Plan:
 def check_arrays(folder: Path, record: PlanRecord, weights: Arrays, order: Arrays) -> None:
     """Raise `PlanChanged` if weights or orders do not belong to the plan, or another version made
     it."""
-    check_parts(folder, record, {"weights": digest(weights), "order": digest(order)})
+    check_parts(folder, record, {"weights": arrays_digest(weights), "order": arrays_digest(order)})
 
 
 def check_parts(folder: Path, record: PlanRecord, parts: Mapping[str, str]) -> None:
     """Raise `PlanChanged` if a part's SHA-256 is not the recorded one."""
     changed = [part for part in parts if parts[part] != record.parts.get(part)]
     if changed:
-        raise Changed(f"{folder}: the plan was changed after it was made: {', '.join(changed)}")
+        raise PlanChanged(f"{folder}: the plan was changed after it was made: {', '.join(changed)}")
 
 
 def check_hash(folder: Path, parts: Mapping[str, str], plan_hash: str | None) -> None:
     """Raise `PlanChanged` if the hash of the parts is not the one in ``run.json``."""
-    if plan_hash is not None and (own := hash_of(parts)) != plan_hash:
-        raise Changed(f"{folder}: the plan's hash is {own[:12]}, run.json's {plan_hash[:12]}: "
+    if plan_hash is not None and (own := hash_parts(parts)) != plan_hash:
+        raise PlanChanged(f"{folder}: the plan's hash is {own[:12]}, run.json's {plan_hash[:12]}: "
                       "one of them was changed, or is of another run")  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import PlainSerializer, PlainValidator, model_validator
 
 from dualml.errors import UserError
-from dualml.files import readable
+from dualml.files import convert_read_errors
 from dualml.model.layers import LAYERS
 from dualml.model.spec import ModelSpec
 from dualml.store.jsonfile import Count, Name, Number, Record
@@ -16,14 +16,14 @@ from dualml.store.manifest import DataRecord
 from dualml.store.protocol import Protocol
 
 #: Types of the fields that every layer has.
-NAMED = {"name": "str", "type": "str"}
+COMMON_FIELDS = {"name": "str", "type": "str"}
 
 
 def _model(value: Any) -> ModelSpec:
     """Parse a model specification."""
-    with readable("not a model"):
+    with convert_read_errors("not a model"):
         for layer in value["layers"]:
-            kinds = {f.name: f.type for f in fields(LAYERS[layer["type"]])} | NAMED
+            kinds = {f.name: f.type for f in fields(LAYERS[layer["type"]])} | COMMON_FIELDS
             for name, field in layer.items():
                 if type(field).__name__ not in (kind := kinds[name], "int" * (kind == "float")):
                     raise UserError(f"not a model: {name} of a layer is no {kind}")
@@ -33,7 +33,7 @@ def _model(value: Any) -> ModelSpec:
 Model = Annotated[ModelSpec, PlainValidator(_model), PlainSerializer(ModelSpec.describe)]
 
 
-class Statement(Record):
+class PartitionStatsRecord(Record):
     """Statistics of a partition in one epoch, see `dualml.partition.stats`."""
 
     samples: Count
@@ -50,7 +50,7 @@ class Statement(Record):
     covering: bool
 
     @model_validator(mode="after")
-    def _ranks_agree(self) -> Statement:
+    def _ranks_agree(self) -> PartitionStatsRecord:
         for name in ("histogram", "emd", "js"):
             column = getattr(self, name)
             if column is not None and len(column) != len(self.sizes):
@@ -61,7 +61,7 @@ class Statement(Record):
         return self
 
 
-class Mesh(Record):
+class MeshRecord(Record):
     """Numbers of data, pipeline and tensor parallel ranks."""
 
     data: Count
@@ -69,7 +69,7 @@ class Mesh(Record):
     tensor: Count
 
 
-class Slice(Record):
+class SliceRecord(Record):
     """Part of a parameter that a rank holds."""
 
     shape: list[Count]
@@ -84,7 +84,7 @@ class SplitRank(Record):
     pipeline: Count
     tensor: Count
     stages: list[Count]
-    parameters: dict[str, Slice]
+    parameters: dict[str, SliceRecord]
     elements: Count
     live: Count
 
@@ -124,7 +124,7 @@ class PlannedSplit(Record):
 
     cut: list[str]
     model: str
-    mesh: Mesh
+    mesh: MeshRecord
     stages: list[list[str]]
     place: list[Count]
     trainers: Count
@@ -182,7 +182,7 @@ class PlanRecord(Record):
     data: DataRecord
     model: Model
     experiment: Protocol
-    deals: dict[str, list[Statement]] = {}
+    deals: dict[str, list[PartitionStatsRecord]] = {}
     models: dict[Name, Model] = {}
     splits: dict[Name, PlannedSplit] = {}
     initial: InitialFile | None = None

@@ -15,12 +15,12 @@ from pydantic import AfterValidator, ValidationError
 
 from dualml.errors import UserError
 from dualml.experiment.schema import Experiment
-from dualml.optim import RULES, Schedule
+from dualml.optim import RULES, LRSchedule
 from dualml.partition import PARTITIONS
-from dualml.strict import explain
+from dualml.strict import describe_validation_error
 
 #: Kinds of validation errors that another version of dualml may not have.
-OF_VERSION = ("missing", "extra_forbidden", "literal_error")
+VERSION_ERRORS = ("missing", "extra_forbidden", "literal_error")
 #: Tables of an arm in which new names may occur: the known names, and the key of the name.
 OPEN: Mapping[str, tuple[Container[str], str]] = {
     "optimizer": (RULES, "name"),
@@ -35,29 +35,29 @@ def _types_are_right(value: dict[str, Any]) -> dict[str, Any]:
         Experiment.model_validate(value)
     except ValidationError as error:
         for problem in error.errors():
-            if not _of_version(problem):
-                raise UserError(explain(error, Experiment, problem)) from None
+            if not _is_version_problem(problem):
+                raise UserError(describe_validation_error(error, Experiment, problem)) from None
     return value
 
 
-def _of_version(problem: Mapping[str, Any]) -> bool:
+def _is_version_problem(problem: Mapping[str, Any]) -> bool:
     """Return whether a validation error may come from another version's experiment."""
     place, value = problem["loc"], problem["input"]
     if place in (("title",), ("question",)):
         return isinstance(value, str)
     if problem["type"] != "value_error":
-        return problem["type"] in OF_VERSION
+        return problem["type"] in VERSION_ERRORS
     if not place or place[-1] not in OPEN:
         return True
     known, key = OPEN[place[-1]]
-    name = value.get(key, Schedule.kind if place[-1] == "schedule" else None)
+    name = value.get(key, LRSchedule.kind if place[-1] == "schedule" else None)
     return isinstance(name, str) and name not in known
 
 
 Protocol = Annotated[dict[str, Any], AfterValidator(_types_are_right)]
 
 
-def experiment_of(protocol: Mapping[str, Any], path: Path) -> Experiment:
+def parse_experiment(protocol: Mapping[str, Any], path: Path) -> Experiment:
     """Parse an experiment as this version understands it.
 
     Args:
@@ -69,4 +69,4 @@ def experiment_of(protocol: Mapping[str, Any], path: Path) -> Experiment:
     try:
         return Experiment.model_validate(protocol)
     except ValidationError as error:
-        raise UserError(f"{path}: experiment.{explain(error, Experiment)}") from None
+        raise UserError(f"{path}: experiment.{describe_validation_error(error, Experiment)}") from None

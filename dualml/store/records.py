@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.errors import UserError
-from dualml.files import finite, open_to_append, read_bytes
-from dualml.parse import LARGEST, from_json
+from dualml.files import nonfinite_to_none, open_to_append, read_bytes
+from dualml.parse import INTEGER_BOUND, from_json
 
 Array = NDArray[np.float64]
 COLUMNS = ("step", "value", "epochs", "seconds")
@@ -23,7 +23,7 @@ NUMBERS, NAN = {int, float}, float("nan")
 Row = tuple[float, ...]
 #: Maximum bytes of a file of records: a million updates with five metrics each have about 600
 #: million.
-MOST = 2**30
+MAX_FILE_BYTES = 2**30
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def records_path(trial: Path, rank: int) -> Path:
     return trial / f"rank{rank}.jsonl"
 
 
-class Records:
+class RecordWriter:
     """Writer that appends a rank's records to its file.
 
     Args:
@@ -70,7 +70,7 @@ class Records:
     def write(self, metric: str, step: int, value: float, unit: str, **more: Any) -> None:
         """Append one record."""
         record = {"metric": metric, "step": step, "value": value, "unit": unit, **more}
-        line = ENCODE(finite(record))
+        line = ENCODE(nonfinite_to_none(record))
         self._file.write(line.encode() + b"\n")
 
     def flush(self) -> int:
@@ -97,8 +97,8 @@ def read_records(trial: Path, rank: int = 0, size: int | None = None) -> dict[st
         UserError: any other line is no record; the text names it.
     """
     path = records_path(trial, rank)
-    lines = lines_of(path, size)
-    return {name: curve(path, name, rows) for name, rows in rows_of(path, lines).items()}
+    lines = read_raw_lines(path, size)
+    return {name: make_curve(path, name, rows) for name, rows in group_rows(path, lines).items()}
 
 
 def read_lines(trial: Path, rank: int = 0) -> list[dict[str, Any]]:
@@ -109,13 +109,13 @@ def read_lines(trial: Path, rank: int = 0) -> list[dict[str, Any]]:
         UserError: a line is no record; the text names it.
     """
     path = records_path(trial, rank)
-    return [record for record, _, _ in checked(path, lines_of(path))]
+    return [record for record, _, _ in iter_records(path, read_raw_lines(path))]
 
 
-def lines_of(path: Path, size: int | None = None) -> list[bytes]:
+def read_raw_lines(path: Path, size: int | None = None) -> list[bytes]:
     """Read the lines of a file's first ``size`` bytes (None: all); none if there is no file."""
     try:
-        return read_bytes(path, MOST)[:size].splitlines()
+        return read_bytes(path, MAX_FILE_BYTES)[:size].splitlines()
     except FileNotFoundError:
         return []
     except UserError:
@@ -124,20 +124,20 @@ def lines_of(path: Path, size: int | None = None) -> list[bytes]:
         raise UserError(f"{path}: not readable: {error.strerror or error}") from None
 
 
-def rows_of(path: Path, lines: list[bytes], first: int = 1) -> dict[str, list[Row]]:
+def group_rows(path: Path, lines: list[bytes], first: int = 1) -> dict[str, list[Row]]:
     """Group lines by metric: metric → rows, as `read_records` returns them; ``first`` is the first
     line's number."""
     rows: dict[str, list[Row]] = {}
-    for _, name, row in checked(path, lines, first):
+    for _, name, row in iter_records(path, lines, first):
         rows.setdefault(name, []).append(row)
     return rows
 
 
-def checked(
+def iter_records(
     path: Path, lines: list[bytes], first: int = 1
 ) -> Iterator[tuple[dict[str, Any], str, Row]]:
     """Yield every record with its metric, named as by `read_records`, and its row."""
-    for number, record in enumerate(parsed(path, lines, first), start=first):
+    for number, record in enumerate(parse_lines(path, lines, first), start=first):
         try:
             if not isinstance(record, dict):
                 raise TypeError(f"a table is expected; received {type(record).__name__}")
@@ -152,14 +152,14 @@ def checked(
                 NAN if epochs is None else epochs,
                 NAN if seconds is None else seconds,
             )
-            if not {*map(type, row)} <= NUMBERS or not 0 <= row[0] < LARGEST:
+            if not {*map(type, row)} <= NUMBERS or not 0 <= row[0] < INTEGER_BOUND:
                 raise TypeError("a number is expected")
         except (KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path}, line {number} is not a record: {error}") from None
         yield record, name, row
 
 
-def curve(path: Path, name: str, rows: list[Row]) -> Curve:
+def make_curve(path: Path, name: str, rows: list[Row]) -> Curve:
     """Make a curve from the rows of a metric."""
     try:
         columns = np.array(sorted(rows), np.float64).T
@@ -169,7 +169,7 @@ def curve(path: Path, name: str, rows: list[Row]) -> Curve:
     return Curve(*columns)
 
 
-def parsed(path: Path, lines: list[bytes], first: int = 1) -> list[Any]:
+def parse_lines(path: Path, lines: list[bytes], first: int = 1) -> list[Any]:
     """Parse the values of all lines, in one step if all lines are complete."""
     try:
         return list(json.loads(b"[" + b",".join(lines) + b"]"))
@@ -185,7 +185,7 @@ def parsed(path: Path, lines: list[bytes], first: int = 1) -> list[Any]:
     return values
 
 
-def losses_of(
+def update_losses(
     trial: Path, rank: int, records: Mapping[str, Curve], updates: int | None
 ) -> NDArray[np.float64]:
     """Return the loss of each update, shape (updates,).

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.files import readable
+from dualml.files import convert_read_errors
 from dualml.store.jsonfile import Count, JsonFile, Number, Record
-from dualml.store.tensors import TensorFile
+from dualml.store.tensors import TraceTensorFile
 from dualml.store.trial import WorkerJob
 
 Arrays = dict[str, NDArray[Any]]
@@ -21,7 +21,7 @@ States = dict[int, tuple[Arrays, dict[str, Arrays]]]
 
 
 @dataclass(frozen=True)
-class Side:
+class ReplayRecord:
     """Result of one backend's replay: for each rank ``STEP/PHASE/TENSOR`` → array, and the widths
     of the rounding envelopes under the same keys."""
 
@@ -72,7 +72,7 @@ class WidthsRecord(Record):
 
 
 REPLAY_JOB = JsonFile("job.json", ReplayJob)
-START, STATES = TensorFile("start.safetensors"), TensorFile("states.safetensors")
+START, STATES = TraceTensorFile("start.safetensors"), TraceTensorFile("states.safetensors")
 
 
 def write_start(folder: Path, states: States) -> None:
@@ -82,7 +82,7 @@ def write_start(folder: Path, states: States) -> None:
 
 def read_start(folder: Path) -> States:
     """Read the states written by `write_start`."""
-    return states_in(folder, START)
+    return read_states_file(folder, START)
 
 
 def write_states(folder: Path, states: States) -> None:
@@ -92,13 +92,13 @@ def write_states(folder: Path, states: States) -> None:
 
 def read_states(folder: Path) -> States:
     """Read the states written by `write_states`."""
-    return states_in(folder, STATES)
+    return read_states_file(folder, STATES)
 
 
-def states_in(folder: Path, file: TensorFile) -> States:
+def read_states_file(folder: Path, file: TraceTensorFile) -> States:
     """Read a file of states; raise `UserError` if it is missing or damaged."""
     arrays = file.read(folder)
-    with readable(f"{folder / file.name}: not states"):
+    with convert_read_errors(f"{folder / file.name}: not states"):
         return unflatten(arrays)
 
 
@@ -107,18 +107,18 @@ def job_folder(folder: Path, backend: str) -> Path:
     return folder / f"{backend}.job"
 
 
-def write_side(
+def write_replay(
     folder: Path, backend: str, rank: int, arrays: Arrays, widths: Mapping[str, float]
 ) -> None:
     """Write the result of one rank of a replay."""
     place = folder / backend
     place.mkdir(parents=True, exist_ok=True)
-    tensors, numbers = side_files(rank)
+    tensors, numbers = replay_files(rank)
     tensors.write(place, arrays)
-    numbers.write(place, numbers.made({"widths": widths}))
+    numbers.write(place, numbers.make_record({"widths": widths}))
 
 
-def read_side(folder: Path, backend: str, size: int) -> Side:
+def read_replay(folder: Path, backend: str, size: int) -> ReplayRecord:
     """Read the results of all ranks of a replay.
 
     Raises:
@@ -126,13 +126,13 @@ def read_side(folder: Path, backend: str, size: int) -> Side:
     """
     ranks, widths = [], []
     for rank in range(size):
-        tensors, numbers = side_files(rank)
+        tensors, numbers = replay_files(rank)
         ranks.append(tensors.read(folder / backend))
         record = numbers.read(folder / backend)
         widths.append({key: math.inf if w is None else w for key, w in record.widths.items()})
-    return Side(backend, ranks, widths)
+    return ReplayRecord(backend, ranks, widths)
 
 
-def side_files(rank: int) -> tuple[TensorFile, JsonFile[WidthsRecord]]:
+def replay_files(rank: int) -> tuple[TraceTensorFile, JsonFile[WidthsRecord]]:
     """Return the file types of a rank's tensors and widths."""
-    return TensorFile(f"rank{rank}.safetensors"), JsonFile(f"rank{rank}.json", WidthsRecord)
+    return TraceTensorFile(f"rank{rank}.safetensors"), JsonFile(f"rank{rank}.json", WidthsRecord)

@@ -17,15 +17,15 @@ from dualml.store.checkpoint import (
     remove_checkpoint,
     save_checkpoint,
 )
-from dualml.store.records import MOST, records_path
+from dualml.store.records import MAX_FILE_BYTES, records_path
 
 #: Maximum distance of replicated tensors from rank 0's, relative to the largest entry: they may
 #: differ by rounding if each rank sums in another order.
-APART = 1e-5
+MAX_REPLICA_DISTANCE = 1e-5
 Loaded = tuple[Progress, Arrays, dict[str, Arrays], Arrays]
 
 
-def loaded_checkpoints(trial: Path, ranks: int) -> list[Loaded]:
+def load_checkpoints(trial: Path, ranks: int) -> list[Loaded]:
     """Load the checkpoints of all ranks, written after the same update.
 
     Returns:
@@ -43,24 +43,24 @@ def loaded_checkpoints(trial: Path, ranks: int) -> list[Loaded]:
 
 def check_replicas(trial: Path, loaded: list[Loaded]) -> None:
     """Raise `UserError` unless all ranks hold the same weights and optimizer state."""
-    first = flat(loaded[0])
+    first = flatten_checkpoint(loaded[0])
     for rank, one in enumerate(loaded[1:], start=1):
-        other = flat(one)
+        other = flatten_checkpoint(one)
         if other.keys() != first.keys():
             lost = min(other.keys() ^ first.keys())
             raise UserError(f"{trial}: ranks 0 and {rank} do not both have {lost}")
         for name, array in first.items():
             scale = np.abs(array).max(initial=1e-30)
             off = float(np.abs(array - other[name]).max(initial=0) / scale)
-            if not off <= APART:
+            if not off <= MAX_REPLICA_DISTANCE:
                 raise UserError(
                     f"{trial}: {name} of rank {rank} is {off:.1e} apart from that of rank 0 "
-                    f"(relative; at most {APART:g}): the ranks do not train one model, and cannot "
+                    f"(relative; at most {MAX_REPLICA_DISTANCE:g}): the ranks do not train one model, and cannot "
                     "go on with another number of them"
                 )
 
 
-def flat(loaded: Loaded) -> dict[str, Any]:
+def flatten_checkpoint(loaded: Loaded) -> dict[str, Any]:
     """Return weights and optimizer state of a checkpoint as one mapping."""
     _, weights, state, _ = loaded
     slots = ((slot, name, a) for slot, named in state.items() for name, a in named.items())
@@ -77,14 +77,14 @@ def write_resized(trial: Path, loaded: list[Loaded], ranks: int) -> None:
     if ranks <= len(loaded):
         return
     other: Progress = loaded[1][0]  # of one that records losses alone, as new ranks do
-    losses = read_bytes(records_path(trial, 1), MOST)[: other.records]
+    losses = read_bytes(records_path(trial, 1), MAX_FILE_BYTES)[: other.records]
     for rank in range(len(loaded), ranks):
         write_bytes(records_path(trial, rank), losses)
         own = dataclasses.replace(progress, records=len(losses), seen={}, best={}, confusion=[])
         save_checkpoint(trial, rank, own, weights, state, trace)
 
 
-def unify(trial: Path, loaded: list[Loaded], ranks: int) -> None:
+def copy_rank0_state(trial: Path, loaded: list[Loaded], ranks: int) -> None:
     """Give the remaining ranks the weights and state of rank 0, bit by bit."""
     _, weights, state, _ = loaded[0]
     for rank, (progress, _, _, trace) in enumerate(loaded[1:ranks], start=1):

@@ -11,13 +11,13 @@ from typing import Any
 
 from dualml.errors import UserError
 from dualml.experiment.arm import Arm
-from dualml.experiment.contrast import Contrast
-from dualml.experiment.deals import deal_key
+from dualml.experiment.contrast import ConfigDiff
+from dualml.experiment.deals import partition_key
 from dualml.experiment.lenient import read_arm
 from dualml.experiment.plan import Plan
-from dualml.store.agreement import Agreement
+from dualml.store.agreement import AgreementRecord
 from dualml.store.manifest import DeviceMemory, LossScale, OffloadTraffic
-from dualml.store.plan import plan_folder, restore
+from dualml.store.plan import plan_folder, restore_plan
 from dualml.store.records import Array as Array
 from dualml.store.records import Curve as Curve
 from dualml.store.usage import Usage
@@ -116,7 +116,7 @@ class Trial:
     offload: tuple[OffloadTraffic, ...] = ()
     timelines: tuple[Mapping[str, Array], ...] = field(default=(), repr=False)
     usage: tuple[Usage, ...] = ()
-    agreement: Agreement | None = None
+    agreement: AgreementRecord | None = None
     clock: str = ""
     damage: tuple[str, ...] = ()
 
@@ -133,14 +133,14 @@ class Trial:
     def device_bytes(self) -> int | None:
         """Bytes that an update needs on the device of the rank that needs most
         (`DeviceMemory.peak_bytes`)."""
-        held = [rank.held for rank in self.device_memory]
+        held = [rank.peak_bytes for rank in self.device_memory]
         known = [nbytes for nbytes in held if nbytes is not None]
         return max(known) if known and len(known) == len(held) else None
 
     @property
     def counted_bytes(self) -> int | None:
         """Measured bytes on the rank that uses most memory, or None."""
-        return max((rank.counted for rank in self.device_memory), default=None)
+        return max((rank.counted_bytes for rank in self.device_memory), default=None)
 
     @property
     def throughput(self) -> float | None:
@@ -151,7 +151,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class TrialComparison:
     """One verdict of ``parity.json``; its dicts are the file's own.
 
     Attributes:
@@ -191,7 +191,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Serial(Comparison):
+class Serial(TrialComparison):
     """Comparison of n workers (``arm``) with one (``against``) on one backend, which is both ``a``
     and ``b``; or of a low-precision method with dualml's own training in that precision.
 
@@ -207,7 +207,7 @@ class Serial(Comparison):
 
 
 @dataclass(frozen=True)
-class Run:
+class RunData:
     """One run folder, or several of the same plan taken together.
 
     ``dealt``: partition key → statistics of each epoch's partition, from the plan; ``splits`` and
@@ -222,7 +222,7 @@ class Run:
     meta: Mapping[str, Any]
     environment: Mapping[str, Mapping[str, Any]]
     trials: tuple[Trial, ...]
-    comparisons: tuple[Comparison, ...] | None
+    comparisons: tuple[TrialComparison, ...] | None
     parity_settings: Mapping[str, Any]
     serial: tuple[Serial, ...] = ()
     lowered: tuple[Serial, ...] = ()
@@ -290,9 +290,9 @@ class Run:
         return data.get("train")
 
     @functools.cached_property
-    def contrast(self) -> Contrast:
+    def contrast(self) -> ConfigDiff:
         """Controlled comparison of the arms' settings."""
-        return Contrast(self.arms, {arm: plan["cut"] for arm, plan in self.splits.items()
+        return ConfigDiff(self.arms, {arm: plan["cut"] for arm, plan in self.splits.items()
                                     if plan.get("cut") is not None})  # fmt: skip
 
     @functools.cached_property
@@ -305,13 +305,13 @@ class Run:
         """The frozen plan, for those who need its samples; None if it cannot be read, or is not the
         one that ran."""
         try:
-            return restore(plan_folder(self.folders[0]), self.meta.get("plan_hash"))
+            return restore_plan(plan_folder(self.folders[0]), self.meta.get("plan_hash"))
         except UserError:
             return None
 
     def deals(self, arm: str, seed: int) -> tuple[Mapping[str, Any], ...]:
         """Return the statistics of an arm's partition in each epoch; empty without a partition."""
-        return self.dealt.get(key_of(self.arms.get(arm) or {}, seed), ())
+        return self.dealt.get(partition_key_of(self.arms.get(arm) or {}, seed), ())
 
     def groups(self) -> dict[str, list[str]]:
         """Return group → arms, with the group ``main`` first."""
@@ -333,7 +333,7 @@ class Run:
         return sorted((t for t in trials if t.ok or not ok), key=lambda t: t.seed)
 
 
-def key_of(settings: Mapping[str, Any], seed: int) -> str:
+def partition_key_of(settings: Mapping[str, Any], seed: int) -> str:
     """Return the key of an arm's partition; empty without one, and if this version cannot read
     it."""
     if not settings.get("partition"):
@@ -346,6 +346,6 @@ def _key(settings: str, seed: int) -> str:
     """Return the key of an arm's partition from its settings as JSON; empty if they cannot be
     read."""
     try:
-        return deal_key(Arm.model_validate(json.loads(settings)), seed)
+        return partition_key(Arm.model_validate(json.loads(settings)), seed)
     except (UserError, ValueError):
         return ""

@@ -13,7 +13,7 @@ from pydantic import AfterValidator, Field
 
 from dualml.errors import UserError
 from dualml.store.jsonfile import JsonFile, Record
-from dualml.store.paths import is_name
+from dualml.store.paths import is_file_name
 from dualml.store.trial import BOARD
 
 SESSIONS = ".sessions"
@@ -23,21 +23,21 @@ HALF = re.compile(r"^\..+\.(\d+|part)$")
 
 #: Limits of what another machine sends: characters of a text, trials of an announcement, and
 #: threads.
-LONGEST_TEXT, MOST_PLACES, MOST_THREADS = 4096, 10_000, 100_000
+MAX_TEXT_CHARS, MAX_ANNOUNCED_TRIALS, MAX_THREADS = 4096, 10_000, 100_000
 #: Fields of a rank's report about the end of its part.
 STATUSES = ("ok", "failed", "unsupported")
 
 
-def check_place(text: str) -> str:
+def check_trial_folder(text: str) -> str:
     """Return ``text`` if it is the folder of a trial; raise `ValueError` if not."""
     first, *names = text.split("/", 8)
-    if first != "trials" or not 0 < len(names) < 8 or not all(map(is_name, names)):
+    if first != "trials" or not 0 < len(names) < 8 or not all(map(is_file_name, names)):
         raise ValueError("no folder of a trial")
     return text
 
 
-Place = Annotated[str, Field(max_length=1000), AfterValidator(check_place)]
-Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
+Place = Annotated[str, Field(max_length=1000), AfterValidator(check_trial_folder)]
+Text = Annotated[str, Field(max_length=MAX_TEXT_CHARS)]
 
 
 class Announcement(Record):
@@ -48,14 +48,14 @@ class Announcement(Record):
     the launcher's start (`ExternalLaunch`).
     """
 
-    places: Annotated[list[Place], Field(min_length=1, max_length=MOST_PLACES)] | None
+    places: Annotated[list[Place], Field(min_length=1, max_length=MAX_ANNOUNCED_TRIALS)] | None
     backend: Annotated[str, Field(max_length=100)] = ""
-    threads: Annotated[int, Field(ge=0, le=MOST_THREADS)] = 0
+    threads: Annotated[int, Field(ge=0, le=MAX_THREADS)] = 0
     start: Text = ""
     why: str = ""
 
 
-class Failure(Record):
+class RankFailure(Record):
     """Failure of a rank's part of a session: its exit code, why the watchdog ended it, and its last
     result."""
 
@@ -64,47 +64,47 @@ class Failure(Record):
     result: dict[str, Any] | None
 
 
-def announcement(number: int) -> JsonFile[Announcement]:
+def announcement_file(number: int) -> JsonFile[Announcement]:
     """Return the file type of an announcement."""
     return JsonFile(f"{SESSIONS}/{number}.json", Announcement)
 
 
-def failure(number: int, rank: int) -> JsonFile[Failure]:
+def failure_file(number: int, rank: int) -> JsonFile[RankFailure]:
     """Return the file type of a rank's failure."""
-    return JsonFile(f"{SESSIONS}/{number}.rank{rank}.json", Failure)
+    return JsonFile(f"{SESSIONS}/{number}.rank{rank}.json", RankFailure)
 
 
 def announce(run: Path, number: int, next_session: Announcement) -> None:
     """Announce the next trials to the other ranks, as rank 0."""
     (run / SESSIONS).mkdir(exist_ok=True)
-    announcement(number).write(run, next_session)
+    announcement_file(number).write(run, next_session)
 
 
-def announced(run: Path) -> int:
+def count_announcements(run: Path) -> int:
     """Return the number of announcements."""
     number = 0
-    while (run / announcement(number).name).exists():
+    while (run / announcement_file(number).name).exists():
         number += 1
     return number
 
 
 def announce_end(run: Path, start: str, why: str = "") -> None:
     """Announce to the other ranks that no more trials follow, however this process ends."""
-    announce(run, announced(run), Announcement(places=None, start=start, why=why))
+    announce(run, count_announcements(run), Announcement(places=None, start=start, why=why))
 
 
-def current(run: Path) -> int | None:
+def current_session(run: Path) -> int | None:
     """Return the number of the current session; None before the first."""
-    return announced(run) - 1 if announced(run) else None
+    return count_announcements(run) - 1 if count_announcements(run) else None
 
 
-def over(run: Path) -> bool:
+def has_ended(run: Path) -> bool:
     """Return whether the end of the run was announced."""
-    number = current(run)
-    return number is not None and announcement(number).read(run).places is None
+    number = current_session(run)
+    return number is not None and announcement_file(number).read(run).places is None
 
 
-def forget(run: Path) -> None:
+def clear_sessions(run: Path) -> None:
     """Remove the messages of an earlier start, and temporary files whose writers were killed
     (`dualml.files.write_bytes`, `dualml.launch.file_service`)."""
     shutil.rmtree(run / SESSIONS, ignore_errors=True)
@@ -116,7 +116,7 @@ def forget(run: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-def failures(run: Path, number: int) -> Iterator[tuple[int, Path, Failure]]:
+def iter_failures(run: Path, number: int) -> Iterator[tuple[int, Path, RankFailure]]:
     """Yield the failures of a session: rank, file and content. The file of a rank on another
     machine may be damaged."""
     for path in sorted((run / SESSIONS).glob(f"{number}.rank*.json")):
@@ -124,11 +124,11 @@ def failures(run: Path, number: int) -> Iterator[tuple[int, Path, Failure]]:
         if not re.fullmatch("[0-9]{1,9}", digits):
             continue
         try:
-            note = failure(number, int(digits)).read(run)
+            note = failure_file(number, int(digits)).read(run)
             if note.result is not None:
                 check_result(note.result)
         except UserError as error:
-            note = Failure(code=-1, reason=f"left a note that cannot be read: {error}", result=None)
+            note = RankFailure(code=-1, reason=f"left a note that cannot be read: {error}", result=None)
         yield int(digits), path, note
 
 

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dualml.errors import UserError
-from dualml.experiment.fingerprint import canonical, digest, sha256
+from dualml.experiment.fingerprint import canonical, arrays_digest, sha256
 from dualml.experiment.schema import Experiment
 from dualml.model.spec import ModelSpec
 from dualml.store.baseline import BASELINE, FOLDS, folded_shapes
 from dualml.store.manifest import RUN, Key, RunRecord, TrialRecord, check_run, read_run
-from dualml.store.plan import PLAN, plan_folder, restore
+from dualml.store.plan import PLAN, plan_folder, restore_plan
 from dualml.store.planned import PlanRecord
 from dualml.store.trajectory import Trajectory, read_trajectory
 from dualml.store.trial import trial_folder
 
 
 @dataclass(frozen=True)
-class Side:
+class RunOperand:
     """The parts of a run that are compared.
 
     Attributes:
@@ -44,7 +44,7 @@ class Side:
         """Return the model that an arm trains."""
         return self.plan.models.get(self.experiment.arms[arm].variant, self.plan.model)
 
-    def start(self, key: Key) -> str:
+    def initial_sha256(self, key: Key) -> str:
         """Return the SHA-256 of a trial's initial weights, over names and values."""
         arm, _, seed = key
         model = self.experiment.arms[arm].variant
@@ -59,7 +59,7 @@ class Side:
         return read_trajectory(trial_folder(self.folder, key), key[1], shapes)
 
 
-def read_side(folder: Path) -> Side:
+def read_run_operand(folder: Path) -> RunOperand:
     """Read a run folder or a baseline.
 
     Raises:
@@ -67,20 +67,20 @@ def read_side(folder: Path) -> Side:
         UserError: the folder is neither, damaged, or of another version.
     """
     run, plan = read_run(folder), PLAN.read(plan_folder(folder))
-    experiment = run.protocol(folder)
-    if (baseline := BASELINE.read_if_there(folder)) is None:
-        weights = restore(plan_folder(folder), run.plan_hash).weights
-        starts = {name: digest({"": array}) for name, array in weights.items()}
-        return Side(folder, run, plan, experiment, starts, folded=False)
+    experiment = run.to_experiment(folder)
+    if (baseline := BASELINE.read_if_present(folder)) is None:
+        weights = restore_plan(plan_folder(folder), run.plan_hash).weights
+        starts = {name: arrays_digest({"": array}) for name, array in weights.items()}
+        return RunOperand(folder, run, plan, experiment, starts, folded=False)
     if baseline.folds != FOLDS:
         raise UserError(
             f"{folder}: tensors folded into {baseline.folds} numbers, this version folds into "
             f"{FOLDS}; make the baseline again with `dualml baseline`"
         )
-    return Side(folder, run, plan, experiment, baseline.starts, folded=True)
+    return RunOperand(folder, run, plan, experiment, baseline.starts, folded=True)
 
 
-def are_sides(a: Path, b: Path) -> bool:
+def are_run_operands(a: Path, b: Path) -> bool:
     """Return whether two folders are both a run folder or a baseline.
 
     Raises:

@@ -6,16 +6,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from dualml.files import finite
+from dualml.files import nonfinite_to_none
 from dualml.store.records import read_lines
-from dualml.store.run import Comparison, Run, Serial, Trial
+from dualml.store.run import TrialComparison, RunData, Serial, Trial
 from dualml.store.verdicts import VERDICTS
 
 Table = dict[str, list[Any]]
 
 RECORD = ("arm", "backend", "seed", "rank", "metric", "step", "value", "unit")
 #: Columns of a record that exist only if a record of the run has them.
-MORE = ("class", "epochs", "seconds")
+OPTIONAL_COLUMNS = ("class", "epochs", "seconds")
 #: Columns of a trial that are attributes of `Trial`, before those computed below.
 TRIAL = (
     *("arm", "backend", "seed", "status", "reason", "world_size", "processes", "threads"),
@@ -29,7 +29,7 @@ VERDICT = (
 )
 
 
-def records(run: Run) -> Table:
+def records(run: RunData) -> Table:
     """Return every recorded number as a table, one row per number.
 
     Columns: ``arm``, ``backend``, ``seed``, ``rank``, ``metric``, ``step`` (updates made; for
@@ -40,11 +40,11 @@ def records(run: Run) -> Table:
     Raises:
         UserError: a file of records is damaged; the text names the line.
     """
-    table = empty((*RECORD, *MORE))
+    table = empty_table((*RECORD, *OPTIONAL_COLUMNS))
     for trial in run.trials:
         for rank in range(trial.world_size):
-            whose = {**key_of(trial), "rank": rank}
-            add(table, (whose | finite(record) for record in read_lines(trial.folder, rank)))
+            whose = {**trial_key(trial), "rank": rank}
+            append_rows(table, (whose | nonfinite_to_none(record) for record in read_lines(trial.folder, rank)))
     return {
         name: values
         for name, values in table.items()
@@ -52,7 +52,7 @@ def records(run: Run) -> Table:
     }
 
 
-def trials(run: Run) -> Table:
+def trials(run: RunData) -> Table:
     """Return the results of all trials as a table, one row per trial and one number or name per
     column.
 
@@ -62,20 +62,20 @@ def trials(run: Run) -> Table:
     the device of the rank that needs most; accuracies and ``communication_share`` are fractions;
     ``verdict`` is the worst of the comparisons that the trial is part of, None if there are none.
     """
-    table = empty((*TRIAL, "step_s", "verdict"))
+    table = empty_table((*TRIAL, "step_s", "verdict"))
     judged: dict[tuple[str, str, int], list[str]] = {}
-    for each in compared(run):
+    for each in decided_comparisons(run):
         for backend in {each.a, each.b}:
             judged.setdefault((each.arm, backend, each.seed), []).append(each.verdict)
     for trial in run.trials:
         row = {name: getattr(trial, name) for name in TRIAL}
         row["step_s"] = trial.step_s[1] if len(trial.step_s) == 3 else None
-        row["verdict"] = worst(judged.get((trial.arm, trial.backend, trial.seed), []))
-        add(table, [finite(row)])
+        row["verdict"] = worst_verdict(judged.get((trial.arm, trial.backend, trial.seed), []))
+        append_rows(table, [nonfinite_to_none(row)])
     return table
 
 
-def verdicts(run: Run) -> Table:
+def verdicts(run: RunData) -> Table:
     """Return the comparisons as a table, one row each: two backends (``a``, ``b``), or several
     ranks or a method ``against`` the arm that they must equal on one backend.
 
@@ -83,10 +83,10 @@ def verdicts(run: Run) -> Table:
     rounding envelope; ``first_step``, ``first_phase`` and ``first_tensor`` are the first
     divergence.
     """
-    table = empty(VERDICT)
-    for each in compared(run):
+    table = empty_table(VERDICT)
+    for each in decided_comparisons(run):
         first = each.first_divergence or {}
-        add(table, [finite({
+        append_rows(table, [nonfinite_to_none({
             **{name: getattr(each, name) for name in ("arm", "seed", "a", "b", "verdict")},
             "against": each.against if isinstance(each, Serial) else None,
             "reason": each.reason, "steps": each.steps, "ratio": each.worst,
@@ -95,27 +95,27 @@ def verdicts(run: Run) -> Table:
     return table
 
 
-def compared(run: Run) -> list[Comparison]:
+def decided_comparisons(run: RunData) -> list[TrialComparison]:
     """Return all comparisons that came to a verdict."""
     return [*(run.comparisons or ()), *run.judged]
 
 
-def worst(of: Iterable[str]) -> str | None:
+def worst_verdict(of: Iterable[str]) -> str | None:
     """Return the worst of several verdicts; None if there are none."""
     return max(of, key=VERDICTS.index, default=None)
 
 
-def key_of(trial: Trial) -> dict[str, Any]:
+def trial_key(trial: Trial) -> dict[str, Any]:
     """Return the columns that identify a trial."""
     return {"arm": trial.arm, "backend": trial.backend, "seed": trial.seed}
 
 
-def empty(names: Sequence[str]) -> Table:
+def empty_table(names: Sequence[str]) -> Table:
     """Make a table with these columns and no rows."""
     return {name: [] for name in names}
 
 
-def add(table: Table, rows: Iterable[Mapping[str, Any]]) -> None:
+def append_rows(table: Table, rows: Iterable[Mapping[str, Any]]) -> None:
     """Append rows to a table, with None for missing values."""
     for row in rows:
         for name, values in table.items():

@@ -22,7 +22,7 @@ TraceKey = Annotated[str, Field(pattern=KEY)]
 
 
 @dataclass(frozen=True)
-class TensorFile:
+class TraceTensorFile:
     """One kind of safetensors file of a trial."""
 
     name: str
@@ -36,8 +36,8 @@ class TensorFile:
         return read_tensors(folder / self.name)
 
 
-WEIGHTS = TensorFile("weights.safetensors")
-TRACE = TensorFile("trace.safetensors")
+WEIGHTS = TraceTensorFile("weights.safetensors")
+TRACE = TraceTensorFile("trace.safetensors")
 
 
 def read_weights(folder: Path, shapes: Mapping[str, tuple[int, ...]]) -> Arrays:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dualml.errors import UserError
 from dualml.store.envelope import Envelope, read_envelope
-from dualml.store.records import losses_of, read_records
+from dualml.store.records import update_losses, read_records
 from dualml.store.tensors import read_trace, read_weights
 from dualml.store.trial import RESULT
 
@@ -42,7 +42,7 @@ class Trajectory:
     final_loss: float
     test_accuracy: float
     weights: dict[str, NDArray[Any]]
-    apart: dict[int, list[float]] = field(default_factory=dict)
+    replica_divergence: dict[int, list[float]] = field(default_factory=dict)
 
     def steps(self) -> list[int]:
         """Return the traced steps, sorted."""
@@ -65,14 +65,14 @@ def read_trajectory(
         raise UserError(f"{folder / RESULT.name}: final_loss or test_accuracy is missing")
     return Trajectory(
         backend=backend,
-        losses=losses_of(folder, 0, read_records(folder), result.updates),
+        losses=update_losses(folder, 0, read_records(folder), result.updates),
         tensors=read_trace(folder, parameters),
         data={int(step): digest for step, digest in result.data.items()},
         envelope=read_envelope(folder),
         final_loss=result.final_loss,
         test_accuracy=result.test_accuracy,
         weights=read_weights(folder, parameters),
-        apart={
+        replica_divergence={
             int(step): [math.inf if far is None else far for far in ranks]
             for step, ranks in result.apart.items()
         },

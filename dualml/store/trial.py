@@ -9,8 +9,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dualml.store.agreement import Agreement
-from dualml.store.best import Best
+from dualml.store.agreement import AgreementRecord
+from dualml.store.best import BestRecord
 from dualml.store.classification import Classification
 from dualml.store.jsonfile import Count, JsonFile, Name, Number, Record
 from dualml.store.manifest import (
@@ -42,7 +42,7 @@ class WorkerJob(Record):
     check: bool
 
 
-class Job(WorkerJob):
+class TrialJob(WorkerJob):
     """Job of a worker that runs a trial.
 
     Attributes:
@@ -54,7 +54,7 @@ class Job(WorkerJob):
     resized: Count = 0
 
 
-class Result(Record):
+class TrialResult(Record):
     """Result of a trial that ended well, as rank 0 reports it.
 
     ``data``: traced update → SHA-256 of its batch; ``apart``: traced update → distance of each
@@ -83,7 +83,7 @@ class Result(Record):
     class_accuracy: list[Number | None] = []
     confusion: list[list[Count]] = []
     classification: Classification | None = None
-    best: Best | None = None
+    best: BestRecord | None = None
     test_perplexity: Number | None = None
     data: dict[StepKey, str] = {}
     apart: dict[StepKey, list[Number | None]] = {}
@@ -94,7 +94,7 @@ class Result(Record):
     loss_scale: LossScale | None = None
     device_memory: list[DeviceMemory] = []
     offload: list[OffloadTraffic] = []
-    agreement: Agreement | None = None
+    agreement: AgreementRecord | None = None
     clock: str = ""
 
 
@@ -102,8 +102,8 @@ BOARD = "board"
 #: Folder in the run folder for logs of ranks started over SSH.
 HOSTS = "hosts"
 LOG = re.compile(r"rank(\d{1,9})\.log")
-JOB = JsonFile("job.json", Job)
-RESULT = JsonFile("result.json", Result)
+JOB = JsonFile("job.json", TrialJob)
+RESULT = JsonFile("result.json", TrialResult)
 
 
 def trial_folder(run: Path, key: Key) -> Path:
@@ -112,7 +112,7 @@ def trial_folder(run: Path, key: Key) -> Path:
     return run / "trials" / arm / backend / f"seed{seed}"
 
 
-def run_folder(trial: Path) -> Path:
+def run_folder_of(trial: Path) -> Path:
     """Return the run folder that contains a trial's folder."""
     return trial.parents[3]
 
@@ -122,19 +122,19 @@ def log_path(trial: Path, rank: int) -> Path:
     return trial / f"rank{rank}.log"
 
 
-def board_path(trial: Path) -> Path:
+def rendezvous_path(trial: Path) -> Path:
     """Return the path through which the ranks of a trial find one another."""
     return trial / BOARD
 
 
-def logs_in(folder: Path) -> list[Path]:
+def find_logs(folder: Path) -> list[Path]:
     """Return the output files of a trial's processes, or of a run's processes started over SSH, by
     rank."""
     ranks = [(LOG.fullmatch(path.name), path) for path in _files(folder)]
     return [path for _, path in sorted((int(m[1]), path) for m, path in ranks if m)]
 
 
-def ranks_files(run: Path) -> Iterator[Path]:
+def rank_files(run: Path) -> Iterator[Path]:
     """Yield all files that ranks of a run have written: records, logs, measurements."""
     return run.glob("trials/*/*/*/rank*")
 

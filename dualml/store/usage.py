@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from dualml.errors import UserError
-from dualml.files import MOST_TEXT, open_to_read, read_bytes
+from dualml.files import MAX_TEXT_BYTES, open_to_read, read_bytes
 from dualml.store.jsonfile import Count, Number, Record
 
 NAME = "rank{}.usage.jsonl"
@@ -105,12 +105,12 @@ def usage_path(trial: Path, rank: int) -> Path:
     return trial / NAME.format(rank)
 
 
-def line(sample: Sample) -> bytes:
+def encode_sample(sample: Sample) -> bytes:
     """Encode a sample as a line to append."""
     return json.dumps(sample.describe(), separators=(",", ":")).encode() + b"\n"
 
 
-def readable(lines: Iterable[bytes]) -> list[Sample]:
+def parse_samples(lines: Iterable[bytes]) -> list[Sample]:
     """Parse the lines that can be read. A line may be incomplete, and monitoring must never stop a
     caller."""
     samples = []
@@ -125,7 +125,7 @@ def readable(lines: Iterable[bytes]) -> list[Sample]:
 def read_usage(trial: Path, rank: int) -> list[Sample]:
     """Read all samples of a rank; empty if there is no file, or none can be read."""
     try:
-        return readable(read_bytes(usage_path(trial, rank), MOST_TEXT).splitlines())
+        return parse_samples(read_bytes(usage_path(trial, rank), MAX_TEXT_BYTES).splitlines())
     except (OSError, UserError):
         return []
 
@@ -136,12 +136,12 @@ def last_samples(path: Path) -> list[Sample]:
         with open_to_read(path) as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - TAIL))
-            return readable(file.read().splitlines()[size > TAIL :])
+            return parse_samples(file.read().splitlines()[size > TAIL :])
     except OSError:
         return []
 
 
-def rate(before: Sample, after: Sample, key: str) -> float | None:
+def counter_rate(before: Sample, after: Sample, key: str) -> float | None:
     """Return the increase per second of a cumulative number between two samples; None if it is
     unknown or another process has begun."""
     a, b, seconds = getattr(before, key), getattr(after, key), after.at - before.at
@@ -151,7 +151,7 @@ def rate(before: Sample, after: Sample, key: str) -> float | None:
     return float(max(0.0, b - a)) / float(seconds)
 
 
-def summary(samples: Sequence[Sample]) -> Usage | None:
+def summarize_samples(samples: Sequence[Sample]) -> Usage | None:
     """Summarize samples by means and peaks; None if there are fewer than two samples of one
     process."""
     runs = [list(own) for _, own in groupby(samples, key=lambda sample: sample.pid)]
@@ -160,12 +160,12 @@ def summary(samples: Sequence[Sample]) -> Usage | None:
         return None
     last = pairs[-1][1]
 
-    def over(key: str) -> float | None:
+    def mean_rate(key: str) -> float | None:
         """Return the mean of a rate, with each pair of samples weighted by its length."""
-        known = [(b.at - a.at, r) for a, b in pairs if (r := rate(a, b, key)) is not None]
+        known = [(b.at - a.at, r) for a, b in pairs if (r := counter_rate(a, b, key)) is not None]
         return sum(s * r for s, r in known) / sum(s for s, _ in known) if known else None
 
-    def mean(values: Iterable[float | None]) -> float | None:
+    def mean_known(values: Iterable[float | None]) -> float | None:
         """Return the time-weighted mean of values that describe the time since the previous
         sample."""
         known = [(b.at - a.at, v) for (a, b), v in zip(pairs, values, strict=True) if v is not None]
@@ -177,24 +177,24 @@ def summary(samples: Sequence[Sample]) -> Usage | None:
     if last.device is not None:
         device = DeviceSample(
             name=last.device.name,
-            utilisation=mean(d.utilisation for d in devices),
+            utilisation=mean_known(d.utilisation for d in devices),
             memory=max((d.memory for d in devices if d.memory is not None), default=None),
-            power=mean(d.power for d in devices),
+            power=mean_known(d.power for d in devices),
             temperature=max((t for d in devices if (t := d.temperature) is not None), default=None),
         )
     return Usage(
         host=last.host,
         seconds=sum(b.at - a.at for a, b in pairs),
-        cpu=over("cpu_s") or 0.0,
-        cpu_peak=max(rate(a, b, "cpu_s") or 0.0 for a, b in pairs),
+        cpu=mean_rate("cpu_s") or 0.0,
+        cpu_peak=max(counter_rate(a, b, "cpu_s") or 0.0 for a, b in pairs),
         memory=max(sample.memory for sample in samples),
-        sent=over("sent"),
-        received=over("received"),
-        collectives=over("collectives_s"),
+        sent=mean_rate("sent"),
+        received=mean_rate("received"),
+        collectives=mean_rate("collectives_s"),
         cores=last.cores,
-        busy=mean(b.busy for b in ends),
-        power=mean(b.power for b in ends),
+        busy=mean_known(b.busy for b in ends),
+        power=mean_known(b.power for b in ends),
         temperature=max((b.temperature for b in ends if b.temperature is not None), default=None),
         device=device,
-        sampling=over("sampling_s") or 0.0,
+        sampling=mean_rate("sampling_s") or 0.0,
     )

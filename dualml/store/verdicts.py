@@ -15,7 +15,7 @@ VERDICTS: tuple[str, ...] = get_args(Verdict)
 Pair = Annotated[list[Number | None], Field(min_length=2, max_length=2)]
 
 
-class Settings(Record):
+class ParitySettings(Record):
     """Settings of the parity judgement."""
 
     draws: Count = 0
@@ -24,7 +24,7 @@ class Settings(Record):
     floor: Number = 0.0
 
 
-class Phase(Record):
+class PhaseDistances(Record):
     """Relative distances in one phase of the updates."""
 
     max: Number | None = None
@@ -93,7 +93,7 @@ class Outcome(Record):
     weights: Number | None = None
 
 
-class Backends(Record):
+class BackendPair(Record):
     """The key of a comparison of two backends in one arm and seed."""
 
     arm: Name
@@ -102,7 +102,7 @@ class Backends(Record):
     b: Name
 
 
-class Ranks(Record):
+class RankPair(Record):
     """The key of a comparison of n ranks (``arm``) with one (``against``) on one backend."""
 
     arm: Name
@@ -111,7 +111,7 @@ class Ranks(Record):
     against: Name
 
 
-class Judged(Record):
+class JudgedRecord(Record):
     """Result of the comparison of two trajectories; no verdict where they follow different
     rules."""
 
@@ -119,26 +119,26 @@ class Judged(Record):
     reason: str
     evidence: Evidence = Evidence.model_validate({})
     steps: Count = 0
-    phases: dict[str, Phase] = {}
+    phases: dict[str, PhaseDistances] = {}
     first_divergence: Divergence | None = None
     curve: Distances = Distances()
     outcome: Outcome | None = None
 
 
-class ComparisonRecord(Judged, Backends):
+class ComparisonRecord(JudgedRecord, BackendPair):
     """Comparison of two backends, always with a verdict."""
 
     verdict: Verdict
 
 
-class SerialRecord(Judged, Ranks):
+class SerialRecord(JudgedRecord, RankPair):
     pass
 
 
 class ParityRecord(Record):
     """The content of ``parity.json``."""
 
-    settings: Settings = Settings()
+    settings: ParitySettings = ParitySettings()
     comparisons: list[ComparisonRecord] = []
     serial: list[SerialRecord] = []
     lowered: list[SerialRecord] = []

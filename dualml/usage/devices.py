@@ -11,43 +11,43 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from dualml.machine import bounded
+from dualml.machine import run_bounded
 from dualml.store.usage import DeviceSample
 
 #: Samples a device; returns None if it cannot.
-Look = Callable[[], DeviceSample | None]
+SampleDevice = Callable[[], DeviceSample | None]
 #: Each chip has two rows of three cells in ``npu-smi info``: ``NPU NAME``, health, ``W °C pages``;
 #: then ``CHIP [PHYSICAL]``, bus, ``AICORE% USED/MB USED/MB`` of memory and HBM, which it may lack.
-FIRST = re.compile(r"^\|\s*(\d+)\s+(\S+)\s*\|[^|]*\|\s*(\S+)\s+(\S+)\s[^|]*\|\s*$")
-SECOND = re.compile(
+NPU_ROW = re.compile(r"^\|\s*(\d+)\s+(\S+)\s*\|[^|]*\|\s*(\S+)\s+(\S+)\s[^|]*\|\s*$")
+CHIP_ROW = re.compile(
     r"^\|\s*(\d+)(?:\s+(\d+))?\s*\|[^|]*\|\s*(\S+)\s+(\d+)\s*/\s*(\d+)(?:\s+(\d+)\s*/\s*(\d+))?\s*\|\s*$"
 )
 NPU_SMI_S = 10.0
 
 
-def look_at(device: str) -> Look | None:
+def device_sampler(device: str) -> SampleDevice | None:
     """Return a function that samples a device (``gpu:0``, ``ascend:1``); None if it cannot be
     sampled."""
     kind, _, index = device.partition(":")
     if kind in ("cuda", "gpu"):
-        return nvidia(int(index or 0))
+        return nvidia_sampler(int(index or 0))
     if kind in ("npu", "ascend"):
-        return lambda: npu(int(index or 0))
+        return lambda: sample_npu(int(index or 0))
     return None
 
 
-def nvidia(index: int) -> Look | None:
+def nvidia_sampler(index: int) -> SampleDevice | None:
     """Return a function that samples this process's ``cuda:INDEX``; None without a driver."""
     try:
         import pynvml
 
         pynvml.nvmlInit()
-        handle = _handle(pynvml, visible("CUDA_VISIBLE_DEVICES", index))
+        handle = _handle(pynvml, visible_device("CUDA_VISIBLE_DEVICES", index))
         name = pynvml.nvmlDeviceGetName(handle)
     except Exception:  # no package, no driver, no such device: it is only watched
         return None
 
-    def look() -> DeviceSample:
+    def sample() -> DeviceSample:
         """Sample the device; quantities that it does not report are left out."""
         values: dict[str, Any] = {}
         # A quantity that the device does not report is left out: each query fails by itself.
@@ -62,7 +62,7 @@ def nvidia(index: int) -> Look | None:
             values["temperature"] = pynvml.nvmlDeviceGetTemperature(handle, sensor)
         return DeviceSample(name=name if isinstance(name, str) else name.decode(), **values)
 
-    return look
+    return sample
 
 
 def _handle(pynvml: Any, which: str) -> Any:
@@ -72,23 +72,23 @@ def _handle(pynvml: Any, which: str) -> Any:
     return pynvml.nvmlDeviceGetHandleByUUID(which)
 
 
-def visible(variable: str, index: int) -> str:
+def visible_device(variable: str, index: int) -> str:
     """Return the machine-wide name of this process's device: an index, or a UUID."""
     names = [name.strip() for name in os.environ.get(variable, "").split(",") if name.strip()]
     return names[index] if index < len(names) else str(index)
 
 
-def npu(index: int) -> DeviceSample | None:
+def sample_npu(index: int) -> DeviceSample | None:
     """Sample this process's ``ascend:INDEX``; None without npu-smi."""
     try:
-        printed = bounded(["npu-smi", "info"], NPU_SMI_S)
+        printed = run_bounded(["npu-smi", "info"], NPU_SMI_S)
     except OSError:
         return None
-    which = int(visible("ASCEND_RT_VISIBLE_DEVICES", index))
-    return chips(printed.out).get(which) if printed.code == 0 else None
+    which = int(visible_device("ASCEND_RT_VISIBLE_DEVICES", index))
+    return parse_npu_smi(printed.out).get(which) if printed.code == 0 else None
 
 
-def chips(text: str) -> dict[int, DeviceSample]:
+def parse_npu_smi(text: str) -> dict[int, DeviceSample]:
     """Parse the output of ``npu-smi info``: device number → sample.
 
     Devices are numbered as the system does: by the physical number, where chips have one, else in
@@ -97,27 +97,27 @@ def chips(text: str) -> dict[int, DeviceSample]:
     devices: dict[int, DeviceSample] = {}
     head: re.Match[str] | None = None
     for row in text.splitlines():
-        second = SECOND.match(row) if head else None
+        second = CHIP_ROW.match(row) if head else None
         if head and second:
             index = int(second[2]) if second[2] else len(devices)
             memory, whole, hbm, of_hbm = (int(part or 0) for part in second.groups()[3:])
             used = hbm if of_hbm else memory if whole else 0
-            values = {"utilisation": number(second[3]), "power": number(head[3])}
+            values = {"utilisation": parse_number(second[3]), "power": parse_number(head[3])}
             share = values["utilisation"]
             devices[index] = DeviceSample(
                 name=head[2],
                 utilisation=None if share is None else share / 100,
                 memory=used * 2**20,
                 power=values["power"],
-                temperature=number(head[4]),
+                temperature=parse_number(head[4]),
             )
             head = None
         else:
-            head = FIRST.match(row)
+            head = NPU_ROW.match(row)
     return devices
 
 
-def number(cell: str) -> float | None:
+def parse_number(cell: str) -> float | None:
     """Parse a number; None for a dash."""
     try:
         return float(cell)

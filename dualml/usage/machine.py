@@ -11,7 +11,7 @@ RAPL = Path("/sys/class/powercap")
 SENSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal", "acpitz")
 
 
-class Machine:
+class MachineSampler:
     """Samples the machine; rates are averages since the previous sample."""
 
     def __init__(self) -> None:
@@ -19,10 +19,10 @@ class Machine:
 
         self.cores = psutil.cpu_count() or 1
         self._before = self._cpu()
-        self._energy = energy()
+        self._energy = read_energy()
         self._at = time.monotonic()
 
-    def look(self) -> dict[str, float | int | None]:
+    def sample(self) -> dict[str, float | int | None]:
         """Return ``cores``, ``busy``, ``used``, ``power``, ``temperature`` as in a `Sample`."""
         import psutil
 
@@ -35,7 +35,7 @@ class Machine:
             "busy": busy if busy is None else min(max(busy, 0.0), self.cores),
             "used": int(memory.total - memory.available),
             "power": self._power(),
-            "temperature": temperature(),
+            "temperature": read_temperature(),
         }
 
     @staticmethod
@@ -51,7 +51,7 @@ class Machine:
     def _power(self) -> float | None:
         """Return the mean power in watts since the previous sample; None where the counters are not
         readable, as for most users of Linux, or were reset."""
-        before, self._energy = self._energy, energy()
+        before, self._energy = self._energy, read_energy()
         begin, self._at = self._at, time.monotonic()
         seconds = self._at - begin
         if not before or before.keys() != self._energy.keys() or seconds <= 0:
@@ -60,7 +60,7 @@ class Machine:
         return joules / seconds if joules >= 0 else None
 
 
-def energy() -> Mapping[str, int]:
+def read_energy() -> Mapping[str, int]:
     """Return the energy of each processor package so far, in microjoules (Intel's and AMD's RAPL);
     empty where it is not readable."""
     microjoules = {}
@@ -73,7 +73,7 @@ def energy() -> Mapping[str, int]:
     return microjoules
 
 
-def temperature() -> float | None:
+def read_temperature() -> float | None:
     """Return the temperature of the hottest processor sensor in °C; None where there is none."""
     import psutil
 

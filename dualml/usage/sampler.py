@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from dualml.files import open_to_append
-from dualml.sockets import traffic
-from dualml.store.usage import Sample, line, usage_path
-from dualml.usage.devices import look_at
-from dualml.usage.machine import Machine
+from dualml.sockets import socket_traffic
+from dualml.store.usage import Sample, encode_sample, usage_path
+from dualml.usage.devices import device_sampler
+from dualml.usage.machine import MachineSampler
 
 #: Minimum seconds between two samples, and approximate maximum number of samples of a trial.
-EVERY_S, MOST = 1.0, 600
+EVERY_S, MAX_SAMPLES = 1.0, 600
 #: Share of one core that sampling may take; where a sample costs more there are fewer.
 SHARE = 0.005
 #: Seconds that the last sample may take at the end of a trial.
 LAST_S = 2.0
 
 
-class Sampler:
+class UsageSampler:
     """Writes samples to ``rankR.usage.jsonl`` of a trial, from its beginning to its end.
 
     Args:
@@ -39,12 +39,12 @@ class Sampler:
 
     def __init__(self, trial: Path, rank: int, device: str, comm: Any) -> None:
         self.path, self.comm = usage_path(trial, rank), comm
-        self.machine, self.device = Machine(), look_at(device)
+        self.machine, self.device = MachineSampler(), device_sampler(device)
         self.phase, self.done, self.total = "", None, None
-        self.begin, self.spent, self.looks = time.monotonic(), 0.0, 0
-        self.host, self.ended = socket.gethostname(), threading.Event()
+        self.begin, self.spent, self.sample_count = time.monotonic(), 0.0, 0
+        self.host, self.stop_event = socket.gethostname(), threading.Event()
 
-    def hear(self, event: dict[str, Any]) -> None:
+    def on_event(self, event: dict[str, Any]) -> None:
         """Remember the progress that the rank reports."""
         self.phase = str(event.get("phase") or "")
         self.done, self.total = event.get("done"), event.get("total")
@@ -52,57 +52,57 @@ class Sampler:
     def run(self) -> None:
         """Sample until the trial has ended, and once more."""
         with contextlib.suppress(OSError):  # no space: who trains will say so
-            self.look()
-            while not self.ended.wait(self.pause()):
-                self.look()
-            self.look(last=True)
+            self.write_sample()
+            while not self.stop_event.wait(self.pause()):
+                self.write_sample()
+            self.write_sample(last=True)
 
     def pause(self) -> float:
         """Return the seconds until the next sample."""
-        cost = self.spent / self.looks / SHARE if self.looks else 0.0
-        return max(EVERY_S, (time.monotonic() - self.begin) / MOST, cost)
+        cost = self.spent / self.sample_count / SHARE if self.sample_count else 0.0
+        return max(EVERY_S, (time.monotonic() - self.begin) / MAX_SAMPLES, cost)
 
-    def look(self, last: bool = False) -> None:
+    def write_sample(self, last: bool = False) -> None:
         """Take a sample and append it to the file."""
-        begin = cost()
-        sent, received = traffic() or (None, None)
+        begin = cpu_seconds()
+        sent, received = socket_traffic() or (None, None)
         values: dict[str, Any] = {
             "at": time.time(), "host": self.host, "pid": os.getpid(), "phase": self.phase,
             "done": self.done, "total": self.total, "cpu_s": time.process_time(),
-            "memory": resident(), "sent": sent, "received": received,
+            "memory": resident_bytes(), "sent": sent, "received": received,
             "collectives_s": None if self.comm is None else self.comm.traffic.seconds,
             "device": self.device() if self.device is not None else None,
-            "sampling_s": self.spent, **self.machine.look(),
+            "sampling_s": self.spent, **self.machine.sample(),
         }  # fmt: skip
         values |= {"last": True} if last else {}
         sample = Sample(**{key: value for key, value in values.items() if value is not None})
         with open_to_append(self.path) as file:
-            file.write(line(sample))
-        self.looks += 1
-        self.spent += cost() - begin
+            file.write(encode_sample(sample))
+        self.sample_count += 1
+        self.spent += cpu_seconds() - begin
 
 
 @contextlib.contextmanager
-def sampled(trial: Path, rank: int, device: str, comm: Any) -> Iterator[Sampler]:
+def sample_usage(trial: Path, rank: int, device: str, comm: Any) -> Iterator[UsageSampler]:
     """Sample this process in a thread while the block is open."""
-    sampler = Sampler(trial, rank, device, comm)
+    sampler = UsageSampler(trial, rank, device, comm)
     thread = threading.Thread(target=sampler.run, name="usage", daemon=True)
     thread.start()
     try:
         yield sampler
     finally:
-        sampler.ended.set()
+        sampler.stop_event.set()
         thread.join(LAST_S)
 
 
-def cost() -> float:
+def cpu_seconds() -> float:
     """Return the CPU seconds of this thread so far, plus those of the commands that the process has
     run."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.thread_time() + children.ru_utime + children.ru_stime
 
 
-def resident() -> int:
+def resident_bytes() -> int:
     """Return the resident memory of this process in bytes."""
     import psutil
 

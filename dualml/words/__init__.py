@@ -13,13 +13,13 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError, did_you_mean
 from dualml.words import numbers
 
 LANGUAGES = ("en", "zh")
 
 
-class Words(string.Formatter):
+class Messages(string.Formatter):
     """Messages of one language: look up a text by its dotted key, and fill in values.
 
     The text says how each value is written: ``{p.step:ms}`` by a function of `dualml.words.numbers`
@@ -40,9 +40,9 @@ class Words(string.Formatter):
 
     def __init__(self, lang: str) -> None:
         if lang not in LANGUAGES:
-            raise UserError(f"unknown language {lang!r}{nearest(lang, LANGUAGES)}")
+            raise UserError(f"unknown language {lang!r}{did_you_mean(lang, LANGUAGES)}")
         self.lang = lang
-        self.table = table(lang)
+        self.table = load_messages(lang)
 
     def __call__(self, key: str, **values: Any) -> str:
         """Return the text of ``key`` with its values; an unknown key raises `KeyError`, as a
@@ -60,15 +60,15 @@ class Words(string.Formatter):
         if kind == "each":
             each = (f"{key} {self.format_field(number, name)}" for key, number in value.items())
             return self.join(list(each))
-        if spec in numbers.BY_NAME:
-            return numbers.show(spec, value)
+        if spec in numbers.FORMATTERS:
+            return numbers.format_by_name(spec, value)
         return str(super().format_field(value, spec))
 
-    def either(self, key: str, default: str) -> str:
+    def get(self, key: str, default: str) -> str:
         """Return the text of ``key``, or ``default`` for names that this version does not know."""
         return self.table.get(key, default)
 
-    def filled(self, key: str, default: str, **values: Any) -> str:
+    def get_formatted(self, key: str, default: str, **values: Any) -> str:
         """Return the text of ``key`` with its values, or ``default`` if there is no such key."""
         return self(key, **values) if key in self.table else default
 
@@ -89,7 +89,7 @@ class Words(string.Formatter):
             link = " " * first[-1:].isascii() + link.strip() + " " * last[:1].isascii()
         return first + link + last
 
-    def sentences(self, parts: Sequence[str]) -> str:
+    def join_sentences(self, parts: Sequence[str]) -> str:
         """Join sentences into a paragraph."""
         return self("list.sentence").join(parts)
 
@@ -99,7 +99,7 @@ class Words(string.Formatter):
 
 
 @cache
-def table(lang: str, file: str = "*", package: str = "dualml.words") -> dict[str, str]:
+def load_messages(lang: str, file: str = "*", package: str = "dualml.words") -> dict[str, str]:
     """Load the messages of one language: dotted key → text, from all its files or from one.
 
     Args:
@@ -121,15 +121,15 @@ def table(lang: str, file: str = "*", package: str = "dualml.words") -> dict[str
 
 
 @cache
-def phrases(lang: str, name: str) -> dict[str, str]:
+def section_messages(lang: str, name: str) -> dict[str, str]:
     """Return the messages below one dotted name, by the rest of their keys."""
-    texts = table(lang)
+    texts = load_messages(lang)
     return {k.removeprefix(f"{name}."): v for k, v in texts.items() if k.startswith(f"{name}.")}
 
 
-def both(key: str, package: str = "dualml.words", /, **values: Any) -> dict[str, str]:
+def all_languages(key: str, package: str = "dualml.words", /, **values: Any) -> dict[str, str]:
     """Return a message in every language: language → text."""
-    return {lang: table(lang, package=package)[key].format(**values) for lang in LANGUAGES}
+    return {lang: load_messages(lang, package=package)[key].format(**values) for lang in LANGUAGES}
 
 
 def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, str]:

@@ -10,19 +10,19 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard
 
 #: Text of a missing value.
-NONE = "–"
+MISSING = "–"
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def known(x: Any) -> TypeGuard[float]:
+def is_finite_number(x: Any) -> TypeGuard[float]:
     """Whether the value is a finite number; False for None, text and booleans."""
     return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
 
 
 def quantity(x: Any, digits: int = 3) -> str:
     """Format whole numbers with thousands separators, others with ``digits`` significant digits."""
-    if not known(x):
-        return NONE
+    if not is_finite_number(x):
+        return MISSING
     if float(x).is_integer():
         return f"{int(x):,}"
     if abs(x) >= 10**digits:
@@ -32,17 +32,17 @@ def quantity(x: Any, digits: int = 3) -> str:
 
 def ms(seconds: Any) -> str:
     """Format seconds as milliseconds, without the unit."""
-    return quantity(1e3 * seconds) if known(seconds) else NONE
+    return quantity(1e3 * seconds) if is_finite_number(seconds) else MISSING
 
 
 def percent(x: Any) -> str:
     """Format a fraction as a percentage with one decimal."""
-    return f"{100 * x:.1f} %" if known(x) else NONE
+    return f"{100 * x:.1f} %" if is_finite_number(x) else MISSING
 
 
 def whole(x: Any) -> str:
     """Round to an integer, with thousands separators."""
-    return f"{x:,.0f}" if known(x) else NONE
+    return f"{x:,.0f}" if is_finite_number(x) else MISSING
 
 
 def loss(x: Any) -> str:
@@ -52,23 +52,23 @@ def loss(x: Any) -> str:
 
 def scientific(x: Any, digits: int = 2) -> str:
     """Format as ``3.1×10⁻⁷``; numbers between 0.01 and 1000 stay plain."""
-    if not known(x):
-        return NONE
+    if not is_finite_number(x):
+        return MISSING
     if x == 0 or 1e-2 <= abs(x) < 1e3:
         return f"{x:.{digits}g}"
     mantissa, _, exponent = f"{x:.{digits - 1}e}".partition("e")
-    return f"{mantissa}×10{raised(int(exponent))}"
+    return f"{mantissa}×10{superscript(int(exponent))}"
 
 
-def raised(exponent: int) -> str:
+def superscript(exponent: int) -> str:
     """Format an exponent in superscript digits."""
     return str(exponent).translate(_SUPERSCRIPT)
 
 
 def factor(x: Any) -> str:
     """Format a ratio with three significant digits, as an integer above a hundred."""
-    if not known(x):
-        return NONE
+    if not is_finite_number(x):
+        return MISSING
     return f"{round(x):,}" if abs(x) >= 100 else f"{x:.3g}"
 
 
@@ -79,8 +79,8 @@ def times(x: Any) -> str:
 
 def nbytes(x: Any) -> str:
     """Format bytes with a binary unit: ``64 KiB``."""
-    if not known(x):
-        return NONE
+    if not is_finite_number(x):
+        return MISSING
     for power, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if x >= power:
             return f"{factor(x / power)} {unit}"
@@ -89,8 +89,8 @@ def nbytes(x: Any) -> str:
 
 def points(x: Any) -> str:
     """Format a fraction as percentage points: ``+0.12``, ``−3.40``, ``0.00``."""
-    if not known(x):
-        return NONE
+    if not is_finite_number(x):
+        return MISSING
     text = f"{100 * x:+.2f}"
     return text[1:] if float(text) == 0 else text.replace("-", "−")
 
@@ -101,23 +101,23 @@ def plain(value: Any) -> str:
         return f"({', '.join(plain(v) for v in value)})"
     if isinstance(value, float):
         return f"{value:g}"
-    return NONE if value is None else str(value)
+    return MISSING if value is None else str(value)
 
 
 def mean(values: list[float | None]) -> float | None:
     """Return the mean of the numbers among ``values``, or None if there is none."""
-    kept = [v for v in values if v is not None and known(v)]
+    kept = [v for v in values if v is not None and is_finite_number(v)]
     return sum(kept) / len(kept) if kept else None
 
 
-def show(name: str, value: Any) -> str:
+def format_by_name(name: str, value: Any) -> str:
     """Format a value by the name of a function of this module; for several seeds, the mean."""
     mean = getattr(value, "mean", None)
-    return BY_NAME[name](mean if isinstance(mean, float) else value)
+    return FORMATTERS[name](mean if isinstance(mean, float) else value)
 
 
 #: Functions that format a number, by name.
-BY_NAME: Mapping[str, Callable[[Any], str]] = {
+FORMATTERS: Mapping[str, Callable[[Any], str]] = {
     function.__name__: function
     for function in (
         quantity,

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from dualml.communicator import Communicator
 from dualml.errors import TrialError
-from dualml.split.pieces import share
-from dualml.store.agreement import APART, Promise
-from dualml.worker.pace import Pace
-from dualml.worker.ranks import Copies, Several
+from dualml.split.pieces import all_gather_arrays
+from dualml.store.agreement import DIVERGED_REASON, Promise
+from dualml.worker.pace import StepTimer
+from dualml.worker.ranks import WeightCopies, MultiRank
 
 #: Copies that receive the same sum differ only by the rounding of the update: a few units in the
 #: last place, which accumulate like the steps of a random walk.
@@ -29,16 +29,16 @@ ULPS = 16.0
 #: Share of the closed form that must have been sent. Frames and headers add to it, and a framework
 #: may send more; a sum over the ranks cannot be computed with less. The tolerance covers the last
 #: batch of an epoch, which is smaller, and sockets that were opened or closed.
-LEAST = 0.9
+MIN_SENT_SHARE = 0.9
 #: Number of blocks in the sketch of a tensor, by which two copies are compared.
 BLOCKS = 4096
 REMEDY = "see that every parameter takes part in the exchange, in every update"
 #: Size in bytes and number of the messages that measure how often the engine sends each byte.
 MESSAGE, MESSAGES = 2**15, 16
-SHOWN = 3  # parameters that a message names
+MAX_NAMED_PARAMETERS = 3  # parameters that a message names
 
 
-class Agreement:
+class RankConsistencyCheck:
     """Consistency checks on the ranks of one trial; every rank calls the same methods.
 
     Args:
@@ -52,7 +52,7 @@ class Agreement:
 
     def __init__(
         self,
-        ranks: Several,
+        ranks: MultiRank,
         arm: str,
         how: str,
         shapes: Mapping[str, tuple[int, ...]],
@@ -62,33 +62,33 @@ class Agreement:
     ) -> None:
         self.ranks, self.arm, self.how, self.shapes = ranks, arm, how, shapes
         self.first, self.last = first, last
-        self.at = ranks.agreeing(first, last) if first <= last else []
+        self.steps = ranks.steps_to_compare(first, last) if first <= last else []
         #: How often the engine sends each byte; None where its traffic cannot be counted.
-        self.times = self.times_sent() if ranks.counted and first <= last else None
+        self.send_factor = self.measure_send_factor() if ranks.counts_all_bytes and first <= last else None
         self.checks = [dict(check) for check in earlier]
 
-    def compare(self, step: int) -> None:
+    def compare_weights(self, step: int) -> None:
         """Compare the ranks' weights after update ``step``, if it is one of the steps to check.
 
         Raises:
             TrialError: copies differ by more than rounding explains.
         """
-        if step not in self.at or (copies := self.ranks.copies()) is None:
+        if step not in self.steps or (copies := self.ranks.copies()) is None:
             return
-        sha256, apart, far = compared(self.ranks.comm, copies, step)
+        sha256, apart, far = compare_copies(self.ranks.comm, copies, step)
         self.checks = self.checks[:1] if len(self.checks) > 1 else self.checks
         self.checks.append({"update": step, "sha256": sha256, "apart": apart[0], "limit": apart[1]})
         if not far:
             return
-        named = ", ".join(f"{name} by {distance:.2g}" for name, distance in far[:SHOWN])
-        more = f" and {len(far) - SHOWN} more" if len(far) > SHOWN else ""
+        named = ", ".join(f"{name} by {distance:.2g}" for name, distance in far[:MAX_NAMED_PARAMETERS])
+        more = f" and {len(far) - MAX_NAMED_PARAMETERS} more" if len(far) > MAX_NAMED_PARAMETERS else ""
         raise TrialError(
-            f"{APART}: arm {self.arm}: after update {step} the {self.ranks.size} ranks hold other "
+            f"{DIVERGED_REASON}: arm {self.arm}: after update {step} the {self.ranks.size} ranks hold other "
             f"numbers where {self.how} should keep them equal: {named}{more} (relative to their "
             f"size; rounding comes to {apart[1]:.1g} at most); {REMEDY}"
         )
 
-    def finish(self, pace: Pace) -> dict[str, Any]:
+    def finish(self, pace: StepTimer) -> dict[str, Any]:
         """Compare the bytes sent per update with the closed form, and return the record of all
         checks.
 
@@ -98,28 +98,28 @@ class Agreement:
         """
         updates = self.last - self.first + 1
         sent = closed = None
-        if self.times is not None:
-            closed = self.ranks.closed_sent(self.shapes, self.first, self.last)
-            total = self.together(pace.sent)
-            sent = None if total is None else total / updates / self.times
-        if sent is not None and closed is not None and sent < LEAST * closed:
+        if self.send_factor is not None:
+            closed = self.ranks.expected_sent_bytes(self.shapes, self.first, self.last)
+            total = self.sum_sent_bytes(pace.sent_bytes)
+            sent = None if total is None else total / updates / self.send_factor
+        if sent is not None and closed is not None and sent < MIN_SENT_SHARE * closed:
             raise TrialError(
-                f"{APART}: arm {self.arm}: an update by {self.how} moves {closed:,.0f} bytes "
+                f"{DIVERGED_REASON}: arm {self.arm}: an update by {self.how} moves {closed:,.0f} bytes "
                 f"between {self.ranks.size} ranks, and {sent:,.0f} were sent; {REMEDY}"
             )
-        averagings = self.ranks.averagings(self.first, self.last)
-        if averagings is not None and averagings < LEAST:
+        averagings = self.ranks.effective_averagings(self.first, self.last)
+        if averagings is not None and averagings < MIN_SENT_SHARE:
             raise TrialError(
-                f"{APART}: arm {self.arm}: by {self.how} all averagings with neighbours change a "
+                f"{DIVERGED_REASON}: arm {self.arm}: by {self.how} all averagings with neighbours change a "
                 f"rank's weights, and {averagings:.0%} did so; {REMEDY}"
             )
-        facts = {"sent_bytes": sent, "times_sent": self.times, "closed_bytes": closed,
+        facts = {"sent_bytes": sent, "times_sent": self.send_factor, "closed_bytes": closed,
                  "averagings": averagings}  # fmt: skip
         promise: Promise = self.ranks.promise
         known = {key: value for key, value in facts.items() if value is not None}
         return {"promise": promise, "checks": self.checks, **known}
 
-    def times_sent(self) -> float | None:
+    def measure_send_factor(self) -> float | None:
         """Measure how often the engine sends each byte of a message (MindSpore's CPU engine sends
         it twice).
 
@@ -134,15 +134,15 @@ class Agreement:
             comm.exchange({to: message}, {of: comm.empty_like(message)})
             if not number:
                 comm.barrier()
-                before = comm.sent()
+                before = comm.count_sent_bytes()
         comm.barrier()
-        after = comm.sent()
+        after = comm.count_sent_bytes()
         known = before is not None and after is not None
-        total = self.together(after - before if known else None)  # type: ignore[operator]
+        total = self.sum_sent_bytes(after - before if known else None)  # type: ignore[operator]
         times = None if total is None else total / (comm.size * MESSAGE * MESSAGES)
-        return None if times is None or times < LEAST else times
+        return None if times is None or times < MIN_SENT_SHARE else times
 
-    def together(self, sent: int | None) -> float | None:
+    def sum_sent_bytes(self, sent: int | None) -> float | None:
         """Return the sum of all ranks' sent bytes; None if one of them cannot count its own."""
         comm = self.ranks.comm
         own = comm.tensor(np.array([np.nan if sent is None else sent], np.float64))
@@ -151,17 +151,17 @@ class Agreement:
 
 
 #: Parameters beyond the limit with their distances.
-Far = list[tuple[str, float]]
+ExcessDistances = list[tuple[str, float]]
 
 
-def compared(comm: Communicator, copies: Copies, step: int) -> tuple[str, tuple[float, float], Far]:
+def compare_copies(comm: Communicator, copies: WeightCopies, step: int) -> tuple[str, tuple[float, float], ExcessDistances]:
     """Compare the weights that several ranks hold.
 
     Returns:
         The SHA-256 over all ranks; the largest relative distance with its limit; the keys beyond
         the limit with their distances, largest first.
     """
-    digests = share(comm, {key: digest(array) for key, array in copies.arrays.items()})
+    digests = all_gather_arrays(comm, {key: digest_array(array) for key, array in copies.arrays.items()})
     whole = hashlib.sha256()
     for rank, named in enumerate(digests):
         for key in sorted(named):
@@ -181,8 +181,8 @@ def compared(comm: Communicator, copies: Copies, step: int) -> tuple[str, tuple[
     limit = min(1.0, ULPS * eps * math.sqrt(max(1, step)))
     if not unequal:
         return whole.hexdigest(), (0.0, limit), []
-    own = {key: sketch(copies.arrays[key]) for key in unequal if key in copies.arrays}
-    every, distances = share(comm, own), {}
+    own = {key: sketch_array(copies.arrays[key]) for key in unequal if key in copies.arrays}
+    every, distances = all_gather_arrays(comm, own), {}
     for key, ranks in unequal.items():
         first, *others = (every[rank][key] for rank in ranks)
         size = max(float(first[0]), float(np.finfo(np.float32).tiny))
@@ -195,13 +195,13 @@ def compared(comm: Communicator, copies: Copies, step: int) -> tuple[str, tuple[
     return whole.hexdigest(), (far[0][1], limit), beyond
 
 
-def digest(array: NDArray[Any]) -> NDArray[np.uint8]:
+def digest_array(array: NDArray[Any]) -> NDArray[np.uint8]:
     """Return the SHA-256 of an array's elements as 32 uint8."""
     raw = hashlib.sha256(np.ascontiguousarray(array).data).digest()
     return np.frombuffer(raw, np.uint8)
 
 
-def sketch(array: NDArray[Any]) -> NDArray[np.float64]:
+def sketch_array(array: NDArray[Any]) -> NDArray[np.float64]:
     """Return a sketch of an array: its norm, followed by one sum with random signs for each of at
     most `BLOCKS` blocks.
 

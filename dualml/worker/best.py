@@ -9,12 +9,12 @@ from typing import Any
 
 from dualml.backend import Arrays
 from dualml.errors import UserError
-from dualml.files import finite
-from dualml.store.best import NAME, Best, read_best, remove_best, write_best
+from dualml.files import nonfinite_to_none
+from dualml.store.best import NAME, BestRecord, read_best, remove_best, write_best
 from dualml.worker.evaluate import Score
 
 
-class Keeper:
+class BestCheckpoint:
     """The weights with the smallest validation loss so far, kept in memory until the next
     checkpoint so that the file and the checkpoint agree.
 
@@ -26,9 +26,9 @@ class Keeper:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.facts: dict[str, Any] = {}
-        self.waiting: Arrays | None = None
+        self.pending_weights: Arrays | None = None
 
-    def offer(
+    def update(
         self, step: int, validation: Score, test: Score, weights: Callable[[], Arrays]
     ) -> None:
         """Keep the weights after update ``step`` if their validation loss is the smallest so far.
@@ -38,7 +38,7 @@ class Keeper:
         """
         if not validation.loss < self.facts.get("validation_loss", math.inf):
             return
-        self.waiting = weights()
+        self.pending_weights = weights()
         facts = {
             "step": step,
             "validation_loss": validation.loss,
@@ -47,15 +47,15 @@ class Keeper:
             "test_accuracy": test.accuracy,
             "confusion": [] if test.confusion is None else test.confusion.tolist(),
         }
-        self.facts = finite(facts)
+        self.facts = nonfinite_to_none(facts)
 
     def write(self) -> None:
         """Write the weights to disk if they changed since the last call."""
-        if self.waiting is not None:
-            write_best(self.folder, Best.model_validate(self.facts), self.waiting)
-            self.waiting = None
+        if self.pending_weights is not None:
+            write_best(self.folder, BestRecord.model_validate(self.facts), self.pending_weights)
+            self.pending_weights = None
 
-    def recall(self, facts: Mapping[str, Any]) -> None:
+    def restore(self, facts: Mapping[str, Any]) -> None:
         """Restore the best-so-far metrics from a checkpoint.
 
         Raises:
@@ -64,9 +64,9 @@ class Keeper:
         """
         if facts and ((there := read_best(self.folder)) is None or there.describe() != facts):
             raise UserError(f"{self.folder / NAME} is not that of the checkpoint")
-        self.facts, self.waiting = dict(facts), None
+        self.facts, self.pending_weights = dict(facts), None
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Discard the best weights, in memory and on disk."""
-        self.facts, self.waiting = {}, None
+        self.facts, self.pending_weights = {}, None
         remove_best(self.folder)

@@ -15,24 +15,24 @@ Arrays = dict[str, NDArray[Any]]
 PROBE = 8  # samples whose activations are kept
 
 
-def before(
+def trace_pre_update(
     training: Training, step: int, batch: NDArray[np.int64], probe: NDArray[np.int64]
 ) -> tuple[Arrays, str]:
     """Return the activations of ``probe`` and the gradients of ``batch`` before update ``step``,
     and the SHA-256 of the batch's data."""
     seen = training.trace(batch, probe)
-    arrays = keyed("forward", step, seen.activations) | keyed("gradient", step, seen.gradients)
+    arrays = prefix_keys("forward", step, seen.activations) | prefix_keys("gradient", step, seen.gradients)
     return arrays, seen.data
 
 
-def after(training: Training, step: int) -> Arrays:
+def trace_post_update(training: Training, step: int) -> Arrays:
     """Return the weights and the optimizer state after update ``step``."""
-    arrays = keyed("update", step, training.weights())
+    arrays = prefix_keys("update", step, training.weights())
     for slot, named in training.state().items():
-        arrays |= keyed("state", step, {f"{slot}/{name}": value for name, value in named.items()})
+        arrays |= prefix_keys("state", step, {f"{slot}/{name}": value for name, value in named.items()})
     return arrays
 
 
-def keyed(phase: str, step: int, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
+def prefix_keys(phase: str, step: int, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
     """Return the arrays under their trace keys ``PHASE/STEP/NAME``, C-contiguous."""
     return {f"{phase}/{step:08d}/{n}": np.ascontiguousarray(a) for n, a in arrays.items()}

@@ -17,7 +17,7 @@ from dualml.errors import TrialError
 from dualml.experiment.arm import Arm
 from dualml.store.costs import COLLECTIVES
 
-LEAST, MOST = 3, 60  # minimum and maximum repetitions of one measurement
+MIN_REPEATS, MAX_REPEATS = 3, 60  # minimum and maximum repetitions of one measurement
 #: Counters of a rank's network interface, including all headers.
 PORT = ("bytes_sent", "packets_sent", "bytes_received", "packets_received")
 PERIOD = 7  # the vectors hold small integers, whose sums are exact in every order
@@ -34,10 +34,10 @@ def time_collectives(
     if comm is None:
         raise TrialError("kind = collectives needs world_size >= 2: one rank sends nothing")
     rows: list[dict[str, Any]] = []
-    per_machine = comm.per_machine()
+    per_machine = comm.ranks_per_machine()
     jobs = [(size, name) for size in arm.sizes for name in arm.strategies]
     for number, (size, name) in enumerate(jobs):
-        rows.append(measure(comm, name, size, arm.seconds))
+        rows.append(measure_strategy(comm, name, size, arm.seconds))
         comm.forget_scratch()  # otherwise buffers of every size would accumulate
         emit(phase="collectives", done=number + 1, total=len(jobs))
     copies = {str(size): copy_seconds(size) for size in arm.sizes}
@@ -46,13 +46,13 @@ def time_collectives(
                     "clock": comm.clock, "rows": rows, "copy_s": copies}  # fmt: skip
         if per_machine != comm.size:  # several machines
             measured |= {"per_machine": per_machine, "engine": comm.engine}
-        COLLECTIVES.write(folder, COLLECTIVES.made(measured))
+        COLLECTIVES.write(folder, COLLECTIVES.make_record(measured))
     uses = dict.fromkeys(use for name in arm.strategies for use in strategy(name).uses)
-    how = {use: str(comm.how(use)) for use in uses}
+    how = {use: str(comm.implementation_of(use)) for use in uses}
     return {"world_size": comm.size, "how": how, "clock": comm.clock, "measurements": len(rows)}
 
 
-def measure(comm: Communicator, name: str, nbytes: int, seconds: float) -> dict[str, Any]:
+def measure_strategy(comm: Communicator, name: str, nbytes: int, seconds: float) -> dict[str, Any]:
     """Measure one strategy on one message size.
 
     Returns:
@@ -63,7 +63,7 @@ def measure(comm: Communicator, name: str, nbytes: int, seconds: float) -> dict[
     whole = np.arange(length, dtype=np.float32) % PERIOD
     own = comm.tensor(whole + comm.rank)
 
-    def once() -> tuple[float, Any]:
+    def run_once() -> tuple[float, Any]:
         """Run the strategy once; return the seconds this rank took and the result."""
         x = comm.copy(own)
         comm.barrier()
@@ -71,23 +71,23 @@ def measure(comm: Communicator, name: str, nbytes: int, seconds: float) -> dict[
         total = way.sum(comm, x)
         return elapsed(), total
 
-    _, total = once()
-    verify(comm, name, whole, total)
+    _, total = run_once()
+    verify_sum(comm, name, whole, total)
     comm.traffic.reset()
-    first, _ = once()
+    first, _ = run_once()
     counted = comm.traffic.describe()
     # The traffic of the barrier does not belong to the strategy; native barriers are not counted.
-    repeats = agreed(comm, int(np.clip(seconds / max(first, 1e-6), LEAST, MOST)))
+    repeats = broadcast_repeats(comm, int(np.clip(seconds / max(first, 1e-6), MIN_REPEATS, MAX_REPEATS)))
     comm.barrier()  # until then, another rank may still receive what this one has sent
-    before = interface_counts(comm.place.interface)
-    spent = np.array([once()[0] for _ in range(repeats)])
+    before = interface_counts(comm.context.interface)
+    spent = np.array([run_once()[0] for _ in range(repeats)])
     comm.barrier()
-    after = interface_counts(comm.place.interface)
+    after = interface_counts(comm.context.interface)
     moved_here = None if before is None or after is None else (after - before) / repeats
     parts = comm.all_gather(comm.tensor(spent))
     slowest = np.max([comm.numpy(part) for part in parts], axis=0)
     low, median, high = np.percentile(slowest, [25, 50, 75])
-    away = bool(comm.place.interface) and moved_here is not None
+    away = bool(comm.context.interface) and moved_here is not None
     ports = [comm.numpy(p) for p in comm.all_gather(comm.tensor(moved_here))] if away else []
     moved = ("sent", "received", "bytes_sent", "bytes_received", "calls", "payload")
     own_counts = np.array([counted[key] for key in moved], np.int64)
@@ -99,14 +99,14 @@ def measure(comm: Communicator, name: str, nbytes: int, seconds: float) -> dict[
         "low": float(low),
         "high": float(high),
         "repeats": repeats,
-        "counted": way.counted,
+        "counted": way.is_point_to_point,
         "traffic": [dict(zip(moved, map(int, r), strict=True)) for r in ranks],
         "wire_bytes": None if away or moved_here is None else float(moved_here[0]),
         **({"ports": [dict(zip(PORT, map(float, p), strict=True)) for p in ports]} if away else {}),
     }
 
 
-def verify(comm: Communicator, name: str, whole: Any, total: Any) -> None:
+def verify_sum(comm: Communicator, name: str, whole: Any, total: Any) -> None:
     """Check the result of a strategy against the exact sum over the ranks (for averaging with
     neighbours, against the sum over the neighbours).
 
@@ -127,7 +127,7 @@ def verify(comm: Communicator, name: str, whole: Any, total: Any) -> None:
         )
 
 
-def agreed(comm: Communicator, repeats: int) -> int:
+def broadcast_repeats(comm: Communicator, repeats: int) -> int:
     """Broadcast rank 0's number of repetitions to all ranks."""
     choice = comm.broadcast(comm.tensor(np.array([repeats], np.int64)))
     return int(comm.numpy(choice)[0])

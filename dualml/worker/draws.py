@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.errors import UserError
-from dualml.parity.envelope import PLAIN, Roundings, widened
-from dualml.precision import cast_parameters
+from dualml.parity.envelope import PLAIN, RoundingPerturbation, update_envelope
+from dualml.precision import cast_parameter_names
 from dualml.store.envelope import Envelope, read_envelope, write_envelope
-from dualml.worker.capture import Arrays, after, before
-from dualml.worker.setup import Setup
+from dualml.worker.capture import Arrays, trace_post_update, trace_pre_update
+from dualml.worker.setup import TrialSetup
 
 
-def draw_envelope(trial: Setup, losses: NDArray[np.float64], trace: Arrays) -> None:
+def draw_envelope(trial: TrialSetup, losses: NDArray[np.float64], trace: Arrays) -> None:
     """Draw perturbed runs and write ``envelope.json`` after each; draws already in the file are
     kept.
 
@@ -31,25 +31,25 @@ def draw_envelope(trial: Setup, losses: NDArray[np.float64], trace: Arrays) -> N
     horizon = trial.schedule.trace[-1]
     draws = trial.plan.experiment.parity.draws
     precision = trial.arm.plan_precision
-    lower = cast_parameters(trial.spec.layers) if precision.lower else ()
+    lower = cast_parameter_names(trial.spec.layers) if precision.is_low else ()
     for draw in range(envelope.draws, draws):
         trial.restart(dict(trial.initial))
         capture: Arrays = {}
         lazy = []
-        noise = Roundings(trial.seed, draw, precision.type, lower)
+        noise = RoundingPerturbation(trial.seed, draw, precision.type, lower)
         for step in range(1, horizon + 1):
-            trial.training.move(partial(noise.before, step=step))
+            trial.training.transform_weights(partial(noise.apply, step=step))
             batch = trial.ranks.batch(step)
             if draw != PLAIN:
                 batch = trial.ranks.shuffle(batch, trial.seed, draw, step)
             if step in trial.schedule.trace:
-                capture.update(before(trial.training, step, batch, trial.probe)[0])
+                capture.update(trace_pre_update(trial.training, step, batch, trial.probe)[0])
             lazy.append(trial.training.step(batch, step))
             if lower:
-                trial.training.move(noise.after)
+                trial.training.transform_weights(noise.revert)
             if step in trial.schedule.trace:
-                capture.update(after(trial.training, step))
+                capture.update(trace_post_update(trial.training, step))
             trial.emit(phase="envelope", done=draw * horizon + step, total=draws * horizon)
-        envelope = widened(envelope, trial.ranks.read(lazy), capture, losses, trace)
+        envelope = update_envelope(envelope, trial.ranks.materialize_losses(lazy), capture, losses, trace)
         if trial.ranks.rank == 0:
             write_envelope(trial.folder, envelope)

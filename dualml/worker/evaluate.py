@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.backend import Training, at_once, chunks
+from dualml.backend import Training, eval_batch_size, split_into_chunks
 from dualml.communicator import Communicator
-from dualml.communicator.parts import start_of
+from dualml.communicator.parts import part_start
 
 Index = NDArray[np.int64]
 
@@ -62,10 +62,10 @@ def evaluate(
     With ``root`` the ranks share the model: all of them process every chunk together, and rank
     ``root``, which alone needs the labels, counts.
     """
-    pieces = [part for part, _ in chunks(index, at_once(y))]  # a copy of few at a time
+    pieces = [part for part, _ in split_into_chunks(index, eval_batch_size(y))]  # a copy of few at a time
     ranks, rank = (1, 0) if comm is None or root is not None else (comm.size, comm.rank)
     counts_here = comm is None or root in (None, comm.rank)
-    ends = [start_of(len(pieces), ranks, r) for r in range(ranks + 1)]
+    ends = [part_start(len(pieces), ranks, r) for r in range(ranks + 1)]
     rows = np.zeros((len(pieces), 1 + max(1, classes**2)))
     for i in range(ends[rank], ends[rank + 1]):
         part = pieces[i]
@@ -80,7 +80,7 @@ def evaluate(
     if comm is not None and root is not None:
         rows = comm.numpy(comm.broadcast(comm.tensor(rows), root))
     elif comm is not None:
-        rows = together(comm, rows, ends)
+        rows = gather_rows(comm, rows, ends)
     total = rows.sum(axis=0)
     loss, counts = float(total[0]) / len(index), total[1:].astype(np.int64)
     if not classes:
@@ -89,7 +89,7 @@ def evaluate(
     return Score(loss, confusion.diagonal().copy(), confusion.sum(axis=1), confusion)
 
 
-def score_of(rows: NDArray[np.float64], classes: int) -> Score:
+def score_from_rows(rows: NDArray[np.float64], classes: int) -> Score:
     """Compute the score from an engine's test output: rows of label, predicted class and loss."""
     labels, predicted = rows[:, 0].astype(np.int64), rows[:, 1].astype(np.int64)
     counts = np.bincount(labels * classes + predicted, minlength=classes**2)
@@ -104,7 +104,7 @@ def perplexity(loss: float) -> float:
     return math.exp(loss) if loss < 700 else math.inf
 
 
-def together(comm: Communicator, rows: NDArray[Any], ends: list[int]) -> NDArray[Any]:
+def gather_rows(comm: Communicator, rows: NDArray[Any], ends: list[int]) -> NDArray[Any]:
     """All-gather the rows, and take from each rank those of its own chunks."""
     ranks = [comm.numpy(part) for part in comm.all_gather(comm.tensor(rows))]
     return np.concatenate([part[ends[r] : ends[r + 1]] for r, part in enumerate(ranks)])

@@ -10,20 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.errors import TrialError
-from dualml.optim import Rule
+from dualml.optim import OptimizerSpec
 
 DIVERGED = 1e3  # a loss that many times the first one will not come back
 
 Arrays = Mapping[str, NDArray[Any]]
 
 
-def remedy(rule: Rule) -> str:
+def divergence_remedy(rule: OptimizerSpec) -> str:
     """Return the advice for a diverged loss, as part of a message."""
     lower = f"lower the learning rate (lr = {rule.lr:g})"
     return f"{lower}, or give eps a value above 0" if getattr(rule, "eps", 1) == 0 else lower
 
 
-def check_losses(arm: str, rule: Rule, losses: NDArray[np.float64], start: int, stop: int) -> None:
+def check_losses(arm: str, rule: OptimizerSpec, losses: NDArray[np.float64], start: int, stop: int) -> None:
     """Check the losses of the updates ``start + 1`` … ``stop``, which stand at these indices less
     one.
 
@@ -33,15 +33,15 @@ def check_losses(arm: str, rule: Rule, losses: NDArray[np.float64], start: int, 
     for step in range(start + 1, stop + 1):
         loss, first = float(losses[step - 1]), float(losses[0])
         if not math.isfinite(loss):
-            raise TrialError(f"arm {arm}: the loss is {loss} at step {step}; {remedy(rule)}")
+            raise TrialError(f"arm {arm}: the loss is {loss} at step {step}; {divergence_remedy(rule)}")
         if loss > DIVERGED * max(first, 1e-3):
             raise TrialError(
                 f"arm {arm}: the loss diverges, {loss:.3g} at step {step} after {first:.3g} at "
-                f"step 1; {remedy(rule)}"
+                f"step 1; {divergence_remedy(rule)}"
             )
 
 
-def check_final(arm: str, rule: Rule, looks: Mapping[str, float], first: float) -> None:
+def check_final(arm: str, rule: OptimizerSpec, metrics: Mapping[str, float], first: float) -> None:
     """Check the losses measured after the last update, which no later batch would reveal.
 
     Args:
@@ -54,17 +54,17 @@ def check_final(arm: str, rule: Rule, looks: Mapping[str, float], first: float) 
         TrialError: one is not finite, or exceeds `DIVERGED` times the first.
     """
     for metric in ("train_loss", "test_loss"):
-        loss = looks[metric]
+        loss = metrics[metric]
         if not math.isfinite(loss):
-            raise TrialError(f"arm {arm}: {metric} is {loss} after the last update; {remedy(rule)}")
+            raise TrialError(f"arm {arm}: {metric} is {loss} after the last update; {divergence_remedy(rule)}")
         if loss > DIVERGED * max(first, 1e-3):
             raise TrialError(
                 f"arm {arm}: the loss diverges, {metric} is {loss:.3g} after the last update, "
-                f"{first:.3g} before the first; {remedy(rule)}"
+                f"{first:.3g} before the first; {divergence_remedy(rule)}"
             )
 
 
-def check_moved(arm: str, rule: Rule, before: Arrays, after: Arrays, step: int = 1) -> None:
+def check_weights_changed(arm: str, rule: OptimizerSpec, before: Arrays, after: Arrays, step: int = 1) -> None:
     """Check that update ``step`` (the first one, or the first that was not skipped) changed a
     weight.
 
@@ -78,7 +78,7 @@ def check_moved(arm: str, rule: Rule, before: Arrays, after: Arrays, step: int =
         )
 
 
-def check_made(arm: str, updates: int, *, last: float, skipped: float) -> None:
+def check_steps_applied(arm: str, updates: int, *, last: float, skipped: float) -> None:
     """Check, after a training with loss scaling, that at least one update was applied.
 
     Args:

@@ -17,15 +17,15 @@ from functools import partial
 from pathlib import Path
 
 from dualml.backend import backends
-from dualml.launch.child import on_death_of_parent, serve
+from dualml.launch.child import on_death_of_parent, run_child
 from dualml.launch.local_rank import without_local_rank
-from dualml.worker.main import perform
+from dualml.worker.main import run_trial_folders
 
 #: Variables in which launchers pass the rank and the number of ranks.
 VARIABLES = (("RANK", "WORLD_SIZE"), ("HOROVOD_RANK", "HOROVOD_SIZE"))
 
 
-def numbers(backend: str) -> tuple[int, int, list[str]]:
+def launched_rank_and_size(backend: str) -> tuple[int, int, list[str]]:
     """Return this process's rank, the number of ranks the launcher started, and the command of a
     helper process (empty for a rank). A launcher that sets no variables counts as one rank."""
     there = backends()[backend].adopted()
@@ -39,7 +39,7 @@ def numbers(backend: str) -> tuple[int, int, list[str]]:
 
 def main(path: str, backend: str, folders: list[Path]) -> None:
     """Report this rank to the owner, and run its part of the trials."""
-    rank, size, helper = numbers(backend)
+    rank, size, helper = launched_rank_and_size(backend)
     owner = socket.socket(socket.AF_UNIX)
     owner.connect(path)
     channel = os.fdopen(os.dup(owner.fileno()), "w", buffering=1)  # its own would keep lines back
@@ -58,7 +58,7 @@ def main(path: str, backend: str, folders: list[Path]) -> None:
 
     threading.Thread(target=wait, daemon=True).start()
     os.dup2(2, 1)
-    serve(partial(perform, folders, rank, size=size), channel)
+    run_child(partial(run_trial_folders, folders, rank, size=size), channel)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from dualml.errors import CommunicationError, TrialError
 from dualml.launch.child import Emitter
-from dualml.machine import pin
+from dualml.machine import pin_cores
 
 if TYPE_CHECKING:
     from dualml.store.trial import WorkerJob
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Work = Callable[[Any, Any], Any]
 
 
-def as_rank(
+def run_as_rank(
     rank: int,
     plan: Any,
     job: WorkerJob,
@@ -54,7 +54,7 @@ def as_rank(
         raise TrialError(f"{arm.launcher} started {started} ranks; the arm asks for {size}")
 
     def create(rank: int) -> Any:
-        pin(rank, job.cores)  # before the framework counts the cores it has
+        pin_cores(rank, job.cores)  # before the framework counts the cores it has
         return info.create(job.device, job.threads)
 
     if size == 1 or started == 1:
@@ -65,14 +65,14 @@ def as_rank(
         return run_threads(size, lambda comm: work(create(comm.rank), comm), limit, job.check)[0]
     backend = create(rank)
     staged = arm.split is not None and arm.split.host_staged
-    comm = join(folder, backend, rank, size, plan, job, staged=staged)
-    emit.pulse(comm)
+    comm = join_group(folder, backend, rank, size, plan, job, staged=staged)
+    emit.start_pulse(comm)
     result = work(backend, comm)
     comm.close()
     return result
 
 
-def join(
+def join_group(
     folder: Path,
     backend: Any,
     rank: int,
@@ -95,36 +95,36 @@ def join(
     Raises:
         CommunicationError: a rank is missing, or has another plan.
     """
-    from dualml.backend import Grouping
-    from dualml.communicator import Place
-    from dualml.communicator.place import exchange_notes
-    from dualml.worker.away import board_of, interface
+    from dualml.backend import ProcessGroups
+    from dualml.communicator import RankContext
+    from dualml.communicator.place import all_gather_via_store
+    from dualml.worker.away import store_for, network_interface
 
-    limit, board = plan.experiment.limits.collective, board_of(folder)
-    hashes = exchange_notes(
+    limit, board = plan.experiment.limits.collective, store_for(folder)
+    hashes = all_gather_via_store(
         board, "plan", rank, range(size), plan.hash, limit, f"the {size} ranks to start"
     )
     if len(set(hashes.values())) > 1:
         listed = "; ".join(f"rank {r}: {text[:12]}" for r, text in sorted(hashes.items()))
         raise CommunicationError(f"the ranks have different plans: {listed}")
-    name, address = interface()
-    place = Place(
+    name, address = network_interface()
+    place = RankContext(
         rank, size, board, rendezvous=job.rendezvous, timeout=limit, key=job.key, check=job.check,
         interface=name, address=address, host_staged=staged,
     )  # fmt: skip
-    return backend.ability(Grouping).connect(place)
+    return backend.ability(ProcessGroups).connect(place)
 
 
-def alone(backend: Any) -> Any:
+def single_rank_group(backend: Any) -> Any:
     """Return a process group of one rank, for code that is written for several."""
-    from dualml.backend import Grouping, backends
-    from dualml.communicator import MemoryBoard, Place
+    from dualml.backend import ProcessGroups, backends
+    from dualml.communicator import MemoryStore, RankContext
     from dualml.reference.communicator import Switchboard, ThreadCommunicator
 
-    place = Place(0, 1, MemoryBoard())
+    place = RankContext(0, 1, MemoryStore())
     if backends()[backend.name].ranks == "threads":
         return ThreadCommunicator(place, Switchboard())
-    return backend.ability(Grouping).connect(place)
+    return backend.ability(ProcessGroups).connect(place)
 
 
 def agree_on_weights(comm: Any, weights: dict[str, Any], key: str) -> None:
@@ -133,12 +133,12 @@ def agree_on_weights(comm: Any, weights: dict[str, Any], key: str) -> None:
     Raises:
         CommunicationError: the SHA-256 of a rank's weights differs from that of rank 0's broadcast.
     """
-    from dualml.communicator.place import exchange_notes
-    from dualml.experiment.fingerprint import digest
+    from dualml.communicator.place import all_gather_via_store
+    from dualml.experiment.fingerprint import arrays_digest
 
     received = {name: comm.numpy(comm.broadcast(comm.tensor(w))) for name, w in weights.items()}
-    place, text = comm.place, f"{digest(received)} {digest(weights)}"
-    notes = exchange_notes(
+    place, text = comm.place, f"{arrays_digest(received)} {arrays_digest(weights)}"
+    notes = all_gather_via_store(
         place.board, f"weights.{key}", comm.rank, range(comm.size), text, place.timeout,
         "the initial weights",
     )  # fmt: skip

@@ -13,14 +13,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dualml.launch.child import Emitter, serve
-from dualml.worker.join import agree_on_weights, as_rank
+from dualml.launch.child import Emitter, run_child
+from dualml.worker.join import agree_on_weights, run_as_rank
 
 if TYPE_CHECKING:
-    from dualml.store.trial import Job
+    from dualml.store.trial import TrialJob
 
 
-def perform(
+def run_trial_folders(
     folders: list[Path], rank: int, emit: Emitter, size: int | None = None
 ) -> dict[str, Any]:
     """Run the trials of these folders, and return the summary of the last one with its environment.
@@ -32,38 +32,38 @@ def perform(
         size: number of ranks that an external launcher has started, in place of the arm's.
     """
     from dualml.experiment.elastic import with_ranks
-    from dualml.store.plan import plan_folder, restore
-    from dualml.store.trial import JOB, run_folder
-    from dualml.worker.away import deliver
+    from dualml.store.plan import plan_folder, restore_plan
+    from dualml.store.trial import JOB, run_folder_of
+    from dualml.worker.away import upload_outputs
 
     emit(phase="start")
     job = JOB.read(folders[0])
-    plan = restore(plan_folder(run_folder(folders[0])), job.plan_hash)
+    plan = restore_plan(plan_folder(run_folder_of(folders[0])), job.plan_hash)
     for each in map(JOB.read, folders):
         if each.resized:
             plan = with_ranks(plan, each.arm, each.resized)
-    runner = Runner(plan, emit, rank)
+    runner = PlanRunner(plan, emit, rank)
 
     def work(backend: Any, comm: Any) -> dict[str, Any]:
         if comm is None and size is None:
-            return runner.trial(folders[0], backend, None)
+            return runner.run_trial(folders[0], backend, None)
         # With ranks as threads, this function runs on each of them.
         send = emit.send if comm is None or comm.rank == rank else lambda event: None
         summary: dict[str, Any] = {}
         for number, folder in enumerate(folders):
             send({"event": "trial", "number": number})
-            summary = runner.trial(folder, backend, comm)
+            summary = runner.run_trial(folder, backend, comm)
             if comm is not None:
-                deliver(folder)  # before rank 0 says that the trial has ended
+                upload_outputs(folder)  # before rank 0 says that the trial has ended
                 comm.barrier()
             send({"event": "settled", "number": number, **summary})
         return summary
 
-    result: dict[str, Any] = as_rank(rank, plan, job, folders[0], emit, work, size)
+    result: dict[str, Any] = run_as_rank(rank, plan, job, folders[0], emit, work, size)
     return result
 
 
-class Runner:
+class PlanRunner:
     """Runs trials of one plan, one after the other.
 
     Samples and labels are read once. A rank that holds only some stages of a model reads only what
@@ -76,61 +76,61 @@ class Runner:
     """
 
     def __init__(self, plan: Any, emit: Any, rank: int) -> None:
-        from dualml.experiment.samples import samples_of
+        from dualml.experiment.samples import load_samples
         from dualml.worker.models import ModelCache
 
         self.plan, self.emit, self.rank = plan, emit, rank
-        self.samples = functools.cache(lambda: samples_of(plan))
+        self.samples = functools.cache(lambda: load_samples(plan))
         #: Whether samples and labels have been read by this process; the samples read so far.
         self.has_read = (False, False)
-        self.partly: Any = None
+        self.partial_samples: Any = None
         #: Rank → its models: a thread cannot use the models of another thread.
         self.models = functools.cache(lambda rank: ModelCache())
 
-    def trial(self, folder: Path, backend: Any, comm: Any) -> dict[str, Any]:
+    def run_trial(self, folder: Path, backend: Any, comm: Any) -> dict[str, Any]:
         """Run one trial and return its summary; rank 0 also writes it to ``result.json``."""
-        from dualml.machine import peak_memory_mb, surroundings
+        from dualml.machine import peak_memory_mb, affinity_and_load
         from dualml.store.trial import JOB, RESULT
-        from dualml.usage.sampler import sampled
+        from dualml.usage.sampler import sample_usage
         from dualml.worker.collectives import time_collectives
 
-        job, around = JOB.read(folder), surroundings()
+        job, around = JOB.read(folder), affinity_and_load()
         arm = self.plan.experiment.arms[job.arm]
         rank = 0 if comm is None else comm.rank
         with contextlib.ExitStack() as held:
             sampler = None
             if rank == self.rank:  # of ranks that are threads, the first watches their process
                 device = str(backend.environment().get("device", ""))
-                sampler = held.enter_context(sampled(folder, rank, device, comm))
+                sampler = held.enter_context(sample_usage(folder, rank, device, comm))
 
             def emit(**event: Any) -> None:
                 if sampler is not None:
-                    sampler.hear(event)
+                    sampler.on_event(event)
                 # Other ranks send signs of life only: the progress shown is rank 0's.
                 self.emit(**({"phase": event.get("phase")} if rank else event))
 
             if arm.kind == "train":
-                summary = self.train(folder, backend, comm, job, emit)
+                summary = self.run_training(folder, backend, comm, job, emit)
             else:
                 summary = time_collectives(arm, comm, folder, emit)
         summary["environment"] = {**backend.environment(), **around}
         summary["peak_memory_mb"] = peak_memory_mb()
         if comm is None or comm.rank == 0:
-            RESULT.write(folder, RESULT.made({"status": "ok", "reason": None, **summary}))
+            RESULT.write(folder, RESULT.make_record({"status": "ok", "reason": None, **summary}))
         return summary
 
-    def train(
-        self, folder: Path, backend: Any, comm: Any, job: Job, emit: Callable[..., None]
+    def run_training(
+        self, folder: Path, backend: Any, comm: Any, job: TrialJob, emit: Callable[..., None]
     ) -> dict[str, Any]:
         """Train one trial and return its summary."""
-        from dualml.worker.trial import Trial
+        from dualml.worker.trial import TrialRunner
 
         rank = 0
         if comm is not None:
             rank = comm.rank
             weights = self.plan.initial(job.seed, self.plan.experiment.arms[job.arm])
             agree_on_weights(comm, weights, f"{job.arm}.{job.seed}")
-        trial = Trial(
+        trial = TrialRunner(
             self.plan, job.arm, job.seed, backend, self.samples_for(job.arm, rank, backend),
             folder, emit,
             job.checkpoint_every, comm, self.models(rank),
@@ -143,20 +143,20 @@ class Runner:
         """Return the samples and labels that a rank reads for an arm; ranks that are threads of one
         process share what it has read."""
         from dualml.backend import backends
-        from dualml.experiment.samples import samples_of
+        from dualml.experiment.samples import load_samples
 
         split = self.plan.splits.get(arm)
         x, y = (True, True) if split is None else split.reads(rank)
         if backends()[backend.name].ranks == "threads":
-            return self.samples().without(samples=not x, labels=not y)
+            return self.samples().omit(samples=not x, labels=not y)
         more = x and not self.has_read[0], y and not self.has_read[1]
-        if self.partly is None or any(more):
-            read = samples_of(self.plan, samples=more[0], labels=more[1])
-            self.partly = read if self.partly is None else read.filled_from(self.partly)
+        if self.partial_samples is None or any(more):
+            read = load_samples(self.plan, samples=more[0], labels=more[1])
+            self.partial_samples = read if self.partial_samples is None else read.fill_from(self.partial_samples)
             self.has_read = x or self.has_read[0], y or self.has_read[1]
-        return self.partly.without(samples=not x, labels=not y)
+        return self.partial_samples.omit(samples=not x, labels=not y)
 
 
 if __name__ == "__main__":
     number, *names = sys.argv[1:]
-    serve(lambda emit: perform([Path(name) for name in names], int(number), emit))
+    run_child(lambda emit: run_trial_folders([Path(name) for name in names], int(number), emit))

@@ -6,12 +6,12 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from dualml.backend import Metered, Weighable
+from dualml.backend import PeakMemory, MemoryReport
 from dualml.errors import Unsupported
-from dualml.worker.setup import Setup
+from dualml.worker.setup import TrialSetup
 
 
-def weigh(trial: Setup, batch: Any, step: int) -> dict[str, int | None]:
+def measure_memory(trial: TrialSetup, batch: Any, step: int) -> dict[str, int | None]:
     """Measure this rank's memory in bytes by purpose (`dualml.store.manifest.DeviceMemory`).
 
     All ranks call it together, after an update and before the training starts again, because
@@ -26,22 +26,22 @@ def weigh(trial: Setup, batch: Any, step: int) -> dict[str, int | None]:
         Purpose → bytes; empty where the training cannot report memory.
     """
     try:
-        own = trial.training.ability(Weighable).memory(batch)
+        own = trial.training.require_capability(MemoryReport).measure_memory(batch)
     except Unsupported:
         return {}
     peak = None
-    if isinstance(trial.backend, Metered):
+    if isinstance(trial.backend, PeakMemory):
         trial.restart(dict(trial.initial))  # a list of rates ends with the trial
         # Two updates: PyTorch allocates the optimizer state only after the first backward pass.
         steps = (step, step + 1)[: trial.schedule.updates]
-        peak = trial.backend.peak(lambda: [trial.training.step(batch, s) for s in steps])
-    return {"parameters": parameters(trial), **asdict(own), "device_peak": peak}
+        peak = trial.backend.measure_peak(lambda: [trial.training.step(batch, s) for s in steps])
+    return {"parameters": count_parameters(trial), **asdict(own), "device_peak": peak}
 
 
-def parameters(trial: Setup) -> int:
+def count_parameters(trial: TrialSetup) -> int:
     """Return the number of parameters this rank holds by the plan, whatever the framework
     allocates."""
     plan, shapes = trial.plan.splits.get(trial.arm_name), [*trial.spec.parameters().values()]
     if plan is not None:
-        shapes = [piece.local for piece in plan.views(trial.ranks.rank)[1].values()]
+        shapes = [piece.local_shape for piece in plan.rank_stages(trial.ranks.rank)[1].values()]
     return sum(map(math.prod, shapes))

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from dualml.aggregation import NATIVE
-from dualml.aggregation.buckets import layout
+from dualml.aggregation.buckets import bucket_layout
 from dualml.aggregation.settings import Aggregation
-from dualml.backend import Divisible, NativeParallel, Overlapping, Pieces, Training
+from dualml.backend import GradientAccess, FrameworkDataParallel, CommOverlap, GradientBuckets, Training
 from dualml.communicator import Communicator
 
 T = TypeVar("T")
@@ -21,9 +21,9 @@ class ModelCache:
 
     def __init__(self) -> None:
         self.models: dict[str, Any] = {}
-        self.divided: dict[tuple[str, str], Pieces] = {}
+        self.buckets_by_key: dict[tuple[str, str], GradientBuckets] = {}
 
-    def keep(self, key: str, make: Callable[[], T]) -> T:
+    def get_or_make_model(self, key: str, make: Callable[[], T]) -> T:
         """Return the model (or a rank's part of it) with this key; call ``make`` if there is none
         yet."""
         if key not in self.models:
@@ -31,29 +31,29 @@ class ModelCache:
         model: T = self.models[key]
         return model
 
-    def pieces(
+    def get_buckets(
         self,
         key: str,
         shapes: dict[str, tuple[int, ...]],
         settings: Aggregation,
         comm: Communicator,
-    ) -> Pieces:
+    ) -> GradientBuckets:
         """Return the gradient buckets of the model with this key, in the layout that an arm's
         aggregation asks for."""
-        buckets = layout(shapes, settings.bucket_bytes)
+        buckets = bucket_layout(shapes, settings.bucket_bytes)
         name = (key, f"{settings.strategy == NATIVE} {settings.overlap} {buckets}")
-        if name not in self.divided:
-            self.divided[name] = divide(self.models[key], settings, buckets, comm)
-        return self.divided[name]
+        if name not in self.buckets_by_key:
+            self.buckets_by_key[name] = make_buckets(self.models[key], settings, buckets, comm)
+        return self.buckets_by_key[name]
 
 
-def divide(
+def make_buckets(
     training: Training, settings: Aggregation, buckets: list[list[str]], comm: Communicator
-) -> Pieces:
+) -> GradientBuckets:
     """Make the gradient buckets of a model: the framework's native data parallelism, buckets that
     overlap with the backward pass, or plain ones."""
     if settings.strategy == NATIVE:
-        return training.ability(NativeParallel).native(comm)
+        return training.require_capability(FrameworkDataParallel).wrap_data_parallel(comm)
     if settings.overlap:
-        return training.ability(Overlapping).overlapping(buckets, comm)
-    return training.ability(Divisible).pieces(buckets)
+        return training.require_capability(CommOverlap).make_reducing_buckets(buckets, comm)
+    return training.require_capability(GradientAccess).make_buckets(buckets)

@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 
 from dualml.backend import Arrays, Backend, Training
 from dualml.communicator import Communicator
-from dualml.experiment.deals import Feed
-from dualml.experiment.seen import Seen, all_chains, combined
-from dualml.parity.envelope import shuffled
+from dualml.experiment.deals import BatchSampler
+from dualml.experiment.seen import SampleDigest, gather_digests, combined_digest
+from dualml.parity.envelope import shuffle_batch
 from dualml.store.agreement import Promise
 from dualml.worker.evaluate import Score, evaluate
 
 SEGMENT_S = 0.25  # target duration of a window of updates between two reads of the loss
-TOGETHER = 16  # updates of a window where the ranks must agree on its length
+AGREED_WINDOW_UPDATES = 16  # updates of a window where the ranks must agree on its length
 
 
-class Alone:
+class SingleRank:
     """Coordination of a trial with a single rank, which decides by its own clock.
 
     Attributes:
@@ -35,17 +35,17 @@ class Alone:
             threads that share memory.
     """
 
-    rank, size, free, sockets = 0, 1, False, False
-    traced = "gradient"
+    rank, size, nondeterministic, sockets = 0, 1, False, False
+    traced_phase = "gradient"
 
-    def __init__(self, backend: Backend, training: Training, folder: Path, feed: Feed) -> None:
+    def __init__(self, backend: Backend, training: Training, folder: Path, feed: BatchSampler) -> None:
         self.backend, self.training, self.folder, self.feed = backend, training, folder, feed
 
     def batch(self, step: int) -> Any:
         """Return the sample indices of update ``step`` in the form that `training` takes."""
         return self.feed.batch(step)
 
-    def trained_on(self, batch: Any, step: int) -> list[tuple[int, NDArray[np.int64]]]:
+    def trained_samples(self, batch: Any, step: int) -> list[tuple[int, NDArray[np.int64]]]:
         """Return the samples of ``batch`` that this process trained on, each part with the rank to
         which it is assigned."""
         if self.feed.ranks == 1:
@@ -57,53 +57,53 @@ class Alone:
         """Return batches with numbers of updates that together compile everything a trial of
         ``updates`` needs."""
         batches = []
-        for step in self.feed.typical(together=True, updates=updates):
+        for step in self.feed.representative_steps(combined=True, updates=updates):
             batch = self.feed.batch(step)
             # A chunk and the remainder cover every shape that gradient accumulation needs.
             short = len(batch) if len(batch) <= chunk else chunk + (len(batch) % chunk or chunk)
             batches.append((batch[:short], 1))
         return batches
 
-    def samples_seen(self, seen: Seen, updates: int) -> tuple[list[dict[str, Any]], str]:
+    def describe_samples(self, seen: SampleDigest, updates: int) -> tuple[list[dict[str, Any]], str]:
         """Return the number of samples and the digest of each rank, and the combined digest of
         all."""
-        chains = self.all_chains(seen)
-        counts = self.feed.of_ranks(updates) if len(chains) > 1 else [self.feed.samples(updates)]
+        chains = self.gather_rank_digests(seen)
+        counts = self.feed.samples_per_rank(updates) if len(chains) > 1 else [self.feed.sample_gradients(updates)]
         own = [{"n": n, "sha256": chains[r]} for r, n in enumerate(counts) if r in chains]
-        return own, combined(chains)
+        return own, combined_digest(chains)
 
-    def all_chains(self, seen: Seen) -> dict[int, str]:
+    def gather_rank_digests(self, seen: SampleDigest) -> dict[int, str]:
         """Return the sample digest of every rank."""
-        return dict(seen.chains)
+        return dict(seen.rank_digests)
 
-    def most(self, value: float) -> float:
+    def max_over_ranks(self, value: float) -> float:
         """Return the maximum of ``value`` over all ranks."""
         return value
 
-    def apart(self) -> list[float]:
+    def replica_divergence(self) -> list[float]:
         """Return the relative distance of each rank's weights from rank 0's, where all replicas
         should be identical; an empty list elsewhere."""
         return []
 
-    def measured(self) -> list[tuple[int, str, float]]:
+    def pop_measurements(self) -> list[tuple[int, str, float]]:
         """Return what was measured beside the losses since the last call, as (update, metric,
         value); values are ratios."""
         return []
 
-    def read(self, lazy: Sequence[Any]) -> NDArray[np.float64]:
+    def materialize_losses(self, lazy: Sequence[Any]) -> NDArray[np.float64]:
         """Return the losses of a window of updates as host values."""
-        return self.backend.read(lazy)
+        return self.backend.materialize_losses(lazy)
 
-    def own_gradient(self, batch: Any) -> Arrays:
+    def local_gradient(self, batch: Any) -> Arrays:
         """Return this rank's gradient before aggregation; empty where it cannot be observed."""
         return {}
 
-    def own_loss(self, lazy: Any) -> Arrays:
+    def local_losses(self, lazy: Any) -> Arrays:
         """Return, by name, the losses of the parts of one update's batch that only this rank worked
         on."""
         return {}
 
-    def next_stretch(self, stretch: int, done: int, seconds: float) -> int:
+    def next_window(self, stretch: int, done: int, seconds: float) -> int:
         """Return the number of updates of the next window, after a window of ``done`` updates that
         took ``seconds``."""
         return 2 * stretch if seconds < SEGMENT_S / 2 and done == stretch else stretch
@@ -112,12 +112,12 @@ class Alone:
         """Whether to save a checkpoint, ``seconds`` of training after the last one."""
         return seconds > every
 
-    def agree(self, step: int) -> bool:
+    def all_agree(self, step: int) -> bool:
         """Whether all ranks can resume after the same ``step``."""
         return True
 
     @contextlib.contextmanager
-    def evaluating(self) -> Iterator[None]:
+    def evaluation_mode(self) -> Iterator[None]:
         """Provide the model as it is to be evaluated (for example with averaged parameters) inside
         the block."""
         yield
@@ -133,9 +133,9 @@ class Alone:
 
     def shuffle(self, batch: Any, seed: int, draw: int, step: int) -> Any:
         """Return the batch with its samples in another order, for a perturbed run."""
-        return shuffled(batch, seed, draw, step)
+        return shuffle_batch(batch, seed, draw, step)
 
-    def of_each(self, numbers: dict[str, int | None]) -> list[dict[str, int | None]]:
+    def gather_from_ranks(self, numbers: dict[str, int | None]) -> list[dict[str, int | None]]:
         """All-gather a dict of numbers; the list is ordered by rank."""
         return [numbers]
 
@@ -151,7 +151,7 @@ class Alone:
 
 
 @dataclass(frozen=True)
-class Copies:
+class WeightCopies:
     """Weights that a rank holds and that must agree with those of other ranks.
 
     Attributes:
@@ -163,7 +163,7 @@ class Copies:
     ranks: Sequence[int] | None = None
 
 
-class Several(Alone):
+class MultiRank(SingleRank):
     """Coordination of a trial with several ranks, which all take the same decisions.
 
     Attributes:
@@ -173,19 +173,19 @@ class Several(Alone):
     """
 
     promise: Promise = "replicas"
-    counted = True
+    counts_all_bytes = True
 
     def __init__(
-        self, backend: Backend, training: Training, folder: Path, feed: Feed, comm: Communicator
+        self, backend: Backend, training: Training, folder: Path, feed: BatchSampler, comm: Communicator
     ) -> None:
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.sockets = comm.sockets
         super().__init__(backend, training, folder, feed)
 
-    def next_stretch(self, stretch: int, done: int, seconds: float) -> int:
-        return TOGETHER
+    def next_window(self, stretch: int, done: int, seconds: float) -> int:
+        return AGREED_WINDOW_UPDATES
 
-    def most(self, value: float) -> float:
+    def max_over_ranks(self, value: float) -> float:
         values = self.comm.all_gather(self.comm.tensor(np.array([value])))
         return max(float(self.comm.numpy(each)[0]) for each in values)
 
@@ -196,27 +196,27 @@ class Several(Alone):
         due = self.comm.broadcast(self.comm.tensor(np.array([seconds > every], np.int64)))
         return bool(self.comm.numpy(due)[0])
 
-    def of_each(self, numbers: dict[str, int | None]) -> list[dict[str, int | None]]:
+    def gather_from_ranks(self, numbers: dict[str, int | None]) -> list[dict[str, int | None]]:
         own = np.array([np.nan if x is None else x for x in numbers.values()], np.float64)
         rows = [self.comm.numpy(row) for row in self.comm.all_gather(self.comm.tensor(own))]
         known = [[None if np.isnan(x) else int(x) for x in row] for row in rows]
         return [dict(zip(numbers, row, strict=True)) for row in known]
 
-    def sent(self) -> int | None:
+    def sent_bytes(self) -> int | None:
         """Return the bytes that this rank has sent so far; None where they cannot be counted."""
-        return self.comm.sent()
+        return self.comm.count_sent_bytes()
 
-    def agreeing(self, first: int, last: int) -> list[int]:
+    def steps_to_compare(self, first: int, last: int) -> list[int]:
         """Return the updates among ``first`` … ``last`` after which the `copies` must be
         compared."""
         return sorted({first, last})
 
-    def copies(self) -> Copies | None:
+    def copies(self) -> WeightCopies | None:
         """Return the weights that this rank holds after the last update; None where no weights have
         to be equal at this moment. All ranks call it."""
-        return Copies(self.training.learned())
+        return WeightCopies(self.training.trainable_weights())
 
-    def closed_sent(
+    def expected_sent_bytes(
         self, shapes: Mapping[str, tuple[int, ...]], first: int, last: int
     ) -> float | None:
         """Return the bytes that all ranks together send per update by the closed form, averaged
@@ -228,29 +228,29 @@ class Several(Alone):
         """
         return None
 
-    def averagings(self, first: int, last: int) -> float | None:
+    def effective_averagings(self, first: int, last: int) -> float | None:
         """Return the share of averagings in these updates that changed a rank's weights, where
         nothing else proves that averaging took place; None elsewhere."""
         return None
 
-    def agree(self, step: int) -> bool:
+    def all_agree(self, step: int) -> bool:
         steps = self.comm.all_gather(self.comm.tensor(np.array([step], np.int64)))
         return len({int(self.comm.numpy(s)[0]) for s in steps}) == 1
 
 
-class Sharing(Several):
+class DataParallelRanks(MultiRank):
     """Ranks that share the batch, each with its own part of it."""
 
     def batch(self, step: int) -> Any:
         return self.feed.parts(step)
 
-    def trained_on(self, batch: Any, step: int) -> list[tuple[int, NDArray[np.int64]]]:
+    def trained_samples(self, batch: Any, step: int) -> list[tuple[int, NDArray[np.int64]]]:
         return [(self.rank, batch[self.rank])]
 
-    def all_chains(self, seen: Seen) -> dict[int, str]:
-        return all_chains(self.comm, seen)
+    def gather_rank_digests(self, seen: SampleDigest) -> dict[int, str]:
+        return gather_digests(self.comm, seen)
 
     def shuffle(self, batch: Any, seed: int, draw: int, step: int) -> Any:
         """Shuffle inside each rank's part only: the assignment of samples to ranks is not a
         rounding effect."""
-        return [shuffled(part, seed, draw, step) for part in batch]
+        return [shuffle_batch(part, seed, draw, step) for part in batch]

@@ -16,17 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from dualml.backend import Observable
+from dualml.backend import ActivationCapture
 from dualml.distance import distance
 from dualml.parity.envelope import PLAIN, perturb
-from dualml.store.replays import Arrays, States, read_start, read_states, write_side, write_states
-from dualml.worker.setup import Setup
+from dualml.store.replays import Arrays, States, read_start, read_states, write_replay, write_states
+from dualml.worker.setup import TrialSetup
 
 DRAWS = 3
 
 
 @dataclass
-class Replay:
+class TrialReplay:
     """Replays updates of one trial on one backend, as one of its ranks.
 
     Args:
@@ -34,10 +34,10 @@ class Replay:
         beat: called now and then, as a sign of life.
     """
 
-    trial: Setup
+    trial: TrialSetup
     beat: Callable[[], None]
 
-    def chain(self, start: tuple[Arrays, dict[str, Arrays]], first: int, last: int) -> States:
+    def collect_states(self, start: tuple[Arrays, dict[str, Arrays]], first: int, last: int) -> States:
         """Return the weights and the optimizer state before each of the updates ``first`` …
         ``last``, starting from those before the first."""
         training, states = self.trial.training, States()
@@ -49,7 +49,7 @@ class Replay:
             self.beat()
         return states
 
-    def look(self, states: States, draws: int) -> tuple[Arrays, dict[str, float]]:
+    def replay_updates(self, states: States, draws: int) -> tuple[Arrays, dict[str, float]]:
         """Replay the updates from their recorded states.
 
         Returns:
@@ -61,13 +61,13 @@ class Replay:
         self.trial.ranks.begin_draws()
         for step, (weights, state) in sorted(states.items()):
             batch = self.trial.ranks.batch(step)
-            base = self.once(weights, state, step, batch)
+            base = self.replay_update(weights, state, step, batch)
             for draw in range(draws):
                 moved = perturb(weights, self.trial.seed, draw, step)
                 mixed = batch
                 if draw != PLAIN:
                     mixed = self.trial.ranks.shuffle(batch, self.trial.seed, draw, step)
-                drawn = self.once(dict(moved), state, step, mixed, batch)
+                drawn = self.replay_update(dict(moved), state, step, mixed, batch)
                 for key, value in drawn.items():
                     if key.startswith("data/") or base[key].shape != value.shape:
                         continue
@@ -78,7 +78,7 @@ class Replay:
             arrays |= {f"{step}/{key}": np.ascontiguousarray(a) for key, a in base.items()}
         return arrays, widths
 
-    def once(
+    def replay_update(
         self, weights: Arrays, state: dict[str, Arrays], step: int, batch: Any, probe: Any = None
     ) -> Arrays:
         """Replay one update and return all of its tensors.
@@ -91,18 +91,18 @@ class Replay:
         """
         trial, training = self.trial, self.trial.training
         training.load(weights, state, step - 1)
-        x, y = training.ability(Observable).given(batch)
+        x, y = training.require_capability(ActivationCapture).fetch_batch(batch)
         arrays = {"data/x": x, "data/y": y}
         samples = batch if probe is None else probe
         whole = samples if isinstance(samples, np.ndarray) else np.concatenate(samples)
         trace = training.trace(batch, whole)
         arrays |= {f"forward/{name}": value for name, value in trace.activations.items()}
-        own = trial.ranks.own_gradient(batch)
+        own = trial.ranks.local_gradient(batch)
         arrays |= {f"gradient/{name}": np.array(value) for name, value in own.items()}
-        arrays |= {f"{trial.ranks.traced}/{name}": g for name, g in trace.gradients.items()}
+        arrays |= {f"{trial.ranks.traced_phase}/{name}": g for name, g in trace.gradients.items()}
         training.load(weights, state, step - 1)
         lazy = training.step(batch, step)
-        losses = {"batch": trial.ranks.read([lazy]), **trial.ranks.own_loss(lazy)}
+        losses = {"batch": trial.ranks.materialize_losses([lazy]), **trial.ranks.local_losses(lazy)}
         arrays |= {f"loss/{part}": np.asarray(a, np.float64) for part, a in losses.items()}
         arrays |= {f"update/{name}": w for name, w in training.weights().items()}
         for slot, named in training.state().items():
@@ -111,8 +111,8 @@ class Replay:
         return arrays
 
 
-def replay(
-    trial: Setup,
+def write_replay(
+    trial: TrialSetup,
     backend: str,
     steps: Sequence[int],
     leads: bool,
@@ -130,19 +130,19 @@ def replay(
         folder: of the replay.
         beat: called now and then, as a sign of life.
     """  # fmt: skip
-    updates, rank = Replay(trial, beat), trial.ranks.rank
+    updates, rank = TrialReplay(trial, beat), trial.ranks.rank
     if leads:
         states: States = {}
         starts = read_start(folder)
         for first, start in starts.items():
             wanted = [s for s in steps if s >= first and not any(
                 first < other <= s for other in starts)]  # fmt: skip
-            chained = updates.chain(start, first, max(wanted))
+            chained = updates.collect_states(start, first, max(wanted))
             states |= {step: chained[step] for step in wanted}
         if rank == 0:
             write_states(folder, states)
     else:
         states = read_states(folder)
     draws = 0 if trial.backend.dtype == "float64" else DRAWS
-    arrays, widths = updates.look(states, draws)
-    write_side(folder, backend, rank, arrays, widths)
+    arrays, widths = updates.replay_updates(states, draws)
+    write_replay(folder, backend, rank, arrays, widths)

@@ -10,11 +10,11 @@ from typing import Any
 
 from dualml.aggregation import NATIVE, REPLICAS, STRATEGIES
 from dualml.experiment.plan import Plan
-from dualml.launch.child import Emitter, serve
-from dualml.worker.join import as_rank
+from dualml.launch.child import Emitter, run_child
+from dualml.worker.join import run_as_rank
 
 
-def for_referee(plan: Plan, name: str) -> Plan:
+def reference_plan(plan: Plan, name: str) -> Plan:
     """Return the plan with one arm changed to what the reference supports.
 
     A framework's native data parallelism becomes all_reduce, and remote procedure calls become
@@ -34,30 +34,30 @@ def for_referee(plan: Plan, name: str) -> Plan:
     return dataclasses.replace(plan, experiment=experiment, splits=splits)
 
 
-def perform(emit: Emitter) -> dict[str, Any]:
+def run_replay(emit: Emitter) -> dict[str, Any]:
     """Run the replay that ``job.json`` describes, as one rank."""
-    from dualml.experiment.samples import samples_of
-    from dualml.store.plan import plan_folder, restore
+    from dualml.experiment.samples import load_samples
+    from dualml.store.plan import plan_folder, restore_plan
     from dualml.store.replays import REPLAY_JOB
-    from dualml.worker.replay import replay
-    from dualml.worker.setup import Setup
+    from dualml.worker.replay import write_replay
+    from dualml.worker.setup import TrialSetup
 
     folder, rank = Path(sys.argv[1]), int(sys.argv[2])
     job = REPLAY_JOB.read(folder)
     emit(phase="start")
-    plan = restore(plan_folder(Path(job.run)))
+    plan = restore_plan(plan_folder(Path(job.run)))
     if job.leads:
-        plan = for_referee(plan, job.arm)
-    samples = samples_of(plan)
+        plan = reference_plan(plan, job.arm)
+    samples = load_samples(plan)
 
     def work(backend: Any, comm: Any) -> None:
-        trial = Setup(plan, job.arm, job.seed, backend, samples, folder, emit, comm=comm)
+        trial = TrialSetup(plan, job.arm, job.seed, backend, samples, folder, emit, comm=comm)
         beat = functools.partial(emit, phase="replay")
-        replay(trial, job.backend, job.steps, job.leads, folder.parent, beat)
+        write_replay(trial, job.backend, job.steps, job.leads, folder.parent, beat)
 
-    as_rank(rank, plan, job, folder, emit, work)
+    run_as_rank(rank, plan, job, folder, emit, work)
     return {}
 
 
 if __name__ == "__main__":
-    serve(perform)
+    run_child(run_replay)

@@ -11,26 +11,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.aggregation import REPLICAS, SCHEMES
-from dualml.backend import Backend, Carrying, Mixed, Recipe, Recomputing, Replicable, Training
-from dualml.communicator import Communicator, How
-from dualml.experiment.deals import deal_key
+from dualml.backend import Backend, StateCarryover, MixedPrecision, TrainingSpec, ActivationRecomputation, DeviceReplication, Training
+from dualml.communicator import Communicator, Implementation
+from dualml.experiment.deals import partition_key
 from dualml.experiment.plan import Plan
 from dualml.experiment.samples import Samples
 from dualml.methods import METHODS
-from dualml.methods.driven import Driving, MethodTraining
-from dualml.methods.known import check_here
-from dualml.offload.model import OffloadedAlone, OffloadedModel
+from dualml.methods.driven import EngineSupport, MethodTraining
+from dualml.methods.known import check_backend_ranks
+from dualml.offload.model import SingleRankOffloadedModel, OffloadedModel
 from dualml.worker.capture import PROBE
-from dualml.worker.group import Group
-from dualml.worker.join import alone
-from dualml.worker.methods import MethodAlone, MethodRanks
+from dualml.worker.group import AggregationRanks
+from dualml.worker.join import single_rank_group
+from dualml.worker.methods import MethodSingleRank, MethodRanks
 from dualml.worker.models import ModelCache
-from dualml.worker.ranks import Alone
-from dualml.worker.split import SplitRanks, split_training
+from dualml.worker.ranks import SingleRank
+from dualml.worker.split import ModelParallelRanks, split_training
 from dualml.zero.model import ShardedModel
 
 
-class Setup:
+class TrialSetup:
     """A trial before its first update.
 
     Args:
@@ -62,95 +62,95 @@ class Setup:
         self.arm = plan.experiment.arms[arm]
         self.samples, self.folder, self.emit = samples, folder, emit
         self.checkpoint_every = checkpoint_every
-        self.schedule, self.feed = plan.schedule(self.arm, seed), plan.feed(self.arm, seed)
+        self.schedule, self.feed = plan.schedule(self.arm, seed), plan.batch_sampler(self.arm, seed)
         self.initial, self.spec = plan.initial(seed, self.arm), plan.spec_of(self.arm)
         self.probe = self.feed.batch(1)[:PROBE]
         self.rule = self.arm.rule
         self.unit = "nat" if plan.experiment.loss == "cross_entropy" else "1"
         #: Dtype policy of the low-precision numbers; None in full precision.
-        self.held: How | None = None
+        self.precision_policy: Implementation | None = None
         #: The offloaded model; None where everything stays on the device.
-        self.elsewhere: OffloadedModel | None = None
+        self.offloaded_model: OffloadedModel | None = None
         #: The method whose engine runs the updates in its own loop; None otherwise.
         self.engine: MethodTraining | None = None
         try:
-            self.ranks = self.assemble(comm, models or ModelCache())
+            self.ranks = self.make_ranks(comm, models or ModelCache())
             self.training = self.ranks.training
             self.restart(dict(self.initial))
         except BaseException:  # nobody else can close it yet
             self.close()
             raise
 
-    def assemble(self, comm: Communicator | None, models: ModelCache) -> Alone:
+    def make_ranks(self, comm: Communicator | None, models: ModelCache) -> SingleRank:
         """Make the model, and the coordination of the ranks that train it."""
         key, backend, folder, arm = self.model_key(), self.backend, self.folder, self.arm
         plan = self.plan.splits.get(self.arm_name)
         if plan is not None and comm is None and plan.engine == "devices":
-            comm = alone(backend)
+            comm = single_rank_group(backend)
         if plan is not None and comm is not None:
-            split = split_training(backend, plan, arm, comm, self.recipe(), models, key)
+            split = split_training(backend, plan, arm, comm, self.training_spec(), models, key)
             if self.spec.stateful:
-                split.ability(Carrying)
-            if arm.plan_precision.lower:
-                self.held = split.ability(Mixed).held
-            return SplitRanks(backend, split, folder, self.feed, comm, arm, self.seed,
-                              self.samples.read)  # fmt: skip
+                split.require_capability(StateCarryover)
+            if arm.plan_precision.is_low:
+                self.precision_policy = split.require_capability(MixedPrecision).precision_policy
+            return ModelParallelRanks(backend, split, folder, self.feed, comm, arm, self.seed,
+                              self.samples.memory_bytes)  # fmt: skip
         if arm.method:
-            check_here(backend.name, arm.method, arm.world_size)
-            driving = backend.ability(Driving)
-            made = models.keep(key, lambda: self.driving(driving, comm))
+            check_backend_ranks(backend.name, arm.method, arm.world_size)
+            driving = backend.require_capability(EngineSupport)
+            made = models.get_or_make_model(key, lambda: self.make_method(driving, comm))
             self.engine = made
             if comm is None:
-                return MethodAlone(backend, made, folder, self.feed)
+                return MethodSingleRank(backend, made, folder, self.feed)
             info = METHODS.get(backend.name, {}).get(arm.method)
             return MethodRanks(backend, made, folder, self.feed, comm, info)
         if arm.offload is not None:
-            return self.offloaded(comm)
+            return self.make_offloaded_ranks(comm)
         if arm.zero and comm is not None:
             sharding, place = arm.sharding, f"{comm.rank} of {comm.size}"
-            model = models.keep(
+            model = models.get_or_make_model(
                 f"{sharding} {place} {key}",
-                lambda: ShardedModel(backend, self.recipe(), comm, sharding),
+                lambda: ShardedModel(backend, self.training_spec(), comm, sharding),
             )
-            if arm.plan_precision.lower:
-                self.held = model.held
-            return Group(backend, model, None, folder, comm, arm, self.seed, self.feed)
-        own = models.keep(key, self.make)
+            if arm.plan_precision.is_low:
+                self.precision_policy = model.precision_policy
+            return AggregationRanks(backend, model, None, folder, comm, arm, self.seed, self.feed)
+        own = models.get_or_make_model(key, self.make_training)
         if arm.recompute != "none":
-            own.ability(Recomputing)
+            own.require_capability(ActivationRecomputation)
         if self.spec.stateful:
-            own.ability(Carrying)
-        if arm.plan_precision.lower:
-            self.held = own.ability(Mixed).held
+            own.require_capability(StateCarryover)
+        if arm.plan_precision.is_low:
+            self.precision_policy = own.require_capability(MixedPrecision).precision_policy
         if comm is None:
-            return Alone(backend, own, folder, self.feed)
-        pieces = models.pieces(key, self.spec.parameters(), arm.aggregation, comm)
-        return Group(backend, own, pieces, folder, comm, arm, self.seed, self.feed)
+            return SingleRank(backend, own, folder, self.feed)
+        pieces = models.get_buckets(key, self.spec.parameters(), arm.aggregation, comm)
+        return AggregationRanks(backend, own, pieces, folder, comm, arm, self.seed, self.feed)
 
-    def driving(self, backend: Driving, comm: Communicator | None) -> MethodTraining:
+    def make_method(self, backend: EngineSupport, comm: Communicator | None) -> MethodTraining:
         """Make the training of the arm's method on this rank."""
         arm = self.arm
-        return backend.method(arm.method, self.recipe(), comm, arm.method_config)
+        return backend.method(arm.method, self.training_spec(), comm, arm.method_config)
 
-    def offloaded(self, comm: Communicator | None) -> Alone:
+    def make_offloaded_ranks(self, comm: Communicator | None) -> SingleRank:
         """Make the ranks of an offloaded model, which is not cached: its files are in the trial's
         folder."""
         arm, backend, folder = self.arm, self.backend, self.folder
         assert arm.offload is not None
-        kind = OffloadedAlone if comm is None else OffloadedModel
-        own = alone(backend) if comm is None else comm
-        model = kind(backend, self.recipe(), own, arm.sharding, arm.offload, folder)
-        self.elsewhere = model
-        if arm.plan_precision.lower:
-            self.held = model.held
+        kind = SingleRankOffloadedModel if comm is None else OffloadedModel
+        own = single_rank_group(backend) if comm is None else comm
+        model = kind(backend, self.training_spec(), own, arm.sharding, arm.offload, folder)
+        self.offloaded_model = model
+        if arm.plan_precision.is_low:
+            self.precision_policy = model.precision_policy
         if comm is None:
-            return Alone(backend, model, folder, self.feed)
-        return Group(backend, model, None, folder, comm, arm, self.seed, self.feed)
+            return SingleRank(backend, model, folder, self.feed)
+        return AggregationRanks(backend, model, None, folder, comm, arm, self.seed, self.feed)
 
     def close(self) -> None:
         """Release what the trial holds outside of the device."""
-        if self.elsewhere is not None:
-            self.elsewhere.close()
+        if self.offloaded_model is not None:
+            self.offloaded_model.close()
         if self.engine is not None:
             self.engine.close()
 
@@ -162,10 +162,10 @@ class Setup:
             0 if schedule.constant else self.schedule.updates
         )  # a list of rates ends with the trial
         rule = arm.plan_partition
-        noise = deal_key(arm, self.seed) if rule is not None and rule.changes_features else ""
+        noise = partition_key(arm, self.seed) if rule is not None and rule.changes_features else ""
         own = arm.aggregation.strategy if arm.aggregation.strategy in SCHEMES else ""
         plan = self.plan.splits.get(self.arm_name)
-        keeps_seed = self.spec.dropouts and (plan is None or plan.engine == "rpc")
+        keeps_seed = self.spec.dropout_names and (plan is None or plan.engine == "rpc")
         streams = arm.batch_size if self.spec.stateful else 0
         model = (arm.variant or self.spec.name, self.seed if keeps_seed else 0, streams)
         # A single rank's code may be specialised to its batch size and number of updates.
@@ -174,17 +174,17 @@ class Setup:
         key = (self.rule, schedule.describe(), arm.chunk, length, noise, own, model, alone)
         return str((*key, arm.plan_precision, arm.recompute))
 
-    def recipe(self) -> Recipe:
+    def training_spec(self) -> TrainingSpec:
         """Make the training config; it is not kept, because for a partition by features it holds a
         copy of the training set."""
         s = self.samples
-        return self.plan.recipe(self.arm, self.seed, s.train_x, s.train_y)
+        return self.plan.training_spec(self.arm, self.seed, s.train_x, s.train_y)
 
-    def make(self) -> Training:
+    def make_training(self) -> Training:
         """Make the model's training on this backend."""
-        training = self.backend.training(self.recipe())
+        training = self.backend.training(self.training_spec())
         if self.arm.aggregation.strategy == REPLICAS:
-            training.ability(Replicable).replicas()
+            training.require_capability(DeviceReplication).enable_replicas()
         return training
 
     def restart(self, weights: dict[str, NDArray[Any]]) -> None:

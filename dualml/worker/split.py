@@ -12,25 +12,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.aggregation.slow import Slow
-from dualml.backend import Arrays, Backend, Recipe, RemoteCalls, Stage
+from dualml.aggregation.slow import Straggler
+from dualml.backend import Arrays, Backend, TrainingSpec, RemoteProcedureCalls, Stage
 from dualml.communicator import Communicator
 from dualml.experiment.arm import Arm
-from dualml.experiment.deals import Feed
+from dualml.experiment.deals import BatchSampler
 from dualml.machine import peak_memory_mb
-from dualml.parity.envelope import shuffled
+from dualml.parity.envelope import shuffle_batch
 from dualml.split.asynchronous import executor_class
 from dualml.split.executor import Executor
 from dualml.split.placed import PlacedExecutor
 from dualml.split.plan import SplitPlan
 from dualml.split.remote import SplitModel
-from dualml.split.traffic import FLOAT, moved
-from dualml.split.training import SplitTraining, layers_of, stage_of
+from dualml.split.traffic import FLOAT, total_sent_bytes
+from dualml.split.training import SplitTraining, rank_segments, make_stage
 from dualml.store.times import TIMELINE
 from dualml.worker.evaluate import Score, evaluate
 from dualml.worker.models import ModelCache
-from dualml.worker.ranks import Copies, Several
-from dualml.zero.executor import executor_of
+from dualml.worker.ranks import WeightCopies, MultiRank
+from dualml.zero.executor import make_executor
 
 #: Fields of every rank's memory report, in this order.
 MEMORY = (
@@ -43,7 +43,7 @@ def split_training(
     plan: SplitPlan,
     arm: Arm,
     comm: Communicator,
-    recipe: Recipe,
+    recipe: TrainingSpec,
     models: ModelCache,
     key: str,
 ) -> SplitModel:
@@ -61,23 +61,23 @@ def split_training(
     """
     if plan.engine == "rpc":
         asked = f"rpc {key} {arm.split} {plan.cut}"
-        model: SplitModel = models.keep(
-            asked, lambda: backend.ability(RemoteCalls).rpc(plan, comm, recipe)
+        model: SplitModel = models.get_or_make_model(
+            asked, lambda: backend.require_capability(RemoteProcedureCalls).rpc(plan, comm, recipe)
         )
         return model
     assert arm.split is not None
-    stage = models.keep(
-        f"stage {key} {arm.zero} {plan.devices} {layers_of(plan, comm.rank)}",
-        lambda: stage_of(backend, plan, comm.rank, recipe, comm),
+    stage = models.get_or_make_model(
+        f"stage {key} {arm.zero} {plan.devices} {rank_segments(plan, comm.rank)}",
+        lambda: make_stage(backend, plan, comm.rank, recipe, comm),
     )
     executor: Callable[[SplitPlan, Communicator, Stage], Executor]
     executor = executor_class(arm.split.arrival, plan.engine)
     if arm.zero:
-        executor = partial(executor_of, recipe=recipe, sharding=arm.sharding)
+        executor = partial(make_executor, recipe=recipe, sharding=arm.sharding)
     return SplitTraining(backend, plan, comm, recipe, executor, stage)
 
 
-class SplitRanks(Several):
+class ModelParallelRanks(MultiRank):
     """Ranks that share the model: each holds a part, and the whole batch passes through all of
     them."""
 
@@ -88,7 +88,7 @@ class SplitRanks(Several):
         backend: Backend,
         training: SplitModel,
         folder: Path,
-        feed: Feed,
+        feed: BatchSampler,
         comm: Communicator,
         arm: Arm,
         seed: int,
@@ -97,47 +97,47 @@ class SplitRanks(Several):
         super().__init__(backend, training, folder, feed, comm)
         self.executor = training.executor
         self.executor.seed = seed
-        self.executor.slow = None if arm.slow is None else Slow(**arm.slow.model_dump())
+        self.executor.slow = None if arm.slow is None else Straggler(**arm.slow.model_dump())
         self.memory: dict[str, Any] = {}
         #: Bytes of samples and of labels that this rank has read, as a pair.
-        self.data = data
-        self.lower = arm.plan_precision.lower
+        self.bytes_read = data
+        self.low_precision = arm.plan_precision.is_low
         self.promise = "parts" if has_copies(self.executor.plan) else "stages"
 
     def warm_up(self, chunk: int, updates: int) -> list[tuple[Any, int]]:
         """Return batches of every size that occurs, and start counting what they save for backward
         passes."""
-        self.training.count_kept(True)
-        typical = self.feed.typical(together=True, updates=updates)
+        self.training.count_saved_bytes(True)
+        typical = self.feed.representative_steps(combined=True, updates=updates)
         return [(self.feed.batch(step), 1) for step in typical]
 
     def begin_training(self) -> None:
-        executor, held = self.executor, self.executor.plan.views(self.rank)[1].values()
-        self.training.count_kept(False)
-        size = sum(math.prod(p.local) for p in held) * np.dtype(self.backend.dtype).itemsize
-        own = np.array([executor.live, executor.held, size, peak_memory_mb() or 0.0, *self.data])
+        executor, held = self.executor, self.executor.plan.rank_stages(self.rank)[1].values()
+        self.training.count_saved_bytes(False)
+        size = sum(math.prod(p.local_shape) for p in held) * np.dtype(self.backend.dtype).itemsize
+        own = np.array([executor.max_in_flight, executor.max_saved_bytes, size, peak_memory_mb() or 0.0, *self.bytes_read])
         rows = [self.comm.numpy(x) for x in self.comm.all_gather(self.comm.tensor(own))]
         self.memory = {"memory": [dict(zip(MEMORY, row.tolist(), strict=True)) for row in rows]}
         executor.timeline.clear()
         self.comm.barrier()
 
-    def copies(self) -> Copies:
+    def copies(self) -> WeightCopies:
         if isinstance(self.training, SplitTraining):
-            pieces = self.executor.plan.views(self.rank)[1]
+            pieces = self.executor.plan.rank_stages(self.rank)[1]
             own = self.training.stage.weights()
-            return Copies({f"{name} ({pieces[name]})": w for name, w in own.items()})
+            return WeightCopies({f"{name} ({pieces[name]})": w for name, w in own.items()})
         weights = self.training.weights()
-        return Copies(weights if self.rank == self.executor.plan.driver else {})
+        return WeightCopies(weights if self.rank == self.executor.plan.driver else {})
 
-    def closed_sent(
+    def expected_sent_bytes(
         self, shapes: Mapping[str, tuple[int, ...]], first: int, last: int
     ) -> float | None:
-        done = self.feed.samples(last) - self.feed.samples(first - 1)
+        done = self.feed.sample_gradients(last) - self.feed.sample_gradients(first - 1)
         batch, width = done // (last - first + 1), np.dtype(self.backend.dtype).itemsize
-        return moved(self.executor.plan, batch, lower=self.lower) * width / FLOAT
+        return total_sent_bytes(self.executor.plan, batch, lower=self.low_precision) * width / FLOAT
 
-    def read(self, lazy: Any) -> Any:
-        return self.training.read(lazy)
+    def materialize_losses(self, lazy: Any) -> Any:
+        return self.training.materialize_losses(lazy)
 
     def score(
         self, x: NDArray[np.float32], y: NDArray[np.int64], index: NDArray[np.int64], classes: int
@@ -151,11 +151,11 @@ class SplitRanks(Several):
         if self.executor.plan.spec.stateful:
             mesh, micro = self.executor.plan.mesh, self.executor.plan.micro_batches
             parts = [p for d in np.array_split(batch, mesh.data) for p in np.array_split(d, micro)]
-            return np.concatenate([shuffled(part, seed, draw, step) for part in parts])
+            return np.concatenate([shuffle_batch(part, seed, draw, step) for part in parts])
         return super().shuffle(batch, seed, draw, step)
 
-    def own_loss(self, lazy: Any) -> Arrays:
-        losses = self.training.each_loss(lazy)
+    def local_losses(self, lazy: Any) -> Arrays:
+        losses = self.training.micro_batch_losses(lazy)
         return {} if losses is None else {"micro-batches": losses}
 
     def finish(self) -> None:
@@ -171,16 +171,16 @@ class SplitRanks(Several):
             how = {"calls": f"native: {self.training.calls}"}
             return {"world_size": self.size, "how": how, **self.memory}
         if plan.engine == "devices":
-            return {"world_size": self.size, "how": self.transfers(), **self.memory}
+            return {"world_size": self.size, "how": self.describe_transfers(), **self.memory}
         uses = ["isend and irecv"] if len(plan.stages) > 1 or plan.shared == "context" else []
-        how = {name: str(self.comm.how("exchange")) for name in uses}
+        how = {name: str(self.comm.implementation_of("exchange")) for name in uses}
         if plan.mesh.tensor > 1 or plan.same_parameters() or plan.tied_groups():
-            how["all_reduce"] = str(self.comm.how("all_reduce"))
+            how["all_reduce"] = str(self.comm.implementation_of("all_reduce"))
         if plan.shared == "sequence":
-            how |= {name: str(self.comm.how(name)) for name in ("all_gather", "reduce_scatter")}
+            how |= {name: str(self.comm.implementation_of(name)) for name in ("all_gather", "reduce_scatter")}
         return {"world_size": self.size, "how": how, **self.memory}
 
-    def transfers(self) -> dict[str, str]:
+    def describe_transfers(self) -> dict[str, str]:
         """Return how values move between devices, and which component sums gradients across
         processes."""
         assert isinstance(self.executor, PlacedExecutor)
@@ -189,7 +189,7 @@ class SplitRanks(Several):
         if stage.sums_by:
             how["gradients"] = f"native: {stage.sums_by}"
         elif self.size > 1:
-            how["all_reduce"] = str(self.comm.how("all_reduce"))
+            how["all_reduce"] = str(self.comm.implementation_of("all_reduce"))
         return how
 
 
@@ -198,6 +198,6 @@ def has_copies(plan: SplitPlan) -> bool:
     held = Counter(
         (name, str(piece))
         for rank in range(plan.world_size)
-        for name, piece in plan.views(rank)[1].items()
+        for name, piece in plan.rank_stages(rank)[1].items()
     )
     return plan.engine != "rpc" and max(held.values(), default=1) > 1

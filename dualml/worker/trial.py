@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 
 from dualml.confusion import classification_report
 from dualml.errors import UserError
-from dualml.experiment.seen import Seen
+from dualml.experiment.seen import SampleDigest
 from dualml.precision import SLOT
 from dualml.store.checkpoint import Progress, load_checkpoint, remove_checkpoint, save_checkpoint
 from dualml.store.envelope import ENVELOPE
-from dualml.store.records import Records, losses_of, read_records
+from dualml.store.records import RecordWriter, update_losses, read_records
 from dualml.store.tensors import TRACE, WEIGHTS
-from dualml.worker.agreement import Agreement
-from dualml.worker.away import deliver
-from dualml.worker.best import Keeper
-from dualml.worker.capture import after, before
+from dualml.worker.agreement import RankConsistencyCheck
+from dualml.worker.away import upload_outputs
+from dualml.worker.best import BestCheckpoint
+from dualml.worker.capture import trace_post_update, trace_pre_update
 from dualml.worker.draws import draw_envelope
 from dualml.worker.evaluate import Score, perplexity
 from dualml.worker.guards import (
@@ -30,20 +30,20 @@ from dualml.worker.guards import (
     check_finite,
     check_loaded,
     check_losses,
-    check_made,
-    check_moved,
+    check_steps_applied,
+    check_weights_changed,
 )
-from dualml.worker.memory import weigh
-from dualml.worker.pace import Pace
-from dualml.worker.ranks import Several
-from dualml.worker.setup import Setup
+from dualml.worker.memory import measure_memory
+from dualml.worker.pace import StepTimer
+from dualml.worker.ranks import MultiRank
+from dualml.worker.setup import TrialSetup
 
 Arrays = dict[str, NDArray[Any]]
 #: Metrics of an evaluation.
-LOOKS = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
+EVALUATION_METRICS = ("train_loss", "train_accuracy", "test_loss", "test_accuracy")
 
 
-class Trial(Setup):
+class TrialRunner(TrialSetup):
     """One (arm, backend, seed) as one of its ranks runs it; takes the arguments of `TrialSetup`.
 
     Every rank does the same in the same order; only rank 0 writes what is judged.
@@ -54,23 +54,23 @@ class Trial(Setup):
         self.losses = np.zeros(self.schedule.updates)
         self.trace: Arrays = {}
         self.digests: dict[str, str] = {}
-        self.looks: dict[str, float] = {}
+        self.evaluations: dict[str, float] = {}
         self.by_class: list[float | None] = [None] * self.samples.classes
         self.confusion: list[list[int]] = []
-        self.best = Keeper(self.folder)
-        self.apart: dict[str, list[float]] = {}
-        self.seen = Seen()
+        self.best = BestCheckpoint(self.folder)
+        self.replica_divergence: dict[str, list[float]] = {}
+        self.sample_digest = SampleDigest()
         #: Whether the number of ranks has changed; then the sample digests are incomplete.
         self.resized = False
-        self.pace = Pace()
+        self.step_timer = StepTimer()
         #: Checks that several ranks train one model; made when training begins.
-        self.agreement: Agreement | None = None
+        self.consistency_check: RankConsistencyCheck | None = None
         self.memory: list[dict[str, int | None]] = []
         #: Seconds by activity.
         self.spent = dict.fromkeys(("compile", "train", "evaluate", "trace", "draws", "write"), 0.0)
 
     @contextlib.contextmanager
-    def spending(self, what: str) -> Iterator[None]:
+    def timed(self, what: str) -> Iterator[None]:
         """Add the seconds of the block to ``spent[what]``."""
         begin = time.perf_counter()
         yield
@@ -80,36 +80,36 @@ class Trial(Setup):
         """Train (from the last checkpoint, if there is one), draw the envelope, and return the
         summary."""
         check_loaded(self.arm_name, self.initial, self.training.weights())
-        with self.spending("compile"):
+        with self.timed("compile"):
             self.warm_up()
         seconds = self.train()
-        agreement = self.agreement.finish(self.pace) if self.agreement else {}
-        moved = self.moved()
+        agreement = self.consistency_check.finish(self.step_timer) if self.consistency_check else {}
+        moved = self.offload_stats()
         self.ranks.finish()
         samples: list[dict[str, Any]] = []
         sha256 = ""
         if not self.resized:
-            samples, sha256 = self.ranks.samples_seen(self.seen, self.schedule.updates)
-        pace = self.pace.summary(self.ranks)
-        weights, scaling = self.training.weights(), self.scaling()
+            samples, sha256 = self.ranks.describe_samples(self.sample_digest, self.schedule.updates)
+        pace = self.step_timer.summary(self.ranks)
+        weights, scaling = self.training.weights(), self.loss_scale_stats()
         if scaling:
-            check_made(self.arm_name, self.schedule.updates, **scaling)
+            check_steps_applied(self.arm_name, self.schedule.updates, **scaling)
         check_finite(self.arm_name, weights)
         if self.ranks.rank == 0:
-            check_final(self.arm_name, self.rule, self.looks, float(self.losses[0]))
-            with self.spending("write"):
+            check_final(self.arm_name, self.rule, self.evaluations, float(self.losses[0]))
+            with self.timed("write"):
                 WEIGHTS.write(self.folder, weights)
                 TRACE.write(self.folder, self.trace)
         # float64's rounding is far below the tolerances; nondeterminism is not a rounding effect.
-        rounds = self.backend.dtype != "float64" or self.arm.plan_precision.lower
+        rounds = self.backend.dtype != "float64" or self.arm.plan_precision.is_low
         # A method is compared with the same arm without one, which has perturbed runs.
-        if rounds and not self.ranks.free and not self.arm.method:
-            with self.spending("draws"):
+        if rounds and not self.ranks.nondeterministic and not self.arm.method:
+            with self.timed("draws"):
                 draw_envelope(self, self.losses, self.trace)
         remove_checkpoint(self.folder, self.ranks.rank)
         if self.ranks.rank:
             return self.ranks.summary()
-        updates, text = self.schedule.updates, self.samples.text
+        updates, text = self.schedule.updates, self.samples.is_text
         summary = self.ranks.summary()
         how = summary.get("how", {})
         return {
@@ -119,38 +119,38 @@ class Trial(Setup):
             "compile_s": self.spent["compile"],
             "spent": self.spent,
             "updates": updates,
-            "sample_gradients": self.feed.samples(updates),
+            "sample_gradients": self.feed.sample_gradients(updates),
             "samples_sha256": sha256,
             "samples": samples,
             **pace,
-            "final_loss": self.looks["train_loss"],
-            "train_accuracy": self.looks["train_accuracy"],
-            "test_loss": self.looks["test_loss"],
-            "test_accuracy": self.looks["test_accuracy"],
+            "final_loss": self.evaluations["train_loss"],
+            "train_accuracy": self.evaluations["train_accuracy"],
+            "test_loss": self.evaluations["test_loss"],
+            "test_accuracy": self.evaluations["test_accuracy"],
             "class_accuracy": self.by_class,
             **({"confusion": self.confusion} if self.confusion else {}),
             **({"classification": self.classification()} if self.confusion else {}),
             **({"best": self.best.facts} if self.best.facts else {}),
-            **({"test_perplexity": perplexity(self.looks["test_loss"])} if text else {}),
+            **({"test_perplexity": perplexity(self.evaluations["test_loss"])} if text else {}),
             **({"loss_scale": scaling} if scaling else {}),
-            **({"how": {**how, "precision": str(self.held)}} if self.held else {}),
+            **({"how": {**how, "precision": str(self.precision_policy)}} if self.precision_policy else {}),
             "data": self.digests,
-            **({"apart": self.apart} if self.apart else {}),
+            **({"apart": self.replica_divergence} if self.replica_divergence else {}),
             **({"agreement": agreement} if agreement else {}),
             **({"device_memory": self.memory} if self.memory else {}),
             **({"offload": moved} if moved else {}),
             "trace_steps": self.schedule.trace,
         }
 
-    def moved(self) -> list[dict[str, int | None]]:
+    def offload_stats(self) -> list[dict[str, int | None]]:
         """Return, by rank, the bytes kept outside of the device and the bytes moved
         (`OffloadTraffic`); empty where nothing is offloaded."""
-        if self.elsewhere is None:
+        if self.offloaded_model is None:
             return []
-        host, disk = self.elsewhere.elsewhere()
-        return self.ranks.of_each({"host": host, "disk": disk, **asdict(self.elsewhere.traffic())})
+        host, disk = self.offloaded_model.offloaded_bytes()
+        return self.ranks.gather_from_ranks({"host": host, "disk": disk, **asdict(self.offloaded_model.traffic())})
 
-    def scaling(self) -> dict[str, float]:
+    def loss_scale_stats(self) -> dict[str, float]:
         """Return the current loss scale and the number of skipped updates; empty without loss
         scaling."""
         own = self.training.state().get(SLOT, {})
@@ -165,60 +165,60 @@ class Trial(Setup):
             self.training.step(batch, step)
             self.backend.synchronize()
             if number == len(updates):
-                numbers = weigh(self, *updates[0])
+                numbers = measure_memory(self, *updates[0])
             self.restart(dict(self.initial))  # every time: a list of rates ends with the trial
             self.emit(phase="compile", done=0, total=self.schedule.updates)
-        self.memory = self.ranks.of_each(numbers) if numbers else []
+        self.memory = self.ranks.gather_from_ranks(numbers) if numbers else []
 
     def train(self) -> float:
         """Make all updates, and return the seconds they took."""
         updates = self.schedule.updates
         progress = self.resume()
-        records = Records(self.folder, self.ranks.rank, progress.records)
+        records = RecordWriter(self.folder, self.ranks.rank, progress.records)
         self.ranks.begin_training()
-        agreement = self.agreement = self.agreement_from(progress)
+        agreement = self.consistency_check = self.make_consistency_check(progress)
         marks = sorted(
             {
                 *self.schedule.evaluate,
                 *(t - 1 for t in self.schedule.trace),
                 *self.schedule.trace,
-                *(agreement.at if agreement else ()),
+                *(agreement.steps if agreement else ()),
                 updates,
             }
         )
         step, seconds, stretch, saved = progress.step, progress.seconds, 1, progress.seconds
-        moved = step > self.scaling().get("skipped", 0)
+        moved = step > self.loss_scale_stats().get("skipped", 0)
         try:
             if step == 0:
-                self.look(records, 0, 0.0)
+                self.evaluate(records, 0, 0.0)
             while step < updates:
                 if step + 1 in self.schedule.trace:
-                    with self.spending("trace"):
+                    with self.timed("trace"):
                         batch = self.ranks.batch(step + 1)
-                        seen, digest = before(self.training, step + 1, batch, self.probe)
+                        seen, digest = trace_pre_update(self.training, step + 1, batch, self.probe)
                     self.trace.update(seen)
                     self.digests[str(step + 1)] = digest
                 stop = min(step + stretch, next(m for m in marks if m > step))
-                spent, losses = self.stretch(step + 1, stop)
+                spent, losses = self.run_steps(step + 1, stop)
                 seconds += spent
                 self.spent["train"] += spent
                 self.losses[step:stop] = losses
                 self.write_losses(records, step + 1, stop)
                 check_losses(self.arm_name, self.rule, self.losses, step, stop)
-                if not moved and stop > self.scaling().get("skipped", 0):
-                    now, moved = self.training.learned(), True
-                    check_moved(self.arm_name, self.rule, self.initial, now, stop)
+                if not moved and stop > self.loss_scale_stats().get("skipped", 0):
+                    now, moved = self.training.trainable_weights(), True
+                    check_weights_changed(self.arm_name, self.rule, self.initial, now, stop)
                 if agreement is not None:
-                    with self.spending("trace"):
-                        agreement.compare(stop)
+                    with self.timed("trace"):
+                        agreement.compare_weights(stop)
                 if stop in self.schedule.trace:
-                    with self.spending("trace"):
-                        self.trace.update(after(self.training, stop))
-                    if apart := self.ranks.apart():
-                        self.apart[str(stop)] = apart
+                    with self.timed("trace"):
+                        self.trace.update(trace_post_update(self.training, stop))
+                    if apart := self.ranks.replica_divergence():
+                        self.replica_divergence[str(stop)] = apart
                 if stop in self.schedule.evaluate:
-                    self.look(records, stop, seconds)
-                stretch = self.ranks.next_stretch(stretch, stop - step, spent)
+                    self.evaluate(records, stop, seconds)
+                stretch = self.ranks.next_window(stretch, stop - step, spent)
                 step = stop
                 self.emit(phase="train", done=step, total=updates, loss=float(losses[-1]))
                 looked = stop in self.schedule.evaluate
@@ -231,23 +231,23 @@ class Trial(Setup):
             records.close()
         return seconds
 
-    def agreement_from(self, progress: Progress) -> Agreement | None:
+    def make_consistency_check(self, progress: Progress) -> RankConsistencyCheck | None:
         """Make the consistency checks for the updates to come; None for a single rank."""
-        if not isinstance(self.ranks, Several) or self.ranks.size == 1:
+        if not isinstance(self.ranks, MultiRank) or self.ranks.size == 1:
             return None
-        return Agreement(
-            self.ranks, self.arm_name, self.arm.combines, self.spec.parameters(),
+        return RankConsistencyCheck(
+            self.ranks, self.arm_name, self.arm.combining_key, self.spec.parameters(),
             progress.step + 1, self.schedule.updates, progress.agreement,
         )  # fmt: skip
 
-    def save(self, step: int, seconds: float, records: Records) -> None:
+    def save(self, step: int, seconds: float, records: RecordWriter) -> None:
         """Write a checkpoint from which training can resume after ``step``."""
-        seen = {str(rank): link for rank, link in self.seen.chains.items()}
-        counts = {str(rank): n for rank, n in self.seen.counts.items()}
-        with self.spending("write"):
+        seen = {str(rank): link for rank, link in self.sample_digest.rank_digests.items()}
+        counts = {str(rank): n for rank, n in self.sample_digest.counts.items()}
+        with self.timed("write"):
             self.best.write()
-            known = (self.digests, seen, self.confusion, self.best.facts, self.apart)
-            checks = self.agreement.checks if self.agreement else []
+            known = (self.digests, seen, self.confusion, self.best.facts, self.replica_divergence)
+            checks = self.consistency_check.checks if self.consistency_check else []
             save_checkpoint(
                 self.folder,
                 self.ranks.rank,
@@ -256,7 +256,7 @@ class Trial(Setup):
                 self.training.state(),
                 self.trace,
             )
-            deliver(self.folder)
+            upload_outputs(self.folder)
 
     def resume(self) -> Progress:
         """Load the last checkpoint, or start over where there is none that can be read."""
@@ -264,75 +264,75 @@ class Trial(Setup):
         try:
             checkpoint = load_checkpoint(self.folder, self.ranks.rank)
             if checkpoint is not None:
-                self.recall(checkpoint[0])
+                self.restore_progress(checkpoint[0])
         except UserError as error:
             print(f"{error}; starting again from update 1", flush=True)
             checkpoint = None
-        if self.ranks.agree(checkpoint[0].step if checkpoint else 0) and checkpoint is not None:
+        if self.ranks.all_agree(checkpoint[0].step if checkpoint else 0) and checkpoint is not None:
             progress, weights, state, trace = checkpoint
             self.training.load(weights, state, progress.step)
             self.trace = trace
             return progress
         self.losses[:] = 0
-        self.looks, self.digests, self.seen, self.apart = {}, {}, Seen(), {}
+        self.evaluations, self.digests, self.sample_digest, self.replica_divergence = {}, {}, SampleDigest(), {}
         if self.ranks.rank == 0:
-            self.best.forget()
+            self.best.reset()
         self.restart(dict(self.initial))
         ENVELOPE.remove(self.folder)
         return Progress()
 
-    def recall(self, progress: Progress) -> None:
+    def restore_progress(self, progress: Progress) -> None:
         """Restore losses and evaluations made before the checkpoint, from the records that it
         covers."""
         rank, step = self.ranks.rank, progress.step
-        self.best.recall(progress.best)
+        self.best.restore(progress.best)
         records = read_records(self.folder, rank, progress.records)
-        self.losses[:step] = losses_of(self.folder, rank, records, step)
+        self.losses[:step] = update_losses(self.folder, rank, records, step)
         last = {metric: float(curve.value[-1]) for metric, curve in records.items()}
-        self.looks = {metric: last[metric] for metric in LOOKS if metric in last}
+        self.evaluations = {metric: last[metric] for metric in EVALUATION_METRICS if metric in last}
         self.by_class = [last.get(f"class_accuracy/{n}") for n in range(len(self.by_class))]
         self.confusion = progress.confusion
-        self.digests, self.apart = dict(progress.digests), dict(progress.apart)
+        self.digests, self.replica_divergence = dict(progress.digests), dict(progress.apart)
         counts = {int(rank): n for rank, n in progress.counts.items()}
-        self.seen = Seen({int(rank): link for rank, link in progress.seen.items()}, counts)
+        self.sample_digest = SampleDigest({int(rank): link for rank, link in progress.seen.items()}, counts)
 
-    def stretch(self, first: int, last: int) -> tuple[float, NDArray[np.float64]]:
+    def run_steps(self, first: int, last: int) -> tuple[float, NDArray[np.float64]]:
         """Make the updates ``first`` … ``last`` without a synchronisation in between; return the
         seconds they took and their losses."""
-        sent, elapsed = self.sent(), self.backend.stopwatch()
+        sent, elapsed = self.sent_bytes(), self.backend.stopwatch()
         batches = [self.ranks.batch(step) for step in range(first, last + 1)]
-        losses = self.ranks.read(self.training.stretch(batches, first))
+        losses = self.ranks.materialize_losses(self.training.run_steps(batches, first))
         spent = elapsed()
-        self.pace.add(len(batches), spent, sent, self.sent())
+        self.step_timer.add(len(batches), spent, sent, self.sent_bytes())
         for step, batch in enumerate(batches, start=first):
-            for rank, samples in self.ranks.trained_on(batch, step):
-                self.seen.add(rank, samples)
+            for rank, samples in self.ranks.trained_samples(batch, step):
+                self.sample_digest.add(rank, samples)
         return spent, losses
 
-    def sent(self) -> int | None:
+    def sent_bytes(self) -> int | None:
         """Return the bytes that this process has sent, after all ranks have received what was sent
         before; None for a single rank, which sends nothing."""
-        if not isinstance(self.ranks, Several):
+        if not isinstance(self.ranks, MultiRank):
             return None
-        self.ranks.most(0.0)
-        return self.ranks.sent()
+        self.ranks.max_over_ranks(0.0)
+        return self.ranks.sent_bytes()
 
-    def write_losses(self, records: Records, first: int, last: int) -> None:
+    def write_losses(self, records: RecordWriter, first: int, last: int) -> None:
         """Record the losses of the updates ``first`` … ``last``, and what was measured beside
         them."""
-        n, more = len(self.samples.train_y), self.ranks.measured()
-        with self.spending("write"):
+        n, more = len(self.samples.train_y), self.ranks.pop_measurements()
+        with self.timed("write"):
             for step in range(first, last + 1):
-                done, loss = self.feed.samples(step), float(self.losses[step - 1])
+                done, loss = self.feed.sample_gradients(step), float(self.losses[step - 1])
                 records.write("loss", step, loss, self.unit, epochs=done / n)
                 for _, metric, value in (m for m in more if m[0] == step):
                     records.write(metric, step, value, "1")
 
-    def look(self, records: Records, step: int, seconds: float) -> None:
+    def evaluate(self, records: RecordWriter, step: int, seconds: float) -> None:
         """Evaluate the model and record it: loss and accuracy on the monitored training samples, on
         the test set, and on the validation set where there is one."""
         s = self.samples
-        with self.spending("evaluate"), self.ranks.evaluating():
+        with self.timed("evaluate"), self.ranks.evaluation_mode():
             everything = np.arange(len(s.test_y))
             train = self.ranks.score(s.train_x, s.train_y, s.monitor, s.classes)
             test = self.ranks.score(s.test_x, s.test_y, everything, s.classes)
@@ -340,9 +340,9 @@ class Trial(Setup):
         if train is None or test is None or self.ranks.rank:
             return
         values = (train.loss, train.accuracy, test.loss, test.accuracy)
-        done = self.feed.samples(step)
-        looked = dict(zip(LOOKS, values, strict=True))
-        self.looks |= looked
+        done = self.feed.sample_gradients(step)
+        looked = dict(zip(EVALUATION_METRICS, values, strict=True))
+        self.evaluations |= looked
         if validation is not None:
             looked |= {
                 "validation_loss": validation.loss,
@@ -351,11 +351,11 @@ class Trial(Setup):
         for metric, value in looked.items():
             unit = self.unit if metric.endswith("loss") else "1"
             records.write(metric, step, value, unit, epochs=done / len(s.train_y), seconds=seconds)
-        if s.text:
+        if s.is_text:
             for part, loss in (("train", train.loss), ("test", test.loss)):
                 more = {"epochs": done / len(s.train_y), "seconds": seconds}
                 records.write(f"{part}_perplexity", step, perplexity(loss), "1", **more)
-        self.by_class = [] if s.text else test.by_class
+        self.by_class = [] if s.is_text else test.by_class
         if s.labelled and test.confusion is not None:
             self.confusion = test.confusion.tolist()
         for number, accuracy in enumerate(self.by_class):
@@ -378,5 +378,5 @@ class Trial(Setup):
         index = np.arange(len(samples[1]))
         score = self.ranks.score(*samples, index, self.samples.classes)
         if score is not None and test is not None and self.ranks.rank == 0:
-            self.best.offer(step, score, test, self.training.weights)
+            self.best.update(step, score, test, self.training.weights)
         return score

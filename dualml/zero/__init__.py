@@ -15,7 +15,7 @@ Models", SC20, sections 5 and 7.
 """
 
 from dualml.zero.settings import STAGES as STAGES
-from dualml.zero.settings import WAYS as WAYS
+from dualml.zero.settings import REDUCE_MODES as REDUCE_MODES
 from dualml.zero.settings import Sharding as Sharding
 from dualml.zero.units import Unit as Unit
 from dualml.zero.units import units_of as units_of

@@ -15,99 +15,99 @@ from dualml.backend import (
     Array,
     Arrays,
     Backend,
-    Memory,
-    Mixed,
-    MixedStage,
-    Observable,
-    Recipe,
-    Trace,
+    MemoryUsage,
+    MixedPrecision,
+    MixedPrecisionStage,
+    ActivationCapture,
+    TrainingSpec,
+    BatchTrace,
     Training,
-    Weighable,
+    MemoryReport,
     batch_digest,
 )
 from dualml.backend.ability import Tensor
-from dualml.backend.shard import Slots, largest
-from dualml.communicator import Communicator, How
+from dualml.backend.shard import Slots, slot_lengths
+from dualml.communicator import Communicator, Implementation
 from dualml.errors import Unsupported
-from dualml.zero.passes import Passes
+from dualml.zero.passes import ShardedForwardBackward
 from dualml.zero.settings import Sharding
 
 #: Error if one rank alone uses a sharded model.
-TOGETHER = "the ranks of a sharded model work on it together: see dualml.zero.parallel"
+COLLECTIVE_ONLY = "the ranks of a sharded model work on it together: see dualml.zero.parallel"
 
 
-class ShardedModel(Passes, Training, Observable, Mixed, Weighable):
+class ShardedModel(ShardedForwardBackward, Training, ActivationCapture, MixedPrecision, MemoryReport):
     """A ZeRO model; updates and evaluations are driven by
     `dualml.zero.parallel.ZeroDataParallel`."""
 
     def __init__(
-        self, backend: Backend, recipe: Recipe, comm: Communicator, sharding: Sharding
+        self, backend: Backend, recipe: TrainingSpec, comm: Communicator, sharding: Sharding
     ) -> None:
         super().__init__(backend, recipe, comm, sharding)
-        self.now, self.scaler = 0, recipe.precision.scaler()
+        self.step_count, self.scaler = 0, recipe.precision.make_scaler()
 
     @property
-    def held(self) -> How:
-        assert isinstance(self.stage, MixedStage)  # checked by `build_stage`
-        return self.stage.how
+    def precision_policy(self) -> Implementation:
+        assert isinstance(self.stage, MixedPrecisionStage)  # checked by `build_stage`
+        return self.stage.precision_policy
 
     # --- one update -------------------------------------------------------------------------------
 
     def step(self, batch: Array, step: int) -> Any:
-        raise Unsupported(TOGETHER)
+        raise Unsupported(COLLECTIVE_ONLY)
 
-    def trace(self, batch: Array, probe: Array) -> Trace:
-        raise Unsupported(TOGETHER)
+    def trace(self, batch: Array, probe: Array) -> BatchTrace:
+        raise Unsupported(COLLECTIVE_ONLY)
 
     def gradient(self, part: Array, factor: float) -> Any:
         """Compute the gradient of ``factor`` times the scaled loss for the next update; return the
         lazy loss."""
-        return self.run(part, self.now + 1, factor * self.scale)
+        return self.run(part, self.step_count + 1, factor * self.loss_scale)
 
     def update(self, step: int) -> None:
         """Apply update ``step`` to this rank's part of the weights; all ranks apply or skip it
         together."""
-        scale, made, sums = self.scale, True, self.handed()
+        scale, made, sums = self.loss_scale, True, self.master_grads()
         if self.scaler is None:
             self.shard.update(sums, step, step, 1.0)
-        elif made := self.accepts(self.finite(sums)):
-            self.shard.update(sums, step, self.made(step), scale)
+        elif made := self.should_step(self.all_finite(sums)):
+            self.shard.update(sums, step, self.applied_steps(step), scale)
         if made:
-            self.lower_weights()
-            self.spread()
-        self.now = step
+            self.cast_master_weights()
+            self.all_gather_params()
+        self.step_count = step
 
-    def finite(self, sums: Sequence[Tensor]) -> bool:
+    def all_finite(self, sums: Sequence[Tensor]) -> bool:
         """Return whether the gradients of all ranks are finite."""
         own = self.comm.tensor(np.array([self.shard.finite(sums)], np.float32))
         return bool(self.comm.numpy(self.comm.all_reduce(own, "min"))[0])
 
     # --- looking ----------------------------------------------------------------------------------
 
-    def look(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
-        filled = np.resize(probe, max(len(probe), self.stage.infers))
+    def capture_forward(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
+        filled = np.resize(probe, max(len(probe), self.stage.min_eval_batch))
         _, outputs = self.infer((self.stage.samples(filled),))
-        seen = {name: self.array(output)[: len(probe)] for name, output in outputs.items()}
-        return batch_digest(*self.given(batch)), seen
+        seen = {name: self.tensor_to_host(output)[: len(probe)] for name, output in outputs.items()}
+        return batch_digest(*self.fetch_batch(batch)), seen
 
-    def array(self, output: Tensor) -> Array:
+    def tensor_to_host(self, output: Tensor) -> Array:
         """Copy a tensor to the host, as float32 if NumPy does not have its type."""
-        if isinstance(self.stage, MixedStage) and self.stage.lower:
-            output = self.stage.widened(output)
+        if isinstance(self.stage, MixedPrecisionStage) and self.stage.is_low_precision:
+            output = self.stage.upcast(output)
         array: Array = self.comm.numpy(output)
         return array
 
-    def given(self, batch: Array) -> tuple[Array, Array]:
+    def fetch_batch(self, batch: Array) -> tuple[Array, Array]:
         return self.recipe.x[batch], self.recipe.y[batch]
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
         """Return the mean loss and the predicted classes; in stage 3 all ranks must call this
         together."""
-        filled = np.resize(x, (max(len(x), self.stage.infers), *x.shape[1:]))
+        filled = np.resize(x, (max(len(x), self.stage.min_eval_batch), *x.shape[1:]))
         logits, _ = self.infer((self.stage.inputs(filled),))
-        return self.stage.score(logits, self.stage.targets(y))
+        return self.stage.evaluate(logits, self.stage.targets(y))
 
-    def memory(self, batch: Array | None = None) -> Memory:
+    def measure_memory(self, batch: Array | None = None) -> MemoryUsage:
         """Measure what `dualml.zero.units.estimate_memory` predicts, in bytes; gathered units count
         as buckets.
 
@@ -116,97 +116,97 @@ class ShardedModel(Passes, Training, Observable, Mixed, Weighable):
         gradients.
         """
         nbytes, stage = self.comm.nbytes, self.sharding.stage
-        gathered = [self.gradients_of] * (stage > 1) + [self.weights_of] * (stage > 2)
+        gathered = [self.unit_gradients] * (stage > 1) + [self.unit_weights] * (stage > 2)
         kept = None
         if batch is not None:
-            self.stage.measuring = True
-            loss = self.forward(batch[: self.recipe.chunk], self.now + 1, fetch=False)
-            kept, self.stage.measuring = None if loss is None else self.stage.held(), False
-            self.flat.drop()
-        return Memory(
-            weights=sum(map(nbytes, self.own if stage == 3 else self.weights_of)),
-            gradients=sum(map(nbytes, self.gradients_of if stage == 1 else self.sums)),
-            state=self.shard.held() + self.sharding.lower * sum(map(nbytes, self.masters)),
+            self.stage.counts_saved_bytes = True
+            loss = self.forward(batch[: self.recipe.chunk], self.step_count + 1, fetch=False)
+            kept, self.stage.counts_saved_bytes = None if loss is None else self.stage.saved_activation_bytes(), False
+            self.shardable.drop_saved_activations()
+        return MemoryUsage(
+            weights=sum(map(nbytes, self.weight_shards if stage == 3 else self.unit_weights)),
+            gradients=sum(map(nbytes, self.unit_gradients if stage == 1 else self.gradient_shards)),
+            state=self.shard.state_bytes() + self.sharding.lower * sum(map(nbytes, self.master_weights)),
             activations=kept,
             buckets=sum(
-                sum(largest([nbytes(v) for v in vectors], self.sharding.rooms))
+                sum(slot_lengths([nbytes(v) for v in vectors], self.sharding.buffer_slots))
                 for vectors in gathered
             ),
         )
 
     # --- what it holds ----------------------------------------------------------------------------
 
-    def named(self, wholes: Iterable[Array]) -> Arrays:
+    def unflatten_all(self, wholes: Iterable[Array]) -> Arrays:
         """Return canonical name → array, from one whole vector per unit."""
         parts: Arrays = {}
         for unit, vector in zip(self.units, wholes, strict=True):
-            parts |= unit.named(vector)
+            parts |= unit.unflatten(vector)
         return parts
 
-    def part(self, vector: Array) -> Array:
+    def local_part(self, vector: Array) -> Array:
         """Return this rank's part of a whole vector."""
         return np.split(vector, self.comm.size)[self.comm.rank]
 
     def gradients(self) -> Arrays:
         """Return the gradients summed over the ranks, as the optimizer receives them."""
-        return self.named(self.moves.whole(self.comm.numpy(part)) for part in self.handed())
+        return self.unflatten_all(self.collectives.gather_to_host(self.comm.numpy(part)) for part in self.master_grads())
 
-    def own_gradients(self) -> Arrays:
+    def local_gradients(self) -> Arrays:
         """Return this rank's contribution to the gradient sum; in stage 1, before the reduction."""
-        return self.named(map(self.array, self.gradients_of))
+        return self.unflatten_all(map(self.tensor_to_host, self.unit_gradients))
 
     def weights(self) -> Arrays:
         """Return the whole float32 weights, gathered from the ranks if no rank has all of them."""
         if self.sharding.stage == 3 or self.sharding.lower:
-            parts = map(self.own_part, range(len(self.units)))
-            return self.named(map(self.moves.whole, parts))
-        return self.named(map(self.comm.numpy, self.weights_of))
+            parts = map(self.master_part, range(len(self.units)))
+            return self.unflatten_all(map(self.collectives.gather_to_host, parts))
+        return self.unflatten_all(map(self.comm.numpy, self.unit_weights))
 
-    def own_copies(self) -> Arrays:
+    def local_weights(self) -> Arrays:
         """Return what this rank holds without communication: the whole weights, in stage 3 its part
         of each unit's weights under keys that name unit and rank."""
         if self.sharding.stage < 3:
-            return self.named(map(self.array, self.weights_of))
+            return self.unflatten_all(map(self.tensor_to_host, self.unit_weights))
         rank = self.comm.rank
-        return {f"unit {i} of rank {rank}": self.own_part(i) for i in range(len(self.units))}
+        return {f"unit {i} of rank {rank}": self.master_part(i) for i in range(len(self.units))}
 
-    def own_part(self, number: int) -> Array:
+    def master_part(self, number: int) -> Array:
         """Return a copy of this rank's part of the float32 weights of a unit."""
-        part: Array = self.comm.numpy(self.masters[number])
+        part: Array = self.comm.numpy(self.master_weights[number])
         return part
 
-    def put_own(self, number: int, part: Array) -> None:
+    def set_master_part(self, number: int, part: Array) -> None:
         """Replace this rank's part of the float32 weights of a unit."""
-        self.flat.put(self.masters[number], part)
+        self.shardable.copy_from_host(self.master_weights[number], part)
 
     def state(self) -> dict[str, Arrays]:
         slots = self.shard.state().items()
-        own = {slot: self.named(map(self.moves.whole, parts)) for slot, parts in slots}
-        return own | self.scaling()
+        own = {slot: self.unflatten_all(map(self.collectives.gather_to_host, parts)) for slot, parts in slots}
+        return own | self.scaler_state()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
-        self.put(weights)
+        self.set_weights(weights)
         slots: Slots = {
-            slot: [self.part(unit.vector(named, np.float64)) for unit in self.units]
-            for slot, named in self.rescale(state).items()
+            slot: [self.local_part(unit.flatten(named, np.float64)) for unit in self.units]
+            for slot, named in self.pop_scaler_state(state).items()
         }
-        self.shard.load(slots, self.made(step))
-        self.now = step
+        self.shard.load(slots, self.applied_steps(step))
+        self.step_count = step
 
-    def put(self, weights: Mapping[str, Array]) -> None:
+    def set_weights(self, weights: Mapping[str, Array]) -> None:
         """Replace the weights by whole arrays."""
-        self.there.clear()
+        self.resident.clear()
         for number, unit in enumerate(self.units):
-            whole = unit.vector(weights, self.backend.dtype)
-            own, given = self.comm.tensor(self.part(whole)), self.comm.tensor(whole)
-            self.put_own(number, self.part(whole))
+            whole = unit.flatten(weights, self.backend.dtype)
+            own, given = self.comm.tensor(self.local_part(whole)), self.comm.tensor(whole)
+            self.set_master_part(number, self.local_part(whole))
             if self.sharding.lower:
-                own, given = self.lowered.rounded(own), self.lowered.rounded(given)
+                own, given = self.mixed_stage.downcast(own), self.mixed_stage.downcast(given)
             if self.sharding.stage == 3:
                 if self.sharding.lower:
-                    self.comm.write(self.own[number], 0, own, "put")
+                    self.comm.write(self.weight_shards[number], 0, own, "put")
             else:
-                self.comm.write(self.weights_of[number], 0, given, "put")
+                self.comm.write(self.unit_weights[number], 0, given, "put")
 
-    def move(self, by: Callable[[Arrays], Mapping[str, Array]]) -> None:
-        self.put(by(self.weights()))
+    def transform_weights(self, fn: Callable[[Arrays], Mapping[str, Array]]) -> None:
+        self.set_weights(fn(self.weights()))

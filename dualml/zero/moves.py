@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.aggregation import Ring, Schedule, Transfer
-from dualml.aggregation.base import execute
-from dualml.aggregation.ring import turn
+from dualml.aggregation import Ring, CollectiveSchedule, Transfer
+from dualml.aggregation.base import execute_schedule
+from dualml.aggregation.ring import ring_pass
 from dualml.communicator import Communicator
-from dualml.communicator.how import Done, Pending
+from dualml.communicator.how import CompletedWork, WorkHandle
 from dualml.errors import Unsupported
 from dualml.zero.settings import Sharding
 
@@ -26,7 +26,7 @@ Tensor = Any
 
 
 @cache
-def scattering(n: int) -> Schedule:
+def reduce_scatter_schedule(n: int) -> CollectiveSchedule:
     """Return the ring reduce-scatter schedule: at the end rank r has the sum of chunk r.
 
     >>> print(scattering(3).grid())
@@ -34,11 +34,11 @@ def scattering(n: int) -> Schedule:
     rank 1 | 0→2+  2→2+
     rank 2 | 1→0+  0→0+
     """
-    return Schedule(n, n, turn(n, -1, "add"))
+    return CollectiveSchedule(n, n, ring_pass(n, -1, "add"))
 
 
 @cache
-def gathering(n: int) -> Schedule:
+def all_gather_schedule(n: int) -> CollectiveSchedule:
     """Return the ring all-gather schedule: at the end every rank has chunk r of rank r.
 
     >>> print(gathering(3).grid())
@@ -46,27 +46,27 @@ def gathering(n: int) -> Schedule:
     rank 1 | 1→2=  0→2=
     rank 2 | 2→0=  1→0=
     """
-    return Schedule(n, n, turn(n, 0, "put"))
+    return CollectiveSchedule(n, n, ring_pass(n, 0, "put"))
 
 
 @cache
-def broadcasting(n: int) -> Schedule:
+def broadcast_schedule(n: int) -> CollectiveSchedule:
     """Return the schedule in which the ranks broadcast their chunks one after the other. Each rank
     sends and receives as much as in an all-gather, but every broadcast is one step."""
     steps = (
         tuple(Transfer(root, rank, root, root, "put") for rank in range(n) if rank != root)
         for root in range(n)
     )
-    return Schedule(n, n, tuple(steps))
+    return CollectiveSchedule(n, n, tuple(steps))
 
 
 @cache
-def adding(n: int) -> Schedule:
+def all_reduce_schedule(n: int) -> CollectiveSchedule:
     """Return the ring all-reduce schedule."""
     return Ring().schedule(n)
 
 
-class Moves:
+class ShardCollectives:
     """The collectives of one group of ranks; the group size must divide the length of every vector.
 
     With `Sharding.overlap`, a thread runs the collectives that were started, one after the other:
@@ -83,80 +83,80 @@ class Moves:
 
     def __init__(self, comm: Communicator, sharding: Sharding) -> None:
         self.comm, self.sharding, self.seconds = comm, sharding, 0.0
-        self.owner = threading.get_ident()
+        self.main_thread = threading.get_ident()
         if sharding.overlap:
             check_overlap(comm)
         self.thread = ThreadPoolExecutor(1, "zero") if sharding.overlap else None
-        self.late: Callable[[Schedule, int], None] = lambda schedule, nbytes: None
+        self.delay_hook: Callable[[CollectiveSchedule, int], None] = lambda schedule, nbytes: None
         n, whole = comm.size, sharding.reduce == "all_reduce"
-        self.sums, self.weights = (
-            (adding(n), broadcasting(n)) if whole else (scattering(n), gathering(n))
+        self.reduce_schedule, self.gather_schedule = (
+            (all_reduce_schedule(n), broadcast_schedule(n)) if whole else (reduce_scatter_schedule(n), all_gather_schedule(n))
         )
 
-    def own(self, vector: Tensor) -> Tensor:
+    def local_part(self, vector: Tensor) -> Tensor:
         """Return this rank's part of a vector, as a view."""
         part = len(vector) // self.comm.size
         return self.comm.slice(vector, self.comm.rank * part, (self.comm.rank + 1) * part)
 
-    def reduce(self, vector: Tensor) -> Tensor:
+    def reduce_scatter(self, vector: Tensor) -> Tensor:
         """Reduce-scatter a vector in place and return this rank's part of the sum; the rest of the
         vector is undefined afterwards."""
         comm = self.comm
-        with self.timed(self.sums, vector):
+        with self.timed(self.reduce_schedule, vector):
             if not self.sharding.native:
-                own = self.own(execute(self.sums, comm, vector))
+                own = self.local_part(execute_schedule(self.reduce_schedule, comm, vector))
                 comm.forget_scratch()  # scratch memory as large as a part of each unit
                 return own
             if self.sharding.reduce == "all_reduce":
-                return self.own(self.put(vector, 0, comm.all_reduce(vector)))
+                return self.local_part(self.write_part(vector, 0, comm.all_reduce(vector)))
             part = comm.rank * (len(vector) // comm.size)
-            return self.own(self.put(vector, part, comm.reduce_scatter(vector)))
+            return self.local_part(self.write_part(vector, part, comm.reduce_scatter(vector)))
 
-    def gather(self, vector: Tensor) -> None:
+    def all_gather(self, vector: Tensor) -> None:
         """All-gather the ranks' parts into the vector."""
         comm, part = self.comm, len(vector) // self.comm.size
-        with self.timed(self.weights, vector):
+        with self.timed(self.gather_schedule, vector):
             if not self.sharding.native:
-                execute(self.weights, comm, vector)
+                execute_schedule(self.gather_schedule, comm, vector)
             elif self.sharding.reduce == "all_reduce":
                 for root in range(comm.size):
                     place = comm.slice(vector, root * part, (root + 1) * part)
-                    self.put(vector, root * part, comm.broadcast(place, root))
+                    self.write_part(vector, root * part, comm.broadcast(place, root))
             else:
-                for rank, came in enumerate(comm.all_gather(self.own(vector))):
-                    self.put(vector, rank * part, came)
+                for rank, came in enumerate(comm.all_gather(self.local_part(vector))):
+                    self.write_part(vector, rank * part, came)
 
-    def begin(self, work: Callable[..., object], *arguments: Any) -> Pending:
+    def start(self, work: Callable[..., object], *arguments: Any) -> WorkHandle:
         """Start ``work`` and return a handle. Without overlap the work is complete on return."""
         if self.thread is None:
-            return Done(work(*arguments))
-        return Begun(self, self.thread.submit(work, *arguments))
+            return CompletedWork(work(*arguments))
+        return AsyncWork(self, self.thread.submit(work, *arguments))
 
-    def whole(self, part: NDArray[Any]) -> NDArray[Any]:
+    def gather_to_host(self, part: NDArray[Any]) -> NDArray[Any]:
         """All-gather a part and return the whole vector on the host."""
         parts = self.comm.all_gather(self.comm.tensor(part))
         return np.concatenate([self.comm.numpy(each) for each in parts])
 
-    def put(self, vector: Tensor, start: int, value: Tensor) -> Tensor:
+    def write_part(self, vector: Tensor, start: int, value: Tensor) -> Tensor:
         """Write a value into a vector from index ``start`` on."""
         return self.comm.write(vector, start, value, "put")
 
     @contextmanager
-    def timed(self, schedule: Schedule, vector: Tensor) -> Iterator[None]:
+    def timed(self, schedule: CollectiveSchedule, vector: Tensor) -> Iterator[None]:
         """Add the time of the context to `seconds`, and call the delay hook for collectives of the
         framework."""
         begin = time.perf_counter()
         if self.sharding.native:
-            self.late(schedule, self.comm.nbytes(vector))
+            self.delay_hook(schedule, self.comm.nbytes(vector))
         yield
-        if threading.get_ident() == self.owner:
+        if threading.get_ident() == self.main_thread:
             self.seconds += time.perf_counter() - begin
 
 
-class Begun:
+class AsyncWork:
     """Handle of collectives that another thread runs; a `Pending`."""
 
-    def __init__(self, moves: Moves, future: Future[Any]) -> None:
+    def __init__(self, moves: ShardCollectives, future: Future[Any]) -> None:
         self.moves, self.future = moves, future
 
     def wait(self) -> Any:
@@ -165,13 +165,13 @@ class Begun:
         self.moves.seconds += time.perf_counter() - begin
         return result
 
-    def done(self) -> bool:
+    def is_completed(self) -> bool:
         return self.future.done()
 
 
 def check_overlap(comm: Communicator) -> None:
     """Raise `Unsupported`, on all ranks, if a collective cannot overlap with computation."""
-    how = comm.how("asynchronous")
+    how = comm.implementation_of("asynchronous")
     if how.kind != "native":
         raise Unsupported(f"overlap of {comm.backend}'s ranks: {how.detail}")
     if not comm.device.startswith("cpu"):

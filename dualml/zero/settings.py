@@ -10,7 +10,7 @@ from dualml.aggregation.buckets import BUCKET_BYTES
 STAGES = (1, 2, 3)
 #: Collectives that reduce gradients and distribute weights: reduce-scatter, then all-gather (the
 #: halves of an all-reduce); or all-reduce, after which each rank broadcasts its updated part.
-WAYS = ("reduce_scatter", "all_reduce")
+REDUCE_MODES = ("reduce_scatter", "all_reduce")
 #: Strategy of an arm that uses the collectives of the framework; with the other strategies they are
 #: composed of messages around a ring.
 NATIVE = "reduce_scatter_all_gather"
@@ -42,6 +42,6 @@ class Sharding:
     lower: bool = False
 
     @property
-    def rooms(self) -> int:
+    def buffer_slots(self) -> int:
         """Number of buffers that units use in turn, in stages that do not keep all units."""
         return 2 if self.overlap else 1

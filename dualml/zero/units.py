@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from dualml.aggregation.buckets import BUCKET_BYTES, layout
+from dualml.aggregation.buckets import BUCKET_BYTES, bucket_layout
 from dualml.backend import Array, Arrays, Segment
-from dualml.backend.shard import largest, spans
+from dualml.backend.shard import slot_lengths, parameter_spans
 from dualml.model.base import Shape
 from dualml.model.layers import Branch
 from dualml.model.spec import ModelSpec
-from dualml.precision import Stack, through
+from dualml.precision import Stack, propagate_precision
 from dualml.zero.settings import Sharding
 
 
@@ -40,17 +40,17 @@ class Unit:
         """Number of parameters, without padding."""
         return sum(map(math.prod, self.shapes.values()))
 
-    def named(self, vector: Array) -> Arrays:
+    def unflatten(self, vector: Array) -> Arrays:
         """Return canonical name → copy of its part of a vector."""
         return {
             name: vector[start:stop].reshape(self.shapes[name]).copy()
-            for name, (start, stop) in spans(list(self.shapes), self.shapes).items()
+            for name, (start, stop) in parameter_spans(list(self.shapes), self.shapes).items()
         }
 
-    def vector(self, named: Mapping[str, Array], dtype: Any) -> Array:
+    def flatten(self, named: Mapping[str, Array], dtype: Any) -> Array:
         """Return the padded vector of type ``dtype`` from arrays that include those of the unit."""
         vector = np.zeros(self.length, dtype)
-        for name, (start, stop) in spans(list(self.shapes), self.shapes).items():
+        for name, (start, stop) in parameter_spans(list(self.shapes), self.shapes).items():
             vector[start:stop] = np.ravel(named[name])
         return vector
 
@@ -84,7 +84,7 @@ def units_of(spec: ModelSpec, bucket_bytes: int | None, n: int) -> list[Unit]:
         name: {
             f"{name}.{leaf}": shape
             for leaf, shape in layer.parameters().items()
-            if layer.holder(name, leaf) == name
+            if layer.parameter_owner(name, leaf) == name
         }
         for name, layer in spec.layers
     }
@@ -92,12 +92,12 @@ def units_of(spec: ModelSpec, bucket_bytes: int | None, n: int) -> list[Unit]:
     position = {name: i for i, (name, _) in enumerate(spec.layers)}
     if bucket_bytes is None:
         limit = min(BUCKET_BYTES, -(-spec.nbytes() // UNITS))
-        goes_on = [depth > 0 for depth in spec.depth().values()]
+        goes_on = [depth > 0 for depth in spec.open_branches().values()]
     else:
         limit = bucket_bytes
         goes_on = [isinstance(layer, Branch) for _, layer in spec.layers]
     starts = {0}
-    for bucket in layout(sizes, limit)[1:]:
+    for bucket in bucket_layout(sizes, limit)[1:]:
         start = position[bucket[0]]
         while goes_on[start - 1]:
             start -= 1
@@ -108,31 +108,31 @@ def units_of(spec: ModelSpec, bucket_bytes: int | None, n: int) -> list[Unit]:
         shapes = {full: shape for name in names for full, shape in own[name].items()}
         size = sum(map(math.prod, shapes.values()))
         units.append(Unit(slice(start, stop), shapes, -(-size // n) * n))
-    if bucket_bytes is None and together(spec, units):
+    if bucket_bytes is None and unsplittable_reason(spec, units):
         return units_of(spec, spec.nbytes(), n)
     return units
 
 
-def together(spec: ModelSpec, units: Sequence[Unit]) -> str:
+def unsplittable_reason(spec: ModelSpec, units: Sequence[Unit]) -> str:
     """Return why units cannot be computed separately, or an empty string."""
-    if shared := shared_across(spec, units):
+    if shared := find_shared_layer(spec, units):
         return f"{shared[1]} and {shared[0]}, which share parameters"
-    if spec.padded and len(units) > 1:
+    if spec.needs_padding_mask and len(units) > 1:
         return "layers that pass over padding, which only the first of them is given"
     return ""
 
 
-def shared_across(spec: ModelSpec, units: Sequence[Unit]) -> tuple[str, str] | None:
+def find_shared_layer(spec: ModelSpec, units: Sequence[Unit]) -> tuple[str, str] | None:
     """Return a layer and the layer of another unit whose parameters it shares; None if there is
     none."""
     unit = {name: number for number, one in enumerate(units) for name, _ in spec.layers[one.layers]}
     for name, layer in spec.layers:
-        if unit[layer.holder(name)] != unit[name]:
-            return name, layer.holder(name)
+        if unit[layer.parameter_owner(name)] != unit[name]:
+            return name, layer.parameter_owner(name)
     return None
 
 
-def segments_of(spec: ModelSpec, cuts: Sequence[slice], lower: bool) -> list[Segment]:
+def make_segments(spec: ModelSpec, cuts: Sequence[slice], lower: bool) -> list[Segment]:
     """Return the model as one segment per slice of its layers, for one rank.
 
     Args:
@@ -140,19 +140,19 @@ def segments_of(spec: ModelSpec, cuts: Sequence[slice], lower: bool) -> list[Seg
     """
     depths, segments = {-1: 1}, list[Segment]()
     stack: Stack = (False,)
-    for at, depth in enumerate(spec.depth().values()):
+    for at, depth in enumerate(spec.open_branches().values()):
         depths[at] = depth + 1
     for cut in cuts:
         layers = spec.layers[cut]
         before: Stack = stack if lower else (False,) * depths[cut.start - 1]
         segments.append(Segment(tuple(layers), depths[cut.start - 1], {}, before))
         for _, layer in layers:
-            stack = through(layer, stack)
+            stack = propagate_precision(layer, stack)
     return segments
 
 
 @dataclass(frozen=True)
-class Held:
+class MemoryModel:
     """Memory of one rank, in elements.
 
     Attributes:
@@ -169,9 +169,9 @@ class Held:
     gathered: int
 
 
-def held(
-    units: Sequence[Unit], n: int, stage: int, slots: int, rooms: int = 1, lower: bool = False
-) -> Held:
+def estimate_memory(
+    units: Sequence[Unit], n: int, stage: int, state_slots: int, buffer_slots: int = 1, lower: bool = False
+) -> MemoryModel:
     """Return the memory of one rank in closed form.
 
     With Ψ elements in all units, padding included, and k elements of optimizer state per parameter:
@@ -184,17 +184,17 @@ def held(
     12Ψ/N and 16Ψ/N; with weights and gradients of 2 bytes 4Ψ + 12Ψ/N, 2Ψ + 14Ψ/N and 16Ψ/N.
     """
     whole = sum(unit.length for unit in units)
-    most = sum(largest([unit.length for unit in units], rooms))
+    most = sum(slot_lengths([unit.length for unit in units], buffer_slots))
     part = whole // n
-    return Held(
+    return MemoryModel(
         weights=part if stage == 3 else whole,
         gradients=whole if stage == 1 else part,
-        state=(slots + lower) * part,
+        state=(state_slots + lower) * part,
         gathered=(stage > 1) * most + (stage > 2) * most,
     )
 
 
-def moved(units: Sequence[Unit], n: int, sharding: Sharding, chunks: int = 1) -> int:
+def communication_volume(units: Sequence[Unit], n: int, sharding: Sharding, chunks: int = 1) -> int:
     """Return the elements that each rank sends (and receives) in an update, with ring collectives.
 
     The gradient sum costs (N − 1)/N · Ψ once, in stages 2 and 3 once per chunk. The weights cost
@@ -207,7 +207,7 @@ def moved(units: Sequence[Unit], n: int, sharding: Sharding, chunks: int = 1) ->
     Source: Rajbhandari et al. 2020, section 7: 2Ψ, 2Ψ and 3Ψ for many ranks.
     """
     lengths = [unit.length for unit in units]
-    whole, rooms = sum(lengths), sharding.rooms
+    whole, rooms = sum(lengths), sharding.buffer_slots
     sums = (2 if sharding.reduce == "all_reduce" else 1) * (1 if sharding.stage == 1 else chunks)
     weights = whole
     if sharding.stage == 3:

@@ -20,17 +20,17 @@ from mindspore.communication import management
 from dualml.course.starting import (
     LOOPBACK,
     as_number,
-    check_place,
-    replaced,
-    without_variables,
+    check_rank,
+    replace_functions,
+    hide_variables,
 )
 
 Arrays = Mapping[str, Any]
 #: Environment variables that MindSpore needs to form a group.
-NEEDED = ("MS_ROLE", "MS_NODE_ID", "MS_WORKER_NUM", "MS_SCHED_HOST", "MS_SCHED_PORT")
+REQUIRED_VARIABLES = ("MS_ROLE", "MS_NODE_ID", "MS_WORKER_NUM", "MS_SCHED_HOST", "MS_SCHED_PORT")
 
 
-class Cluster:
+class FakeCluster:
     """A replacement of `mindspore.communication` on one rank.
 
     Attributes:
@@ -42,13 +42,13 @@ class Cluster:
 
     def init(self, backend_name: str | None = None) -> None:
         """Join the group that the environment variables describe."""
-        missing = [name for name in NEEDED if not os.environ.get(name)]
+        missing = [name for name in REQUIRED_VARIABLES if not os.environ.get(name)]
         if missing:
             raise RuntimeError(f"environment variable {missing[0]} expected, but not set")
         if os.environ["MS_ROLE"] != "MS_WORKER":
             raise RuntimeError(f"MS_ROLE is {os.environ['MS_ROLE']!r}; a rank is a MS_WORKER")
         own, size = (int(os.environ[name]) for name in ("MS_NODE_ID", "MS_WORKER_NUM"))
-        check_place(self.rank, self.size, own, size)
+        check_rank(self.rank, self.size, own, size)
         told = os.environ["MS_SCHED_HOST"], os.environ["MS_SCHED_PORT"]
         if told != (LOOPBACK, str(self.port)):
             raise RuntimeError(f"no scheduler at {':'.join(told)}; it is at {LOOPBACK}:{self.port}")
@@ -78,8 +78,8 @@ def cluster(
 ) -> Arrays:
     """Run a student's function; ``sum`` is what it returned, of the ranks' values; ``left`` is 1 if
     the group was not released."""
-    port = int(comm.broadcast(ms.Tensor([find_or_zero(comm.rank)], ms.int32)).asnumpy()[0])
-    joined = Cluster(comm.rank, comm.size, port)
+    port = int(comm.broadcast(ms.Tensor([draw_port(comm.rank)], ms.int32)).asnumpy()[0])
+    joined = FakeCluster(comm.rank, comm.size, port)
 
     def work() -> float:
         joined.check()
@@ -88,12 +88,12 @@ def cluster(
 
     names = ("init", "release", "get_rank", "get_group_size")
     functions = {name: getattr(joined, name) for name in names}
-    with without_variables(), replaced(module, (communication, management), functions):
+    with hide_variables(), replace_functions(module, (communication, management), functions):
         run = getattr(module, target)
         found = as_number(run(comm.rank, comm.size, LOOPBACK, port, work))
     return {"sum": np.asarray(found), "left": np.asarray(float(joined.formed))}
 
 
-def find_or_zero(rank: int) -> int:
+def draw_port(rank: int) -> int:
     """Return a number for the scheduler's port on rank 0, else 0; the sandbox opens no socket."""
     return 0 if rank else 20_000 + os.getpid() % 10_000

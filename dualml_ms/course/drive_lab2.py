@@ -9,7 +9,7 @@ import mindspore as ms
 import numpy as np
 
 from dualml.course.tally import ALLOWED
-from dualml.course.watched import Watched
+from dualml.course.watched import RestrictedCommunicator
 
 Arrays = Mapping[str, Any]
 
@@ -20,7 +20,7 @@ def aggregate(
     """Aggregate tensors with a student's function; ``0``, ``1``, … are the results per tensor."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     tensors = [ms.Tensor(arrays[k]) for k in arrays if k[0] == "t"]
-    watched = Watched(comm, options["collectives"])
+    watched = RestrictedCommunicator(comm, options["collectives"])
     more = [int(arrays["samples"])] if "samples" in arrays else []
     out = getattr(module, target)(watched, tensors, *more, **options.get("how", {}))
     return {str(i): t.asnumpy().copy() for i, t in enumerate(out)}
@@ -33,7 +33,7 @@ def ring(
     call."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
     tensor = ms.Tensor(arrays["t"])
-    made = getattr(module, target)(Watched(comm, ALLOWED["ring"]), tensor)
+    made = getattr(module, target)(RestrictedCommunicator(comm, ALLOWED["ring"]), tensor)
     return {k: t.asnumpy().copy() for k, t in (("sum", made), ("before", tensor))}
 
 
@@ -43,5 +43,5 @@ def measured(
     """Run a student's timing; ``seconds`` per size, on a communicator with known times or on a real
     one."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
-    watched = Watched(comm, ALLOWED["measured"])
+    watched = RestrictedCommunicator(comm, ALLOWED["measured"])
     return {"seconds": np.asarray(getattr(module, target)(watched, list(options["sizes"])))}

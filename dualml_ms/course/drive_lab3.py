@@ -10,7 +10,7 @@ import mindspore.dataset as ds
 import numpy as np
 from mindspore import nn, ops
 
-from dualml.course.drive_lab3 import samplers
+from dualml.course.drive_lab3 import run_samplers
 
 Arrays = Mapping[str, Any]
 WEIGHTS = ("w1", "b1", "w2", "b2")
@@ -36,7 +36,7 @@ def sampler(
     h = options["hyper"]
     source = Numbers(h["n"])
 
-    def make(rank: int, seed: int) -> Any:
+    def make_sampler(rank: int, seed: int) -> Any:
         return getattr(module, target)(h["n"], h["ranks"], rank, seed, kind=h["kind"])
 
     def load(sampler: Any) -> Any:
@@ -45,7 +45,7 @@ def sampler(
         rows = batches.create_dict_iterator(num_epochs=1, output_numpy=True)
         return np.concatenate([row["x"] for row in rows] or [np.zeros(0, np.int64)])
 
-    return samplers(make, load, options)
+    return run_samplers(make_sampler, load, options)
 
 
 class Net(nn.Cell):

@@ -10,7 +10,7 @@ import numpy as np
 from mindspore import nn, ops
 
 from dualml.course.tally import ALLOWED
-from dualml.course.watched import Watched
+from dualml.course.watched import RestrictedCommunicator
 
 Arrays = Mapping[str, Any]
 
@@ -29,7 +29,7 @@ class Linear(nn.Cell):
         return z / (1 + ops.abs(z)) if self.bent else z
 
 
-def make(arrays: Arrays, lr: float, rank: int) -> tuple[Any, Any]:
+def make_stage(arrays: Arrays, lr: float, rank: int) -> tuple[Any, Any]:
     """Return a rank's stage, and gradient descent for it."""
     stage = Linear(arrays, rank == 0)
 
@@ -54,12 +54,12 @@ def stages(
     """Run a student's pipeline; ``3/weight``, ``3/bias`` of this rank's stage after update 3,
     ``3/loss`` on the last rank."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
-    stage, optimizer = make(arrays, options["lr"], comm.rank)
+    stage, optimizer = make_stage(arrays, options["lr"], comm.rank)
     out: dict[str, Any] = {}
     for step in range(1, options["steps"] + 1):
         x, y = (ms.Tensor(arrays[f"{n}/{step}"]) if f"{n}/{step}" in arrays else None
                 for n in "xy")  # fmt: skip
-        given = Watched(comm, ALLOWED["stages"])
+        given = RestrictedCommunicator(comm, ALLOWED["stages"])
         loss = getattr(module, target)(
             given, stage, mean_squares, optimizer, x, y, options["micro_batches"], options["width"]
         )
@@ -75,7 +75,7 @@ def layer(
     """Run a student's layer forward and backward; return ``y`` and the gradients ``x``, ``weight``,
     ``bias``."""
     ms.set_context(mode=ms.PYNATIVE_MODE)
-    watched = Watched(comm, ALLOWED["layer"])
+    watched = RestrictedCommunicator(comm, ALLOWED["layer"])
     w, b, x, g = (ms.Tensor(arrays[n]) for n in ("w", "b", "x", "g"))
     made = getattr(module, target)(watched, w, b)
     y = made.forward(x)

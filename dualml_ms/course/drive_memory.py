@@ -8,7 +8,7 @@ from typing import Any
 import mindspore as ms
 
 from dualml.course.tally import ALLOWED
-from dualml.course.watched import Watched
+from dualml.course.watched import RestrictedCommunicator
 
 Arrays = Mapping[str, Any]
 
@@ -21,7 +21,7 @@ def zero(
     ms.set_context(mode=ms.PYNATIVE_MODE)
     parameters = ms.Parameter(ms.Tensor(arrays["p"]), name="parameters")
     hyper = {n: tuple(v) if isinstance(v, list) else v for n, v in options["hyper"].items()}
-    watched = Watched(comm, ALLOWED["zero"])
+    watched = RestrictedCommunicator(comm, ALLOWED["zero"])
     opt = getattr(module, target)(watched, parameters, **hyper)
     out: dict[str, Any] = {}
     for step in range(1, options["steps"] + 1):

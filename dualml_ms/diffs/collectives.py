@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 from dualml.diffs.inputs import normal
 
 
-def mine(rank: int, *shape: int) -> Tensor:
+def rank_tensor(rank: int, *shape: int) -> Tensor:
     """Return normal numbers that differ between ranks."""
     return Tensor(normal(*shape, seed=rank))
 
 
-def everywhere(x: Tensor, size: int) -> NDArray:
+def gather_values(x: Tensor, size: int) -> NDArray:
     """Return the values of a tensor on all ranks, stacked."""
     found = [ops.zeros_like(x) for _ in range(size)]
     md.all_gather(found, x)
@@ -31,7 +31,7 @@ def gradient_reduction(rank: int, size: int) -> NDArray:
     def loss(x: Tensor) -> Tensor:
         return model(x).sum()
 
-    gradients = ms.grad(loss, None, model.trainable_params())(mine(rank, 4, 3))
+    gradients = ms.grad(loss, None, model.trainable_params())(rank_tensor(rank, 4, 3))
     return reducer(gradients)[0].asnumpy()
 
 
@@ -42,28 +42,28 @@ def gradient_reduction_equal(rank: int, size: int) -> NDArray:
     def loss(x: Tensor) -> Tensor:
         return model(x).sum()
 
-    gradients = ms.grad(loss, None, model.trainable_params())(mine(rank, 4, 3))
+    gradients = ms.grad(loss, None, model.trainable_params())(rank_tensor(rank, 4, 3))
     return reducer(gradients)[0].asnumpy()
 
 
 def initial_broadcast(rank: int, size: int) -> NDArray:
-    model = nn.Dense(3, 1, weight_init=mine(rank, 1, 3), has_bias=False)
+    model = nn.Dense(3, 1, weight_init=rank_tensor(rank, 1, 3), has_bias=False)
     nn.DistributedGradReducer(model.trainable_params())
-    return everywhere(model.weight, size)
+    return gather_values(model.weight, size)
 
 
 def initial_broadcast_equal(rank: int, size: int) -> NDArray:
-    model = nn.Dense(3, 1, weight_init=mine(rank, 1, 3), has_bias=False)
+    model = nn.Dense(3, 1, weight_init=rank_tensor(rank, 1, 3), has_bias=False)
     for parameter in model.get_parameters():
         md.broadcast(parameter, src=0)
-    return everywhere(model.weight, size)
+    return gather_values(model.weight, size)
 
 
 def batchnorm_buffers(rank: int, size: int) -> NDArray:
     norm = nn.BatchNorm1d(3).set_train()
     for step in range(2):
-        norm(mine(rank, 4 + step, 3))
-    return everywhere(norm.moving_mean, size)
+        norm(rank_tensor(rank, 4 + step, 3))
+    return gather_values(norm.moving_mean, size)
 
 
 def batchnorm_buffers_equal(rank: int, size: int) -> NDArray:
@@ -71,28 +71,28 @@ def batchnorm_buffers_equal(rank: int, size: int) -> NDArray:
     for step in range(2):
         for buffer in (norm.moving_mean, norm.moving_variance):
             md.broadcast(buffer, src=0)
-        norm(mine(rank, 4 + step, 3))
-    return everywhere(norm.moving_mean, size)
+        norm(rank_tensor(rank, 4 + step, 3))
+    return gather_values(norm.moving_mean, size)
 
 
 def all_reduce_inplace(rank: int, size: int) -> NDArray:
-    x = mine(rank, 4)
+    x = rank_tensor(rank, 4)
     ops.AllReduce()(x)
     return x.asnumpy()
 
 
 def all_reduce_inplace_equal(rank: int, size: int) -> NDArray:
-    x = mine(rank, 4)
+    x = rank_tensor(rank, 4)
     md.all_reduce(x)
     return x.asnumpy()
 
 
 def all_reduce_average_op(rank: int, size: int) -> NDArray:
-    return ops.AllReduce("avg")(mine(rank, 4)).asnumpy()
+    return ops.AllReduce("avg")(rank_tensor(rank, 4)).asnumpy()
 
 
 def all_reduce_average_op_equal(rank: int, size: int) -> NDArray:
-    x = mine(rank, 4)
+    x = rank_tensor(rank, 4)
     md.all_reduce(x, "avg")
     return x.asnumpy()
 
@@ -103,17 +103,17 @@ def all_reduce_gradient(rank: int, size: int) -> NDArray:
     def loss(x: Tensor) -> Tensor:
         return all_reduce(x).sum()
 
-    return ms.grad(loss)(mine(rank, 4)).asnumpy()
+    return ms.grad(loss)(rank_tensor(rank, 4)).asnumpy()
 
 
 def float64_all_reduce(rank: int, size: int) -> NDArray:
-    x = mine(rank, 4).double()
+    x = rank_tensor(rank, 4).double()
     md.all_reduce(x)
     return x.asnumpy()
 
 
 def float64_all_reduce_equal(rank: int, size: int) -> NDArray:
-    x = mine(rank, 4).double()
+    x = rank_tensor(rank, 4).double()
     found = [ops.zeros_like(x) for _ in range(size)]
     md.all_gather(found, x)
     return sum(found[1:], found[0]).asnumpy()
@@ -132,25 +132,25 @@ def boolean_all_reduce_equal(rank: int, size: int) -> NDArray:
 
 
 def noncontiguous_all_reduce(rank: int, size: int) -> NDArray:
-    x = mine(rank, 2, 3).T
+    x = rank_tensor(rank, 2, 3).T
     md.all_reduce(x)
     return x.asnumpy()
 
 
 def noncontiguous_all_reduce_equal(rank: int, size: int) -> NDArray:
-    x = mine(rank, 2, 3).T.contiguous()
+    x = rank_tensor(rank, 2, 3).T.contiguous()
     md.all_reduce(x)
     return x.asnumpy()
 
 
 def all_reduce_view(rank: int, size: int) -> NDArray:
-    x = mine(rank, 2, 3)
+    x = rank_tensor(rank, 2, 3)
     md.all_reduce(x[0])
     return x.asnumpy()
 
 
 def all_reduce_view_equal(rank: int, size: int) -> NDArray:
-    x = mine(rank, 2, 3)
+    x = rank_tensor(rank, 2, 3)
     row = x[0].copy()
     md.all_reduce(row)
     x[0] = row
@@ -158,41 +158,41 @@ def all_reduce_view_equal(rank: int, size: int) -> NDArray:
 
 
 def all_gather_form(rank: int, size: int) -> NDArray:
-    return ops.AllGather()(mine(rank, 2, 3)).asnumpy()
+    return ops.AllGather()(rank_tensor(rank, 2, 3)).asnumpy()
 
 
 def reduce_scatter_cpu(rank: int, size: int) -> NDArray:
     own = ops.zeros(3)
-    md.reduce_scatter(own, list(mine(rank, size, 3)))
+    md.reduce_scatter(own, list(rank_tensor(rank, size, 3)))
     return own.asnumpy()
 
 
 def reduce_scatter_cpu_equal(rank: int, size: int) -> NDArray:
-    parts = mine(rank, size, 3)
+    parts = rank_tensor(rank, size, 3)
     md.all_reduce(parts)
     return parts[rank].asnumpy()
 
 
 def all_to_all_cpu(rank: int, size: int) -> NDArray:
     found = [ops.zeros(3) for _ in range(size)]
-    md.all_to_all(found, list(mine(rank, size, 3)))
+    md.all_to_all(found, list(rank_tensor(rank, size, 3)))
     return np.stack([x.asnumpy() for x in found])
 
 
 def all_to_all_cpu_equal(rank: int, size: int) -> NDArray:
     found = [ops.zeros((size, 3)) for _ in range(size)]
-    md.all_gather(found, mine(rank, size, 3))
+    md.all_gather(found, rank_tensor(rank, size, 3))
     return np.stack([parts[rank].asnumpy() for parts in found])
 
 
 def reduce_cpu(rank: int, size: int) -> NDArray:
-    x = mine(rank, 4)
+    x = rank_tensor(rank, 4)
     md.reduce(x, dst=0)
     return x.asnumpy()
 
 
 def reduce_cpu_equal(rank: int, size: int) -> NDArray:
-    x = mine(rank, 4)
+    x = rank_tensor(rank, 4)
     md.all_reduce(x)
     return x.asnumpy()
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from dualml.diffs.inputs import normal
 
 
-def restored(probe: Callable[[], Any]) -> Callable[[], Any]:
+def restore_generators(probe: Callable[[], Any]) -> Callable[[], Any]:
     """Wrap a probe so that it restores the state of all generators."""
 
     @functools.wraps(probe)
@@ -45,13 +45,13 @@ def restored(probe: Callable[[], Any]) -> Callable[[], Any]:
     return run
 
 
-def spread(weight: Tensor) -> dict[str, float]:
+def describe_spread(weight: Tensor) -> dict[str, float]:
     """Return standard deviation, minimum and maximum."""
     w = weight.asnumpy()
     return {"std": float(w.std()), "min": float(w.min()), "max": float(w.max())}
 
 
-@restored
+@restore_generators
 def seed() -> NDArray:
     ms.set_seed(0)
     return ops.randn(8).asnumpy()
@@ -62,7 +62,7 @@ def seed_equal() -> NDArray:
     return Tensor(rng.standard_normal(8, np.float32)).asnumpy()
 
 
-@restored
+@restore_generators
 def manual_seed() -> float:
     ms.manual_seed(0)
     first = nn.Dense(4, 3).weight.asnumpy()
@@ -70,7 +70,7 @@ def manual_seed() -> float:
     return float((nn.Dense(4, 3).weight.asnumpy() == first).mean())
 
 
-@restored
+@restore_generators
 def manual_seed_equal() -> float:
     ms.set_seed(0)
     first = nn.Dense(4, 3).weight.asnumpy()
@@ -78,21 +78,21 @@ def manual_seed_equal() -> float:
     return float((nn.Dense(4, 3).weight.asnumpy() == first).mean())
 
 
-@restored
+@restore_generators
 def seed_numpy() -> NDArray:
     np.random.seed(1)
     ms.set_seed(0)
     return np.random.rand(4)
 
 
-@restored
+@restore_generators
 def seed_numpy_equal() -> NDArray:
     rng = np.random.default_rng(1)
     ms.set_seed(0)
     return rng.random(4)
 
 
-@restored
+@restore_generators
 def init_draws_numpy() -> float:
     ms.set_seed(0)
     first = nn.Dense(4, 3).weight.asnumpy()
@@ -101,7 +101,7 @@ def init_draws_numpy() -> float:
     return float((nn.Dense(4, 3).weight.asnumpy() == first).mean())
 
 
-@restored
+@restore_generators
 def init_draws_numpy_equal() -> float:
     ms.set_seed(0)
     first = nn.Dense(4, 3).weight.asnumpy()
@@ -110,7 +110,7 @@ def init_draws_numpy_equal() -> float:
     return float((nn.Dense(4, 3).weight.asnumpy() == first).mean())
 
 
-@restored
+@restore_generators
 def linear_init() -> NDArray:
     ms.set_seed(0)
     return nn.Dense(4, 3).weight.asnumpy()
@@ -123,125 +123,125 @@ def linear_init_equal() -> NDArray:
     return layer.weight.asnumpy()
 
 
-@restored
+@restore_generators
 def dense_bias_init() -> dict[str, float]:
     layer = nn.Dense(400, 2000)
     return {
-        "weight": list(spread(layer.weight).values()),
-        "bias": list(spread(layer.bias).values()),
+        "weight": list(describe_spread(layer.weight).values()),
+        "bias": list(describe_spread(layer.bias).values()),
     }
 
 
-@restored
+@restore_generators
 def conv_init() -> list[float]:
-    return list(spread(nn.Conv2d(16, 64, 5, group=4).weight).values())
+    return list(describe_spread(nn.Conv2d(16, 64, 5, group=4).weight).values())
 
 
-@restored
+@restore_generators
 def conv_bias_init() -> list[float]:
-    return list(spread(nn.Conv2d(16, 2000, 5, has_bias=True).bias).values())
+    return list(describe_spread(nn.Conv2d(16, 2000, 5, has_bias=True).bias).values())
 
 
-@restored
+@restore_generators
 def embedding_init() -> float:
     return float(nn.Embedding(500, 100).embedding_table.asnumpy().std())
 
 
-@restored
+@restore_generators
 def embedding_init_equal() -> float:
     layer = nn.Embedding(500, 100, embedding_table=Normal(sigma=1.0))
     return float(layer.embedding_table.asnumpy().std())
 
 
-@restored
+@restore_generators
 def attention_bias_init() -> NDArray:
     return nn.MultiheadAttention(32, 4).out_proj.bias.asnumpy()
 
 
-@restored
+@restore_generators
 def attention_bias_init_equal() -> NDArray:
     layer = nn.MultiheadAttention(32, 4)
     layer.out_proj.bias.set_data(ops.zeros(32))
     return layer.out_proj.bias.asnumpy()
 
 
-@restored
+@restore_generators
 def lstm_init() -> list[float]:
     weights = {one.name: one for one in nn.LSTM(50, 100).trainable_params()}
-    return list(spread(weights["weight_ih_l0"]).values())
+    return list(describe_spread(weights["weight_ih_l0"]).values())
 
 
-@restored
+@restore_generators
 def initializer_normal() -> float:
     weight = initializer(Normal(), (300, 200)).init_data()
     return float(weight.asnumpy().std())
 
 
-@restored
+@restore_generators
 def initializer_normal_equal() -> float:
     weight = initializer(Normal(sigma=1.0), (300, 200)).init_data()
     return float(weight.asnumpy().std())
 
 
-@restored
+@restore_generators
 def normal_order() -> dict[str, float]:
     weight = initializer(Normal(1.0, 0.02), (300, 200)).init_data().asnumpy()
     return {"mean": float(weight.mean()), "std": float(weight.std())}
 
 
-@restored
+@restore_generators
 def normal_order_equal() -> dict[str, float]:
     weight = initializer(Normal(sigma=0.02, mean=1.0), (300, 200)).init_data().asnumpy()
     return {"mean": float(weight.mean()), "std": float(weight.std())}
 
 
-@restored
+@restore_generators
 def initializer_uniform() -> dict[str, float]:
-    return spread(initializer(Uniform(), (300, 200)).init_data())
+    return describe_spread(initializer(Uniform(), (300, 200)).init_data())
 
 
-@restored
+@restore_generators
 def truncated_normal() -> dict[str, float]:
-    return spread(initializer(TruncatedNormal(), (300, 200)).init_data())
+    return describe_spread(initializer(TruncatedNormal(), (300, 200)).init_data())
 
 
-@restored
+@restore_generators
 def truncated_normal_equal() -> dict[str, float]:
-    return spread(initializer(TruncatedNormal(sigma=1.0), (300, 200)).init_data())
+    return describe_spread(initializer(TruncatedNormal(sigma=1.0), (300, 200)).init_data())
 
 
-@restored
+@restore_generators
 def truncated_normal_bounds() -> float:
     weight = initializer(TruncatedNormal(sigma=0.02), (300, 200)).init_data()
     return float((weight.abs() > 2 * 0.02).asnumpy().mean())
 
 
-@restored
+@restore_generators
 def xavier_gain() -> list[float]:
     gain = math.sqrt(2)
-    return list(spread(initializer(XavierUniform(gain), (300, 200)).init_data()).values())
+    return list(describe_spread(initializer(XavierUniform(gain), (300, 200)).init_data()).values())
 
 
-@restored
+@restore_generators
 def he_defaults() -> dict[str, float]:
     uniform = initializer(HeUniform(), (300, 200)).init_data()
     scaled = initializer(HeNormal(mode="fan_out", nonlinearity="relu"), (300, 200)).init_data()
     return {"uniform": float(uniform.max()), "normal": float(scaled.asnumpy().std())}
 
 
-@restored
+@restore_generators
 def he_nonlinearity() -> float:
     weight = initializer(HeNormal(nonlinearity="selu"), (300, 200)).init_data()
     return float(weight.asnumpy().std())
 
 
-@restored
+@restore_generators
 def he_nonlinearity_equal() -> float:
     weight = initializer(Normal(sigma=0.75 / math.sqrt(200)), (300, 200)).init_data()
     return float(weight.asnumpy().std())
 
 
-@restored
+@restore_generators
 def orthogonal() -> NDArray:
     weight = initializer(Orthogonal(), (8, 4)).init_data()
     return (weight.T @ weight).asnumpy()

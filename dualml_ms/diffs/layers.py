@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from dualml.diffs.inputs import normal
 
 
-def filled(layer: nn.Cell) -> nn.Cell:
+def with_fixed_parameters(layer: nn.Cell) -> nn.Cell:
     """Set a layer's parameters to the same numbers on both sides; return the layer."""
     for number, param in enumerate(sorted(layer.trainable_params(), key=lambda one: one.name)):
         param.set_data(0.5 * Tensor(normal(*param.shape, seed=number)))
@@ -211,12 +211,12 @@ def dropout_argument_equal() -> float:
 
 
 def conv_padding() -> NDArray:
-    layer = filled(nn.Conv2d(3, 4, 3))
+    layer = with_fixed_parameters(nn.Conv2d(3, 4, 3))
     return layer(Tensor(normal(2, 3, 8, 8))).asnumpy()
 
 
 def conv_padding_equal() -> NDArray:
-    layer = filled(nn.Conv2d(3, 4, 3, pad_mode="pad", padding=0))
+    layer = with_fixed_parameters(nn.Conv2d(3, 4, 3, pad_mode="pad", padding=0))
     return layer(Tensor(normal(2, 3, 8, 8))).asnumpy()
 
 
@@ -229,22 +229,22 @@ def conv_bias_equal() -> int:
 
 
 def conv_same_stride() -> NDArray:
-    layer = filled(nn.Conv2d(3, 4, 3, stride=2, pad_mode="same"))
+    layer = with_fixed_parameters(nn.Conv2d(3, 4, 3, stride=2, pad_mode="same"))
     return layer(Tensor(normal(2, 3, 8, 8))).asnumpy()
 
 
 def conv_same_stride_equal() -> NDArray:
-    layer = filled(nn.Conv2d(3, 4, 3, stride=2, pad_mode="pad", padding=1))
+    layer = with_fixed_parameters(nn.Conv2d(3, 4, 3, stride=2, pad_mode="pad", padding=1))
     return layer(Tensor(normal(2, 3, 8, 8))).asnumpy()
 
 
 def conv_padding_pair() -> NDArray:
-    layer = filled(nn.Conv2d(3, 4, 3, pad_mode="pad", padding=(1, 0)))
+    layer = with_fixed_parameters(nn.Conv2d(3, 4, 3, pad_mode="pad", padding=(1, 0)))
     return layer(Tensor(normal(2, 3, 8, 8))).asnumpy()
 
 
 def conv_padding_pair_equal() -> NDArray:
-    layer = filled(nn.Conv2d(3, 4, 3, pad_mode="pad", padding=(1, 1, 0, 0)))
+    layer = with_fixed_parameters(nn.Conv2d(3, 4, 3, pad_mode="pad", padding=(1, 1, 0, 0)))
     return layer(Tensor(normal(2, 3, 8, 8))).asnumpy()
 
 
@@ -254,7 +254,7 @@ def conv_float64() -> NDArray:
 
 
 def conv_float64_equal() -> NDArray:
-    layer = filled(nn.Conv2d(3, 4, 3, pad_mode="pad"))
+    layer = with_fixed_parameters(nn.Conv2d(3, 4, 3, pad_mode="pad"))
     return layer(Tensor(normal(2, 3, 8, 8))).asnumpy()
 
 
@@ -269,23 +269,23 @@ def conv1d_weight_equal() -> NDArray:
 
 
 def conv_transpose_size() -> NDArray:
-    layer = filled(nn.Conv2dTranspose(3, 4, 3, stride=2))
+    layer = with_fixed_parameters(nn.Conv2dTranspose(3, 4, 3, stride=2))
     return layer(Tensor(normal(2, 3, 8, 8))).asnumpy()
 
 
 def conv_transpose_size_equal() -> NDArray:
-    layer = filled(nn.Conv2dTranspose(3, 4, 3, stride=2, pad_mode="pad", padding=0))
+    layer = with_fixed_parameters(nn.Conv2dTranspose(3, 4, 3, stride=2, pad_mode="pad", padding=0))
     return layer(Tensor(normal(2, 3, 8, 8))).asnumpy()
 
 
 def conv_transpose_output_padding() -> NDArray:
     layer = nn.Conv2dTranspose(3, 4, 3, stride=2, pad_mode="pad", padding=1, output_padding=1)
-    return filled(layer)(Tensor(normal(2, 3, 8, 8))).asnumpy()
+    return with_fixed_parameters(layer)(Tensor(normal(2, 3, 8, 8))).asnumpy()
 
 
 def conv_transpose_output_padding_equal() -> NDArray:
     layer = nn.Conv2dTranspose(3, 4, 3, stride=2, pad_mode="pad", padding=(1, 0, 1, 0))
-    return filled(layer)(Tensor(normal(2, 3, 8, 8))).asnumpy()
+    return with_fixed_parameters(layer)(Tensor(normal(2, 3, 8, 8))).asnumpy()
 
 
 def maxpool_stride() -> NDArray:
@@ -365,39 +365,39 @@ def embedding_negative() -> NDArray:
 
 
 def lstm_gates() -> NDArray:
-    layer = filled(nn.LSTM(4, 3, num_layers=2, bidirectional=True))
+    layer = with_fixed_parameters(nn.LSTM(4, 3, num_layers=2, bidirectional=True))
     return layer(Tensor(normal(5, 2, 4)))[0].asnumpy()
 
 
 def gru_gates() -> NDArray:
-    layer = filled(nn.GRU(4, 3, num_layers=2, bidirectional=True))
+    layer = with_fixed_parameters(nn.GRU(4, 3, num_layers=2, bidirectional=True))
     return layer(Tensor(normal(5, 2, 4)))[0].asnumpy()
 
 
 def cell_state() -> NDArray:
-    return filled(nn.GRUCell(4, 3))(Tensor(normal(2, 4))).asnumpy()
+    return with_fixed_parameters(nn.GRUCell(4, 3))(Tensor(normal(2, 4))).asnumpy()
 
 
 def cell_state_equal() -> NDArray:
-    return filled(nn.GRUCell(4, 3))(Tensor(normal(2, 4)), ops.zeros((2, 3))).asnumpy()
+    return with_fixed_parameters(nn.GRUCell(4, 3))(Tensor(normal(2, 4)), ops.zeros((2, 3))).asnumpy()
 
 
 def multihead_attention() -> NDArray:
-    layer, x = filled(nn.MultiheadAttention(8, 2)), Tensor(normal(5, 2, 8))
+    layer, x = with_fixed_parameters(nn.MultiheadAttention(8, 2)), Tensor(normal(5, 2, 8))
     later = np.triu(np.ones((5, 5), bool), 1)
     return layer(x, x, x, attn_mask=Tensor(later))[0].asnumpy()
 
 
 def transformer_layer() -> NDArray:
-    layer = filled(nn.TransformerEncoderLayer(8, 2, dim_feedforward=16))
+    layer = with_fixed_parameters(nn.TransformerEncoderLayer(8, 2, dim_feedforward=16))
     return layer(Tensor(normal(5, 2, 8))).asnumpy()
 
 
 def mint_nn() -> NDArray:
-    layer = filled(mint.nn.Conv2d(3, 4, 3))
+    layer = with_fixed_parameters(mint.nn.Conv2d(3, 4, 3))
     return layer(Tensor(normal(2, 3, 8, 8))).asnumpy()
 
 
 def mint_nn_equal() -> NDArray:
-    layer = filled(nn.Conv2d(3, 4, 3, pad_mode="valid", has_bias=True))
+    layer = with_fixed_parameters(nn.Conv2d(3, 4, 3, pad_mode="valid", has_bias=True))
     return layer(Tensor(normal(2, 3, 8, 8))).asnumpy()

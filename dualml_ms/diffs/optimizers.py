@@ -26,7 +26,7 @@ def five_steps(make: Callable[[list[ms.Parameter]], nn.Cell], scale: float = 1.0
     return {weight.name: weight.asnumpy() for weight in weights}
 
 
-def ones(name: str) -> ms.Parameter:
+def ones_parameter(name: str) -> ms.Parameter:
     return ms.Parameter(ops.ones(3), name=name)
 
 
@@ -163,21 +163,21 @@ def default_rates_equal() -> dict[str, Any]:
 
 
 def unused_parameters() -> Numbers:
-    used, unused = ones("used"), ones("unused")
+    used, unused = ones_parameter("used"), ones_parameter("unused")
     optimizer = nn.SGD([used, unused], learning_rate=0.1, weight_decay=0.1)
     optimizer(ms.grad(lambda: used.square().sum(), None, optimizer.parameters)())
     return {"used": used.asnumpy(), "unused": unused.asnumpy()}
 
 
 def unused_parameters_equal() -> Numbers:
-    used, unused = ones("used"), ones("unused")
+    used, unused = ones_parameter("used"), ones_parameter("unused")
     optimizer = nn.SGD([used], learning_rate=0.1, weight_decay=0.1)
     optimizer(ms.grad(lambda: used.square().sum(), None, optimizer.parameters)())
     return {"used": used.asnumpy(), "unused": unused.asnumpy()}
 
 
 def frozen_parameters() -> Numbers:
-    body, head = ones("body"), ones("head")
+    body, head = ones_parameter("body"), ones_parameter("head")
     optimizer = nn.SGD([body, head], learning_rate=0.1, weight_decay=0.1)
     body.requires_grad = False
     optimizer(ms.grad(lambda: (body * head).sum(), None, optimizer.parameters)())
@@ -185,7 +185,7 @@ def frozen_parameters() -> Numbers:
 
 
 def frozen_parameters_equal() -> Numbers:
-    body, head = ones("body"), ones("head")
+    body, head = ones_parameter("body"), ones_parameter("head")
     body.requires_grad = False
     trained = [weight for weight in (body, head) if weight.requires_grad]
     optimizer = nn.SGD(trained, learning_rate=0.1, weight_decay=0.1)
@@ -230,21 +230,21 @@ def clip_in_place_equal() -> NDArray:
 
 
 def group_order() -> Numbers:
-    body, head = ones("body"), ones("head")
+    body, head = ones_parameter("body"), ones_parameter("head")
     optimizer = nn.SGD([{"params": [head], "lr": 0.1}, {"params": [body], "lr": 0.01}])
     optimizer(ms.grad(lambda: (body + 5 * head).sum(), None, [body, head])())
     return {"body": body.asnumpy(), "head": head.asnumpy()}
 
 
 def group_order_equal() -> Numbers:
-    body, head = ones("body"), ones("head")
+    body, head = ones_parameter("body"), ones_parameter("head")
     optimizer = nn.SGD([{"params": [head], "lr": 0.1}, {"params": [body], "lr": 0.01}])
     optimizer(ms.grad(lambda: (body + 5 * head).sum(), None, optimizer.parameters)())
     return {"body": body.asnumpy(), "head": head.asnumpy()}
 
 
 def group_keys() -> NDArray:
-    weight = ones("weight")
+    weight = ones_parameter("weight")
     optimizer = nn.SGD([{"params": [weight], "momentum": 0.9}], learning_rate=0.1)
     for _ in range(2):
         optimizer((ops.ones(3),))
@@ -252,7 +252,7 @@ def group_keys() -> NDArray:
 
 
 def group_keys_equal() -> NDArray:
-    weight = ones("weight")
+    weight = ones_parameter("weight")
     optimizer = optim.SGD([{"params": [weight], "momentum": 0.9}], lr=0.1)
     for _ in range(2):
         optimizer((ops.ones(3),))
@@ -329,7 +329,7 @@ def cloned_state_equal() -> Numbers:
 
 
 def loss_scale_overflow() -> NDArray:
-    weight = ones("weight")
+    weight = ones_parameter("weight")
     optimizer = nn.SGD([weight], learning_rate=0.1)
     scaler = amp.StaticLossScaler(1024.0)
     loss = lambda: scaler.scale((weight * 1e38).sum())  # noqa: E731
@@ -339,7 +339,7 @@ def loss_scale_overflow() -> NDArray:
 
 
 def loss_scale_overflow_equal() -> NDArray:
-    weight = ones("weight")
+    weight = ones_parameter("weight")
     optimizer = nn.SGD([weight], learning_rate=0.1)
     scaler = amp.StaticLossScaler(1024.0)
     loss = lambda: scaler.scale((weight * 1e38).sum())  # noqa: E731

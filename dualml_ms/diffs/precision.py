@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 from dualml.diffs.inputs import classes, normal
 
 
-def linear() -> nn.Dense:
+def integer_linear() -> nn.Dense:
     """Make a layer with integer weights, whose products no type has to round."""
     weight = ms.Tensor(classes(5, 4, 8).astype(np.float32))
     return nn.Dense(8, 4, weight_init=weight, has_bias=False)
 
 
-def whole() -> ms.Tensor:
+def integer_inputs() -> ms.Tensor:
     return ms.Tensor(classes(5, 6, 8, seed=1).astype(np.float32))
 
 
-def mixed(net: nn.Cell, dtype: Any, x: ms.Tensor) -> NDArray:
+def run_at_o1(net: nn.Cell, dtype: Any, x: ms.Tensor) -> NDArray:
     """Return the output of ``net`` for ``x`` at level O1, which writes the rewritten network into
     the current folder."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
@@ -33,17 +33,17 @@ def mixed(net: nn.Cell, dtype: Any, x: ms.Tensor) -> NDArray:
 
 
 def amp_output_type() -> NDArray:
-    return mixed(nn.SequentialCell(linear()), ms.float16, whole())
+    return run_at_o1(nn.SequentialCell(integer_linear()), ms.float16, integer_inputs())
 
 
 def amp_norm() -> NDArray:
-    net = nn.SequentialCell(linear(), nn.LayerNorm((4,), epsilon=1e-5))
-    return mixed(net, ms.float16, whole())
+    net = nn.SequentialCell(integer_linear(), nn.LayerNorm((4,), epsilon=1e-5))
+    return run_at_o1(net, ms.float16, integer_inputs())
 
 
 def amp_bfloat16() -> NDArray:
     dense = nn.Dense(8, 4, weight_init=ms.Tensor(normal(4, 8, seed=1)), has_bias=False)
-    return mixed(nn.SequentialCell(dense), ms.bfloat16, ms.Tensor(normal(6, 8)))
+    return run_at_o1(nn.SequentialCell(dense), ms.bfloat16, ms.Tensor(normal(6, 8)))
 
 
 def amp_bfloat16_equal() -> NDArray:
@@ -69,7 +69,7 @@ def loss_scale_least() -> float:
     return float(scaler.scale_value.asnumpy())
 
 
-class Rows:
+class SixSamples:
     """A data source that gives the same six samples in every epoch."""
 
     def __init__(self, size: float) -> None:
@@ -82,45 +82,45 @@ class Rows:
         return 6
 
 
-def trained(manager: Any, size: float = 1.0, **options: Any) -> NDArray:
+def train_three_updates(manager: Any, size: float = 1.0, **options: Any) -> NDArray:
     """Return a weight after three updates by `Model`."""
     net = nn.Dense(8, 4, weight_init=ms.Tensor(normal(4, 8)), has_bias=False)
     optimizer = nn.SGD(net.trainable_params(), learning_rate=0.1, **options)
     model = ms.Model(net, nn.MSELoss(), optimizer, loss_scale_manager=manager, amp_level="O0")
-    data = ds.GeneratorDataset(Rows(size), ["x", "y"], shuffle=False).batch(6)
+    data = ds.GeneratorDataset(SixSamples(size), ["x", "y"], shuffle=False).batch(6)
     model.train(3, data, dataset_sink_mode=False)
     return net.weight.asnumpy()
 
 
-def fixed(scale: float) -> amp.FixedLossScaleManager:
+def fixed_scale_manager(scale: float) -> amp.FixedLossScaleManager:
     return amp.FixedLossScaleManager(scale, drop_overflow_update=False)
 
 
 def model_dynamic_loss_scale() -> NDArray:
-    return trained(amp.DynamicLossScaleManager())
+    return train_three_updates(amp.DynamicLossScaleManager())
 
 
 def model_dynamic_loss_scale_equal() -> NDArray:
-    return by_hand(amp.DynamicLossScaler(2**16, 2, 2000))
+    return train_by_hand(amp.DynamicLossScaler(2**16, 2, 2000))
 
 
 def fixed_loss_scale() -> NDArray:
-    return trained(fixed(1024.0))
+    return train_three_updates(fixed_scale_manager(1024.0))
 
 
 def fixed_loss_scale_equal() -> NDArray:
-    return trained(fixed(1024.0), loss_scale=1024.0)
+    return train_three_updates(fixed_scale_manager(1024.0), loss_scale=1024.0)
 
 
 def overflowing_update() -> NDArray:
-    return trained(fixed(1e38), size=100.0, loss_scale=1e38)
+    return train_three_updates(fixed_scale_manager(1e38), size=100.0, loss_scale=1e38)
 
 
 def overflowing_update_equal() -> NDArray:
-    return by_hand(amp.DynamicLossScaler(1e38, 2, 2000), size=100.0)
+    return train_by_hand(amp.DynamicLossScaler(1e38, 2, 2000), size=100.0)
 
 
-def by_hand(scaler: amp.DynamicLossScaler, size: float = 1.0) -> NDArray:
+def train_by_hand(scaler: amp.DynamicLossScaler, size: float = 1.0) -> NDArray:
     """Return a weight after the same three updates in a loop without `Model`."""
     net = nn.Dense(8, 4, weight_init=ms.Tensor(normal(4, 8)), has_bias=False)
     optimizer, loss = nn.SGD(net.trainable_params(), learning_rate=0.1), nn.MSELoss()

@@ -17,7 +17,7 @@ def parameter(value: float, name: str = "weight") -> ms.Parameter:
     return ms.Parameter(ms.Tensor(value), name=name)
 
 
-def rates(learning_rate: list[float] | nn.Cell, steps: int = 8) -> NDArray:
+def measure_rates(learning_rate: list[float] | nn.Cell, steps: int = 8) -> NDArray:
     """Return the step sizes of SGD."""
     weight = parameter(0.0)
     optimizer, places = nn.SGD([weight], learning_rate), [0.0]
@@ -27,7 +27,7 @@ def rates(learning_rate: list[float] | nn.Cell, steps: int = 8) -> NDArray:
     return -np.diff(places)
 
 
-def experimental_rates(
+def measure_experimental_rates(
     make: Callable[[optim.SGD], lr_scheduler.LRScheduler], steps: int = 8
 ) -> NDArray:
     """Return the step sizes of experimental SGD, whose scheduler steps after each step."""
@@ -42,76 +42,76 @@ def experimental_rates(
 
 
 def schedule_counter() -> NDArray:
-    return rates([0.1 * 0.5**epoch for epoch in range(8)])
+    return measure_rates([0.1 * 0.5**epoch for epoch in range(8)])
 
 
 def schedule_counter_equal() -> NDArray:
     batches = 2
-    return rates([0.1 * 0.5 ** (step // batches) for step in range(8)])
+    return measure_rates([0.1 * 0.5 ** (step // batches) for step in range(8)])
 
 
 def schedule_list_too_short() -> NDArray:
-    return rates(nn.piecewise_constant_lr([2, 4], [0.1, 0.01]), steps=6)
+    return measure_rates(nn.piecewise_constant_lr([2, 4], [0.1, 0.01]), steps=6)
 
 
 def schedule_list_too_short_equal() -> NDArray:
-    return rates(nn.piecewise_constant_lr([2, 4, 6], [0.1, 0.01, 0.001]), steps=6)
+    return measure_rates(nn.piecewise_constant_lr([2, 4, 6], [0.1, 0.01, 0.001]), steps=6)
 
 
 def cosine_decay() -> NDArray:
-    return rates(nn.cosine_decay_lr(0.0, 0.1, total_step=8, step_per_epoch=2, decay_epoch=4))
+    return measure_rates(nn.cosine_decay_lr(0.0, 0.1, total_step=8, step_per_epoch=2, decay_epoch=4))
 
 
 def cosine_decay_equal() -> NDArray:
-    return rates(nn.cosine_decay_lr(0.0, 0.1, total_step=8, step_per_epoch=1, decay_epoch=8))
+    return measure_rates(nn.cosine_decay_lr(0.0, 0.1, total_step=8, step_per_epoch=1, decay_epoch=8))
 
 
 def cosine_past_end() -> NDArray:
-    return rates(nn.CosineDecayLR(min_lr=0.0, max_lr=0.1, decay_steps=4))
+    return measure_rates(nn.CosineDecayLR(min_lr=0.0, max_lr=0.1, decay_steps=4))
 
 
 def cosine_past_end_equal() -> NDArray:
-    return rates([0.05 * (1 + math.cos(math.pi * step / 4)) for step in range(8)])
+    return measure_rates([0.05 * (1 + math.cos(math.pi * step / 4)) for step in range(8)])
 
 
 def exponential_decay() -> NDArray:
-    return rates(nn.ExponentialDecayLR(0.1, decay_rate=0.5, decay_steps=2))
+    return measure_rates(nn.ExponentialDecayLR(0.1, decay_rate=0.5, decay_steps=2))
 
 
 def exponential_decay_equal() -> NDArray:
-    return rates(nn.ExponentialDecayLR(0.1, decay_rate=0.5, decay_steps=2, is_stair=True))
+    return measure_rates(nn.ExponentialDecayLR(0.1, decay_rate=0.5, decay_steps=2, is_stair=True))
 
 
 def warmup() -> NDArray:
-    return rates(nn.WarmUpLR(0.1, warmup_steps=4))
+    return measure_rates(nn.WarmUpLR(0.1, warmup_steps=4))
 
 
 def warmup_equal() -> NDArray:
     start = 1 / 3
-    return rates([0.1 * (start + (1 - start) * min(step, 4) / 4) for step in range(8)])
+    return measure_rates([0.1 * (start + (1 - start) * min(step, 4) / 4) for step in range(8)])
 
 
 def step_decay() -> NDArray:
-    return rates(nn.piecewise_constant_lr([1, 2, 6], [0.1, 0.01, 0.001]), steps=6)
+    return measure_rates(nn.piecewise_constant_lr([1, 2, 6], [0.1, 0.01, 0.001]), steps=6)
 
 
 def step_decay_equal() -> NDArray:
     batches = 2
     milestones = [batches * epoch for epoch in (1, 2, 3)]
-    return rates(nn.piecewise_constant_lr(milestones, [0.1, 0.01, 0.001]), steps=6)
+    return measure_rates(nn.piecewise_constant_lr(milestones, [0.1, 0.01, 0.001]), steps=6)
 
 
 def polynomial_decay() -> NDArray:
-    return rates(nn.PolynomialDecayLR(0.1, 0.0, decay_steps=4, power=2.0))
+    return measure_rates(nn.PolynomialDecayLR(0.1, 0.0, decay_steps=4, power=2.0))
 
 
 def experimental_schedulers() -> dict[str, NDArray]:
     make = lr_scheduler
     return {
-        "cosine": experimental_rates(lambda sgd: make.CosineAnnealingLR(sgd, T_max=4)),
-        "linear": experimental_rates(lambda sgd: make.LinearLR(sgd)),
-        "steps": experimental_rates(lambda sgd: make.MultiStepLR(sgd, milestones=[2, 4])),
-        "restarts": experimental_rates(lambda sgd: make.CosineAnnealingWarmRestarts(sgd, T_0=3)),
+        "cosine": measure_experimental_rates(lambda sgd: make.CosineAnnealingLR(sgd, T_max=4)),
+        "linear": measure_experimental_rates(lambda sgd: make.LinearLR(sgd)),
+        "steps": measure_experimental_rates(lambda sgd: make.MultiStepLR(sgd, milestones=[2, 4])),
+        "restarts": measure_experimental_rates(lambda sgd: make.CosineAnnealingWarmRestarts(sgd, T_0=3)),
     }
 
 

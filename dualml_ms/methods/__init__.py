@@ -11,16 +11,16 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from dualml.backend import Recipe
+from dualml.backend import TrainingSpec
 from dualml.communicator import Communicator
 from dualml.errors import Unsupported
-from dualml.methods import method as known
+from dualml.methods import find_method as known
 from dualml_ms.methods.training import MindSporeMethod
 
 
-def method(
+def make_method(
     name: str,
-    recipe: Recipe,
+    recipe: TrainingSpec,
     comm: Communicator | None,
     config: Mapping[str, Any] | None = None,
 ) -> MindSporeMethod:

@@ -7,23 +7,23 @@ Source: Micikevicius et al. 2018, "Mixed Precision Training".
 import mindspore as ms
 from mindspore import amp
 
-from dualml_ms.methods.base import Base, Given
-from dualml_ms.model.written import at_o1
+from dualml_ms.methods.base import TrainingMethod, MethodContext
+from dualml_ms.model.written import convert_to_o1
 
 
-class Method(Base):
-    keeps = False
-    alters = True
+class Method(TrainingMethod):
+    is_resumable = False
+    changes_model = True
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, context: MethodContext) -> None:
         super().__init__()
-        level = given.options["level"]
+        level = context.options["level"]
         if level == "O1":
-            self.model = at_o1(given.model)
+            self.model = convert_to_o1(context.model)
         else:
-            self.model = amp.auto_mixed_precision(given.model, level)
-        self.optimizer = given.optimizer(self.model.trainable_params())
-        self.criterion = given.criterion
+            self.model = amp.auto_mixed_precision(context.model, level)
+        self.optimizer = context.optimizer(self.model.trainable_params())
+        self.criterion = context.criterion
         self.gradient = ms.value_and_grad(self.loss, None, self.optimizer.parameters, has_aux=True)
         self.scaler = amp.DynamicLossScaler(scale_value=2**16, scale_factor=2, scale_window=2000)
 

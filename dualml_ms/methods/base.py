@@ -14,7 +14,7 @@ from dualml_ms.model import Network
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
+class MethodContext:
     """The inputs of a method: model, optimizer factory, loss and options of a trial.
 
     Attributes:
@@ -35,7 +35,7 @@ class Given:
     options: Mapping[str, Any]
 
 
-class Base(nn.Cell):
+class TrainingMethod(nn.Cell):
     """Base class of the training methods; ``construct`` makes an update with the samples of this
     process and returns their mean loss before it. Its arguments are samples and labels, and masks
     if the model has Dropout: a tuple would be a constant of the graph.
@@ -48,9 +48,9 @@ class Base(nn.Cell):
         takes_masks: whether ``construct`` accepts masks.
     """
 
-    keeps: ClassVar[bool] = True
-    alters: ClassVar[bool] = False
-    masks: ClassVar[bool] = True
+    is_resumable: ClassVar[bool] = True
+    changes_model: ClassVar[bool] = False
+    takes_masks: ClassVar[bool] = True
     optimizer: nn.Optimizer
 
     def __init__(self) -> None:
@@ -58,6 +58,6 @@ class Base(nn.Cell):
         one = ms.Tensor(1.0, ms.float32)
         self.weight = ms.Parameter(one, name="share", requires_grad=False)
 
-    def steps(self, batches: Sequence[tuple[np.ndarray, ...]]) -> list[ms.Tensor]:
+    def run_steps(self, batches: Sequence[tuple[np.ndarray, ...]]) -> list[ms.Tensor]:
         """Make an update for each batch; return their mean losses."""
         return [self(*map(ms.Tensor.from_numpy, batch)) for batch in batches]

@@ -4,24 +4,24 @@ mean and degree."""
 import mindspore as ms
 from mindspore import nn
 
-from dualml_ms.methods.base import Base, Given
+from dualml_ms.methods.base import TrainingMethod, MethodContext
 
 
-class Method(Base):
-    def __init__(self, given: Given) -> None:
+class Method(TrainingMethod):
+    def __init__(self, context: MethodContext) -> None:
         super().__init__()
         ms.set_auto_parallel_context(
             parallel_mode=ms.ParallelMode.DATA_PARALLEL,
             gradients_mean=True,
-            device_num=given.processes,
-            global_rank=given.rank,
+            device_num=context.processes,
+            global_rank=context.rank,
         )
-        self.model = given.model
-        self.optimizer = given.optimizer(self.model.trainable_params())
-        self.criterion = given.criterion
+        self.model = context.model
+        self.optimizer = context.optimizer(self.model.trainable_params())
+        self.criterion = context.criterion
         self.gradient = ms.value_and_grad(self.loss, None, self.optimizer.parameters, has_aux=True)
         self.reducer = nn.DistributedGradReducer(
-            self.optimizer.parameters, degree=given.processes, group=given.group
+            self.optimizer.parameters, degree=context.processes, group=context.group
         )
 
     def loss(self, x, y, *masks):

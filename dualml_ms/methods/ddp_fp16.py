@@ -8,21 +8,21 @@ Source: Micikevicius et al. 2018, "Mixed Precision Training".
 import mindspore as ms
 from mindspore import amp, nn
 
-from dualml_ms.methods.base import Base, Given
+from dualml_ms.methods.base import TrainingMethod, MethodContext
 
 
-class Method(Base):
-    keeps = False
-    alters = True
+class Method(TrainingMethod):
+    is_resumable = False
+    changes_model = True
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, context: MethodContext) -> None:
         super().__init__()
-        self.model = amp.auto_mixed_precision(given.model, "auto")
-        self.optimizer = given.optimizer(self.model.trainable_params())
-        self.criterion = given.criterion
+        self.model = amp.auto_mixed_precision(context.model, "auto")
+        self.optimizer = context.optimizer(self.model.trainable_params())
+        self.criterion = context.criterion
         self.gradient = ms.value_and_grad(self.loss, None, self.optimizer.parameters, has_aux=True)
         self.reducer = nn.DistributedGradReducer(
-            self.optimizer.parameters, mean=True, degree=given.processes, group=given.group
+            self.optimizer.parameters, mean=True, degree=context.processes, group=context.group
         )
         self.scaler = amp.DynamicLossScaler(scale_value=2**16, scale_factor=2, scale_window=2000)
 

@@ -3,7 +3,7 @@
 from mindspore.dataset import GeneratorDataset
 from mindspore.train import Callback, Model
 
-from dualml_ms.methods.base import Base, Given
+from dualml_ms.methods.base import TrainingMethod, MethodContext
 
 
 class Losses(Callback):
@@ -16,17 +16,17 @@ class Losses(Callback):
         self.values.append(run_context.original_args().net_outputs)
 
 
-class Method(Base):
-    masks = False
+class Method(TrainingMethod):
+    takes_masks = False
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, context: MethodContext) -> None:
         super().__init__()
-        self.model = given.model
-        self.optimizer = given.optimizer(self.model.trainable_params())
-        self.criterion = given.criterion
+        self.model = context.model
+        self.optimizer = context.optimizer(self.model.trainable_params())
+        self.criterion = context.criterion
         self.trainer = Model(self.model, self.criterion, self.optimizer)
 
-    def steps(self, batches):
+    def run_steps(self, batches):
         losses = Losses()
         data = GeneratorDataset(batches, ["x", "y"], shuffle=False, num_parallel_workers=1)
         self.trainer.train(1, data, callbacks=[losses], dataset_sink_mode=False)

@@ -6,17 +6,17 @@ Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
 
 import mindspore as ms
 
-from dualml.model.recompute import blocks
-from dualml_ms.methods.base import Base, Given
+from dualml.model.recompute import residual_blocks
+from dualml_ms.methods.base import TrainingMethod, MethodContext
 
 
-class Method(Base):
-    def __init__(self, given: Given) -> None:
+class Method(TrainingMethod):
+    def __init__(self, context: MethodContext) -> None:
         super().__init__()
-        self.model = given.model
-        self.model.compute_again(blocks(self.model.spec))
-        self.optimizer = given.optimizer(self.model.trainable_params())
-        self.criterion = given.criterion
+        self.model = context.model
+        self.model.set_recompute(residual_blocks(self.model.spec))
+        self.optimizer = context.optimizer(self.model.trainable_params())
+        self.criterion = context.criterion
         self.gradient = ms.value_and_grad(self.loss, None, self.optimizer.parameters)
 
     def loss(self, x, y, *masks):

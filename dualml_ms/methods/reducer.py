@@ -4,18 +4,18 @@ update."""
 import mindspore as ms
 from mindspore import nn
 
-from dualml_ms.methods.base import Base, Given
+from dualml_ms.methods.base import TrainingMethod, MethodContext
 
 
-class Method(Base):
-    def __init__(self, given: Given) -> None:
+class Method(TrainingMethod):
+    def __init__(self, context: MethodContext) -> None:
         super().__init__()
-        self.model = given.model
-        self.optimizer = given.optimizer(self.model.trainable_params())
-        self.criterion = given.criterion
+        self.model = context.model
+        self.optimizer = context.optimizer(self.model.trainable_params())
+        self.criterion = context.criterion
         self.gradient = ms.value_and_grad(self.loss, None, self.optimizer.parameters, has_aux=True)
         self.reducer = nn.DistributedGradReducer(
-            self.optimizer.parameters, mean=True, degree=given.processes, group=given.group
+            self.optimizer.parameters, mean=True, degree=context.processes, group=context.group
         )
 
     def loss(self, x, y, *masks):

@@ -1,6 +1,6 @@
 """Layers, networks and losses of the neutral spec."""
 
 from dualml_ms.model.losses import LOSSES
-from dualml_ms.model.network import Network, Part
+from dualml_ms.model.network import Network, ModelPart
 
-__all__ = ["LOSSES", "Network", "Part"]
+__all__ = ["LOSSES", "Network", "ModelPart"]

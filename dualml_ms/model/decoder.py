@@ -12,8 +12,8 @@ import numpy as np
 from mindspore import nn, ops
 
 from dualml.model.decoder import GroupedAttention as Spec
-from dualml.model.decoder import turns
-from dualml_ms.model.modules import parameter
+from dualml.model.decoder import rotary_cos_sin
+from dualml_ms.model.modules import zero_parameter
 
 
 class RMSNorm(nn.Cell):
@@ -21,7 +21,7 @@ class RMSNorm(nn.Cell):
 
     def __init__(self, features: int, eps: float) -> None:
         super().__init__()
-        self.weight, self.eps = parameter("weight", features), eps
+        self.weight, self.eps = zero_parameter("weight", features), eps
         self.mean = ops.ReduceMean(keep_dims=True)
 
     def construct(self, x):
@@ -43,18 +43,18 @@ class GroupedAttention(nn.Cell):
 
     def __init__(self, layer: Spec) -> None:
         super().__init__()
-        self.each, self.groups, self.width = layer.each, layer.kv_heads, layer.width
-        self.turns, self.root = layer.base > 0, math.sqrt(layer.width)
-        if self.turns:
-            self.cos, self.sin = (ms.Tensor(a.astype(np.float32)) for a in turns(layer))
+        self.heads_per_group, self.groups, self.width = layer.heads_per_group, layer.kv_heads, layer.width
+        self.is_rotary, self.root = layer.base > 0, math.sqrt(layer.width)
+        if self.is_rotary:
+            self.cos, self.sin = (ms.Tensor(a.astype(np.float32)) for a in rotary_cos_sin(layer))
 
     def construct(self, x):
         b, length, _ = x.shape
-        r, groups, width = self.each, self.groups, self.width
+        r, groups, width = self.heads_per_group, self.groups, self.width
         parts = x.reshape(b, length, groups, r + 2, width).transpose(0, 2, 3, 1, 4)  # B G R+2 T K
         q, k, v = parts[:, :, :r], parts[:, :, r], parts[:, :, r + 1]
-        if self.turns:
-            q, k = self.turned(q), self.turned(k)
+        if self.is_rotary:
+            q, k = self.rotate(q), self.rotate(k)
         # The heads of a group see the same keys: their queries form one long sequence.
         scores = ops.matmul(q.reshape(b, groups, -1, width), k.swapaxes(2, 3))
         scores = scores.astype(ms.float32).reshape(b, groups, r, length, length) / self.root
@@ -64,7 +64,7 @@ class GroupedAttention(nn.Cell):
         y = ops.matmul(weights, v).reshape(b, groups, r, length, width)
         return y.transpose(0, 3, 1, 2, 4).reshape(b, length, -1)
 
-    def turned(self, x):
+    def rotate(self, x):
         """Apply rotary embeddings to (…, T, K)."""
         y, half = x.astype(ms.float32), self.width // 2
         first, second = y[..., :half], y[..., half:]

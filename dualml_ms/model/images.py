@@ -5,7 +5,7 @@ from __future__ import annotations
 import mindspore as ms
 from mindspore import nn, ops
 
-from dualml_ms.model.modules import parameter
+from dualml_ms.model.modules import zero_parameter
 
 
 class BatchNorm2d(nn.Cell):
@@ -17,21 +17,21 @@ class BatchNorm2d(nn.Cell):
 
     def __init__(self, channels: int, eps: float, momentum: float) -> None:
         super().__init__()
-        self.weight, self.bias = parameter("weight", channels), parameter("bias", channels)
-        self.running_mean = parameter("running_mean", channels)
-        self.running_var = parameter("running_var", channels)
+        self.weight, self.bias = zero_parameter("weight", channels), zero_parameter("bias", channels)
+        self.running_mean = zero_parameter("running_mean", channels)
+        self.running_var = zero_parameter("running_var", channels)
         for statistic in (self.running_mean, self.running_var):
             statistic.requires_grad = False
-        self.trained = ops.BatchNorm(is_training=True, epsilon=eps, momentum=momentum)
-        self.evaluated = ops.BatchNorm(is_training=False, epsilon=eps, momentum=momentum)
+        self.train_norm = ops.BatchNorm(is_training=True, epsilon=eps, momentum=momentum)
+        self.eval_norm = ops.BatchNorm(is_training=False, epsilon=eps, momentum=momentum)
 
     def construct(self, x, learning):
         """Normalize (B, C, H, W), with the statistics of the batch if ``learning``, else with the
         running ones."""
         weight, bias = self.weight.astype(ms.float32), self.bias.astype(ms.float32)
         if learning:
-            return self.trained(x, weight, bias, self.running_mean, self.running_var)[0]
-        return self.evaluated(x, weight, bias, self.running_mean, self.running_var)[0]
+            return self.train_norm(x, weight, bias, self.running_mean, self.running_var)[0]
+        return self.eval_norm(x, weight, bias, self.running_mean, self.running_var)[0]
 
 
 class GlobalAvgPool2d(nn.Cell):

@@ -14,7 +14,7 @@ from dualml.model import vision
 from dualml_ms.model import decoder, images, modules, recurrent
 
 
-def realise(layer: spec.Layer) -> nn.Cell:
+def make_layer(layer: spec.Layer) -> nn.Cell:
     """Make the cell for a layer spec; `network.ModelPart` itself implements `Branch`, `Merge`,
     `Swap` and `Dropout`, and shares parameters between layers.
 
@@ -43,8 +43,8 @@ def realise(layer: spec.Layer) -> nn.Cell:
             return nn.Flatten()
         case spec.Embedding(words, features, first):
             return modules.Embedding(words, features, first)
-        case spec.Recurrent():
-            return recurrent.realise(layer)
+        case spec.RecurrentLayer():
+            return recurrent.make_layer(layer)
         case spec.LayerNorm(features, eps):
             return modules.LayerNorm(features, eps)
         case spec.GELU():
@@ -68,15 +68,15 @@ def realise(layer: spec.Layer) -> nn.Cell:
     raise NotImplementedError(f"dualml_ms has no layer {type(layer).__name__}")
 
 
-def realise_lower(layer: spec.Layer, lower: modules.Lower) -> nn.Cell:
+def make_low_precision_layer(layer: spec.Layer, lower: modules.LowPrecisionCast) -> nn.Cell:
     """Make the cell for a layer in low precision; see `dualml.precision`."""
     match layer:
         case spec.Linear(inputs, outputs, bias):
-            return modules.LowerDense(inputs, outputs, bias, lower)
+            return modules.LowPrecisionDense(inputs, outputs, bias, lower)
         case spec.Conv2d(inputs, outputs, kernel, padding, bias, stride):
-            return modules.LowerConv2d(inputs, outputs, kernel, padding, bias, lower, stride)
+            return modules.LowPrecisionConv2d(inputs, outputs, kernel, padding, bias, lower, stride)
         case spec.RowBias(size):
-            return modules.LowerBias(size, lower)
-        case spec.Recurrent():
-            return recurrent.realise(layer, lower)
-    return realise(layer)
+            return modules.LowPrecisionBias(size, lower)
+        case spec.RecurrentLayer():
+            return recurrent.make_layer(layer, lower)
+    return make_layer(layer)

@@ -18,7 +18,7 @@ class CrossEntropy(nn.Cell):
     def __init__(self) -> None:
         super().__init__()
         self.largest, self.sum = ops.ReduceMax(keep_dims=True), ops.ReduceSum(keep_dims=True)
-        self.exp, self.log, self.pick, self.all = (
+        self.exp, self.log, self.pick, self.sum_all = (
             ops.Exp(),
             ops.Log(),
             ops.GatherD(),
@@ -27,7 +27,7 @@ class CrossEntropy(nn.Cell):
         # (softmax − one-hot) / N; its own forward pass has log 0 where a softmax underflows.
         self.slope = SparseSoftmaxCrossEntropyWithLogits(is_grad=True)
 
-    def each(self, logits, labels):
+    def sample_losses(self, logits, labels):
         """Return the loss of every sample (N,), or of every position of texts."""
         rows = logits.reshape(-1, logits.shape[-1])
         largest = self.largest(rows, 1)
@@ -35,8 +35,8 @@ class CrossEntropy(nn.Cell):
         return (total - self.pick(rows, 1, labels.reshape(-1, 1))).reshape(-1)
 
     def construct(self, logits, labels):
-        losses = self.each(logits, labels)
-        return self.all(losses) / losses.size
+        losses = self.sample_losses(logits, labels)
+        return self.sum_all(losses) / losses.size
 
     def bprop(self, logits, labels, out, gradient):
         slope = self.slope(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)) * gradient
@@ -46,17 +46,17 @@ class CrossEntropy(nn.Cell):
 class MSE(nn.Cell):
     """Mean squared error: the mean over all entries of (logits − one-hot)²."""
 
-    def off(self, logits, labels):
+    def squared_errors(self, logits, labels):
         """Return the squared error of every entry."""
         target = ops.one_hot(labels, logits.shape[-1], 1.0, 0.0)
         return (logits - target) * (logits - target)
 
-    def each(self, logits, labels):
+    def sample_losses(self, logits, labels):
         """Return the loss of every sample (N,), or of every position of texts."""
-        return ops.mean(self.off(logits, labels), -1).reshape(-1)
+        return ops.mean(self.squared_errors(logits, labels), -1).reshape(-1)
 
     def construct(self, logits, labels):
-        return ops.mean(self.off(logits, labels))
+        return ops.mean(self.squared_errors(logits, labels))
 
 
 LOSSES: dict[str, type[nn.Cell]] = {"cross_entropy": CrossEntropy, "mse": MSE}

@@ -13,15 +13,15 @@ import math
 import mindspore as ms
 from mindspore import nn, ops
 
-from dualml.communicator import How
+from dualml.communicator import Implementation
 
 
-def parameter(name: str, *shape: int) -> ms.Parameter:
+def zero_parameter(name: str, *shape: int) -> ms.Parameter:
     """Make a parameter of zeros; a cell that becomes part of another prefixes its name."""
     return ms.Parameter(ops.zeros(shape, ms.float32), name=name)
 
 
-class Lower(nn.Cell):
+class LowPrecisionCast(nn.Cell):
     """Round to the nearest number of a low-precision type (`dualml.precision`), in the backward
     pass, too.
 
@@ -34,23 +34,23 @@ class Lower(nn.Cell):
         super().__init__()
         composed = precision == "bf16" and ms.get_context("device_target") == "CPU"
         self.type = {"bf16": ms.bfloat16, "fp16": ms.float16}[precision]
-        self.held = ms.float32 if composed else self.type
+        self.compute_type = ms.float32 if composed else self.type
 
     @property
-    def how(self) -> How:
+    def precision_policy(self) -> Implementation:
         """Implementation of the type, for the run's records."""
-        if self.held == self.type:
-            return How("native", str(self.type))
-        return How("composed", f"{self.held}, rounded to {self.type}: no kernels of it on a CPU")
+        if self.compute_type == self.type:
+            return Implementation("native", str(self.type))
+        return Implementation("composed", f"{self.compute_type}, rounded to {self.type}: no kernels of it on a CPU")
 
     def construct(self, x):
-        return x.astype(self.type).astype(self.held)
+        return x.astype(self.type).astype(self.compute_type)
 
 
-class LowerDense(nn.Dense):
+class LowPrecisionDense(nn.Dense):
     """`nn.Dense` in low precision; the weights are cast where they are used."""
 
-    def __init__(self, inputs: int, outputs: int, bias: bool, lower: Lower) -> None:
+    def __init__(self, inputs: int, outputs: int, bias: bool, lower: LowPrecisionCast) -> None:
         super().__init__(inputs, outputs, has_bias=bias)
         self.lower = lower
 
@@ -60,7 +60,7 @@ class LowerDense(nn.Dense):
         return y.reshape(*x.shape[:-1], -1)
 
 
-class LowerConv2d(nn.Conv2d):
+class LowPrecisionConv2d(nn.Conv2d):
     """`nn.Conv2d` in low precision."""
 
     def __init__(
@@ -70,7 +70,7 @@ class LowerConv2d(nn.Conv2d):
         kernel: int,
         padding: int,
         bias: bool,
-        lower: Lower,
+        lower: LowPrecisionCast,
         stride: int = 1,
     ) -> None:
         options = {"pad_mode": "pad", "padding": padding, "has_bias": bias}
@@ -87,17 +87,17 @@ class Bias(nn.Cell):
 
     def __init__(self, size: int) -> None:
         super().__init__()
-        self.bias = parameter("bias", size)
+        self.bias = zero_parameter("bias", size)
 
     def construct(self, x):
         bias = self.bias.astype(ms.float32)
         return x + (bias.reshape(-1, 1, 1) if x.ndim == 4 else bias)
 
 
-class LowerBias(Bias):
+class LowPrecisionBias(Bias):
     """`Bias` in low precision."""
 
-    def __init__(self, size: int, lower: Lower) -> None:
+    def __init__(self, size: int, lower: LowPrecisionCast) -> None:
         super().__init__(size)
         self.lower = lower
 
@@ -165,7 +165,7 @@ class Embedding(nn.Cell):
 
     def __init__(self, words: int, features: int, first: int) -> None:
         super().__init__()
-        self.weight = parameter("weight", words, features)
+        self.weight = zero_parameter("weight", words, features)
         self.words, self.first = words, first
 
     def construct(self, tokens):
@@ -184,7 +184,7 @@ class LayerNorm(nn.LayerNorm):
 
     def __init__(self, features: int, eps: float) -> None:
         nn.Cell.__init__(self)
-        self.weight, self.bias = parameter("weight", features), parameter("bias", features)
+        self.weight, self.bias = zero_parameter("weight", features), zero_parameter("bias", features)
         self.norm = ops.LayerNorm(begin_norm_axis=-1, begin_params_axis=-1, epsilon=eps)
 
     def construct(self, x):
@@ -222,7 +222,7 @@ class Position(nn.Cell):
 
     def __init__(self, length: int, features: int) -> None:
         super().__init__()
-        self.weight = parameter("weight", length, features)
+        self.weight = zero_parameter("weight", length, features)
 
     def construct(self, x):
         return x + self.weight.astype(ms.float32)

@@ -8,31 +8,31 @@ import mindspore as ms
 from mindspore import nn, ops
 from numpy.typing import NDArray
 
-from dualml.model.base import Layer, Way
+from dualml.model.base import Layer, DtypePolicy
 from dualml.model.layers import PADDING, Branch, Dropout, Merge, Swap
-from dualml.model.recompute import Groups, Stretch, stretches
-from dualml.model.spec import ModelSpec, buffers, canonical, parameters
-from dualml.model.streams import carries
-from dualml.precision import Stack, holding
-from dualml_ms.model.layers import realise, realise_lower
-from dualml_ms.model.modules import Lower
+from dualml.model.recompute import Groups, LayerSpan, layer_spans
+from dualml.model.spec import ModelSpec, buffer_shapes, canonical_parameter_names, parameter_shapes
+from dualml.model.streams import carries_state
+from dualml.precision import Stack, layer_precisions
+from dualml_ms.model.layers import make_layer, make_low_precision_layer
+from dualml_ms.model.modules import LowPrecisionCast
 
 #: Kinds of layers: all but `CELL` are implemented by `ModelPart` itself.
 CELL, BRANCH, MERGE, DROPOUT, CARRY, SWAP = range(6)
 KINDS: dict[type[Layer], int] = {Branch: BRANCH, Merge: MERGE, Dropout: DROPOUT, Swap: SWAP}
 
 
-def attribute(name: str) -> str:
+def attribute_name(name: str) -> str:
     """Return the attribute name of a layer's cell in its `ModelPart`: MindSpore's have no dots."""
     return name.replace(".", "_")
 
 
-def kind_of(layer: Layer) -> int:
+def layer_kind(layer: Layer) -> int:
     """Return the kind of a layer: a cell, a stateful cell (`CARRY`), or a stack operation."""
-    return CARRY if carries(layer) else KINDS.get(type(layer), CELL)
+    return CARRY if carries_state(layer) else KINDS.get(type(layer), CELL)
 
 
-class Part(nn.Cell):
+class ModelPart(nn.Cell):
     """Consecutive layers of a model; parameters are named ``conv1.weight``, ``fc1.bias``, …
 
     Args:
@@ -66,46 +66,46 @@ class Part(nn.Cell):
     ) -> None:
         super().__init__()
         self.layers, self.depth, self.dropouts = tuple(layers), depth, dropouts
-        self.seeks = False
-        self.kinds = tuple(kind_of(layer) for _, layer in layers)
-        self.padded = tuple(layer.padded for _, layer in layers)
-        self.running = tuple(bool(layer.buffers()) for _, layer in layers)
-        self.lower = Lower(precision) if precision != "fp32" else None
-        around = self.around = holding(layers, before) if self.lower else []
+        self.computes_padding_mask = False
+        self.kinds = tuple(layer_kind(layer) for _, layer in layers)
+        self.padded = tuple(layer.needs_padding_mask for _, layer in layers)
+        self.has_statistics = tuple(bool(layer.buffers()) for _, layer in layers)
+        self.low_cast = LowPrecisionCast(precision) if precision != "fp32" else None
+        around = self.precisions = layer_precisions(layers, before) if self.low_cast else []
         self.after = tuple(held.after for held in around)
-        self.casts = tuple(layer.way is Way.PRODUCT for _, layer in layers)
+        self.casts = tuple(layer.dtype_policy is DtypePolicy.PRODUCT for _, layer in layers)
         self.widens = tuple(
-            layer.way is Way.SINGLE and held.before
+            layer.dtype_policy is DtypePolicy.SINGLE and held.before
             for (_, layer), held in zip(layers, around, strict=False)
         )
         for (name, layer), kind in zip(layers, self.kinds, strict=True):
             if kind not in (CELL, CARRY):
                 cell = nn.Identity()
-            elif self.lower is not None:
-                cell = realise_lower(layer, self.lower)
+            elif self.low_cast is not None:
+                cell = make_low_precision_layer(layer, self.low_cast)
             else:
-                cell = realise(layer)
-            setattr(self, attribute(name), cell)
+                cell = make_layer(layer)
+            setattr(self, attribute_name(name), cell)
             if "." in name:
                 for parameter in cell.get_parameters():
                     parameter.name = f"{name}.{parameter.name.rpartition('.')[2]}"
-        self.share(dict(others or {}))
+        self.share_parameters(dict(others or {}))
         # A CellList would rename the parameters; the attributes above keep the canonical names.
-        self.order = [getattr(self, attribute(name)) for name, _ in layers]
-        self.blocks: list[Block] = []
+        self.order = [getattr(self, attribute_name(name)) for name, _ in layers]
+        self.blocks: list[LayerBlock] = []
 
-    def compute_again(self, groups: Groups) -> None:
+    def set_recompute(self, groups: Groups) -> None:
         """Set the layers that are recomputed in the backward pass, in place of any set before."""
-        self.blocks = [Block(self, some) for some in stretches(self.layers, groups)]
+        self.blocks = [LayerBlock(self, some) for some in layer_spans(self.layers, groups)]
 
-    def share(self, known: dict[str, ms.Parameter]) -> None:
+    def share_parameters(self, known: dict[str, ms.Parameter]) -> None:
         """Share parameters between layers, under the name of the layer that owns them."""
         for name, layer in self.layers:
-            for leaf, full in canonical(name, layer).items():
+            for leaf, full in canonical_parameter_names(name, layer).items():
                 if layer.holder(name, leaf) == name:
                     continue
                 known |= {p.name: p for p in self.trainable_params()}
-                cell = getattr(self, attribute(name))
+                cell = getattr(self, attribute_name(name))
                 if full in known:
                     setattr(cell, leaf, known[full])
                 else:
@@ -114,13 +114,13 @@ class Part(nn.Cell):
     def construct(self, *arguments):
         """Return the stack after the layers, a tuple with the top last."""
         masks = arguments[self.depth : self.depth + self.dropouts]
-        return self.through(arguments[: self.depth], masks, self.here(arguments[0]))
+        return self.run_blocks(arguments[: self.depth], masks, self.padding_mask(arguments[0]))
 
-    def here(self, x):
+    def padding_mask(self, x):
         """Return which positions of tokens (B, T) hold a token; None if no layer needs it."""
-        return x != PADDING if self.seeks else None
+        return x != PADDING if self.computes_padding_mask else None
 
-    def through(self, values, masks, here=None):
+    def run_blocks(self, values, masks, here=None):
         """Return the stack after the layers, of which some may be recomputed."""
         if len(self.blocks) == 0:
             return self.walk(values, masks, here, self.training)[-1]
@@ -140,24 +140,24 @@ class Part(nn.Cell):
             learning: whether batch normalization uses the batch's statistics, and updates the
                 running ones.
         """
-        stacks, _ = self.carried(values, masks, here, learning)
+        stacks, _ = self.walk_with_states(values, masks, here, learning)
         return stacks
 
-    def carried(self, values, masks, here=None, learning=True):
+    def walk_with_states(self, values, masks, here=None, learning=True):
         """Return the stacks as `walk`, and the final states of stateful layers that were given
         initial ones."""
         kept, x, used = values[:-1], values[-1], 0
         stacks, states = (values,), ()
         for i in range(len(self.order)):
-            if self.lower is not None and self.casts[i]:
-                x = self.lower(x)
-            elif self.lower is not None and self.widens[i]:
+            if self.low_cast is not None and self.casts[i]:
+                x = self.low_cast(x)
+            elif self.low_cast is not None and self.widens[i]:
                 x = x.astype(ms.float32)
             if self.kinds[i] == BRANCH:
                 kept += (x,)
             elif self.kinds[i] == SWAP:
                 kept, x = (*kept[:-1], x), kept[-1]
-            elif self.running[i]:
+            elif self.has_statistics[i]:
                 x = self.order[i](x, learning)
             elif self.kinds[i] == MERGE:
                 x = kept[-1] + x
@@ -165,7 +165,7 @@ class Part(nn.Cell):
             elif self.kinds[i] == DROPOUT:
                 if len(masks) > 0:
                     mask = masks[used]
-                    x = x * (self.lower(mask) if self.after and self.after[i] else mask)
+                    x = x * (self.low_cast(mask) if self.after and self.after[i] else mask)
                     used += 1
             elif self.kinds[i] == CARRY and len(masks) > 0:
                 x, state = self.order[i](x, masks[used])
@@ -175,20 +175,20 @@ class Part(nn.Cell):
                 x = self.order[i](x, here)
             else:
                 x = self.order[i](x)
-            if self.lower is not None and self.after[i]:
-                x = self.lower(x)
+            if self.low_cast is not None and self.after[i]:
+                x = self.low_cast(x)
             stacks += ((*kept, x),)
         return stacks, states
 
     def canonical(self) -> dict[str, ms.Parameter]:
         """Return the parameters by canonical name, in the order of the layers."""
         own = {parameter.name: parameter for parameter in self.trainable_params()}
-        return {name: own[name] for name in parameters(self.layers)}
+        return {name: own[name] for name in parameter_shapes(self.layers)}
 
     def statistics(self) -> dict[str, ms.Parameter]:
         """Return the running statistics by canonical name, in the order of the layers."""
         own = {parameter.name: parameter for parameter in self.untrainable_params()}
-        return {name: own[name] for name in buffers(self.layers)}
+        return {name: own[name] for name in buffer_shapes(self.layers)}
 
     def load(self, weights: Mapping[str, NDArray]) -> None:
         """Copy canonical weights into the parameters and running statistics."""
@@ -196,7 +196,7 @@ class Part(nn.Cell):
             parameter.set_data(ms.Tensor(weights[name], parameter.dtype))
 
 
-class Network(Part):
+class Network(ModelPart):
     """A whole model: the layers of ``spec`` in sequence.
 
     Example:
@@ -207,20 +207,20 @@ class Network(Part):
 
     def __init__(self, spec: ModelSpec, precision: str = "fp32", recompute: Groups = ()) -> None:
         super().__init__(spec.layers, precision=precision)
-        self.spec, self.seeks = spec, spec.padded
-        self.compute_again(recompute)
+        self.spec, self.computes_padding_mask = spec, spec.needs_padding_mask
+        self.set_recompute(recompute)
 
     def construct(self, x, *masks):
         """Return logits, in float32; ``masks`` of the Dropout layers, in order, while training."""
-        return self.through((x,), masks, self.here(x))[-1].astype(ms.float32)
+        return self.run_blocks((x,), masks, self.padding_mask(x))[-1].astype(ms.float32)
 
-    def ending(self, x, *masks):
+    def forward_with_states(self, x, *masks):
         """Return logits, and the final states of stateful layers."""
-        stacks, states = self.carried((x,), masks, self.here(x))
+        stacks, states = self.walk_with_states((x,), masks, self.padding_mask(x))
         return stacks[-1][-1].astype(ms.float32), states
 
 
-class Block(Part):
+class LayerBlock(ModelPart):
     """Consecutive layers of a part, with its cells: takes the values before them, their masks, and
     a padding mask if one of them needs it.
 
@@ -228,28 +228,28 @@ class Block(Part):
     backward pass.
     """
 
-    def __init__(self, part: Part, some: Stretch) -> None:
+    def __init__(self, part: ModelPart, some: LayerSpan) -> None:
         nn.Cell.__init__(self, auto_prefix=False)  # the parameters have their names
         own = some.layers
-        self.layers, self.depth, self.asks = part.layers[own], some.takes, some.here
+        self.layers, self.depth, self.takes_padding_mask = part.layers[own], some.input_count, some.needs_padding_mask
         self.kinds, self.padded, self.order = part.kinds[own], part.padded[own], part.order[own]
-        self.running = part.running[own]
-        self.lower, self.after = part.lower, part.after[own]
+        self.has_statistics = part.has_statistics[own]
+        self.low_cast, self.after = part.low_cast, part.after[own]
         self.casts, self.widens = part.casts[own], part.widens[own]
-        self.begins, self.dropouts = some.masks.start, some.masks.stop - some.masks.start
+        self.first_mask, self.dropouts = some.masks.start, some.masks.stop - some.masks.start
         for (name, _), cell in zip(self.layers, self.order, strict=True):
-            setattr(self, attribute(name), cell)
-        if some.again:
+            setattr(self, attribute_name(name), cell)
+        if some.recomputed:
             self.recompute()
 
     def construct(self, *arguments):
         """Return the values after the layers."""
-        here = arguments[-1] if self.asks else None
+        here = arguments[-1] if self.takes_padding_mask else None
         masks = arguments[self.depth : self.depth + self.dropouts]
         return self.walk(arguments[: self.depth], masks, here)[-1]
 
 
-class Look(nn.Cell):
+class LayerOutputs(nn.Cell):
     """A cell that returns loss and predicted class of every sample, then the outputs of every layer
     in order."""
 

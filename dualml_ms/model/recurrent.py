@@ -8,10 +8,10 @@ from __future__ import annotations
 from mindspore import nn, ops
 
 from dualml.model import recurrent as spec
-from dualml_ms.model.modules import Lower
+from dualml_ms.model.modules import LowPrecisionCast
 
 
-def realise(layer: spec.Recurrent, lower: Lower | None = None) -> nn.Cell:
+def make_layer(layer: spec.RecurrentLayer, lower: LowPrecisionCast | None = None) -> nn.Cell:
     """Make the cell for a recurrent layer.
 
     Args:
@@ -31,7 +31,7 @@ def realise(layer: spec.Recurrent, lower: Lower | None = None) -> nn.Cell:
         case _:
             raise NotImplementedError(f"dualml_ms has no layer {type(layer).__name__}")
     if lower is not None:
-        cell.rnn = LowerRecurrence(cell.rnn, lower)
+        cell.rnn = LowPrecisionRecurrence(cell.rnn, lower)
     return cell
 
 
@@ -70,7 +70,7 @@ class RNN(nn.RNN):
         return y, h.swapaxes(0, 1)
 
 
-class Begun(nn.Cell):
+class RecurrentOutputs(nn.Cell):
     """A recurrent cell with an initial state that returns the outputs alone."""
 
     def __init__(self, cell: nn.Cell) -> None:
@@ -82,11 +82,11 @@ class Begun(nn.Cell):
         return y
 
 
-class LowerRecurrence(nn.Cell):
+class LowPrecisionRecurrence(nn.Cell):
     """A loop over positions, to which a recurrent cell passes its weights, with low-precision
     weights."""
 
-    def __init__(self, rnn: nn.Cell, lower: Lower) -> None:
+    def __init__(self, rnn: nn.Cell, lower: LowPrecisionCast) -> None:
         super().__init__()
         self.rnn, self.lower = rnn, lower
 

@@ -30,7 +30,7 @@ class Written(nn.Cell):
 """
 
 
-def source(network: Network) -> str:
+def cell_source(network: Network) -> str:
     """Return the source of a cell that takes the same inputs as the network."""
     cells, calls, depth, masks = list[str](), list[str](), 0, list[str]()
     if network.spec.padded:
@@ -52,12 +52,12 @@ def source(network: Network) -> str:
     return HEAD.format(masks="".join(masks), **dict(zip(("cells", "calls"), indented, strict=True)))
 
 
-def at_o1(network: Network) -> nn.Cell:
+def convert_to_o1(network: Network) -> nn.Cell:
     """Convert the network to level O1, with its parameters."""
     folder = TemporaryDirectory(prefix="dualml-o1-")
     name = f"written_{Path(folder.name).name.replace('-', '_')}"
     path = Path(folder.name) / f"{name}.py"
-    path.write_text(source(network), "utf-8")
+    path.write_text(cell_source(network), "utf-8")
     module_spec = importlib.util.spec_from_file_location(name, path)
     assert module_spec is not None
     assert module_spec.loader is not None
@@ -67,7 +67,7 @@ def at_o1(network: Network) -> nn.Cell:
     names = [(p, p.name) for p in network.trainable_params()]
     for cell_name, layer in network.spec.layers:
         if isinstance(layer, LayerNorm):
-            setattr(network, cell_name, native(getattr(network, cell_name), layer))
+            setattr(network, cell_name, native_layer_norm(getattr(network, cell_name), layer))
     with contextlib.chdir(folder.name):  # output goes to the working directory
         model = amp.auto_mixed_precision(module.Written(network), "O1")
     for parameter, own_name in names:
@@ -76,7 +76,7 @@ def at_o1(network: Network) -> nn.Cell:
     return model
 
 
-def native(cell: nn.Cell, layer: LayerNorm) -> nn.LayerNorm:
+def native_layer_norm(cell: nn.Cell, layer: LayerNorm) -> nn.LayerNorm:
     """Return MindSpore's LayerNorm with the parameters of ``cell``: the rewriting confuses a class
     with a base of the same name."""
     norm = nn.LayerNorm((layer.features,), epsilon=layer.eps)

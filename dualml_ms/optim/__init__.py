@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dualml.errors import Unsupported
-from dualml.optim import Rule
+from dualml.optim import OptimizerSpec
 from dualml_ms.optim.adagrad import Adagrad
 from dualml_ms.optim.adam import Adam
 from dualml_ms.optim.adamw import AdamW
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 
-def implementation(rule: Rule) -> type[RuleOptimizer]:
+def implementation(rule: OptimizerSpec) -> type[RuleOptimizer]:
     """Return the optimizer class of a rule.
 
     Raises:
@@ -46,7 +46,7 @@ def implementation(rule: Rule) -> type[RuleOptimizer]:
 
 
 def optimizer(
-    rule: Rule, parameters: Iterable[Any], learning_rate: Rate | None = None
+    rule: OptimizerSpec, parameters: Iterable[Any], learning_rate: Rate | None = None
 ) -> RuleOptimizer:
     """Make the optimizer that implements ``rule`` over ``parameters``.
 

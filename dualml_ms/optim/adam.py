@@ -42,17 +42,17 @@ class Adam(RuleOptimizer):
         self.b1, self.b2 = rule.betas
         self.wide1, self.wide2 = (ms.Tensor(b, ms.float64) for b in rule.betas)
         self.bias_correction, self.outside = rule.bias_correction, rule.eps_form == "outside"
-        k1, k2 = self.unit("exp_avg"), self.unit("exp_avg_sq")
+        k1, k2 = self.state_unit("exp_avg"), self.state_unit("exp_avg_sq")
         self.scale, self.eps = sqrt(k2) / k1, rule.eps * sqrt(k2)
-        self.fused, self.apply = self._fused(), ops.Adam()
+        self.fused, self.apply = self._uses_fused_kernel(), ops.Adam()
 
-    def _fused(self) -> bool:
+    def _uses_fused_kernel(self) -> bool:
         return min(self.rule.betas) >= 0.5
 
-    def unit(self, slot: str) -> float:
+    def state_unit(self, slot: str) -> float:
         """Return the factor of the stored averages: the kernel forms 1 − β in float32 (for 0.999:
         1.3e-5 too small). `coefficients` compensates for it, and `state` divides by it."""
-        if not self._fused():
+        if not self._uses_fused_kernel():
             return 1.0
         beta = self.rule.betas[0 if slot == "exp_avg" else 1]
         return float(np.float32(1) - np.float32(beta)) / (1 - beta)

@@ -14,9 +14,9 @@ import mindspore as ms
 from mindspore import nn, ops
 
 from dualml.errors import UserError
-from dualml.optim import Rule, rule_from
+from dualml.optim import OptimizerSpec, rule_from
 from dualml.registry import Registry
-from dualml_ms.optim.rates import Rate, same_kind
+from dualml_ms.optim.rates import Rate, unify_rates
 
 
 class RuleOptimizer(nn.Optimizer):
@@ -37,7 +37,7 @@ class RuleOptimizer(nn.Optimizer):
             group entry that the rule has no field for.
     """
 
-    rule_type: ClassVar[type[Rule]]
+    rule_type: ClassVar[type[OptimizerSpec]]
 
     def __init__(
         self, parameters: Iterable[Any], learning_rate: Rate | None = None, **hyperparameters: Any
@@ -49,7 +49,7 @@ class RuleOptimizer(nn.Optimizer):
             hyperparameters.setdefault("lr", 1.0)  # unused: the rates are passed separately
         rule = rule_from({"name": name, **hyperparameters})
         parameters = [dict(p) if isinstance(p, dict) else p for p in parameters]
-        learning_rate = same_kind(rule.lr if learning_rate is None else learning_rate, parameters)
+        learning_rate = unify_rates(rule.lr if learning_rate is None else learning_rate, parameters)
         decay = getattr(rule, "weight_decay", None)
         _check_groups(name, parameters, decay is not None)
         super().__init__(learning_rate, parameters, decay or 0.0)
@@ -61,7 +61,7 @@ class RuleOptimizer(nn.Optimizer):
             self.group_weight_decay if self.is_group else [decay or 0.0] * self.size
         )
         self.rule = rule
-        for slot in rule.slots:
+        for slot in rule.state_keys:
             start = self.initial_value(slot)
             setattr(self, slot, self.parameters.clone(prefix=slot, init=start))
 
@@ -74,7 +74,7 @@ class RuleOptimizer(nn.Optimizer):
         """Return the initial value of a state name: a number or an initializer."""
         return "zeros"
 
-    def unit(self, slot: str) -> float:
+    def state_unit(self, slot: str) -> float:
         """Return the factor between the stored state and the rule's."""
         return 1.0
 

@@ -14,7 +14,7 @@ from dualml.errors import UserError
 Rate = float | Iterable[float] | LearningRateSchedule
 
 
-class Fixed(LearningRateSchedule):
+class ConstantRate(LearningRateSchedule):
     """A schedule with the same rate at every step."""
 
     def __init__(self, rate: float) -> None:
@@ -25,7 +25,7 @@ class Fixed(LearningRateSchedule):
         return self.rate
 
 
-def same_kind(rate: Rate, parameters: list[Any]) -> Rate:
+def unify_rates(rate: Rate, parameters: list[Any]) -> Rate:
     """Validate the rates of the optimizer and of its groups, the latter in place; return the
     former.
 
@@ -34,15 +34,15 @@ def same_kind(rate: Rate, parameters: list[Any]) -> Rate:
     thousand.
     """
     groups = [g for g in parameters if isinstance(g, dict) and "lr" in g]
-    rates = [_checked(r) for r in [rate, *(g["lr"] for g in groups)]]
+    rates = [_check_rate(r) for r in [rate, *(g["lr"] for g in groups)]]
     if len({isinstance(r, float) for r in rates}) == 2:
-        rates = [Fixed(r) if isinstance(r, float) else r for r in rates]
+        rates = [ConstantRate(r) if isinstance(r, float) else r for r in rates]
     for group, value in zip(groups, rates[1:], strict=True):
         group["lr"] = value
     return rates[0]
 
 
-def _checked(rate: Rate) -> Any:
+def _check_rate(rate: Rate) -> Any:
     """Return the rate as a float, a schedule, or a float32 tensor with one value per step."""
     if isinstance(rate, LearningRateSchedule):
         return rate

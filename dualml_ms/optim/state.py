@@ -27,10 +27,10 @@ def state(optimizer: RuleOptimizer, names: Sequence[Any] | None = None) -> dict[
         optimizer: one of this package.
         names: one per parameter in the optimizer's order (all groups); their indices if omitted.
     """
-    names = _names(optimizer, names)
+    names = _check_names(optimizer, names)
     slots: dict[str, Arrays] = {}
     for slot in optimizer.rule.slots:
-        unit = optimizer.unit(slot)
+        unit = optimizer.state_unit(slot)
         values = [p.asnumpy().copy() for p in getattr(optimizer, slot)]
         if unit != 1.0:
             values = [value.astype(np.float64) / unit for value in values]
@@ -53,7 +53,7 @@ def load_state(
     Raises:
         UserError: a state name or a parameter name is missing, or a shape does not match.
     """
-    names = _names(optimizer, names)
+    names = _check_names(optimizer, names)
     start = optimizer.rule.init(
         {n: p.asnumpy() for n, p in zip(names, optimizer.parameters, strict=True)}
     )
@@ -67,7 +67,7 @@ def load_state(
                     f"optimizer state: {slot} of {name!r} must have shape {tuple(kept.shape)}; "
                     f"received {shape}"
                 )
-            value = np.asarray(array, np.float64) * optimizer.unit(slot)
+            value = np.asarray(array, np.float64) * optimizer.state_unit(slot)
             loaded.append((kept, value.astype(np.float32)))
     # In place: a compiled branch continues to use its memory, even after `set_data`.
     for kept, value in loaded:
@@ -75,7 +75,7 @@ def load_state(
     ops.assign(optimizer.global_step, ms.Tensor([step], ms.int32))
 
 
-def _names(optimizer: RuleOptimizer, names: Sequence[Any] | None) -> Sequence[Any]:
+def _check_names(optimizer: RuleOptimizer, names: Sequence[Any] | None) -> Sequence[Any]:
     """Return one name per parameter, indices by default."""
     names = range(optimizer.size) if names is None else names
     if len(names) != optimizer.size:

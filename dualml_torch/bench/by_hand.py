@@ -12,20 +12,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dualml.backend import Array, Recipe
-from dualml.bench.section import Job
+from dualml.backend import Array, TrainingSpec
+from dualml.bench.section import BenchJob
 from dualml.model import ModelSpec, initial_weights, model
 from dualml.optim import Adam
-from dualml.seeds import generator
+from dualml.seeds import make_generator
 from dualml_torch.backend import TorchBackend
-from dualml_torch.bench.race import captured, milliseconds
+from dualml_torch.bench.race import capture_graph, time_milliseconds
 from dualml_torch.environment import resolve_device
 from dualml_torch.model import Network
 
 MODELS = ("lenet", "mlp")
 BATCH, RATE = 64, 1e-3
 #: Name of a loop → options of its optimizer.
-HOW: dict[str, dict[str, Any]] = {
+OPTIMIZER_OPTIONS: dict[str, dict[str, Any]] = {
     "loop": {"foreach": False},
     "foreach": {"foreach": True},
     "fused": {"fused": True},
@@ -35,7 +35,7 @@ HOW: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Work:
+class BenchWork:
     """The workload that all loops share: ``steps`` updates per round, batches in one order.
 
     Attributes:
@@ -53,65 +53,65 @@ class Work:
     threads: int
 
 
-def work(job: Job, name: str) -> Work:
+def make_work(job: BenchJob, name: str) -> BenchWork:
     """Make the workload for a model of the zoo."""
     spec, samples, steps = model(name), *((256, 3) if job.quick else (8192, 32))
-    draw = generator(0, "bench", name)
+    draw = make_generator(0, "bench", name)
     x = draw.normal(size=(samples, *spec.input_shape)).astype(np.float32)
     y = (x.reshape(samples, -1) @ draw.normal(size=(x[0].size, 10))).argmax(1).astype(np.int64)
     order = np.concatenate([draw.permutation(samples) for _ in range(8)]).reshape(-1, BATCH)
     weights, device = initial_weights(spec, 0), resolve_device(job.device)
-    return Work(spec, weights, x, y, order, steps, device, job.threads)
+    return BenchWork(spec, weights, x, y, order, steps, device, job.threads)
 
 
 class Loop:
     """A training loop; calling it runs one round and returns milliseconds per update, including the
     reading of its losses."""
 
-    def __init__(self, work: Work) -> None:
-        self.work, self.done = work, 0
+    def __init__(self, work: BenchWork) -> None:
+        self.work, self.next_update = work, 0
         self.losses: list[float] = []
 
     def __call__(self) -> float:
-        return milliseconds(self.work.device, self.round) / self.work.steps
+        return time_milliseconds(self.work.device, self.run_round) / self.work.steps
 
-    def round(self) -> None:
+    def run_round(self) -> None:
         """Run one round and append its losses."""
-        if self.done + self.work.steps > len(self.work.order):
-            self.done = 0
-        self.losses += self.updates(self.done, self.done + self.work.steps)
-        self.done += self.work.steps
+        if self.next_update + self.work.steps > len(self.work.order):
+            self.next_update = 0
+        self.losses += self.run_updates(self.next_update, self.next_update + self.work.steps)
+        self.next_update += self.work.steps
 
-    def updates(self, first: int, last: int) -> list[float]:
+    def run_updates(self, first: int, last: int) -> list[float]:
         """Make the updates from number ``first`` to ``last`` (exclusive) and return their
         losses."""
         raise NotImplementedError
 
 
-class Ours(Loop):
+class TrialLoop(Loop):
     """The loop of a trial: deterministic operations, batches in the order of the plan."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: BenchWork) -> None:
         super().__init__(work)
         self.backend = TorchBackend(str(work.device), work.threads)
         self.step = 0
-        recipe = Recipe(
+        recipe = TrainingSpec(
             spec=work.spec, weights=work.weights, rule=Adam(lr=RATE), x=work.x, y=work.y,
             updates=len(work.order),
         )  # fmt: skip
         self.training = self.backend.training(recipe)
 
-    def updates(self, first: int, last: int) -> list[float]:
+    def run_updates(self, first: int, last: int) -> list[float]:
         with deterministic("error"):
             lazy = []
             for batch in self.work.order[first:last]:
                 self.step += 1
                 lazy.append(self.training.step(batch, self.step))
-            losses: list[float] = self.backend.read(lazy).tolist()
+            losses: list[float] = self.backend.materialize_losses(lazy).tolist()
         return losses
 
 
-class ByHand(Loop):
+class PlainLoop(Loop):
     """The plain loop: samples and order on the device, one gather per batch, no waiting within a
     round.
 
@@ -120,21 +120,21 @@ class ByHand(Loop):
         precision: the type that autocast computes in; float16 with a scaled loss.
     """
 
-    def __init__(self, work: Work, how: str, precision: torch.dtype | None = None) -> None:
+    def __init__(self, work: BenchWork, how: str, precision: torch.dtype | None = None) -> None:
         super().__init__(work)
         device, network = work.device, Network(work.spec)
         network.load(work.weights)
         self.net = nn.Sequential(*network.children()).to(device)
         self.x, self.y = (torch.from_numpy(a).to(device) for a in (work.x, work.y))
         self.order = torch.from_numpy(work.order).to(device)
-        self.optimizer = torch.optim.Adam(self.net.parameters(), lr=RATE, **HOW[how])
+        self.optimizer = torch.optim.Adam(self.net.parameters(), lr=RATE, **OPTIMIZER_OPTIONS[how])
         self.precision = precision
         self.scaler = torch.amp.GradScaler(device.type, enabled=precision is torch.float16)
-        self.value = torch.compile(self.loss) if how == "compiled" else self.loss
+        self.loss_function = torch.compile(self.loss) if how == "compiled" else self.loss
         self.replay: Callable[[], Any] | None = None
         if how == "graph":
             with deterministic("default"):
-                self.record()
+                self.record_graph()
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         return functional.cross_entropy(self.net(x), y)
@@ -142,14 +142,14 @@ class ByHand(Loop):
     def update(self, x: Tensor, y: Tensor) -> Tensor:
         kind = self.work.device.type
         with torch.autocast(kind, self.precision, enabled=self.precision is not None):
-            loss = self.value(x, y)
+            loss = self.loss_function(x, y)
         self.optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward()
         self.scaler.step(self.optimizer)
         self.scaler.update()
         return loss.detach()
 
-    def record(self) -> None:
+    def record_graph(self) -> None:
         """Record an update as a CUDA graph, so that later updates replay it; restore the weights
         that recording changed."""
         start = {n: p.detach().clone() for n, p in self.net.state_dict().items()}
@@ -160,11 +160,11 @@ class ByHand(Loop):
             self.result = self.update(x, y)
 
         fresh = self.optimizer.zero_grad
-        graph = captured(self.work.device, update, lambda: fresh(set_to_none=True))
+        graph = capture_graph(self.work.device, update, lambda: fresh(set_to_none=True))
         self.net.load_state_dict(start)
         self.replay = graph.replay
 
-    def updates(self, first: int, last: int) -> list[float]:
+    def run_updates(self, first: int, last: int) -> list[float]:
         with deterministic("default"):
             losses = []
             for batch in self.order[first:last]:

@@ -16,10 +16,10 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as processes
 
-from dualml.bench.section import Add, Job
-from dualml.bench.work import reason
+from dualml.bench.section import AddRow, BenchJob
+from dualml.bench.work import error_reason
 from dualml.launch.ranks import run_ranks
-from dualml_torch.bench.race import milliseconds
+from dualml_torch.bench.race import time_milliseconds
 from dualml_torch.environment import resolve_device
 
 #: Engine and number of ranks; all ranks are on one device.
@@ -30,7 +30,7 @@ SIZES = (2**12, 2**20, 2**26)
 WAIT_S, GROUP_S = 20.0, 45.0
 
 
-def section(job: Job, add: Add) -> None:
+def section(job: BenchJob, add: AddRow) -> None:
     """Add a row for each group, collective and size; then one for dualml's own communicator with
     two ranks."""
     sizes, calls = (SIZES[:1], 2) if job.quick else (SIZES, 20)
@@ -40,9 +40,9 @@ def section(job: Job, add: Add) -> None:
             left.unlink(missing_ok=True)
         cells = {"engine": engine, "ranks": ranks}
         try:
-            together(ranks, (engine, ranks, job.device, str(report), sizes, calls))
+            run_group(ranks, (engine, ranks, job.device, str(report), sizes, calls))
         except Exception as error:
-            cells["reason"] = cause_of(error)
+            cells["reason"] = error_line(error)
         for line in report.read_text("utf-8").splitlines() if report.exists() else ():
             row = json.loads(line)
             add(engine=engine, ranks=ranks, **row, ok=row.get("right", True))
@@ -50,20 +50,20 @@ def section(job: Job, add: Add) -> None:
             add(**cells)
     try:
         run_ranks(
-            job.backend, 2, "dualml_torch.bench.collectives:joined", device=job.device,
+            job.backend, 2, "dualml_torch.bench.collectives:sum_over_ranks", device=job.device,
             timeout=WAIT_S, limit=GROUP_S,
         )  # fmt: skip
         add(engine="dualml", ranks=2, right=True)
     except Exception as error:
-        add(engine="dualml", ranks=2, reason=reason(error))
+        add(engine="dualml", ranks=2, reason=error_reason(error))
 
 
-def joined(comm: Any, argument: Any) -> float:
+def sum_over_ranks(comm: Any, argument: Any) -> float:
     """Sum a one over the ranks of dualml's own communicator."""
     return float(comm.numpy(comm.all_reduce(comm.tensor([1.0])))[0])
 
 
-def together(ranks: int, arguments: tuple[Any, ...]) -> None:
+def run_group(ranks: int, arguments: tuple[Any, ...]) -> None:
     """Run `run_rank` in ``ranks`` processes; kill them when they take too long.
 
     Raises:
@@ -71,7 +71,7 @@ def together(ranks: int, arguments: tuple[Any, ...]) -> None:
         torch.multiprocessing.ProcessException: a process failed.
     """
     context = processes.start_processes(
-        rank, arguments, ranks, join=False, daemon=True, start_method="spawn"
+        run_rank, arguments, ranks, join=False, daemon=True, start_method="spawn"
     )
     end = time.monotonic() + GROUP_S
     try:
@@ -83,17 +83,17 @@ def together(ranks: int, arguments: tuple[Any, ...]) -> None:
             process.kill()
 
 
-def cause_of(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Return the line that names the cause: NCCL's own last error, or the last line of a traceback
     that names an error."""
     text = str(error)
     if "Last error:" in text:
         return "nccl: " + " ".join(text.partition("Last error:")[2].split("\n\n")[0].split())[:300]
     lines = [line.strip() for line in text.splitlines() if "Error: " in line]
-    return lines[-1][:300] if lines else reason(error)
+    return lines[-1][:300] if lines else error_reason(error)
 
 
-def rank(
+def run_rank(
     number: int, engine: str, ranks: int, name: str, report: str, sizes: tuple[int, ...], calls: int
 ) -> None:
     """Run one process of a group; rank 0 writes a JSON line for each collective and size."""
@@ -106,7 +106,7 @@ def rank(
     store = dist.FileStore(f"{report}.store", ranks)
     limit = timedelta(seconds=WAIT_S)
     dist.init_process_group(engine, store=store, rank=number, world_size=ranks, timeout=limit)
-    for row in rows(number, ranks, device, sizes, calls):
+    for row in measure_rows(number, ranks, device, sizes, calls):
         if number == 0:
             with open(report, "a", encoding="utf-8") as file:
                 print(json.dumps(row), file=file)
@@ -116,7 +116,7 @@ def rank(
     os._exit(0)  # gloo's threads can abort the interpreter's exit (pytorch #190489)
 
 
-def rows(
+def measure_rows(
     number: int, ranks: int, device: torch.device, sizes: tuple[int, ...], calls: int
 ) -> Iterator[dict[str, Any]]:
     """Measure each collective at each size; yield the cells of a row, with a reason after a
@@ -126,21 +126,21 @@ def rows(
             cells: dict[str, Any] = {"collective": collective, "bytes": size}
             x = torch.full((size // 4,), number + 1.0, device=device)
             try:
-                cells["right"] = right(collective, x, number, ranks)
+                cells["right"] = is_correct(collective, x, number, ranks)
                 spent = [
-                    milliseconds(device, lambda x=x, c=collective: call(c, x, number, ranks))
+                    time_milliseconds(device, lambda x=x, c=collective: call_collective(c, x, number, ranks))
                     for _ in range(calls)
                 ]
                 low, median, high = statistics.quantiles(spent, n=4, method="inclusive")
                 cells["milliseconds"] = [low, median, high]
             except RuntimeError as error:
-                cells["reason"] = cause_of(error)
+                cells["reason"] = error_line(error)
             yield cells
             if "reason" in cells:
                 break
 
 
-def call(collective: str, x: torch.Tensor, number: int, ranks: int) -> torch.Tensor:
+def call_collective(collective: str, x: torch.Tensor, number: int, ranks: int) -> torch.Tensor:
     """Run a collective on ``x`` and return this rank's result."""
     if collective == "all_reduce":
         dist.all_reduce(x)
@@ -157,9 +157,9 @@ def call(collective: str, x: torch.Tensor, number: int, ranks: int) -> torch.Ten
     return own
 
 
-def right(collective: str, x: torch.Tensor, number: int, ranks: int) -> bool:
+def is_correct(collective: str, x: torch.Tensor, number: int, ranks: int) -> bool:
     """Return whether a collective gives the correct result for ranks that contribute 1 to n."""
     total = ranks * (ranks + 1) / 2
     wanted = {"all_reduce": [total], "reduce_scatter": [total], "broadcast": [1.0]}
-    values = call(collective, x.clone(), number, ranks).unique().tolist()
+    values = call_collective(collective, x.clone(), number, ranks).unique().tolist()
     return values == wanted.get(collective, [float(r + 1) for r in range(ranks)])

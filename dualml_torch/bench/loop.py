@@ -6,16 +6,16 @@ from functools import partial
 
 import torch
 
-from dualml.bench.section import Add, Job
-from dualml_torch.bench.by_hand import HOW, MODELS, ByHand, Ours, work
-from dualml_torch.bench.race import Make, race
+from dualml.bench.section import AddRow, BenchJob
+from dualml_torch.bench.by_hand import OPTIMIZER_OPTIONS, MODELS, PlainLoop, TrialLoop, make_work
+from dualml_torch.bench.race import MakeVariant, race
 
 
-def section(job: Job, add: Add) -> None:
+def section(job: BenchJob, add: AddRow) -> None:
     """Add a row for each model and variant of the training loop."""
     torch.set_num_threads(job.threads)
     for model in MODELS[-1:] if job.quick else MODELS:
-        own = work(job, model)
-        variants: dict[str, Make] = {"ours": partial(Ours, own)}
-        variants |= {how: partial(ByHand, own, how) for how in HOW}
+        own = make_work(job, model)
+        variants: dict[str, MakeVariant] = {"ours": partial(TrialLoop, own)}
+        variants |= {how: partial(PlainLoop, own, how) for how in OPTIMIZER_OPTIONS}
         race(variants, 2 if job.quick else 25, "ours", add, model=model)

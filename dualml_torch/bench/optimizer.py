@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 import dualml_torch.optim as ours
-from dualml.bench.section import Add, Job
+from dualml.bench.section import AddRow, BenchJob
 from dualml.model import model
-from dualml_torch.bench.by_hand import HOW
-from dualml_torch.bench.race import Make, captured, milliseconds, race
+from dualml_torch.bench.by_hand import OPTIMIZER_OPTIONS
+from dualml_torch.bench.race import MakeVariant, capture_graph, time_milliseconds, race
 from dualml_torch.environment import resolve_device
 
 RULES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -25,7 +25,7 @@ WIDE = [
 ]
 
 
-def section(job: Job, add: Add) -> None:
+def section(job: BenchJob, add: AddRow) -> None:
     """Add a row for each rule, size and variant. All variants update the same memory."""
     torch.set_num_threads(job.threads)
     device = resolve_device(job.device)
@@ -37,21 +37,21 @@ def section(job: Job, add: Add) -> None:
             params.append(torch.nn.Parameter(torch.randn(shape, generator=draw).to(device)))
             params[-1].grad = torch.randn(shape, generator=draw).to(device)
         for rule, (name, fields) in list(RULES.items())[: 1 if job.quick else None]:
-            variants = of_rule(name, fields, params, device)
+            variants = optimizer_variants(name, fields, params, device)
             race(variants, 2 if job.quick else 25, "ours", add, rule=rule, model=size)
 
 
-def of_rule(
+def optimizer_variants(
     name: str, fields: dict[str, Any], params: list[torch.nn.Parameter], device: torch.device
-) -> dict[str, Make]:
+) -> dict[str, MakeVariant]:
     """Return the variants of an optimizer by name: dualml's, dualml's compiled, and torch's."""
     times = 20 if sum(p.numel() for p in params) < 1e6 else 5
 
-    def timed(step: Callable[[], Any]) -> Callable[[], float]:
-        return partial(milliseconds, device, step, times)
+    def make_timer(step: Callable[[], Any]) -> Callable[[], float]:
+        return partial(time_milliseconds, device, step, times)
 
-    def theirs(how: str) -> Callable[[], float]:
-        options = dict(HOW[how])
+    def torch_variant(how: str) -> Callable[[], float]:
+        options = dict(OPTIMIZER_OPTIONS[how])
         if how == "compiled":
             options = {"foreach": True}  # a fused kernel cannot be compiled further
         if name == "SGD":
@@ -59,11 +59,11 @@ def of_rule(
         step = getattr(torch.optim, name)(params, **fields, **options).step
         if how == "compiled":
             step = torch.compile(step)
-        return timed(captured(device, step, lambda: None).replay if how == "graph" else step)
+        return make_timer(capture_graph(device, step, lambda: None).replay if how == "graph" else step)
 
     own = getattr(ours, name)
-    variants: dict[str, Make] = {
-        "ours": lambda: timed(own(params, **fields).step),
-        "ours_compiled": lambda: timed(own(params, compiled=True, **fields).step),
+    variants: dict[str, MakeVariant] = {
+        "ours": lambda: make_timer(own(params, **fields).step),
+        "ours_compiled": lambda: make_timer(own(params, compiled=True, **fields).step),
     }
-    return variants | {how: partial(theirs, how) for how in HOW}
+    return variants | {how: partial(torch_variant, how) for how in OPTIMIZER_OPTIONS}

@@ -9,16 +9,16 @@ from typing import Any
 
 import torch
 
-from dualml.bench.section import Add
-from dualml.bench.timing import ratio, take_turns
-from dualml.bench.work import reason
+from dualml.bench.section import AddRow
+from dualml.bench.timing import ratio_quartiles, time_interleaved
+from dualml.bench.work import error_reason
 from dualml.errors import Unsupported
 
 #: Factory of a variant, whose call runs one round and returns milliseconds.
-Make = Callable[[], Callable[[], float]]
+MakeVariant = Callable[[], Callable[[], float]]
 
 
-def milliseconds(device: torch.device, work: Callable[[], Any], times: int = 1) -> float:
+def time_milliseconds(device: torch.device, work: Callable[[], Any], times: int = 1) -> float:
     """Return milliseconds per call of ``work`` over ``times`` calls: by events on a GPU, from the
     first kernel's start to the last one's end, elsewhere by the processor's clock."""
     if device.type != "cuda":
@@ -35,7 +35,7 @@ def milliseconds(device: torch.device, work: Callable[[], Any], times: int = 1) 
     return begin.elapsed_time(end) / times
 
 
-def race(variants: Mapping[str, Make], rounds: int, against: str, add: Add, **what: Any) -> None:
+def race(variants: Mapping[str, MakeVariant], rounds: int, against: str, add: AddRow, **what: Any) -> None:
     """Add a row for each variant: median and quartiles of its times, and of their ratios to the
     times of ``against`` in the same rounds. A variant that cannot be made or run is a row with its
     reason.
@@ -51,15 +51,15 @@ def race(variants: Mapping[str, Make], rounds: int, against: str, add: Add, **wh
             once()
             runs[name] = once
         except Exception as error:
-            failed[name] = reason(error)
-    times = take_turns(runs, rounds)
+            failed[name] = error_reason(error)
+    times = time_interleaved(runs, rounds)
     for name in variants:
         if name in failed:
             add(**what, variant=name, reason=failed[name])
             continue
         cells: dict[str, Any] = {"variant": name, "milliseconds": quartiles(times[name])}
         if name != against and against in times:
-            slower = ratio(times[name], times[against])
+            slower = ratio_quartiles(times[name], times[against])
             cells[f"per_{against}"] = [slower.low, slower.median, slower.high]
         add(**what, **cells)
 
@@ -70,7 +70,7 @@ def quartiles(values: list[float]) -> list[float]:
     return [low, median, high]
 
 
-def captured(device: torch.device, update: Callable[[], Any], fresh: Callable[[], Any]) -> Any:
+def capture_graph(device: torch.device, update: Callable[[], Any], fresh: Callable[[], Any]) -> Any:
     """Capture one update as a CUDA graph, as torch's manual does it: on a separate stream, after
     some updates in which every library allocates its workspaces.
 

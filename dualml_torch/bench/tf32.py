@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from dualml.backend import backends
-from dualml.bench.lab import REFEREE, arms_of, judge, run_lab
-from dualml.bench.section import Add, Job
+from dualml.bench.lab import REFERENCE, arms_for, compare_trials, run_lab
+from dualml.bench.section import AddRow, BenchJob
 from dualml.errors import TrialError
-from dualml.machine import bounded, python
+from dualml.machine import run_bounded, python_argv
 from dualml_torch.environment import resolve_device
 
 #: Whether TF32 is on → environment variables: NVIDIA's for its libraries, and torch's own.
@@ -26,27 +26,27 @@ VARIABLES = {
     True: {"NVIDIA_TF32_OVERRIDE": "1", "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE": "1"},
 }
 #: TF32 has 13 bits less than float32: an error larger by this factor cannot be float32's.
-FAR = 30.0
+TF32_ERROR_RATIO = 30.0
 PROBE_S = 60.0
 
 
-def section(job: Job, add: Add) -> None:
+def section(job: BenchJob, add: AddRow) -> None:
     """Add rows for every arm: TF32 off compared with the reference, TF32 on compared with the
     reference, as `dualml run` judges them, and TF32 on compared with off within the float32
     envelope."""
-    probed = {on: probe(job, on) for on in VARIABLES}
-    there = probed[True]["product"] > FAR * probed[False]["product"]
-    referee, off = run_lab(job, REFEREE, "cpu"), run_lab(job, job.backend, job.device)
+    probed = {on: probe_errors(job, on) for on in VARIABLES}
+    there = probed[True]["product"] > TF32_ERROR_RATIO * probed[False]["product"]
+    referee, off = run_lab(job, REFERENCE, "cpu"), run_lab(job, job.backend, job.device)
     on = run_lab(job, job.backend, job.device, "lab-tf32", VARIABLES[True])
-    for arm in arms_of(job):
-        envelope = off.of(arm).envelope
+    for arm in arms_for(job):
+        envelope = off.trajectory(arm).envelope
         plain = [envelope] if envelope else None
-        row(add, judge(off, referee, arm), there, tf32=False, arm=arm, **probed[False])
-        row(add, judge(on, referee, arm), there, tf32=True, arm=arm, **probed[True])
-        row(add, judge(on, off, arm, plain), there, tf32=True, arm=arm)
+        add_row(add, compare_trials(off, referee, arm), there, tf32=False, arm=arm, **probed[False])
+        add_row(add, compare_trials(on, referee, arm), there, tf32=True, arm=arm, **probed[True])
+        add_row(add, compare_trials(on, off, arm, plain), there, tf32=True, arm=arm)
 
 
-def row(add: Add, cells: dict[str, Any], there: bool, *, tf32: bool, **more: Any) -> None:
+def add_row(add: AddRow, cells: dict[str, Any], there: bool, *, tf32: bool, **more: Any) -> None:
     """Add a row; ``noticed`` says whether the verdict is right: different if and only if TF32 was
     really on."""
     noticed = (cells["verdict"] == "different") == (tf32 and there)
@@ -57,16 +57,16 @@ def row(add: Add, cells: dict[str, Any], there: bool, *, tf32: bool, **more: Any
     add(tf32=tf32, against=against, noticed=noticed, ok=noticed, **shown, **more)
 
 
-def probe(job: Job, on: bool) -> dict[str, float]:
+def probe_errors(job: BenchJob, on: bool) -> dict[str, float]:
     """Measure the relative errors of one product and one convolution with TF32 on or off.
 
     Raises:
         TrialError: the process failed.
     """
     size = "64" if job.quick else "1024"
-    command = python("-m", __spec__.name, job.device, size)
+    command = python_argv("-m", __spec__.name, job.device, size)
     environ = backends()[job.backend].environ(job.threads)
-    ended = bounded(command, PROBE_S, {**os.environ, **environ, **VARIABLES[on]})
+    ended = run_bounded(command, PROBE_S, {**os.environ, **environ, **VARIABLES[on]})
     if ended.code != 0:
         lines = ended.err.strip().splitlines() or [f"exit code {ended.code}"]
         raise TrialError(f"the products could not be tried: {lines[-1]}")
@@ -74,7 +74,7 @@ def probe(job: Job, on: bool) -> dict[str, float]:
     return measured
 
 
-def errors(device: torch.device, size: int) -> dict[str, float]:
+def relative_errors(device: torch.device, size: int) -> dict[str, float]:
     """Return ‖single − double‖ / ‖double‖ of a matrix product and of a convolution."""
     draw = torch.Generator().manual_seed(0)
     a, b = (torch.randn(size, size, generator=draw, dtype=torch.float64) for _ in range(2))
@@ -91,4 +91,4 @@ def errors(device: torch.device, size: int) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(errors(resolve_device(sys.argv[1]), int(sys.argv[2]))))
+    print(json.dumps(relative_errors(resolve_device(sys.argv[1]), int(sys.argv[2]))))

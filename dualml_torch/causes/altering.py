@@ -12,22 +12,22 @@ import torch
 from numpy.typing import NDArray
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from dualml.parity.causes.alteration import Alteration
-from dualml_torch.causes.functions import alone, function, transform
+from dualml.parity.causes.alteration import Mutation
+from dualml_torch.causes.functions import diagonal_softmax, call_variant, transform
 from dualml_torch.causes.layers import (
-    biased_state,
-    gated,
-    norm,
-    of_length,
-    other_batch,
-    over,
-    padded,
-    shifted,
-    sized,
-    tiled,
+    remember_biased_variance,
+    glu_variant,
+    norm_variant,
+    fit_to_shape,
+    zero_state,
+    mean_over_all_targets,
+    pad_asymmetrically,
+    shifted_loss,
+    check_recurrent_sizes,
+    tile_heads,
 )
-from dualml_torch.chance import dropped
-from dualml_torch.operations import Bound, tensors
+from dualml_torch.chance import apply_dropout
+from dualml_torch.operations import BoundCall, find_tensors
 
 Value = torch.Tensor
 Draw = Callable[[tuple[int, ...]], NDArray[np.float32]]
@@ -38,14 +38,14 @@ NUMBERS: dict[str, Value] = {}
 
 
 @dataclass(frozen=True, eq=False)
-class Changed:
+class MutatedFunction:
     """A function under one mutation; several mutations of one call are nested.
 
     Attributes:
         draw: returns uniform numbers of a shape, for a Dropout.
     """
 
-    change: Alteration
+    change: Mutation
     func: Any
     name: str
     draw: Draw
@@ -58,29 +58,29 @@ class Changed:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.change.action == "dropout":
             x = self.func(*args, **kwargs)
-            return dropped(torch.from_numpy(self.draw(tuple(x.shape))), x, self.change.value)
-        return altered(self.change, self.func, self.name, args, kwargs)
+            return apply_dropout(torch.from_numpy(self.draw(tuple(x.shape))), x, self.change.value)
+        return call_mutated(self.change, self.func, self.name, args, kwargs)
 
 
-def everywhere(
-    change: Alteration, args: Sequence[Any], kwargs: Mapping[str, Any]
+def replace_constant(
+    change: Mutation, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> tuple[Any, Any]:
     """Replace a constant c, and 1 − c, in the arguments of a call."""
     old, new = float(change.old), float(change.value)
 
-    def other(one: Any) -> Any:
+    def replace_value(one: Any) -> Any:
         if not isinstance(one, float):
             return one
         if abs(one - old) < 1e-12:
             return new
         return 1 - new if abs(one - (1 - old)) < 1e-12 else one
 
-    changed: Any = tree_map(other, (tuple(args), dict(kwargs)))
+    changed: Any = tree_map(replace_value, (tuple(args), dict(kwargs)))
     return changed
 
 
-def altered(
-    change: Alteration, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+def call_mutated(
+    change: Mutation, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
     """Return the result of a call under one mutation.
 
@@ -88,47 +88,47 @@ def altered(
         Exception: the framework's own error if the mutation is impossible.
     """
     if change.action == "set":
-        bound = Bound(func, name, args, kwargs)
-        bound.put(str(change.argument), change.value)
+        bound = BoundCall(func, name, args, kwargs)
+        bound.set_argument(str(change.argument), change.value)
         if change.argument == "batch_first":  # the kernel does not check the state's size
-            bound.put(
+            bound.set_argument(
                 "hx",
-                tree_map(partial(other_batch, tensors(args)[0], change.value), bound.values["hx"]),
+                tree_map(partial(zero_state, find_tensors(args)[0], change.value), bound.values["hx"]),
             )
-        sized(name, bound.args, bound.kwargs)
+        check_recurrent_sizes(name, bound.args, bound.kwargs)
         if name == "softmax" and change.argument == "dim":
             # Along another axis everything may be masked, for which ports use a large number.
             bound.args[0] = bound.args[0].clamp(min=MASKED)
         return func(*bound.args, **bound.kwargs)
-    given = tensors((args, kwargs))
+    given = find_tensors((args, kwargs))
     if change.action == "drop":
         return given[int(change.argument)].clone()
     if change.action == "settings":
-        bound = Bound(func, name, args, kwargs)
+        bound = BoundCall(func, name, args, kwargs)
         for argument, value in change.value:
-            bound.put(argument, value)
-        return of_length(func(*bound.args, **bound.kwargs), func(*args, **kwargs).shape)
+            bound.set_argument(argument, value)
+        return fit_to_shape(func(*bound.args, **bound.kwargs), func(*args, **kwargs).shape)
     if change.action == "omit":
-        moved, named = replaced(args, kwargs, int(change.argument), None)
+        moved, named = replace_tensor(args, kwargs, int(change.argument), None)
         return func(*moved, **named)
     if change.action == "exchange":
         i, j = change.value
-        moved, named = replaced(args, kwargs, i, given[j])
-        moved, named = replaced(moved, named, j, given[i])
+        moved, named = replace_tensor(args, kwargs, i, given[j])
+        moved, named = replace_tensor(moved, named, j, given[i])
         return func(*moved, **named)
     if change.action == "input":
         at = int(change.argument)
-        moved, named = replaced(args, kwargs, at, transform(change.value, given[at]))
-        sized(name, moved, named)
+        moved, named = replace_tensor(args, kwargs, at, transform(change.value, given[at]))
+        check_recurrent_sizes(name, moved, named)
         return func(*moved, **named)
     if change.action == "inputs":  # the parameters of a recurrent cell together
         moved, named = args, kwargs
         for at, one in enumerate(given):
             if isinstance(one, torch.nn.Parameter) or one.dim() in (1, 2):
-                moved, named = replaced(moved, named, at, transform(change.value, one))
+                moved, named = replace_tensor(moved, named, at, transform(change.value, one))
         return func(*moved, **named)
     if change.action == "shifted":
-        return shifted(func, args, kwargs, int(change.value))
+        return shifted_loss(func, args, kwargs, int(change.value))
     if change.action == "outputs":
         parts = func(*args, **kwargs)
         return type(parts)(parts[i] for i in change.value)
@@ -146,9 +146,9 @@ def altered(
         index[int(change.argument)] = slice(*other) if isinstance(other, list | tuple) else other
         return func(args[0], tuple(index) if isinstance(args[1], tuple) else index[0], *args[2:])
     if change.action == "form":
-        given_values = Bound(func, name, args, kwargs).values
+        given_values = BoundCall(func, name, args, kwargs).values
         if change.argument == "unbiased_state":
-            return biased_state(func, args, kwargs, given_values)
+            return remember_biased_variance(func, args, kwargs, given_values)
         if change.argument == "twice_state":  # updates the statistics twice
             func(*args, **kwargs)
             return func(*args, **kwargs)
@@ -156,36 +156,36 @@ def altered(
             root = (given[0] - change.value).sqrt() + change.value
             return root if name == "sqrt" else root.reciprocal()
         if change.argument == "tiled":
-            return tiled(func, name, args, kwargs)
+            return tile_heads(func, name, args, kwargs)
         if change.argument == "over_all":
-            return over(func, name, args, kwargs)
+            return mean_over_all_targets(func, name, args, kwargs)
         if name == "glu":
-            return gated(str(change.argument), given_values)
+            return glu_variant(str(change.argument), given_values)
         if isinstance(change.value, float):
             given_values = {**given_values, "eps": change.value}
         if change.argument == "alone":
-            return alone(given[0], func(*args, **kwargs))
+            return diagonal_softmax(given[0], func(*args, **kwargs))
         if name == "batch_norm":
             func(*args, **kwargs)  # updates the running statistics as usual
-        return norm(str(change.argument), name, given_values)
+        return norm_variant(str(change.argument), name, given_values)
     if change.action == "pad":
-        return padded(str(change.value), func, name, args, kwargs)
+        return pad_asymmetrically(str(change.value), func, name, args, kwargs)
     if change.action == "instead":
         return transform(change.value, given[0])
     if change.action == "function":
-        return function(str(change.value), func, name, args, kwargs)
+        return call_variant(str(change.value), func, name, args, kwargs)
     if change.action == "twice":
         once = func(*args, **kwargs)
-        moved = replaced(args, kwargs, 0, tensors(once)[0])[0]
-        sized(name, moved, kwargs)
+        moved = replace_tensor(args, kwargs, 0, find_tensors(once)[0])[0]
+        check_recurrent_sizes(name, moved, kwargs)
         return func(*moved, **kwargs)
     if change.action == "output":
         if change.value[0] == "from_input":
-            shape = tensors(func(*args, **kwargs))[0].shape
+            shape = find_tensors(func(*args, **kwargs))[0].shape
             return given[0].permute(change.value[1:]).reshape(shape)
         result = func(*args, **kwargs)
-        first = tensors(result)[0]
-        return replaced((result,), {}, 0, transform(change.value, first))[0][0]
+        first = find_tensors(result)[0]
+        return replace_tensor((result,), {}, 0, transform(change.value, first))[0][0]
     if change.action == "lower":  # the whole call in less precision
         kind = getattr(torch, str(change.value))
         lower: Any = tree_map(
@@ -199,7 +199,7 @@ def altered(
     if change.action == "numbers" and isinstance(change.argument, int):  # a table of the other side
         at = int(change.argument)
         other = NUMBERS[change.value[0]].reshape(given[at].shape).to(given[at].dtype)
-        moved, named = replaced(args, kwargs, at, other)
+        moved, named = replace_tensor(args, kwargs, at, other)
         return func(*moved, **named)
     if change.action == "numbers":  # the other side's constants
         own = func(*args, **kwargs)
@@ -217,12 +217,12 @@ def altered(
                 lambda one: one.detach() if isinstance(one, Value) else one, func(*args, **kwargs)
             )
         at = int(change.argument)
-        moved, named = replaced(args, kwargs, at, given[at].detach())
+        moved, named = replace_tensor(args, kwargs, at, given[at].detach())
         return func(*moved, **named)
     raise ValueError(f"unknown alteration {change.action}")
 
 
-def replaced(
+def replace_tensor(
     args: Sequence[Any], kwargs: Mapping[str, Any], at: int, value: Value | None
 ) -> tuple[Any, Any]:
     """Return the arguments with tensor number ``at`` replaced; a ``value`` of None drops it."""

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from dualml.parity.models.operations import unknown
+from dualml.parity.models.operations import is_unknown
 
 Value = torch.Tensor
 
 
-class Call:
+class ReplayableCall:
     """A stored call, with its tensors by name.
 
     Args:
@@ -31,29 +31,29 @@ class Call:
         positional, named = spec.unflatten(range(len(leaves)))
         flat = all(isinstance(i, int) for i in (*positional, *named.values()))
         #: Leaf positions of the arguments, None if an argument has several leaves.
-        self.flat = (list(positional), dict(named)) if flat else None
+        self.leaf_positions = (list(positional), dict(named)) if flat else None
         whether = [*positional, *named.values()] if flat else []
-        self.writes = (
+        self.writes_arguments = (
             name.endswith("_")
             or name == "batch_norm"
             or any(leaves[i] is True for i in whether)  # it may be ``inplace``
         )
 
     @classmethod
-    def made(
+    def from_arguments(
         cls,
         func: Any,
         name: str,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         source: Callable[[Value], str],
-    ) -> Call:
+    ) -> ReplayableCall:
         """Store a call whose tensors are known by name; tensors without a name are stored as they
         are."""
         leaves, spec = tree_flatten((tuple(args), dict(kwargs)))
         names, buffers = {}, {}
         for i, one in enumerate(leaves):
-            if not isinstance(one, Value) or unknown(known := source(one)):
+            if not isinstance(one, Value) or is_unknown(known := source(one)):
                 continue
             buffer = known.startswith("parameter:") and not isinstance(one, torch.nn.Parameter)
             if name == "batch_norm" and buffer:
@@ -64,10 +64,10 @@ class Call:
         call.buffers = buffers
         return call
 
-    def arguments(self, leaves: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+    def fill_arguments(self, leaves: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
         """Rebuild positional and keyword arguments from their leaves."""
-        if self.flat is None:
+        if self.leaf_positions is None:
             args, kwargs = tree_unflatten(leaves, self.spec)
             return list(args), kwargs
-        positional, named = self.flat
+        positional, named = self.leaf_positions
         return [leaves[i] for i in positional], {key: leaves[i] for key, i in named.items()}

@@ -15,7 +15,7 @@ NAMES = ("clip_grad_norm_", "clip_grad_value_")
 
 
 @contextlib.contextmanager
-def clipping(optimizer: Any, way: str, value: float) -> Iterator[None]:
+def replace_clipping(optimizer: Any, way: str, value: float) -> Iterator[None]:
     """Replace torch's gradient clipping functions inside the block.
 
     Args:
@@ -32,7 +32,7 @@ def clipping(optimizer: Any, way: str, value: float) -> Iterator[None]:
         if function is vars(utils)[name]
     ]
     for space, key, function in kept:
-        space[key] = other(function, way, value)
+        space[key] = make_clipping(function, way, value)
     try:
         yield
     finally:
@@ -40,7 +40,7 @@ def clipping(optimizer: Any, way: str, value: float) -> Iterator[None]:
             space[key] = function
 
 
-def other(function: Callable[..., Any], way: str, value: float) -> Callable[..., Any]:
+def make_clipping(function: Callable[..., Any], way: str, value: float) -> Callable[..., Any]:
     """Make a clipping function of another rule, see `replace_clipping`."""
 
     @torch.no_grad()

@@ -10,59 +10,59 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dualml.parity.causes.alteration import Alteration
+from dualml.parity.causes.alteration import Mutation
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.trace import Trace
-from dualml_torch.causes.altered import Altered
+from dualml_torch.causes.altered import MutatingTracer
 from dualml_torch.causes.altering import NUMBERS
-from dualml_torch.causes.lines import RULES, Lines, calls_of, file_of
-from dualml_torch.causes.replay import Recording, Replay, Value
-from dualml_torch.causes.sharing import again, sharing
-from dualml_torch.causes.update import Update, rule_of, settings_of
+from dualml_torch.causes.lines import RULES, MutatedLines, trace_calls, optimizer_file
+from dualml_torch.causes.replay import ReplayTracer, Replay, Value
+from dualml_torch.causes.sharing import shared_names, mutate_sharing
+from dualml_torch.causes.update import MutatedUpdate, rule_name, describe_groups
 from dualml_torch.record import Recorder
 
 #: Actions that mutate modules.
-OF_MODULES = ("share", "untie", "bias")
+MODULE_ACTIONS = ("share", "untie", "bias")
 #: Actions that mutate no call of the model.
-NOT_OF_CALLS = ("optimizer", "freeze", "train", *OF_MODULES)
+NON_CALL_ACTIONS = ("optimizer", "freeze", "train", *MODULE_ACTIONS)
 #: The unchanged rule of PyTorch's class, written out in lines that can be mutated.
-PLAIN_RULE = Alteration("optimizer", "optimizer", (), "", "form:plain", True)
+PLAIN_RULE = Mutation("optimizer", "optimizer", (), "", "form:plain", True)
 #: Types whose memory NumPy can share.
 PLAIN = (torch.float32, torch.float64, torch.int64, torch.int32, torch.bool)
 
 
-class Explored(Recorder):
+class MutatingRecorder(Recorder):
     """A recorder under which some operations and updates are mutated.
 
     Attributes:
         fused: whether functions with a decomposition are called as a whole.
     """
 
-    changes: Sequence[Alteration] = ()
+    changes: Sequence[Mutation] = ()
     fused = True
-    recording: Recording | None = None
-    given: Sequence[Any] = ()
+    recording: ReplayTracer | None = None
+    step_inputs: Sequence[Any] = ()
 
-    def watch(self) -> Altered | None:
+    def make_tracer(self) -> MutatingTracer | None:
         """Make the tracer of a step: one that records calls for replays in the first step, else one
         that only mutates; None if there is nothing to mutate."""
         known = dict(self.model.named_parameters())
         # Copies: the step writes into buffers.
         known |= {name: one.detach().clone() for name, one in self.model.named_buffers()}
         if self.tape is not None:
-            self.recording = Recording(self.tape, self.changes, known, self.fused, self.chance)
+            self.recording = ReplayTracer(self.tape, self.changes, known, self.fused, self.chance)
             return self.recording
         if not self.changes and self.fused:
             return None
         # A later step: calls are numbered, but their values are not recorded.
-        tape = self.tape_of_step()
-        for i, one in enumerate(self.given):
-            tape.known(one, f"input:{i}")
-        tape.array = nothing
-        return Altered(tape, self.changes, known, self.fused, self.chance)
+        tape = self.make_tape()
+        for i, one in enumerate(self.step_inputs):
+            tape.register(one, f"input:{i}")
+        tape.array = empty_array
+        return MutatingTracer(tape, self.changes, known, self.fused, self.chance)
 
 
-def nothing(tensor: torch.Tensor) -> NDArray[Any]:
+def empty_array(tensor: torch.Tensor) -> NDArray[Any]:
     """Return an empty float32 array, for steps whose values are not recorded."""
     return np.zeros(0, np.float32)
 
@@ -77,72 +77,72 @@ class Explorer:
 
     def __init__(
         self,
-        recorder: Explored,
-        make: Callable[[Explored], Callable[..., None]],
+        recorder: MutatingRecorder,
+        make: Callable[[MutatingRecorder], Callable[..., None]],
         inputs: Sequence[Any],
         steps: int,
     ) -> None:
-        self.recorder, self.make, self.inputs, self.steps = recorder, make, inputs, steps
+        self.recorder, self.make_step, self.inputs, self.steps = recorder, make, inputs, steps
         self.start = recorder.snapshot()
         self.replay: Replay | None = None
         #: Initial values of parameters that only a mutation creates.
-        self.values: dict[str, torch.Tensor] = {}
-        self.trained = [n for n, p in recorder.model.named_parameters() if p.requires_grad]
+        self.initial_values: dict[str, torch.Tensor] = {}
+        self.trainable_names = [n for n, p in recorder.model.named_parameters() if p.requires_grad]
         # The recorder's own hook comes after it, and sees what it returns.
-        recorder.model.register_forward_hook(self.returned)
+        recorder.model.register_forward_hook(self.reorder_outputs)
 
-    def returned(self, model: Any, given: Any, outputs: Any) -> Any:
+    def reorder_outputs(self, model: Any, given: Any, outputs: Any) -> Any:
         """Reorder the model's outputs where a mutation says so."""
         for change in self.recorder.changes:
             if change.action == "returned" and isinstance(outputs, tuple | list):
                 outputs = type(outputs)(outputs[i] for i in change.value)
         return outputs
 
-    def begin_again(self, changes: Sequence[Alteration]) -> None:
+    def reset(self, changes: Sequence[Mutation]) -> None:
         """Restore the initial state and set the mutations of the next run."""
         self.recorder.restore(self.start)
-        self.recorder.changes = [c for c in changes if c.action not in NOT_OF_CALLS and not c.line]
+        self.recorder.changes = [c for c in changes if c.action not in NON_CALL_ACTIONS and not c.line]
 
-    def gradients(self, changes: Sequence[Alteration]) -> dict[str, NDArray[Any]]:
+    def gradients(self, changes: Sequence[Mutation]) -> dict[str, NDArray[Any]]:
         """Return the gradients of the first step under these mutations; nothing else is
         recorded."""
         recorder, optimizer = self.recorder, self.recorder.optimizer
-        self.begin_again(changes)
-        inputs = recorder.given = [one.clone() for one in self.inputs]
+        self.reset(changes)
+        inputs = recorder.step_inputs = [one.clone() for one in self.inputs]
         recorder.optimizer = recorder.tape = None
         try:
-            self.make(recorder)(*inputs)
+            self.make_step(recorder)(*inputs)
         finally:
             recorder.optimizer = optimizer
         return recorder.gradients()
 
-    def updated(
-        self, changes: Sequence[Alteration], gradients: Sequence[Mapping[str, NDArray[Any]]]
+    def replay_updates(
+        self, changes: Sequence[Mutation], gradients: Sequence[Mapping[str, NDArray[Any]]]
     ) -> dict[str, NDArray[Any]]:
         """Return the weights after an update with each of these gradients, under mutations of the
         optimizer alone."""
         recorder = self.recorder
-        self.begin_again(changes)
-        with self.updating(changes, []):
+        self.reset(changes)
+        with self.mutate_optimizer(changes, []):
             for of_step in gradients:
-                self.give(of_step)
+                self.set_gradients(of_step)
                 recorder.optimizer.step()
         return recorder.weights()
 
-    def run(self, changes: Sequence[Alteration], steps: int | None = None) -> Trace:
+    def run(self, changes: Sequence[Mutation], steps: int | None = None) -> Trace:
         """Run all steps, or the first ``steps``, under these mutations from the initial weights.
 
         A mutation that fails is reported in ``raised`` of the trace.
         """
         recorder = self.recorder
-        self.begin_again(changes)
+        self.reset(changes)
         frozen = {name for c in changes if c.action == "freeze" for name in c.value}
         thawed = {name for c in changes if c.action == "train" for name in c.value}
         for name, p in recorder.model.named_parameters():
-            p.requires_grad_(name in thawed or (name in self.trained and name not in frozen))
-        modules = [c for c in changes if c.action in OF_MODULES]
+            p.requires_grad_(name in thawed or (name in self.trainable_names and name not in frozen))
+        modules = [c for c in changes if c.action in MODULE_ACTIONS]
         with contextlib.ExitStack() as stack:
-            fresh = stack.enter_context(sharing(recorder.model, modules, self.values))
+            fresh = stack.enter_context(mutate_sharing(recorder.model, modules, self.initial_values))
             recorder.trace = Trace(
                 recorder.framework,
                 recorder.trace.environment,
@@ -150,11 +150,11 @@ class Explorer:
                 recorder.modules(),
             )
             more = [p for n, p in recorder.model.named_parameters() if n in thawed]
-            stack.enter_context(self.updating(changes, [*more, *fresh]))
-            step = self.make(recorder)
+            stack.enter_context(self.mutate_optimizer(changes, [*more, *fresh]))
+            step = self.make_step(recorder)
             for number in range(steps or self.steps):
                 # Clones: mutated calls may write where the original ones only read.
-                inputs = recorder.given = [one.clone() for one in self.inputs]
+                inputs = recorder.step_inputs = [one.clone() for one in self.inputs]
                 try:
                     with recorder.step(*inputs):
                         step(*inputs)
@@ -168,8 +168,8 @@ class Explorer:
         return recorder.trace
 
     @contextlib.contextmanager
-    def updating(
-        self, changes: Sequence[Alteration], more: Sequence[torch.nn.Parameter]
+    def mutate_optimizer(
+        self, changes: Sequence[Mutation], more: Sequence[torch.nn.Parameter]
     ) -> Iterator[None]:
         """Mutate the optimizer inside the block, and add the parameters ``more`` to it."""
         optimizer = self.recorder.optimizer
@@ -181,7 +181,7 @@ class Explorer:
         rules = [c for c in changes if c.action == "optimizer"]
         if (
             lines
-            and rule_of(optimizer)
+            and rule_name(optimizer)
             and not any(str(c.argument).startswith("form:") for c in rules)
         ):
             rules.append(PLAIN_RULE)
@@ -200,21 +200,21 @@ class Explorer:
             first = {**own[0], "params": [*own[0]["params"], *fresh]}
             optimizer.param_groups = [first, *own[1:]]
         names = {id(p): name for name, p in self.recorder.model.named_parameters()}
-        update, original = Update(optimizer, rules, names), optimizer.step
+        update, original = MutatedUpdate(optimizer, rules, names), optimizer.step
         for change in rules:
             if str(change.argument).startswith("own:"):  # restored with the rest of its state
                 setattr(optimizer, str(change.argument).removeprefix("own:"), change.value)
 
-        def altered(*args: Any, **kwargs: Any) -> None:
+        def mutated_step(*args: Any, **kwargs: Any) -> None:
             self.recorder.before_update(optimizer, (), {})
             if cut:  # a gradient of zeros, as where an edge is cut in MindSpore: it still decays
-                for p in self.recorder.trained().values():
+                for p in self.recorder.trainable_parameters().values():
                     p.grad = torch.zeros_like(p) if p.grad is None else p.grad
             known = [p for group in optimizer.param_groups for p in group["params"]]
-            with Lines(lines, known) if lines else contextlib.nullcontext():
+            with MutatedLines(lines, known) if lines else contextlib.nullcontext():
                 update.step(original)
 
-        optimizer.step = altered
+        optimizer.step = mutated_step
         try:
             yield
         finally:
@@ -224,43 +224,43 @@ class Explorer:
                 optimizer.state.pop(p, None)
 
     def places(self) -> dict[str, dict[str, tuple[int, ...]]]:
-        return again(self.recorder.model)
+        return shared_names(self.recorder.model)
 
-    def numbers(self, values: Mapping[str, NDArray[Any]]) -> None:
+    def set_constants(self, values: Mapping[str, NDArray[Any]]) -> None:
         NUMBERS.update({name: torch.from_numpy(array.copy()) for name, array in values.items()})
 
-    def begin(self, values: Mapping[str, NDArray[Any]]) -> None:
-        self.values |= {name: torch.from_numpy(array) for name, array in values.items()}
+    def set_initial_values(self, values: Mapping[str, NDArray[Any]]) -> None:
+        self.initial_values |= {name: torch.from_numpy(array) for name, array in values.items()}
 
-    def lines(self, gradients: Mapping[str, NDArray[Any]]) -> list[Operation]:
+    def trace_update(self, gradients: Mapping[str, NDArray[Any]]) -> list[Operation]:
         """Return the operations of one update from these gradients: the lines of a user's own
         optimizer, and those of the rule that PyTorch's class implements."""
         optimizer = self.recorder.optimizer
-        rule = [PLAIN_RULE] if rule_of(optimizer) else []
-        files = [one for one in (file_of(optimizer), RULES if rule else "") if one]
+        rule = [PLAIN_RULE] if rule_name(optimizer) else []
+        files = [one for one in (optimizer_file(optimizer), RULES if rule else "") if one]
         if optimizer is None or not files:
             return []
-        self.begin_again([])
-        self.give(gradients)
+        self.reset([])
+        self.set_gradients(gradients)
         known = [p for group in optimizer.param_groups for p in group["params"]]
-        with self.updating(rule, []):
-            return calls_of(optimizer.step, files, known)
+        with self.mutate_optimizer(rule, []):
+            return trace_calls(optimizer.step, files, known)
 
-    def give(self, gradients: Mapping[str, NDArray[Any]]) -> None:
+    def set_gradients(self, gradients: Mapping[str, NDArray[Any]]) -> None:
         """Set the gradients of the parameters by name."""
         for name, p in self.recorder.model.named_parameters():
             array = gradients.get(name)
-            p.grad = None if array is None else self.recorder.like(array, p).clone()
+            p.grad = None if array is None else self.recorder.tensor_like(array, p).clone()
 
     def settings(self) -> list[dict[str, Any]]:
         """Describe the parameter groups of the optimizer, see
         `dualml_torch.causes.update.describe_groups`."""
         names = {id(p): name for name, p in self.recorder.model.named_parameters()}
-        return settings_of(self.recorder.optimizer, names)
+        return describe_groups(self.recorder.optimizer, names)
 
     @torch.no_grad()
     def probe(
-        self, change: Alteration, calls: int, visit: Callable[[str, NDArray[Any]], bool]
+        self, change: Mutation, calls: int, visit: Callable[[str, NDArray[Any]], bool]
     ) -> None:
         """Replay a mutated call and the calls that depend on it.
 
@@ -274,11 +274,11 @@ class Explorer:
         operations = self.recorder.trace.operations
         alone = change.action in ("parameters", "borrow")
         if alone:
-            overlay |= self.exchanged(change)
+            overlay |= self.swapped_values(change)
         if change.action == "swap":
-            going = self.swapped(change, overlay, visit)
+            going = self.replay_swap(change, overlay, visit)
         else:
-            going = self.put(change.sites[0], overlay, [] if alone else [change], visit)
+            going = self.replay_and_visit(change.sites[0], overlay, [] if alone else [change], visit)
         done = 0
         for number in range(change.sites[0] + 1, len(replay.calls)):
             if not going or done == calls:
@@ -288,10 +288,10 @@ class Explorer:
                 continue
             if change.action == "swap" and number == change.sites[0] + int(change.value):
                 continue
-            going = self.put(number, overlay, [change] if again else [], visit)
+            going = self.replay_and_visit(number, overlay, [change] if again else [], visit)
             done += 1
 
-    def exchanged(self, change: Alteration) -> dict[str, Value]:
+    def swapped_values(self, change: Mutation) -> dict[str, Value]:
         """Return the values that a swap of parameters or of modules puts in each other's places."""
         assert self.replay is not None
         values = self.replay.values
@@ -301,7 +301,7 @@ class Explorer:
         own, other = f"parameter:{change.argument}", f"parameter:{change.value}"
         # As they were before the first update.
         known = {
-            name: torch.from_numpy(array) for name, array in self.recorder.trace.initial().items()
+            name: torch.from_numpy(array) for name, array in self.recorder.trace.initial_parameters().items()
         }
         rows = {}
         for name in known:
@@ -313,9 +313,9 @@ class Explorer:
                 rows[f"parameter:{name}"] = known[there.removeprefix("parameter:")]
         return rows
 
-    def swapped(
+    def replay_swap(
         self,
-        change: Alteration,
+        change: Mutation,
         overlay: dict[str, Value],
         visit: Callable[[str, NDArray[Any]], bool],
     ) -> bool:
@@ -329,11 +329,11 @@ class Explorer:
         last = overlay[f"op:{second}"] = replay.run(first, {given: value}, [])[0]
         return visit(f"op:{second}", self.recorder.array(last))
 
-    def put(
+    def replay_and_visit(
         self,
         number: int,
         overlay: dict[str, Value],
-        changes: Sequence[Alteration],
+        changes: Sequence[Mutation],
         visit: Callable[[str, NDArray[Any]], bool],
     ) -> bool:
         """Replay a call and store its changed outputs; return whether `visit` wants to go on."""

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from dualml.parity.causes.tables import SAME
-from dualml_torch.operations import Bound, tensors
+from dualml.parity.causes.tables import OPERATOR_FUNCTIONS
+from dualml_torch.operations import BoundCall, find_tensors
 
 Value = torch.Tensor
 
@@ -20,7 +20,7 @@ def transform(what: Sequence[Any], x: Value) -> Value:
     return TRANSFORMS[name](x, *numbers)
 
 
-def chunks(x: Value, axis: int, *order: int) -> Value:
+def reorder_chunks(x: Value, axis: int, *order: int) -> Value:
     """Split ``x`` along an axis into equal chunks and concatenate them in another order."""
     parts = x.chunk(len(order), axis)
     return torch.cat([parts[i] for i in order], axis)
@@ -39,14 +39,14 @@ def regroup(x: Value, axis: int, first: int, second: int) -> Value:
     return parts.flatten(axis, axis + 2)
 
 
-def neutral(x: Value) -> Value:
+def neutral_parameter(x: Value) -> Value:
     """Return a parameter without effect, of the shape of ``x``: ones for a scale, zeros for a
     bias."""
     scale = bool((x.mean() - 1).abs() < x.mean().abs())
     return x * 0 + float(scale)  # its gradient is zero, not missing: it is still decayed
 
 
-def recut(x: Value, *order: int) -> Value:
+def reinterpret_axes(x: Value, *order: int) -> Value:
     """Reinterpret the memory of ``x`` as if its axes had another order, in the shape of ``x``."""
     back = sorted(range(x.dim()), key=order.__getitem__)
     return x.reshape([x.shape[i] for i in order]).permute(back)
@@ -110,15 +110,15 @@ TRANSFORMS: dict[str, Callable[..., Value]] = {
     "scale": lambda x, c: x * c,
     "shift": lambda x, c: x + c,
     "fill": lambda x, c: torch.full_like(x, c),
-    "neutral": neutral,
+    "neutral": neutral_parameter,
     "invert": invert,
     "flip": lambda x, axis: x.flip(axis),
     "roll": lambda x, axis, n: x.roll(n, axis),
-    "chunks": chunks,
+    "chunks": reorder_chunks,
     "interleave": interleave,
     "regroup": regroup,
     "rearrange": lambda x, *order: x.permute(order).reshape(x.shape),
-    "recut": recut,
+    "recut": reinterpret_axes,
     "take": lambda x, axis, *order: x.index_select(axis, torch.tensor(order)),
     "arrange": lambda x, *order: x.reshape(len(x), -1)[:, list(order)].reshape(x.shape),
     "half": lambda x: x.half().to(x.dtype),
@@ -128,26 +128,26 @@ TRANSFORMS: dict[str, Callable[..., Value]] = {
 }
 
 
-def alone(x: Value, y: Value) -> Value:
+def diagonal_softmax(x: Value, y: Value) -> Value:
     """Return softmax ``y`` of ``x`` with only the diagonal of its Jacobian, ``y (1 - y)``, as
     gradient."""
     return y.detach() + (x - x.detach()) * (y * (1 - y)).detach()
 
 
-def function(
+def call_variant(
     wanted: str, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
     """Call another function of the same family with the arguments it accepts."""
-    if SAME.get(name, name) in ("max_pool2d", "avg_pool2d", "max_pool1d", "avg_pool1d"):
-        given = Bound(func, name, args, kwargs).values
+    if OPERATOR_FUNCTIONS.get(name, name) in ("max_pool2d", "avg_pool2d", "max_pool1d", "avg_pool1d"):
+        given = BoundCall(func, name, args, kwargs).values
         keys = ("kernel_size", "stride", "padding", "ceil_mode")
         settings = {k: v for k, v in given.items() if k in keys and v is not None}
-        return getattr(functional, wanted)(tensors((args, kwargs))[0], **settings)
-    if name in ("max", "min") and len(tensors((args, kwargs))) == 2:
-        return getattr(torch, wanted)(*tensors((args, kwargs)))
+        return getattr(functional, wanted)(find_tensors((args, kwargs))[0], **settings)
+    if name in ("max", "min") and len(find_tensors((args, kwargs))) == 2:
+        return getattr(torch, wanted)(*find_tensors((args, kwargs)))
     if name in ("max", "min"):  # along an axis: values and indices
-        given = Bound(func, name, args, kwargs).values
-        (x,), dim, keep = tensors((args, kwargs)), given["dim"], bool(given.get("keepdim", False))
+        given = BoundCall(func, name, args, kwargs).values
+        (x,), dim, keep = find_tensors((args, kwargs)), given["dim"], bool(given.get("keepdim", False))
         places = func(*args, **kwargs)[1]
         values = getattr(torch, wanted)(x, dim=dim, keepdim=keep)
         return (values if isinstance(values, Value) else values[0]), places
@@ -164,8 +164,8 @@ def function(
         "min",
         "median",
     ):
-        given = Bound(func, name, args, kwargs).values
-        x = tensors((args, kwargs))[0]
+        given = BoundCall(func, name, args, kwargs).values
+        x = find_tensors((args, kwargs))[0]
         dim = given.get("dim")
         if wanted in ("max", "min", "median"):
             wanted = {"max": "amax", "min": "amin"}.get(wanted, wanted)

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch.nn import functional
 
-from dualml_torch.operations import Bound, tensors
+from dualml_torch.operations import BoundCall, find_tensors
 
 Value = torch.Tensor
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
-def norm(form: str, name: str, given: Mapping[str, Any]) -> Value:
+def norm_variant(form: str, name: str, given: Mapping[str, Any]) -> Value:
     """Compute a normalization in a changed form, written out.
 
     Raises:
@@ -78,29 +78,29 @@ def norm(form: str, name: str, given: Mapping[str, Any]) -> Value:
     return y if bias is None else y + bias
 
 
-def tiled(func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def tile_heads(func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Repeat shared heads one after the other instead of side by side."""
-    given = Bound(func, name, args, kwargs).values
+    given = BoundCall(func, name, args, kwargs).values
     x, axis, times = given["self"], given["dim"], given["repeats"]
     return x.repeat([times if i == axis % x.dim() else 1 for i in range(x.dim())])
 
 
-def over(func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Value:
+def mean_over_all_targets(func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Value:
     """Average a loss over all targets, including ignored ones.
 
     Raises:
         ValueError: the reduction is not a mean.
     """
-    bound = Bound(func, name, args, kwargs)
+    bound = BoundCall(func, name, args, kwargs)
     given = bound.values
     if given.get("reduction", "mean") != "mean":
         raise ValueError("no mean")
-    bound.put("reduction", "sum")
+    bound.set_argument("reduction", "sum")
     total: Value = func(*bound.args, **bound.kwargs)
     return total / given["target"].numel()
 
 
-def gated(form: str, given: Mapping[str, Any]) -> Value:
+def glu_variant(form: str, given: Mapping[str, Any]) -> Value:
     """Compute a gated linear unit with another gate, or with its halves swapped."""
     x, gate = given["input"].chunk(2, given.get("dim", -1))
     if form == "halves":
@@ -109,7 +109,7 @@ def gated(form: str, given: Mapping[str, Any]) -> Value:
     return x * own(gate)
 
 
-def biased_state(
+def remember_biased_variance(
     func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], given: Mapping[str, Any]
 ) -> Any:
     """Run a batch norm whose running variance is updated with the biased variance, by which it
@@ -124,29 +124,29 @@ def biased_state(
     return result
 
 
-def padded(way: str, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def pad_asymmetrically(way: str, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run a convolution or pooling with padding that differs between the two sides of an axis.
 
     ``same`` pads as much as makes the output length input length / stride, the odd element at the
     end; for a transposed convolution, input length × stride.
     """
-    bound = Bound(func, name, args, kwargs)
+    bound = BoundCall(func, name, args, kwargs)
     given = bound.values
     if "transpose" in name:
-        return cropped(way, func, bound)
+        return crop_transposed(way, func, bound)
     first = "input" if "input" in given else "self"
     x, axes = given[first], 1 if name.endswith("1d") else 2
 
-    def each(value: Any) -> list[int]:
+    def per_axis(value: Any) -> list[int]:
         return (
             list(value) * (axes if len(value) == 1 else 1)
             if isinstance(value, list | tuple)
             else [value] * axes
         )
 
-    kernel = list(given["weight"].shape[2:]) if "conv" in name else each(given["kernel_size"])
-    stride = each(given["stride"]) if given.get("stride") not in (None, []) else kernel
-    spread, padding = each(given.get("dilation", 1)), each(given["padding"])
+    kernel = list(given["weight"].shape[2:]) if "conv" in name else per_axis(given["kernel_size"])
+    stride = per_axis(given["stride"]) if given.get("stride") not in (None, []) else kernel
+    spread, padding = per_axis(given.get("dilation", 1)), per_axis(given["padding"])
     amounts: list[int] = []
     for at in reversed(range(axes)):
         length = x.shape[2 + at]
@@ -164,24 +164,24 @@ def padded(way: str, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[
         pair = [less, total - less]
         amounts += pair[::-1] if way in ("same_before", "before") else pair
     fill = float("-inf") if name.startswith("max") else 0.0
-    bound.put(first, functional.pad(x, amounts, value=fill))
-    bound.put("padding", 0 if not isinstance(given["padding"], list | tuple) else [0] * axes)
+    bound.set_argument(first, functional.pad(x, amounts, value=fill))
+    bound.set_argument("padding", 0 if not isinstance(given["padding"], list | tuple) else [0] * axes)
     return func(*bound.args, **bound.kwargs)
 
 
-def of_length(y: Value, shape: Sequence[int]) -> Value:
+def fit_to_shape(y: Value, shape: Sequence[int]) -> Value:
     """Crop or zero-pad an output at its end to a shape, as a causal convolution does."""
     more = [n for axis in reversed(range(2, y.dim())) for n in (0, shape[axis] - y.shape[axis])]
     return functional.pad(y, more) if any(more) else y
 
 
-def shifted(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], length: int) -> Value:
+def shifted_loss(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], length: int) -> Value:
     """Compute a loss of each token's output with the next token's target.
 
     Args:
         length: tokens per row.
     """
-    outputs, targets = tensors((args, kwargs))[:2]
+    outputs, targets = find_tensors((args, kwargs))[:2]
     if outputs.dim() == targets.dim() + 1 == 2:  # rows concatenated
         outputs = outputs.unflatten(0, (-1, length))[:, :-1].flatten(0, 1)
         targets = targets.unflatten(0, (-1, length))[:, 1:].flatten()
@@ -192,13 +192,13 @@ def shifted(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], length: i
     return loss
 
 
-def cropped(way: str, func: Any, bound: Bound) -> Value:
+def crop_transposed(way: str, func: Any, bound: BoundCall) -> Value:
     """Run a transposed convolution and crop its full output in another way."""
     given = bound.values
     stride, length = given["stride"], given["input"].shape[2:]
     original: Value = func(*bound.args, **bound.kwargs)
-    bound.put("padding", 0)
-    bound.put("output_padding", 0)
+    bound.set_argument("padding", 0)
+    bound.set_argument("output_padding", 0)
     whole: Value = func(*bound.args, **bound.kwargs)
     for axis in range(2, whole.dim()):
         step = stride[axis - 2] if isinstance(stride, list | tuple) else stride
@@ -209,7 +209,7 @@ def cropped(way: str, func: Any, bound: Bound) -> Value:
     return whole
 
 
-def sized(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+def check_recurrent_sizes(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """Check the sizes of a recurrent call, whose kernel would read memory out of bounds otherwise.
 
     Raises:
@@ -217,7 +217,7 @@ def sized(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     """
     if name not in RECURRENT:
         return
-    given = tensors((args, kwargs))
+    given = find_tensors((args, kwargs))
     x, states = given[0], [one for one in given[1:] if one.dim() == 3]
     weights = [one for one in given[1:] if one.dim() == 2]
     if x.dim() == 2 and not given[1].is_floating_point():  # packed: batch size of each step
@@ -236,6 +236,6 @@ def sized(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         raise ValueError(f"{name}: sizes do not fit")
 
 
-def other_batch(x: Value, batch_first: bool, state: Value) -> Value:
+def zero_state(x: Value, batch_first: bool, state: Value) -> Value:
     """Return a zero initial state for a batch that is read along the other axis."""
     return state.new_zeros(state.shape[0], x.shape[0 if batch_first else 1], state.shape[2])

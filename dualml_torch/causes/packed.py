@@ -13,14 +13,14 @@ PACKS, UNPACKS = "_pack_padded_sequence", "_pad_packed_sequence"
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
-def checked(func: Callable[..., Any], name: str) -> Callable[..., Any]:
+def with_size_checks(func: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Return the function with a check of the sizes of packed sequences."""
     if name not in (PACKS, UNPACKS, *RECURRENT) or isinstance(func, partial):
         return func
-    return partial(call, func, name)
+    return partial(call_checked, func, name)
 
 
-def call(func: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
+def call_checked(func: Callable[..., Any], name: str, *args: Any, **kwargs: Any) -> Any:
     """Check the sizes and call the function.
 
     Raises:

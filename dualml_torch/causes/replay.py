@@ -16,19 +16,19 @@ import torch
 from numpy.typing import NDArray
 from torch.utils._pytree import tree_flatten
 
-from dualml.parity.causes.alteration import Alteration
-from dualml.parity.causes.spans import source, through
-from dualml.parity.causes.trades import traded
-from dualml.parity.models.chance import Chance
-from dualml.parity.models.operations import Tape, unknown
-from dualml_torch.causes.altered import Altered
-from dualml_torch.causes.altering import Changed, altered, everywhere, replaced
-from dualml_torch.causes.calls import Call
+from dualml.parity.causes.alteration import Mutation
+from dualml.parity.causes.spans import plan_source, run_plan
+from dualml.parity.causes.trades import swapped_values
+from dualml.parity.models.chance import SharedRng
+from dualml.parity.models.operations import Tape, is_unknown
+from dualml_torch.causes.altered import MutatingTracer
+from dualml_torch.causes.altering import MutatedFunction, call_mutated, replace_constant, replace_tensor
+from dualml_torch.causes.calls import ReplayableCall
 from dualml_torch.causes.functions import transform
-from dualml_torch.causes.layers import sized
-from dualml_torch.causes.operands import earlier, name_in, operand, viewed
-from dualml_torch.causes.packed import checked
-from dualml_torch.operations import ASSIGNS, tensors
+from dualml_torch.causes.layers import check_recurrent_sizes
+from dualml_torch.causes.operands import earlier_operand, operand_name, other_operand, select_part
+from dualml_torch.causes.packed import with_size_checks
+from dualml_torch.operations import ASSIGNS, find_tensors
 
 Value = torch.Tensor
 
@@ -44,91 +44,91 @@ class Replay:
         values: name → tensor as it was when the call ended.
     """
 
-    def __init__(self, tape: Tape, seed: int = 0, changes: Sequence[Alteration] = ()) -> None:
+    def __init__(self, tape: Tape, seed: int = 0, changes: Sequence[Mutation] = ()) -> None:
         self.tape, self.seed, self.changes = tape, seed, changes
         self.values: dict[str, Value] = {}
-        self.calls: list[Call] = []
+        self.calls: list[ReplayableCall] = []
 
-    def keep(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def record_call(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Record a call before it runs: named inputs by name, others as copies."""
         leaves, spec = tree_flatten((tuple(args), dict(kwargs)))
         names: dict[int, str] = {}
         for i, one in enumerate(leaves):
             if not isinstance(one, Value):
                 continue
-            source = self.tape.source(one)
-            if unknown(source):
+            source = self.tape.find_source(one)
+            if is_unknown(source):
                 leaves[i] = one.detach().clone()
                 continue
             if source not in self.values:
                 self.values[source] = one.detach().clone()
             names[i], leaves[i] = source, None
-        self.calls.append(Call(func, name, leaves, spec, names))
+        self.calls.append(ReplayableCall(func, name, leaves, spec, names))
 
     def run(
-        self, number: int, overlay: Mapping[str, Value], changes: Sequence[Alteration]
+        self, number: int, overlay: Mapping[str, Value], changes: Sequence[Mutation]
     ) -> list[Value]:
         """Run one call with some of its inputs replaced; a call that writes into its arguments gets
         copies."""
         call, values = self.calls[number], self.values
 
-        def known(name: str) -> Value:
+        def input_value(name: str) -> Value:
             value = overlay[name] if name in overlay else values[name]
-            return value.clone() if call.writes else value
+            return value.clone() if call.writes_arguments else value
 
         leaves = call.leaves.copy()
-        if call.writes:
+        if call.writes_arguments:
             leaves = [one.clone() if isinstance(one, Value) else one for one in leaves]
         for i, name in call.names:
-            leaves[i] = known(name)
+            leaves[i] = input_value(name)
         for change in changes:
             if change.action == "rename":
-                other = viewed(change, known(name_in(change)))
+                other = select_part(change, input_value(operand_name(change)))
                 for i, name in call.names:
                     if name == change.old:
                         leaves[i] = other
-            elif change.action == "trade" and (pair := traded(change, number)) is not None:
+            elif change.action == "trade" and (pair := swapped_values(change, number)) is not None:
                 for i, name in call.names:
                     if name in pair:
-                        leaves[i] = known(pair[name == pair[0]])
-        args, kwargs = call.arguments(leaves)
+                        leaves[i] = input_value(pair[name == pair[0]])
+        args, kwargs = call.fill_arguments(leaves)
         result = None
         for change in changes:
             if change.action == "spans":
-                value = self.of_spans(change, number, overlay, (call.func, args, kwargs))
+                value = self.replay_span(change, number, overlay, (call.func, args, kwargs))
                 if change.argument == "":
                     result = value
                 else:
-                    args, kwargs = replaced(args, kwargs, int(change.argument), value)
+                    args, kwargs = replace_tensor(args, kwargs, int(change.argument), value)
             elif change.action == "earlier":
                 at = int(change.argument)
-                before = earlier(change, self.tape.calls[number].inputs[at], self.tape.calls)
-                args, kwargs = replaced(args, kwargs, at, known(before))
+                before = earlier_operand(change, self.tape.calls[number].inputs[at], self.tape.calls)
+                args, kwargs = replace_tensor(args, kwargs, at, input_value(before))
             elif change.action == "operand":
-                other = viewed(change, known(operand(change, number)))
-                args, kwargs = replaced(args, kwargs, int(change.argument), other)
+                other = select_part(change, input_value(other_operand(change, number)))
+                args, kwargs = replace_tensor(args, kwargs, int(change.argument), other)
             elif change.action == "everywhere":
-                args, kwargs = everywhere(change, args, kwargs)
+                args, kwargs = replace_constant(change, args, kwargs)
             elif change.action == "dropout":
-                func = Changed(change, call.func, call.name, partial(self.draw, number))
+                func = MutatedFunction(change, call.func, call.name, partial(self.draw_numbers, number))
                 result = func(*args, **kwargs)
             elif change.action not in ("rename", "trade"):
-                result = altered(change, call.func, call.name, args, kwargs)
+                result = call_mutated(change, call.func, call.name, args, kwargs)
         if result is None:
-            sized(call.name, args, kwargs)
+            check_recurrent_sizes(call.name, args, kwargs)
             result = call.func(*args, **kwargs)
         if type(result) is Value:
             return [args[0]] if call.name in ASSIGNS else [result]
-        return tensors(args[0] if call.name in ASSIGNS else result)
+        return find_tensors(args[0] if call.name in ASSIGNS else result)
 
-    def draw(self, number: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    def draw_numbers(self, number: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Return the uniform numbers that a call draws, after those that the step has drawn before
         it; the same in every replay."""
-        chance, size = Chance(self.seed), prod(shape)
+        chance, size = SharedRng(self.seed), prod(shape)
         for one in self.tape.calls[:number]:
             if one.name == "dropout" and one.attributes.get("p") != 0:
-                chance.drawn[size] += prod(one.outputs[0]) == size
-        chance.drawn[size] += sum(
+                chance.draw_counts[size] += prod(one.outputs[0]) == size
+        chance.draw_counts[size] += sum(
             site < number and prod(self.tape.calls[site].outputs[0]) == size
             for change in self.changes
             if change.action == "dropout"
@@ -136,44 +136,44 @@ class Replay:
         )
         return chance.uniform(shape)
 
-    def of_spans(
-        self, change: Alteration, number: int, overlay: Mapping[str, Value], call: tuple[Any, ...]
+    def replay_span(
+        self, change: Mutation, number: int, overlay: Mapping[str, Value], call: tuple[Any, ...]
     ) -> Value:
         """Return the value of a span of calls that is replayed in another place."""
-        if begin := source(change, number):
+        if begin := plan_source(change, number):
             value = overlay[begin] if begin in overlay else self.values[begin]
         else:
-            value = tensors(call[0](*call[1], **call[2]))[0]
+            value = find_tensors(call[0](*call[1], **call[2]))[0]
 
         def run(number: int, own: Mapping[str, Value]) -> list[Value]:
             return self.run(number, {**overlay, **own}, [])
 
-        result: Value = through(change, number, value, run, transform)
+        result: Value = run_plan(change, number, value, run, transform)
         return result
 
 
-class Recording(Altered):
+class ReplayTracer(MutatingTracer):
     """A mutating tracer that records the calls for a `Replay`."""
 
     def __init__(
         self,
         tape: Tape,
-        changes: Sequence[Alteration],
+        changes: Sequence[Mutation],
         parameters: Mapping[str, Value],
         fused: bool = True,
-        chance: Chance | None = None,
+        chance: SharedRng | None = None,
     ) -> None:
         super().__init__(tape, changes, parameters, fused, chance)
         self.replay = Replay(tape, self.chance.seed, changes)
 
     def call(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        number, func = len(self.tape.calls), checked(func, name)
+        number, func = len(self.tape.calls), with_size_checks(func, name)
         if name:
             del self.replay.calls[number:]  # a call without outputs has no number
             draw = partial(self.replay.draw, number)
-            self.replay.keep(self.changed(number, func, name, draw), name, args, kwargs)
+            self.replay.keep(self.mutate_function(number, func, name, draw), name, args, kwargs)
         result = super().call(func, name, args, kwargs)
         if name:
-            for i, one in enumerate(tensors(args[0] if name in ASSIGNS else result)):
+            for i, one in enumerate(find_tensors(args[0] if name in ASSIGNS else result)):
                 self.replay.values[f"op:{number}" + (f"[{i}]" if i else "")] = one.detach().clone()
         return result

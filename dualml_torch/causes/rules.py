@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 
-def move(
+def update_parameter(
     rule: str,
     p: torch.Tensor,
     g: torch.Tensor,

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from dualml.parity.causes.alteration import Alteration
+from dualml.parity.causes.alteration import Mutation
 
 
-def again(model: torch.nn.Module) -> dict[str, dict[str, tuple[int, ...]]]:
+def shared_names(model: torch.nn.Module) -> dict[str, dict[str, tuple[int, ...]]]:
     """Map every further name of a module or parameter to the parameters below it, with their
     shapes."""
     seen: set[int] = set()
@@ -32,8 +32,8 @@ def again(model: torch.nn.Module) -> dict[str, dict[str, tuple[int, ...]]]:
 
 
 @contextlib.contextmanager
-def sharing(
-    model: torch.nn.Module, changes: Sequence[Alteration], values: Mapping[str, torch.Tensor]
+def mutate_sharing(
+    model: torch.nn.Module, changes: Sequence[Mutation], values: Mapping[str, torch.Tensor]
 ) -> Iterator[list[torch.nn.Parameter]]:
     """Mutate the sharing of modules inside the block: share modules (action ``share``: pairs of a
     place and the module that replaces it), copy them (``untie``: places) or give them a bias

@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-from dualml.parity.causes.alteration import Alteration
-from dualml_torch.causes.clipping import clipping
-from dualml_torch.causes.rules import move
+from dualml.parity.causes.alteration import Mutation
+from dualml_torch.causes.clipping import replace_clipping
+from dualml_torch.causes.rules import update_parameter
 from dualml_torch.optim.base import RuleOptimizer
 
 RULES = {
@@ -25,7 +25,7 @@ RULES = {
 }
 
 
-class Update:
+class MutatedUpdate:
     """Runs the updates of an optimizer with some of its parameters updated in a mutated way.
 
     Args:
@@ -36,14 +36,14 @@ class Update:
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
-        changes: Sequence[Alteration],
+        changes: Sequence[Mutation],
         names: Mapping[int, str],
     ) -> None:
         self.optimizer, self.changes, self.names = optimizer, changes, names
         self.states: dict[int, dict[str, Any]] = {}
         self.count = 0
 
-    def chosen(self, change: Alteration, group: Mapping[str, Any]) -> list[torch.Tensor]:
+    def selected_parameters(self, change: Mutation, group: Mapping[str, Any]) -> list[torch.Tensor]:
         """Return the parameters of a group that a mutation selects."""
         wanted = change.old
         return [p for p in group["params"] if wanted is None or self.names.get(id(p)) in wanted]
@@ -57,7 +57,7 @@ class Update:
             (p, p.detach().clone(), c)
             for c in schedules
             for g in self.optimizer.param_groups
-            for p in self.chosen(c, g)
+            for p in self.selected_parameters(c, g)
         ]
         kept = self.optimizer.param_groups
         gradients = {p: p.grad for g in kept for p in g["params"]}
@@ -70,9 +70,9 @@ class Update:
             if word.startswith("gradient:clip_"):
                 clips.append((word.removeprefix("gradient:clip_"), change.value))
             elif word == "gradient:alone":
-                original = self.one_by_one(original)
+                original = self.step_each_alone(original)
             elif word.startswith("gradient:"):
-                self.regrade(change, word.removeprefix("gradient:"))
+                self.transform_gradients(change, word.removeprefix("gradient:"))
             elif word.startswith("form:"):
                 own.append(change)
             elif word == "lr_schedule" or word.startswith("own:"):
@@ -81,31 +81,31 @@ class Update:
                 groups = [
                     {**g, "params": [p for p in g["params"] if p not in left_out]}
                     for g in groups
-                    for left_out in [set(self.chosen(change, g))]
+                    for left_out in [set(self.selected_parameters(change, g))]
                 ]
             elif word == "hold":
-                held += [(p, p.detach().clone()) for g in kept for p in self.chosen(change, g)]
+                held += [(p, p.detach().clone()) for g in kept for p in self.selected_parameters(change, g)]
             elif word in ("decay:coupled", "decay:after"):
                 decay = float(change.value)
                 for g in kept:
-                    for p in self.chosen(change, g):
+                    for p in self.selected_parameters(change, g):
                         if word == "decay:after":
                             late.append((p, 1 - float(g["lr"]) * decay))
                         elif p.grad is not None:
                             p.grad = p.grad + decay * p
                 none = replace(change, argument="weight_decay", value=0.0)
-                groups = [g for group in groups for g in self.split(none, group)]
+                groups = [g for group in groups for g in self.split_group(none, group)]
             elif word == "twice":
                 original()
             else:
-                groups = [g for group in groups for g in self.split(change, group)]
+                groups = [g for group in groups for g in self.split_group(change, group)]
         try:
             self.optimizer.param_groups = groups
             with contextlib.ExitStack() as stack:
                 for way, value in clips:
-                    stack.enter_context(clipping(self.optimizer, way, value))
+                    stack.enter_context(replace_clipping(self.optimizer, way, value))
                 if own:
-                    original = stack.enter_context(self.written_out(own, groups, original))
+                    original = stack.enter_context(self.replace_rule(own, groups, original))
                 original()
         finally:  # remove a setting that the optimizer has refused
             self.optimizer.param_groups = kept
@@ -118,7 +118,7 @@ class Update:
         for p, was, change in before:  # a factor of the rate is a factor of the move
             p.copy_(was + change.value[min(self.count, len(change.value)) - 1] * (p - was))
 
-    def one_by_one(self, original: Callable[[], Any]) -> Callable[[], Any]:
+    def step_each_alone(self, original: Callable[[], Any]) -> Callable[[], Any]:
         """Return a step that updates each parameter as if it were the only one."""
 
         def step() -> None:
@@ -138,9 +138,9 @@ class Update:
         return step
 
     @contextlib.contextmanager
-    def written_out(
+    def replace_rule(
         self,
-        changes: Sequence[Alteration],
+        changes: Sequence[Mutation],
         groups: Sequence[Mapping[str, Any]],
         original: Callable[[], Any],
     ) -> Iterator[Callable[[], Any]]:
@@ -155,7 +155,7 @@ class Update:
                 (p, group, change, p.grad)
                 for change in changes
                 for group in groups
-                for p in self.chosen(change, group)
+                for p in self.selected_parameters(change, group)
                 if p.grad is not None
             ]
             for p, *_ in chosen:
@@ -163,7 +163,7 @@ class Update:
             result = step(*args, **kwargs)
             for p, group, change, gradient in chosen:
                 p.grad = gradient
-                self.formula(p, group, change, gradient)
+                self.apply_formula(p, group, change, gradient)
             return result
 
         kinds = type(self.optimizer).__mro__
@@ -181,9 +181,9 @@ class Update:
             else:
                 del base.step
 
-    def split(self, change: Alteration, group: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def split_group(self, change: Mutation, group: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """Split a group into unchanged parameters and those with a mutated setting."""
-        chosen = {id(p) for p in self.chosen(change, group)}
+        chosen = {id(p) for p in self.selected_parameters(change, group)}
         rest = [p for p in group["params"] if id(p) not in chosen]
         if rest:
             yield {**group, "params": rest}
@@ -191,16 +191,16 @@ class Update:
             yield {
                 **group,
                 "params": [p for p in group["params"] if id(p) in chosen],
-                **setting(group, str(change.argument), change.value),
+                **group_setting(group, str(change.argument), change.value),
             }
 
-    def regrade(self, change: Alteration, what: str) -> None:
+    def transform_gradients(self, change: Mutation, what: str) -> None:
         """Transform the gradients of the selected parameters: clip, scale, centralize or take the
         sign."""
         chosen = [
             p
             for g in self.optimizer.param_groups
-            for p in self.chosen(change, g)
+            for p in self.selected_parameters(change, g)
             if p.grad is not None
         ]
         if what == "norm":
@@ -221,8 +221,8 @@ class Update:
             elif what == "sign":
                 p.grad = p.grad.sign()
 
-    def formula(
-        self, p: torch.Tensor, group: Mapping[str, Any], change: Alteration, g: torch.Tensor
+    def apply_formula(
+        self, p: torch.Tensor, group: Mapping[str, Any], change: Mutation, g: torch.Tensor
     ) -> None:
         """Update a parameter by the written-out rule with one change."""
         state = self.states.setdefault(id(p), {})
@@ -230,15 +230,15 @@ class Update:
         decoupled = isinstance(self.optimizer, torch.optim.AdamW)
         decoupled = (decoupled or form == "decoupled") and form != "coupled"
         t = self.count - (form == "count_from_zero")
-        move(rule_of(self.optimizer), p, g, group, state, form, t, decoupled)
+        update_parameter(rule_name(self.optimizer), p, g, group, state, form, t, decoupled)
 
 
-def rule_of(optimizer: Any) -> str:
+def rule_name(optimizer: Any) -> str:
     """Return the name of the rule of a torch optimizer; an empty string for any other."""
     return next((name for kind, name in RULES.items() if isinstance(optimizer, kind)), "")
 
 
-def setting(group: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
+def group_setting(group: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
     """Return a group's setting as keyword arguments; ``beta1`` is the first of ``betas``."""
     if name in ("beta1", "beta2"):
         betas = list(group["betas"])
@@ -249,7 +249,7 @@ def setting(group: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
     return {name: value}
 
 
-def settings_of(optimizer: Any, names: Mapping[int, str]) -> list[dict[str, Any]]:
+def describe_groups(optimizer: Any, names: Mapping[int, str]) -> list[dict[str, Any]]:
     """Describe each group: numbers and flags, parameter names, the rule, and the numbers that a
     user's own class stores beside them."""
     rows = []
@@ -259,7 +259,7 @@ def settings_of(optimizer: Any, names: Mapping[int, str]) -> list[dict[str, Any]
         }
         if "betas" in group:
             row |= {"beta1": group["betas"][0], "beta2": group["betas"][1]}
-        row["form"] = rule_of(optimizer)
+        row["form"] = rule_name(optimizer)
         row["names"] = [names[id(p)] for p in group["params"] if id(p) in names]
         row["own"] = {
             k: v

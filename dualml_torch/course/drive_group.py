@@ -18,10 +18,10 @@ import torch.distributed.rpc as rpc
 from dualml.course.starting import (
     LOOPBACK,
     as_number,
-    check_place,
+    check_rank,
     find_port,
-    replaced,
-    without_variables,
+    replace_functions,
+    hide_variables,
 )
 
 Arrays = Mapping[str, Any]
@@ -32,43 +32,43 @@ AGENT = {"rpc_timeout": WAIT_S, "num_worker_threads": 2, "_transports": ["uv"],
          "_channels": ["basic"]}  # fmt: skip
 
 
-def told(options: Mapping[str, Any], name: str, variable: str, none: int) -> int:
+def number_or_environ(options: Mapping[str, Any], name: str, variable: str, none: int) -> int:
     """Return a number as the framework reads it: from an argument, else from the environment."""
     value = options.get(name)
     return int(os.environ.get(variable, none) if value is None or value == -1 else value)
 
 
 @contextlib.contextmanager
-def watched(module: Any, rank: int, size: int) -> Iterator[None]:
+def check_starts(module: Any, rank: int, size: int) -> Iterator[None]:
     """Check each start of a group or an agent inside the block, and shorten its timeouts."""
     init_group, init_rpc = dist.init_process_group, rpc.init_rpc
 
-    def start(original: Callable[..., Any], shorten: Callable[[dict[str, Any]], None]) -> Any:
+    def wrap_start(original: Callable[..., Any], shorten: Callable[[dict[str, Any]], None]) -> Any:
         def begin(*arguments: Any, **options: Any) -> Any:
             bound = inspect.signature(original).bind(*arguments, **options)
             bound.apply_defaults()
             given = bound.arguments
             # Without a number the framework raises its own error.
-            own = told(given, "rank", "RANK", rank)
-            every = told(given, "world_size", "WORLD_SIZE", size)
-            check_place(rank, size, own, every)
+            own = number_or_environ(given, "rank", "RANK", rank)
+            every = number_or_environ(given, "world_size", "WORLD_SIZE", size)
+            check_rank(rank, size, own, every)
             shorten(given)
             return original(*bound.args, **bound.kwargs)
 
         return begin
 
-    def of_group(given: dict[str, Any]) -> None:
+    def shorten_group_wait(given: dict[str, Any]) -> None:
         given["timeout"] = timedelta(seconds=WAIT_S)
 
-    def of_agent(given: dict[str, Any]) -> None:
+    def shorten_agent_wait(given: dict[str, Any]) -> None:
         method = getattr(given["rpc_backend_options"], "init_method", "env://")
         given["rpc_backend_options"] = rpc.TensorPipeRpcBackendOptions(init_method=method, **AGENT)
 
     functions = {
-        "init_process_group": start(init_group, of_group),
-        "init_rpc": start(init_rpc, of_agent),
+        "init_process_group": wrap_start(init_group, shorten_group_wait),
+        "init_rpc": wrap_start(init_rpc, shorten_agent_wait),
     }
-    with replaced(module, (dist, dist.distributed_c10d, rpc), functions):
+    with replace_functions(module, (dist, dist.distributed_c10d, rpc), functions):
         yield
 
 
@@ -85,12 +85,12 @@ def group(
         dist.all_reduce(total)
         return total.item()
 
-    def ask() -> float:
+    def call_next_rank() -> float:
         other = f"worker{(rank + 1) % size}"
         return float(rpc.rpc_sync(other, torch.add, args=(torch.tensor(value), 1.0)))
 
-    work = add if target == "run_group" else ask
-    with without_variables(), watched(module, rank, size):
+    work = add if target == "run_group" else call_next_rank
+    with hide_variables(), check_starts(module, rank, size):
         os.environ.update(GLOO_SOCKET_IFNAME="lo", TP_SOCKET_IFNAME="lo")
         try:
             found = as_number(getattr(module, target)(rank, size, LOOPBACK, port, work))

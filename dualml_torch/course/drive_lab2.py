@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from dualml.course.tally import ALLOWED
-from dualml.course.watched import Watched
+from dualml.course.watched import RestrictedCommunicator
 
 Arrays = Mapping[str, Any]
 
@@ -19,7 +19,7 @@ def aggregate(
 ) -> Arrays:
     """Aggregate tensors with a student's function; ``0``, ``1``, … are the results per tensor."""
     tensors = [torch.from_numpy(arrays[k].copy()) for k in arrays if k[0] == "t"]
-    watched = Watched(comm, options["collectives"])
+    watched = RestrictedCommunicator(comm, options["collectives"])
     more = [int(arrays["samples"])] if "samples" in arrays else []
     out = getattr(module, target)(watched, tensors, *more, **options.get("how", {}))
     return {str(i): t.detach().numpy().copy() for i, t in enumerate(out)}
@@ -31,7 +31,7 @@ def ring(
     """Run a student's ring all-reduce; ``sum`` is its result, ``before`` the argument after the
     call."""
     tensor = torch.from_numpy(arrays["t"].copy())
-    made = getattr(module, target)(Watched(comm, ALLOWED["ring"]), tensor)
+    made = getattr(module, target)(RestrictedCommunicator(comm, ALLOWED["ring"]), tensor)
     return {k: t.detach().numpy().copy() for k, t in (("sum", made), ("before", tensor))}
 
 
@@ -40,5 +40,5 @@ def measured(
 ) -> Arrays:
     """Run a student's timing; ``seconds`` per size, on a communicator with known times or on a real
     one."""
-    watched = Watched(comm, ALLOWED["measured"])
+    watched = RestrictedCommunicator(comm, ALLOWED["measured"])
     return {"seconds": np.asarray(getattr(module, target)(watched, list(options["sizes"])))}

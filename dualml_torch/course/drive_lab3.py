@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from dualml.course.drive_lab3 import samplers
+from dualml.course.drive_lab3 import run_samplers
 
 Arrays = Mapping[str, Any]
 WEIGHTS = ("w1", "b1", "w2", "b2")
@@ -21,7 +21,7 @@ def sampler(
     """Run a student's sampler in PyTorch, see `dualml.course.drive_lab3.run_samplers`."""
     h = options["hyper"]
 
-    def make(rank: int, seed: int) -> Any:
+    def make_sampler(rank: int, seed: int) -> Any:
         return getattr(module, target)(h["n"], h["ranks"], rank, seed, kind=h["kind"])
 
     def load(sampler: Any) -> Any:
@@ -32,7 +32,7 @@ def sampler(
         )
         return np.concatenate([batch.numpy() for batch in loader] or [np.zeros(0, np.int64)])
 
-    return samplers(make, load, options)
+    return run_samplers(make_sampler, load, options)
 
 
 class Net(torch.nn.Module):

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 
 from dualml.course.tally import ALLOWED
-from dualml.course.watched import Watched
+from dualml.course.watched import RestrictedCommunicator
 from dualml_torch.course.drive_lab3 import Descent
 
 Arrays = Mapping[str, Any]
 
 
-def make(arrays: Arrays, lr: float, rank: int) -> tuple[Any, Any]:
+def make_stage(arrays: Arrays, lr: float, rank: int) -> tuple[Any, Any]:
     """Return a rank's stage, softsign(x·Wᵀ + b) on rank 0 and x·Wᵀ + b on rank 1, and gradient
     descent for it."""
     out, wide = arrays["weight"].shape
@@ -36,12 +36,12 @@ def stages(
 ) -> Arrays:
     """Run a student's pipeline; ``3/weight``, ``3/bias`` of this rank's stage after update 3,
     ``3/loss`` on the last rank."""
-    stage, optimizer = make(arrays, options["lr"], comm.rank)
+    stage, optimizer = make_stage(arrays, options["lr"], comm.rank)
     out: dict[str, Any] = {}
     for step in range(1, options["steps"] + 1):
         x, y = (torch.from_numpy(arrays[f"{n}/{step}"].copy()) if f"{n}/{step}" in arrays else None
                 for n in "xy")  # fmt: skip
-        given = Watched(comm, ALLOWED["stages"])
+        given = RestrictedCommunicator(comm, ALLOWED["stages"])
         loss = getattr(module, target)(
             given,
             stage,
@@ -63,7 +63,7 @@ def layer(
 ) -> Arrays:
     """Run a student's layer forward and backward; return ``y`` and the gradients ``x``, ``weight``,
     ``bias``."""
-    watched = Watched(comm, ALLOWED["layer"])
+    watched = RestrictedCommunicator(comm, ALLOWED["layer"])
     w, b, x, g = (torch.from_numpy(arrays[n].copy()) for n in ("w", "b", "x", "g"))
     made = getattr(module, target)(watched, w, b)
     y = made.forward(x)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from dualml.course.tally import ALLOWED
-from dualml.course.watched import Watched
+from dualml.course.watched import RestrictedCommunicator
 
 Arrays = Mapping[str, Any]
 
@@ -21,7 +21,7 @@ def zero(
     ``v`` the state at the end."""
     parameters = torch.from_numpy(arrays["p"].copy())
     hyper = {n: tuple(v) if isinstance(v, list) else v for n, v in options["hyper"].items()}
-    watched = Watched(comm, ALLOWED["zero"])
+    watched = RestrictedCommunicator(comm, ALLOWED["zero"])
     opt = getattr(module, target)(watched, parameters, **hyper)
     out: dict[str, Any] = {}
     for step in range(1, options["steps"] + 1):

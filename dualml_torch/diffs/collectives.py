@@ -14,12 +14,12 @@ from torch.nn.parallel import DistributedDataParallel
 from dualml.diffs.inputs import normal
 
 
-def mine(rank: int, *shape: int) -> Tensor:
+def rank_tensor(rank: int, *shape: int) -> Tensor:
     """Return normal numbers that differ between ranks."""
     return torch.tensor(normal(*shape, seed=rank))
 
 
-def everywhere(x: Tensor, size: int) -> NDArray:
+def gather_values(x: Tensor, size: int) -> NDArray:
     """Return the values of a tensor on all ranks, stacked."""
     found = [torch.empty_like(x) for _ in range(size)]
     dist.all_gather(found, x)
@@ -29,40 +29,40 @@ def everywhere(x: Tensor, size: int) -> NDArray:
 def gradient_reduction(rank: int, size: int) -> NDArray:
     model = nn.Linear(3, 1, bias=False)
     parallel = DistributedDataParallel(model)  # unreferenced, its hooks would be removed
-    parallel(mine(rank, 4, 3)).sum().backward()
+    parallel(rank_tensor(rank, 4, 3)).sum().backward()
     return model.weight.grad.numpy()
 
 
 def initial_broadcast(rank: int, size: int) -> NDArray:
     model = nn.Linear(3, 1, bias=False)
     with torch.no_grad():
-        model.weight.copy_(mine(rank, 1, 3))  # as if each rank had drawn its own
+        model.weight.copy_(rank_tensor(rank, 1, 3))  # as if each rank had drawn its own
     DistributedDataParallel(model)
-    return everywhere(model.weight.detach(), size)
+    return gather_values(model.weight.detach(), size)
 
 
 def batchnorm_buffers(rank: int, size: int) -> NDArray:
     norm = nn.BatchNorm1d(3)
     model = DistributedDataParallel(norm)
     for step in range(2):
-        model(mine(rank, 4 + step, 3))
-    return everywhere(norm.running_mean, size)
+        model(rank_tensor(rank, 4 + step, 3))
+    return gather_values(norm.running_mean, size)
 
 
 def all_reduce_inplace(rank: int, size: int) -> NDArray:
-    x = mine(rank, 4)
+    x = rank_tensor(rank, 4)
     dist.all_reduce(x)
     return x.numpy()
 
 
 def all_reduce_average_op(rank: int, size: int) -> NDArray:
-    x = mine(rank, 4)
+    x = rank_tensor(rank, 4)
     dist.all_reduce(x, dist.ReduceOp.AVG)
     return x.numpy()
 
 
 def all_reduce_gradient(rank: int, size: int) -> NDArray:
-    x = mine(rank, 4).requires_grad_()
+    x = rank_tensor(rank, 4).requires_grad_()
     y = x * 1
     dist.all_reduce(y)
     y.sum().backward()
@@ -70,13 +70,13 @@ def all_reduce_gradient(rank: int, size: int) -> NDArray:
 
 
 def all_reduce_gradient_equal(rank: int, size: int) -> NDArray:
-    x = mine(rank, 4).requires_grad_()
+    x = rank_tensor(rank, 4).requires_grad_()
     differentiable_all_reduce(x).sum().backward()
     return x.grad.numpy()
 
 
 def float64_all_reduce(rank: int, size: int) -> NDArray:
-    x = mine(rank, 4).double()
+    x = rank_tensor(rank, 4).double()
     dist.all_reduce(x)
     return x.numpy()
 
@@ -94,43 +94,43 @@ def boolean_all_reduce_equal(rank: int, size: int) -> NDArray:
 
 
 def noncontiguous_all_reduce(rank: int, size: int) -> NDArray:
-    x = mine(rank, 2, 3).T
+    x = rank_tensor(rank, 2, 3).T
     dist.all_reduce(x)
     return x.numpy()
 
 
 def all_reduce_view(rank: int, size: int) -> NDArray:
-    x = mine(rank, 2, 3)
+    x = rank_tensor(rank, 2, 3)
     dist.all_reduce(x[0])
     return x.numpy()
 
 
 def all_gather_form(rank: int, size: int) -> NDArray:
     found = [torch.empty(2, 3) for _ in range(size)]
-    dist.all_gather(found, mine(rank, 2, 3))
+    dist.all_gather(found, rank_tensor(rank, 2, 3))
     return np.stack([x.numpy() for x in found])
 
 
 def all_gather_form_equal(rank: int, size: int) -> NDArray:
     found = [torch.empty(2, 3) for _ in range(size)]
-    dist.all_gather(found, mine(rank, 2, 3))
+    dist.all_gather(found, rank_tensor(rank, 2, 3))
     return torch.cat(found).numpy()
 
 
 def reduce_scatter_cpu(rank: int, size: int) -> NDArray:
     own = torch.empty(3)
-    dist.reduce_scatter(own, list(mine(rank, size, 3)))
+    dist.reduce_scatter(own, list(rank_tensor(rank, size, 3)))
     return own.numpy()
 
 
 def all_to_all_cpu(rank: int, size: int) -> NDArray:
     found = [torch.empty(3) for _ in range(size)]
-    dist.all_to_all(found, list(mine(rank, size, 3)))
+    dist.all_to_all(found, list(rank_tensor(rank, size, 3)))
     return torch.stack(found).numpy()
 
 
 def reduce_cpu(rank: int, size: int) -> NDArray:
-    x = mine(rank, 4)
+    x = rank_tensor(rank, 4)
     dist.reduce(x, dst=0)
     return x.numpy()
 

@@ -16,7 +16,7 @@ from torch import nn, tensor
 from dualml.diffs.inputs import normal
 
 
-def restored(probe: Callable[[], Any]) -> Callable[[], Any]:
+def restore_generators(probe: Callable[[], Any]) -> Callable[[], Any]:
     """Wrap a probe so that it restores the state of torch's and NumPy's generators."""
 
     @functools.wraps(probe)
@@ -29,13 +29,13 @@ def restored(probe: Callable[[], Any]) -> Callable[[], Any]:
     return run
 
 
-def spread(weight: torch.Tensor) -> dict[str, float]:
+def describe_spread(weight: torch.Tensor) -> dict[str, float]:
     """Return standard deviation, minimum and maximum."""
     w = weight.detach().numpy()
     return {"std": float(w.std()), "min": float(w.min()), "max": float(w.max())}
 
 
-@restored
+@restore_generators
 def seed() -> NDArray:
     torch.manual_seed(0)
     return torch.randn(8).numpy()
@@ -46,7 +46,7 @@ def seed_equal() -> NDArray:
     return tensor(rng.standard_normal(8, np.float32)).numpy()
 
 
-@restored
+@restore_generators
 def manual_seed() -> float:
     torch.manual_seed(0)
     first = nn.Linear(4, 3).weight
@@ -54,21 +54,21 @@ def manual_seed() -> float:
     return float((nn.Linear(4, 3).weight == first).float().mean())
 
 
-@restored
+@restore_generators
 def seed_numpy() -> NDArray:
     np.random.seed(1)
     torch.manual_seed(0)
     return np.random.rand(4)
 
 
-@restored
+@restore_generators
 def seed_numpy_equal() -> NDArray:
     rng = np.random.default_rng(1)
     torch.manual_seed(0)
     return rng.random(4)
 
 
-@restored
+@restore_generators
 def init_draws_numpy() -> float:
     torch.manual_seed(0)
     first = nn.Linear(4, 3).weight
@@ -77,7 +77,7 @@ def init_draws_numpy() -> float:
     return float((nn.Linear(4, 3).weight == first).float().mean())
 
 
-@restored
+@restore_generators
 def init_draws_numpy_equal() -> float:
     torch.manual_seed(0)
     first = nn.Linear(4, 3).weight
@@ -86,7 +86,7 @@ def init_draws_numpy_equal() -> float:
     return float((nn.Linear(4, 3).weight == first).float().mean())
 
 
-@restored
+@restore_generators
 def linear_init() -> NDArray:
     torch.manual_seed(0)
     return nn.Linear(4, 3).weight.detach().numpy()
@@ -98,99 +98,99 @@ def linear_init_equal() -> NDArray:
     return layer.weight.detach().numpy()
 
 
-@restored
+@restore_generators
 def dense_bias_init() -> dict[str, float]:
     layer = nn.Linear(400, 2000)
     return {
-        "weight": list(spread(layer.weight).values()),
-        "bias": list(spread(layer.bias).values()),
+        "weight": list(describe_spread(layer.weight).values()),
+        "bias": list(describe_spread(layer.bias).values()),
     }
 
 
-@restored
+@restore_generators
 def conv_init() -> list[float]:
-    return list(spread(nn.Conv2d(16, 64, 5, groups=4).weight).values())
+    return list(describe_spread(nn.Conv2d(16, 64, 5, groups=4).weight).values())
 
 
-@restored
+@restore_generators
 def conv_bias_init() -> list[float]:
-    return list(spread(nn.Conv2d(16, 2000, 5).bias).values())
+    return list(describe_spread(nn.Conv2d(16, 2000, 5).bias).values())
 
 
-@restored
+@restore_generators
 def embedding_init() -> float:
     return float(nn.Embedding(500, 100).weight.detach().std())
 
 
-@restored
+@restore_generators
 def attention_bias_init() -> NDArray:
     return nn.MultiheadAttention(32, 4).out_proj.bias.detach().numpy()
 
 
-@restored
+@restore_generators
 def lstm_init() -> list[float]:
-    return list(spread(nn.LSTM(50, 100).weight_ih_l0).values())
+    return list(describe_spread(nn.LSTM(50, 100).weight_ih_l0).values())
 
 
-@restored
+@restore_generators
 def initializer_normal() -> float:
     weight = nn.init.normal_(torch.empty(300, 200))
     return float(weight.std())
 
 
-@restored
+@restore_generators
 def normal_order() -> dict[str, float]:
     weight = nn.init.normal_(torch.empty(300, 200), 1.0, 0.02)
     return {"mean": float(weight.mean()), "std": float(weight.std())}
 
 
-@restored
+@restore_generators
 def initializer_uniform() -> dict[str, float]:
-    return spread(nn.init.uniform_(torch.empty(300, 200)))
+    return describe_spread(nn.init.uniform_(torch.empty(300, 200)))
 
 
-@restored
+@restore_generators
 def initializer_uniform_equal() -> dict[str, float]:
-    return spread(nn.init.uniform_(torch.empty(300, 200), -0.07, 0.07))
+    return describe_spread(nn.init.uniform_(torch.empty(300, 200), -0.07, 0.07))
 
 
-@restored
+@restore_generators
 def truncated_normal() -> dict[str, float]:
-    return spread(nn.init.trunc_normal_(torch.empty(300, 200)))
+    return describe_spread(nn.init.trunc_normal_(torch.empty(300, 200)))
 
 
-@restored
+@restore_generators
 def truncated_normal_bounds() -> float:
     weight = nn.init.trunc_normal_(torch.empty(300, 200), std=0.02)
     return float((weight.abs() > 2 * 0.02).float().mean())
 
 
-@restored
+@restore_generators
 def xavier_gain() -> list[float]:
     gain = nn.init.calculate_gain("relu")
-    return list(spread(nn.init.xavier_uniform_(torch.empty(300, 200), gain)).values())
+    return list(describe_spread(nn.init.xavier_uniform_(torch.empty(300, 200), gain)).values())
 
 
-@restored
+@restore_generators
 def he_defaults() -> dict[str, float]:
     uniform = nn.init.kaiming_uniform_(torch.empty(300, 200))
     scaled = nn.init.kaiming_normal_(torch.empty(300, 200), mode="fan_out", nonlinearity="relu")
     return {"uniform": float(uniform.max()), "normal": float(scaled.std())}
 
 
-@restored
+@restore_generators
 def he_nonlinearity() -> float:
     weight = nn.init.kaiming_normal_(torch.empty(300, 200), nonlinearity="selu")
     return float(weight.std())
 
 
-@restored
+@restore_generators
 def he_nonlinearity_equal() -> float:
     weight = nn.init.normal_(torch.empty(300, 200), std=0.75 / math.sqrt(200))
     return float(weight.std())
 
 
-@restored
+@restore_generators
 def orthogonal() -> NDArray:
     weight = nn.init.orthogonal_(torch.empty(8, 4))
     return (weight.T @ weight).numpy()

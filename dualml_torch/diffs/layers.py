@@ -13,7 +13,7 @@ from torch import nn, tensor
 from dualml.diffs.inputs import normal
 
 
-def filled(layer: nn.Module) -> nn.Module:
+def with_fixed_parameters(layer: nn.Module) -> nn.Module:
     """Set a layer's parameters to the same numbers on both sides; return the layer."""
     for number, (_, param) in enumerate(sorted(layer.named_parameters())):
         param.data = 0.5 * tensor(normal(*param.shape, seed=number))
@@ -137,7 +137,7 @@ def dropout_argument() -> float:
 
 
 def conv_padding() -> NDArray:
-    layer = filled(nn.Conv2d(3, 4, 3, bias=False))
+    layer = with_fixed_parameters(nn.Conv2d(3, 4, 3, bias=False))
     return layer(tensor(normal(2, 3, 8, 8))).detach().numpy()
 
 
@@ -146,12 +146,12 @@ def conv_bias() -> int:
 
 
 def conv_same_stride() -> NDArray:
-    layer = filled(nn.Conv2d(3, 4, 3, stride=2, padding=1, bias=False))
+    layer = with_fixed_parameters(nn.Conv2d(3, 4, 3, stride=2, padding=1, bias=False))
     return layer(tensor(normal(2, 3, 8, 8))).detach().numpy()
 
 
 def conv_padding_pair() -> NDArray:
-    layer = filled(nn.Conv2d(3, 4, 3, padding=(1, 0), bias=False))
+    layer = with_fixed_parameters(nn.Conv2d(3, 4, 3, padding=(1, 0), bias=False))
     return layer(tensor(normal(2, 3, 8, 8))).detach().numpy()
 
 
@@ -161,22 +161,22 @@ def conv_float64() -> NDArray:
 
 
 def conv_float64_equal() -> NDArray:
-    layer = filled(nn.Conv2d(3, 4, 3, bias=False))
+    layer = with_fixed_parameters(nn.Conv2d(3, 4, 3, bias=False))
     return layer(tensor(normal(2, 3, 8, 8))).detach().numpy()
 
 
 def conv1d_weight() -> NDArray:
-    return filled(nn.Conv1d(3, 4, 5, bias=False)).weight.detach().numpy()
+    return with_fixed_parameters(nn.Conv1d(3, 4, 5, bias=False)).weight.detach().numpy()
 
 
 def conv_transpose_size() -> NDArray:
-    layer = filled(nn.ConvTranspose2d(3, 4, 3, stride=2, bias=False))
+    layer = with_fixed_parameters(nn.ConvTranspose2d(3, 4, 3, stride=2, bias=False))
     return layer(tensor(normal(2, 3, 8, 8))).detach().numpy()
 
 
 def conv_transpose_output_padding() -> NDArray:
     layer = nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, output_padding=1, bias=False)
-    return filled(layer)(tensor(normal(2, 3, 8, 8))).detach().numpy()
+    return with_fixed_parameters(layer)(tensor(normal(2, 3, 8, 8))).detach().numpy()
 
 
 def maxpool_stride() -> NDArray:
@@ -227,30 +227,30 @@ def embedding_negative_equal() -> NDArray:
 
 
 def lstm_gates() -> NDArray:
-    layer = filled(nn.LSTM(4, 3, num_layers=2, bidirectional=True))
+    layer = with_fixed_parameters(nn.LSTM(4, 3, num_layers=2, bidirectional=True))
     return layer(tensor(normal(5, 2, 4)))[0].detach().numpy()
 
 
 def gru_gates() -> NDArray:
-    layer = filled(nn.GRU(4, 3, num_layers=2, bidirectional=True))
+    layer = with_fixed_parameters(nn.GRU(4, 3, num_layers=2, bidirectional=True))
     return layer(tensor(normal(5, 2, 4)))[0].detach().numpy()
 
 
 def cell_state() -> NDArray:
-    return filled(nn.GRUCell(4, 3))(tensor(normal(2, 4))).detach().numpy()
+    return with_fixed_parameters(nn.GRUCell(4, 3))(tensor(normal(2, 4))).detach().numpy()
 
 
 def multihead_attention() -> NDArray:
-    layer, x = filled(nn.MultiheadAttention(8, 2)), tensor(normal(5, 2, 8))
+    layer, x = with_fixed_parameters(nn.MultiheadAttention(8, 2)), tensor(normal(5, 2, 8))
     later = np.triu(np.ones((5, 5), bool), 1)
     return layer(x, x, x, attn_mask=tensor(later))[0].detach().numpy()
 
 
 def transformer_layer() -> NDArray:
-    layer = filled(nn.TransformerEncoderLayer(8, 2, dim_feedforward=16).eval())
+    layer = with_fixed_parameters(nn.TransformerEncoderLayer(8, 2, dim_feedforward=16).eval())
     return layer(tensor(normal(5, 2, 8))).detach().numpy()
 
 
 def mint_nn() -> NDArray:
-    layer = filled(nn.Conv2d(3, 4, 3))
+    layer = with_fixed_parameters(nn.Conv2d(3, 4, 3))
     return layer(tensor(normal(2, 3, 8, 8))).detach().numpy()

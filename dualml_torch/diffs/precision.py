@@ -11,39 +11,39 @@ from torch import nn, tensor
 from dualml.diffs.inputs import classes, normal
 
 
-def linear() -> nn.Linear:
+def integer_linear() -> nn.Linear:
     """Make a layer with integer weights, whose products no type has to round."""
     layer = nn.Linear(8, 4, bias=False)
     layer.weight.data = tensor(classes(5, 4, 8).astype(np.float32))
     return layer
 
 
-def whole() -> torch.Tensor:
+def integer_inputs() -> torch.Tensor:
     return tensor(classes(5, 6, 8, seed=1).astype(np.float32))
 
 
 def amp_output_type() -> NDArray:
-    layer = linear()
+    layer = integer_linear()
     with torch.autocast("cpu", torch.float16):
-        return layer(whole()).detach().numpy()
+        return layer(integer_inputs()).detach().numpy()
 
 
 def amp_output_type_equal() -> NDArray:
-    layer = linear()
+    layer = integer_linear()
     with torch.autocast("cpu", torch.float16):
-        return layer(whole()).float().detach().numpy()
+        return layer(integer_inputs()).float().detach().numpy()
 
 
 def amp_norm() -> NDArray:
-    layer, norm = linear(), nn.LayerNorm(4)
+    layer, norm = integer_linear(), nn.LayerNorm(4)
     with torch.autocast("cpu", torch.float16):
-        return norm(layer(whole())).float().detach().numpy()
+        return norm(layer(integer_inputs())).float().detach().numpy()
 
 
 def amp_norm_equal() -> NDArray:
-    layer, norm = linear(), nn.LayerNorm(4)
+    layer, norm = integer_linear(), nn.LayerNorm(4)
     with torch.autocast("cpu", torch.float16):
-        y = layer(whole())
+        y = layer(integer_inputs())
     return norm(y.float()).detach().numpy()
 
 
@@ -72,7 +72,7 @@ def loss_scale_least_equal() -> float:
     return loss_scale_least(least=1.0)
 
 
-def trained(scaler: torch.amp.GradScaler, size: float = 1.0) -> NDArray:
+def train_three_updates(scaler: torch.amp.GradScaler, size: float = 1.0) -> NDArray:
     """Return a weight after three updates of a scaled loss."""
     layer = nn.Linear(8, 4, bias=False)
     layer.weight.data = tensor(normal(4, 8))
@@ -87,15 +87,15 @@ def trained(scaler: torch.amp.GradScaler, size: float = 1.0) -> NDArray:
 
 
 def model_dynamic_loss_scale() -> NDArray:
-    return trained(torch.amp.GradScaler("cpu"))
+    return train_three_updates(torch.amp.GradScaler("cpu"))
 
 
 def fixed_loss_scale() -> NDArray:
-    return trained(torch.amp.GradScaler("cpu", init_scale=1024.0))
+    return train_three_updates(torch.amp.GradScaler("cpu", init_scale=1024.0))
 
 
 def overflowing_update() -> NDArray:
-    return trained(torch.amp.GradScaler("cpu", init_scale=1e38), size=100.0)
+    return train_three_updates(torch.amp.GradScaler("cpu", init_scale=1e38), size=100.0)
 
 
 def unscale_in_place() -> NDArray:

@@ -11,7 +11,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 
-def rates(
+def measure_rates(
     make: Callable[[torch.optim.Optimizer], lr_scheduler.LRScheduler],
     epochs: int = 8,
     batches: int = 1,
@@ -30,43 +30,43 @@ def rates(
 
 
 def schedule_counter() -> NDArray:
-    return rates(lambda sgd: lr_scheduler.ExponentialLR(sgd, gamma=0.5), epochs=4, batches=2)
+    return measure_rates(lambda sgd: lr_scheduler.ExponentialLR(sgd, gamma=0.5), epochs=4, batches=2)
 
 
 def schedule_list_too_short() -> NDArray:
-    return rates(lambda sgd: lr_scheduler.MultiStepLR(sgd, milestones=[2, 4]), epochs=6)
+    return measure_rates(lambda sgd: lr_scheduler.MultiStepLR(sgd, milestones=[2, 4]), epochs=6)
 
 
 def cosine_decay() -> NDArray:
-    return rates(lambda sgd: lr_scheduler.CosineAnnealingLR(sgd, T_max=8))
+    return measure_rates(lambda sgd: lr_scheduler.CosineAnnealingLR(sgd, T_max=8))
 
 
 def cosine_past_end() -> NDArray:
-    return rates(lambda sgd: lr_scheduler.CosineAnnealingLR(sgd, T_max=4))
+    return measure_rates(lambda sgd: lr_scheduler.CosineAnnealingLR(sgd, T_max=4))
 
 
 def exponential_decay() -> NDArray:
-    return rates(lambda sgd: lr_scheduler.ExponentialLR(sgd, gamma=0.5), epochs=4, batches=2)
+    return measure_rates(lambda sgd: lr_scheduler.ExponentialLR(sgd, gamma=0.5), epochs=4, batches=2)
 
 
 def warmup() -> NDArray:
-    return rates(lambda sgd: lr_scheduler.LinearLR(sgd, total_iters=4))
+    return measure_rates(lambda sgd: lr_scheduler.LinearLR(sgd, total_iters=4))
 
 
 def step_decay() -> NDArray:
-    return rates(lambda sgd: lr_scheduler.MultiStepLR(sgd, milestones=[1, 2]), epochs=3, batches=2)
+    return measure_rates(lambda sgd: lr_scheduler.MultiStepLR(sgd, milestones=[1, 2]), epochs=3, batches=2)
 
 
 def polynomial_decay() -> NDArray:
-    return rates(lambda sgd: lr_scheduler.PolynomialLR(sgd, total_iters=4, power=2.0))
+    return measure_rates(lambda sgd: lr_scheduler.PolynomialLR(sgd, total_iters=4, power=2.0))
 
 
 def experimental_schedulers() -> dict[str, NDArray]:
     return {
-        "cosine": rates(lambda sgd: lr_scheduler.CosineAnnealingLR(sgd, T_max=4)),
-        "linear": rates(lambda sgd: lr_scheduler.LinearLR(sgd)),
-        "steps": rates(lambda sgd: lr_scheduler.MultiStepLR(sgd, milestones=[2, 4])),
-        "restarts": rates(lambda sgd: lr_scheduler.CosineAnnealingWarmRestarts(sgd, T_0=3)),
+        "cosine": measure_rates(lambda sgd: lr_scheduler.CosineAnnealingLR(sgd, T_max=4)),
+        "linear": measure_rates(lambda sgd: lr_scheduler.LinearLR(sgd)),
+        "steps": measure_rates(lambda sgd: lr_scheduler.MultiStepLR(sgd, milestones=[2, 4])),
+        "restarts": measure_rates(lambda sgd: lr_scheduler.CosineAnnealingWarmRestarts(sgd, T_0=3)),
     }
 
 

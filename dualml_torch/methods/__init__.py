@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 
-from dualml.backend import Recipe
+from dualml.backend import TrainingSpec
 from dualml.communicator import Communicator
-from dualml.methods import method as known
+from dualml.methods import find_method as known
 from dualml_torch.methods.training import TorchMethod
 
 
-def method(
+def make_method(
     name: str,
-    recipe: Recipe,
+    recipe: TrainingSpec,
     device: torch.device,
     comm: Communicator | None,
     config: Mapping[str, Any] | None = None,

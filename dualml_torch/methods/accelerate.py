@@ -2,16 +2,16 @@
 
 from accelerate import Accelerator
 
-from dualml_torch.methods.base import Base, Given
+from dualml_torch.methods.base import TrainingMethod, MethodContext
 
 
-class Method(Base):
-    def __init__(self, given: Given) -> None:
-        self.accelerator = Accelerator(cpu=given.device.type == "cpu")
+class Method(TrainingMethod):
+    def __init__(self, context: MethodContext) -> None:
+        self.accelerator = Accelerator(cpu=context.device.type == "cpu")
         self.model, self.optimizer = self.accelerator.prepare(
-            given.model, given.optimizer(given.model.parameters())
+            context.model, context.optimizer(context.model.parameters())
         )
-        self.criterion = given.criterion
+        self.criterion = context.criterion
 
     def step(self, x, y):
         self.optimizer.zero_grad()

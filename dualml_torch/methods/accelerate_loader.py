@@ -7,7 +7,7 @@ from accelerate import Accelerator, DataLoaderConfiguration
 from torch.utils.data import DataLoader, TensorDataset
 
 from dualml.errors import Unsupported
-from dualml_torch.methods.base import Base, Given
+from dualml_torch.methods.base import TrainingMethod, MethodContext
 
 
 class Batches:
@@ -25,25 +25,25 @@ class Batches:
         return iter(self.batches)
 
 
-class Method(Base):
-    def __init__(self, given: Given) -> None:
-        if given.batch % given.processes:
+class Method(TrainingMethod):
+    def __init__(self, context: MethodContext) -> None:
+        if context.batch % context.processes:
             raise Unsupported(
                 f"Accelerate's split_batches needs a batch_size that is a multiple of the "
-                f"processes: {given.batch} samples for {given.processes}; use another batch_size"
+                f"processes: {context.batch} samples for {context.processes}; use another batch_size"
             )
         config = DataLoaderConfiguration(split_batches=True, even_batches=False)
-        self.accelerator = Accelerator(cpu=given.device.type == "cpu", dataloader_config=config)
-        self.sampler = Batches(given.batch)
-        samples = TensorDataset(torch.arange(len(given.samples[1])), *given.samples)
+        self.accelerator = Accelerator(cpu=context.device.type == "cpu", dataloader_config=config)
+        self.sampler = Batches(context.batch)
+        samples = TensorDataset(torch.arange(len(context.samples[1])), *context.samples)
         self.model, self.optimizer, self.loader = self.accelerator.prepare(
-            given.model,
-            given.optimizer(given.model.parameters()),
+            context.model,
+            context.optimizer(context.model.parameters()),
             DataLoader(samples, batch_sampler=self.sampler),
         )
-        self.criterion = given.criterion
+        self.criterion = context.criterion
 
-    def load(self, batches):
+    def load_batches(self, batches):
         full = self.sampler.batch_size
         while batches:  # a smaller batch ends an epoch: Accelerate would drop it before others
             ends = [n for n, batch in enumerate(batches, 1) if len(batch) < full]

@@ -6,19 +6,19 @@ import torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader
 
-from dualml_torch.methods.base import Base, Given
+from dualml_torch.methods.base import TrainingMethod, MethodContext
 
 TEST_BATCH = 64
 
 
-class Method(Base):
-    def __init__(self, given: Given) -> None:
-        self.accelerator = Accelerator(cpu=given.device.type == "cpu")
+class Method(TrainingMethod):
+    def __init__(self, context: MethodContext) -> None:
+        self.accelerator = Accelerator(cpu=context.device.type == "cpu")
         self.model, self.optimizer = self.accelerator.prepare(
-            given.model, given.optimizer(given.model.parameters())
+            context.model, context.optimizer(context.model.parameters())
         )
-        self.criterion = given.criterion
-        self.prepared = given.options["prepared"]
+        self.criterion = context.criterion
+        self.prepared = context.options["prepared"]
 
     def step(self, x, y):
         self.optimizer.zero_grad()
@@ -27,7 +27,7 @@ class Method(Base):
         self.optimizer.step()
         return loss.detach()
 
-    def tested(self, predict, samples):
+    def engine_evaluate(self, predict, samples):
         loader = DataLoader(torch.arange(samples), batch_size=TEST_BATCH)
         gather = self.accelerator.gather
         if self.prepared:

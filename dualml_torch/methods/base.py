@@ -15,7 +15,7 @@ from dualml_torch.model import Network
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
+class MethodContext:
     """The inputs of a method: model, optimizer factory, loss, data and options of a trial.
 
     Attributes:
@@ -40,7 +40,7 @@ class Given:
     config: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Base(ABC):
+class TrainingMethod(ABC):
     """Base class of the training methods.
 
     Attributes:
@@ -51,11 +51,11 @@ class Base(ABC):
 
     weight: float = 1.0
     sharded: ClassVar[bool] = False
-    keeps: ClassVar[bool] = True
+    is_resumable: ClassVar[bool] = True
     optimizer: Any
 
     @abstractmethod
-    def __init__(self, given: Given) -> None: ...
+    def __init__(self, context: MethodContext) -> None: ...
 
     @abstractmethod
     def step(self, x: tuple[Tensor, ...], y: Tensor) -> Tensor:
@@ -65,7 +65,7 @@ class Base(ABC):
             x: inputs of the model: samples, and masks if it has Dropout.
         """
 
-    def load(self, batches: Sequence[Array]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    def load_batches(self, batches: Sequence[Array]) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         """Distribute global batches, positions (n,), by a loader that the engine has prepared; for
         methods that are ``prepared`` in `methods.toml`.
 
@@ -79,7 +79,7 @@ class Base(ABC):
         """Ranks of each group by kind of group, if an engine forms groups."""
         return {}
 
-    def tested(self, predict: Callable[[Tensor], Tensor], samples: int) -> Tensor | None:
+    def engine_evaluate(self, predict: Callable[[Tensor], Tensor], samples: int) -> Tensor | None:
         """Return the predictions of all processes, one row per tested sample in any order; None:
         dualml distributes the samples and counts. All ranks call it.
 
@@ -98,7 +98,7 @@ class Base(ABC):
         return torch.distributed.get_world_size() if there else 1
 
     @property
-    def scale(self) -> float | None:
+    def loss_scale(self) -> float | None:
         """Current loss scale; None if no update is ever skipped. The method, Accelerate's
         optimizer, or DeepSpeed's holds it; DeepSpeed checks for non-finite gradients in float32,
         too."""
@@ -108,7 +108,7 @@ class Base(ABC):
         scale = getattr(self.optimizer, "loss_scale", None)
         return None if scale is None else float(scale)
 
-    def whole(self, model: nn.Module) -> dict[str, Tensor]:
+    def gather_parameters(self, model: nn.Module) -> dict[str, Tensor]:
         """Return the full parameters of the model by name, gathered if they are sharded; all ranks
         call it."""
         return {name: p.detach() for name, p in model.named_parameters()}

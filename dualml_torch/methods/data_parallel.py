@@ -3,16 +3,16 @@
 import torch
 
 from dualml.errors import Unsupported
-from dualml_torch.methods.base import Base, Given
+from dualml_torch.methods.base import TrainingMethod, MethodContext
 
 
-class Method(Base):
-    def __init__(self, given: Given) -> None:
+class Method(TrainingMethod):
+    def __init__(self, context: MethodContext) -> None:
         if (count := torch.cuda.device_count()) < 2:  # with one, or on a CPU, it does nothing
             raise Unsupported(f"torch.nn.DataParallel needs two GPUs; there are {count}")
-        self.model = torch.nn.DataParallel(given.model)
-        self.optimizer = given.optimizer(self.model.parameters())
-        self.criterion = given.criterion
+        self.model = torch.nn.DataParallel(context.model)
+        self.optimizer = context.optimizer(self.model.parameters())
+        self.criterion = context.criterion
 
     def step(self, x, y):
         self.optimizer.zero_grad()

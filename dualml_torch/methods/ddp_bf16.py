@@ -8,15 +8,15 @@ Kalamkar et al. 2019, "A Study of BFLOAT16 for Deep Learning Training".
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from dualml_torch.methods.base import Base, Given
+from dualml_torch.methods.base import TrainingMethod, MethodContext
 
 
-class Method(Base):
-    def __init__(self, given: Given) -> None:
-        self.model = DistributedDataParallel(given.model)
-        self.optimizer = given.optimizer(self.model.parameters())
-        self.criterion = given.criterion
-        self.autocast = torch.autocast(given.device.type, torch.bfloat16)
+class Method(TrainingMethod):
+    def __init__(self, context: MethodContext) -> None:
+        self.model = DistributedDataParallel(context.model)
+        self.optimizer = context.optimizer(self.model.parameters())
+        self.criterion = context.criterion
+        self.autocast = torch.autocast(context.device.type, torch.bfloat16)
 
     def step(self, x, y):
         self.optimizer.zero_grad()

@@ -9,18 +9,18 @@ Micikevicius et al. 2018, "Mixed Precision Training".
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from dualml_torch.methods.base import Base, Given
+from dualml_torch.methods.base import TrainingMethod, MethodContext
 
 
-class Method(Base):
-    keeps = False
+class Method(TrainingMethod):
+    is_resumable = False
 
-    def __init__(self, given: Given) -> None:
-        self.model = DistributedDataParallel(given.model)
-        self.optimizer = given.optimizer(self.model.parameters())
-        self.criterion = given.criterion
-        self.autocast = torch.autocast(given.device.type, torch.float16)
-        self.scaler = torch.amp.GradScaler(given.device.type)
+    def __init__(self, context: MethodContext) -> None:
+        self.model = DistributedDataParallel(context.model)
+        self.optimizer = context.optimizer(self.model.parameters())
+        self.criterion = context.criterion
+        self.autocast = torch.autocast(context.device.type, torch.float16)
+        self.scaler = torch.amp.GradScaler(context.device.type)
 
     def step(self, x, y):
         self.optimizer.zero_grad()

@@ -14,7 +14,7 @@ from deepspeed.utils import safe_get_full_fp32_param
 from torch import nn
 
 from dualml.errors import Unsupported
-from dualml_torch.methods.base import Base, Given
+from dualml_torch.methods.base import TrainingMethod, MethodContext
 
 #: Settings that the plan decides, and defaults of DeepSpeed that must be overridden.
 CONFIG = {
@@ -25,7 +25,7 @@ CONFIG = {
 }
 
 
-class Lowered(nn.Module):
+class Bfloat16Model(nn.Module):
     """A model with bfloat16 weights; float32 intermediate results, such as means, are cast for the
     next product."""
 
@@ -38,22 +38,22 @@ class Lowered(nn.Module):
             return self.model(*x)
 
 
-class Method(Base):
+class Method(TrainingMethod):
     sharded = True
-    keeps = False
+    is_resumable = False
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, context: MethodContext) -> None:
         # Skip an extension that takes minutes to compile and that two processes do not need.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         self.folder = ""
-        config = {**given.config, **CONFIG, "bf16": {"enabled": "bf16" in given.options}}
-        config["zero_optimization"] = self.sharing(given)
+        config = {**context.config, **CONFIG, "bf16": {"enabled": "bf16" in context.options}}
+        config["zero_optimization"] = self.zero_config(context)
         self.model, self.optimizer, *_ = deepspeed.initialize(
-            model=Lowered(given.model) if "bf16" in given.options else given.model,
-            optimizer=given.optimizer(given.model.parameters()),
+            model=Bfloat16Model(context.model) if "bf16" in context.options else context.model,
+            optimizer=context.optimizer(context.model.parameters()),
             config=config,
         )
-        self.criterion = given.criterion
+        self.criterion = context.criterion
 
     def step(self, x, y):
         loss = self.criterion(self.model(*x).float(), y)
@@ -61,9 +61,9 @@ class Method(Base):
         self.model.step()
         return loss.detach()
 
-    def sharing(self, given):
+    def zero_config(self, context):
         """Return DeepSpeed's ``zero_optimization`` configuration: stage, and offloading devices."""
-        own, options = given.config.get("zero_optimization", {}), given.options
+        own, options = context.config.get("zero_optimization", {}), context.options
         table = {
             "stage3_param_persistence_threshold": 0,  # smaller tensors would not be sharded
             **own,
@@ -73,10 +73,10 @@ class Method(Base):
             if device := options.get(key):
                 table[key] = {**own.get(key, {}), "device": device}
                 if device == "nvme":
-                    table[key]["nvme_path"] = self.disk(table[key].get("nvme_path"))
+                    table[key]["nvme_path"] = self.nvme_folder(table[key].get("nvme_path"))
         return table
 
-    def disk(self, path):
+    def nvme_folder(self, path):
         """Return a folder of this process for files of weights and state."""
         if not deepspeed.ops.op_builder.AsyncIOBuilder().is_compatible(verbose=False):
             raise Unsupported(
@@ -94,11 +94,11 @@ class Method(Base):
     def processes(self):
         return self.model.world_size
 
-    def whole(self, model):
-        if isinstance(self.model.module, Lowered):  # the float32 weights, which are updated
+    def gather_parameters(self, model):
+        if isinstance(self.model.module, Bfloat16Model):  # the float32 weights, which are updated
             parameters = model.named_parameters()
             return {name: safe_get_full_fp32_param(p).detach() for name, p in parameters}
         if not hasattr(next(model.parameters()), "ds_tensor"):
-            return super().whole(model)
+            return super().gather_parameters(model)
         with deepspeed.zero.GatheredParameters(list(model.parameters())):
             return {name: p.detach().clone() for name, p in model.named_parameters()}

@@ -13,11 +13,11 @@ from torch import nn
 
 from dualml.errors import Unsupported
 from dualml.model.layers import PADDING
-from dualml_torch.methods.base import Base, Given
-from dualml_torch.model import Part
+from dualml_torch.methods.base import TrainingMethod, MethodContext
+from dualml_torch.model import ModelPart
 
 
-class Stage(nn.Module):
+class PipelineLayer(nn.Module):
     """One layer as a pipeline module: maps the values before it to those after it, as a tuple; for
     padded text with a mask of the tokens."""
 
@@ -36,47 +36,47 @@ class Stage(nn.Module):
         return (*after, here.to(torch.int32)) if self.padded else after
 
 
-class Method(Base):
+class Method(TrainingMethod):
     sharded = True
-    keeps = False
+    is_resumable = False
 
-    def __init__(self, given: Given) -> None:
-        stages, spec = given.options["stages"], given.model.spec
-        check(given.model, given.processes, stages)
+    def __init__(self, context: MethodContext) -> None:
+        stages, spec = context.options["stages"], context.model.spec
+        check_supported(context.model, context.processes, stages)
         # Skip an extension that takes minutes to compile and that these processes do not need.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
         deepspeed.init_distributed(auto_mpi_discovery=False)
-        own, ends = given.model.canonical(), (0, len(spec.layers) - 1)
+        own, ends = context.model.canonical(), (0, len(spec.layers) - 1)
         layers = [
-            Stage(Part([layer], others=own), spec.padded, number == ends[0], number == ends[1])
+            PipelineLayer(ModelPart([layer], others=own), spec.padded, number == ends[0], number == ends[1])
             for number, layer in enumerate(spec.layers)
         ]
-        self.whole_loss, self.scale_of = given.criterion, 1.0
+        self.whole_loss, self.loss_factor = context.criterion, 1.0
         module = PipelineModule(
             layers, num_stages=stages, loss_fn=self.criterion, dynamic_shape=True
         )
         self.shapes = {name: p.shape for name, p in own.items()}
-        self.grid, self.owners = module._grid, owners(module, layers, own)
+        self.grid, self.owners = module._grid, stage_by_parameter(module, layers, own)
         config = {
             "train_micro_batch_size_per_gpu": 1,  # required; batches may have any size
             "gradient_accumulation_steps": stages,
             "gradient_clipping": 0.0,
         }
         self.model, self.optimizer, *_ = deepspeed.initialize(
-            model=module, optimizer=given.optimizer(module.parameters()), config=config
+            model=module, optimizer=context.optimizer(module.parameters()), config=config
         )
         for name, p in own.items():
             if self.owners[name] != self.grid.get_stage_id():
                 p.data = p.data.new_empty(0)
 
     def criterion(self, outputs, y):
-        return self.whole_loss(outputs, y) * (len(y) * self.scale_of)
+        return self.whole_loss(outputs, y) * (len(y) * self.loss_factor)
 
     def step(self, x, y):
         every = [None] * self.grid.pipe_parallel_size
         dist.all_gather_object(every, (x[0], y), group=self.grid.get_pipe_parallel_group())
         samples = len(y) * self.processes / self.weight
-        self.scale_of = self.processes / samples  # the engine takes means of micro-batches
+        self.loss_factor = self.processes / samples  # the engine takes means of micro-batches
         return self.model.train_batch(iter(every)).detach()
 
     @property
@@ -84,7 +84,7 @@ class Method(Base):
         """Ranks of each pipeline, and ranks that hold the same stage."""
         return {"pipe": self.grid.pipe_groups, "data": self.grid.dp_groups}
 
-    def whole(self, model):
+    def gather_parameters(self, model):
         found = {}
         for name, p in model.canonical().items():
             stage = self.owners[name]
@@ -93,7 +93,7 @@ class Method(Base):
         return found
 
 
-def owners(module, layers, parameters):
+def stage_by_parameter(module, layers, parameters):
     """Map each parameter to the stage that has its layer."""
     names = {id(p): name for name, p in parameters.items()}
     bounds = list(zip(module.parts, module.parts[1:], strict=False))
@@ -105,7 +105,7 @@ def owners(module, layers, parameters):
     }
 
 
-def check(model, processes, stages):
+def check_supported(model, processes, stages):
     """Raise Unsupported for models that the engine would train differently than requested."""
     if processes % stages:
         raise Unsupported(f"PipelineModule has {stages} stages here; {processes} ranks are no "

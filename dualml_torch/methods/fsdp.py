@@ -8,20 +8,20 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 from dualml.errors import Unsupported
-from dualml_torch.methods.base import Base, Given
+from dualml_torch.methods.base import TrainingMethod, MethodContext
 
 
-class Method(Base):
+class Method(TrainingMethod):
     sharded = True
-    keeps = False
+    is_resumable = False
 
-    def __init__(self, given: Given) -> None:
-        if "reshard" in given.options:  # a group per layer, and one for the rest
-            for layer in layers(given.model):
-                fully_shard(layer, reshard_after_forward=given.options["reshard"])
-        self.model = fully_shard(given.model)
-        self.optimizer = given.optimizer(self.model.parameters())
-        self.criterion = given.criterion
+    def __init__(self, context: MethodContext) -> None:
+        if "reshard" in context.options:  # a group per layer, and one for the rest
+            for layer in shardable_layers(context.model):
+                fully_shard(layer, reshard_after_forward=context.options["reshard"])
+        self.model = fully_shard(context.model)
+        self.optimizer = context.optimizer(self.model.parameters())
+        self.criterion = context.criterion
 
     def step(self, x, y):
         self.optimizer.zero_grad()
@@ -30,11 +30,11 @@ class Method(Base):
         self.optimizer.step()
         return loss.detach()
 
-    def whole(self, model):
+    def gather_parameters(self, model):
         return {name: p.full_tensor().detach() for name, p in model.named_parameters()}
 
 
-def layers(model: nn.Module) -> list[nn.Module]:
+def shardable_layers(model: nn.Module) -> list[nn.Module]:
     """Return the layers with parameters; raise Unsupported if layers share one, which FSDP would
     train twice."""
     if len(list(model.parameters())) < len(list(model.named_parameters(remove_duplicate=False))):

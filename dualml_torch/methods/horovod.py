@@ -7,25 +7,25 @@ learning in TensorFlow".
 
 import horovod.torch as hvd
 
-from dualml_torch.methods.base import Base, Given
+from dualml_torch.methods.base import TrainingMethod, MethodContext
 
 
-class Method(Base):
-    keeps = False
+class Method(TrainingMethod):
+    is_resumable = False
 
-    def __init__(self, given: Given) -> None:
+    def __init__(self, context: MethodContext) -> None:
         hvd.init()
-        self.model = given.model
-        optimizer = given.optimizer(self.model.parameters())
+        self.model = context.model
+        optimizer = context.optimizer(self.model.parameters())
         hvd.broadcast_parameters(self.model.state_dict(), root_rank=0)
-        begin_state(optimizer)
+        init_state(optimizer)
         hvd.broadcast_optimizer_state(optimizer, root_rank=0)
         self.optimizer = hvd.DistributedOptimizer(
             optimizer,
             self.model.named_parameters(),
-            compression=getattr(hvd.Compression, given.options.get("compression", "none")),
+            compression=getattr(hvd.Compression, context.options.get("compression", "none")),
         )
-        self.criterion = given.criterion
+        self.criterion = context.criterion
 
     def step(self, x, y):
         self.optimizer.zero_grad()
@@ -39,7 +39,7 @@ class Method(Base):
         return hvd.size()
 
 
-def begin_state(optimizer):
+def init_state(optimizer):
     """Initialize the optimizer state: without one, Horovod's broadcast makes an update with zero
     gradients, which counts as a step."""
     for group in optimizer.param_groups:

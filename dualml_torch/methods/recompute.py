@@ -4,16 +4,16 @@ is recomputed in the backward pass.
 Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
 """
 
-from dualml.model.recompute import blocks
-from dualml_torch.methods.base import Base, Given
+from dualml.model.recompute import residual_blocks
+from dualml_torch.methods.base import TrainingMethod, MethodContext
 
 
-class Method(Base):
-    def __init__(self, given: Given) -> None:
-        self.model = given.model
-        self.model.compute_again(blocks(self.model.spec))
-        self.optimizer = given.optimizer(self.model.parameters())
-        self.criterion = given.criterion
+class Method(TrainingMethod):
+    def __init__(self, context: MethodContext) -> None:
+        self.model = context.model
+        self.model.set_recompute(residual_blocks(self.model.spec))
+        self.optimizer = context.optimizer(self.model.parameters())
+        self.criterion = context.criterion
 
     def step(self, x, y):
         self.optimizer.zero_grad()

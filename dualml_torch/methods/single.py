@@ -1,13 +1,13 @@
 """One process: the loop that all other files here vary."""
 
-from dualml_torch.methods.base import Base, Given
+from dualml_torch.methods.base import TrainingMethod, MethodContext
 
 
-class Method(Base):
-    def __init__(self, given: Given) -> None:
-        self.model = given.model
-        self.optimizer = given.optimizer(self.model.parameters())
-        self.criterion = given.criterion
+class Method(TrainingMethod):
+    def __init__(self, context: MethodContext) -> None:
+        self.model = context.model
+        self.optimizer = context.optimizer(self.model.parameters())
+        self.criterion = context.criterion
 
     def step(self, x, y):
         self.optimizer.zero_grad()

@@ -7,18 +7,18 @@ Models", stage 1.
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
-from dualml_torch.methods.base import Base, Given
+from dualml_torch.methods.base import TrainingMethod, MethodContext
 
 
-class Method(Base):
-    keeps = False
+class Method(TrainingMethod):
+    is_resumable = False
 
-    def __init__(self, given: Given) -> None:
-        self.model = DistributedDataParallel(given.model)
+    def __init__(self, context: MethodContext) -> None:
+        self.model = DistributedDataParallel(context.model)
         self.optimizer = ZeroRedundancyOptimizer(
-            self.model.parameters(), optimizer_class=given.optimizer
+            self.model.parameters(), optimizer_class=context.optimizer
         )
-        self.criterion = given.criterion
+        self.criterion = context.criterion
 
     def step(self, x, y):
         self.optimizer.zero_grad()

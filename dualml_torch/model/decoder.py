@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dualml.model.decoder import GroupedAttention as Spec
-from dualml.model.decoder import turns
+from dualml.model.decoder import rotary_cos_sin
 
 
 class SwiGLU(nn.Module):
@@ -34,7 +34,7 @@ class GroupedAttention(nn.Module):
         super().__init__()
         self.layer = layer
         if layer.base:
-            for name, angles in zip(("cos", "sin"), turns(layer), strict=True):
+            for name, angles in zip(("cos", "sin"), rotary_cos_sin(layer), strict=True):
                 self.register_buffer(name, torch.from_numpy(angles).float(), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ class GroupedAttention(nn.Module):
         parts = x.view(b, length, groups, r + 2, width)
         q, k, v = parts[..., :r, :], parts[..., r, :], parts[..., r + 1, :]  # B T G R K, B T G K
         if self.layer.base:
-            q, k = self.turned(q), self.turned(k)
+            q, k = self.rotate(q), self.rotate(k)
         if x.is_cpu:
             if r > 1:
                 k, v = (y[..., None, :].expand(-1, -1, -1, r, -1) for y in (k, v))
@@ -59,12 +59,12 @@ class GroupedAttention(nn.Module):
         y = (weights @ v.transpose(1, 2)).view(b, groups, r, length, width)
         return y.permute(0, 3, 1, 2, 4).reshape(b, length, -1)
 
-    def turned(self, x: Tensor) -> Tensor:
+    def rotate(self, x: Tensor) -> Tensor:
         """Apply rotary embeddings to (B, T, …, K)."""
-        return rotated(x, self.cos, self.sin)
+        return apply_rotary(x, self.cos, self.sin)
 
 
-def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def apply_rotary(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """Rotate pairs of entries of (B, T, …, K) by angles of (T, K / 2), in float32."""
     first, second = x.float().chunk(2, -1)
     shape = (len(cos), *[1] * (x.dim() - 3), -1)

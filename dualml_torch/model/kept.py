@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from dualml.model.base import Layer, Shape
 from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU, Tied
-from dualml.model.kept import Keeps, Rule, kept, mask_bytes
+from dualml.model.kept import SavedForBackward, Rule, saved_bytes_per_sample, mask_bytes
 from dualml.model.layers import (
     GELU,
     Attention,
@@ -41,7 +41,7 @@ from dualml.model.spec import ModelSpec
 WIDTH, INDEX = 4, 8
 
 
-def sums(layer: Attention, before: Shape, after: Shape) -> int:
+def attention_bytes(layer: Attention, before: Shape, after: Shape) -> int:
     """Return the bytes of attention's log-sums per head and position, plus those of the mask that
     is added to the scores."""
     positions = before[0]
@@ -49,63 +49,63 @@ def sums(layer: Attention, before: Shape, after: Shape) -> int:
     return WIDTH * (layer.heads * positions + (seen if layer.masked else 0))
 
 
-def grouped(layer: GroupedAttention) -> Keeps:
+def grouped_attention_rule(layer: GroupedAttention) -> SavedForBackward:
     """Return the saved activations of grouped attention: like `Attention`, but queries, keys and
     values are views of the input unless they are rotated or copied for several groups."""
-    several = layer.each > 1 and layer.kv_heads > 1
+    several = layer.heads_per_group > 1 and layer.kv_heads > 1
     row = layer.length * layer.heads * layer.width
     keys = layer.length * layer.kv_heads * layer.width
     copied = 3 * row if several else row + keys if layer.base else 0
     own = WIDTH * (layer.heads * layer.length + copied)
-    return Keeps(taken=not several, given=True, own=lambda layer, before, after: own)
+    return SavedForBackward(saves_input=not several, saves_output=True, extra_bytes=lambda layer, before, after: own)
 
 
-def shares(layer: MeanPool, before: Shape, after: Shape) -> int:
+def mean_pool_bytes(layer: MeanPool, before: Shape, after: Shape) -> int:
     """Return the bytes of the weights of a masked mean over positions."""
     return WIDTH * before[0] if layer.masked else 0
 
 
 #: Layer → values that PyTorch saves for its backward pass, or a function of the layer that returns
 #: them.
-KEPT: Mapping[type[Layer], Rule] = {
-    Linear: Keeps(taken=True),
-    Conv2d: Keeps(taken=True),
-    MaxPool2d: Keeps(taken=True, own=lambda layer, before, after: INDEX * math.prod(after)),
-    ReLU: Keeps(given=True),
-    Tanh: Keeps(given=True),
-    GELU: Keeps(taken=True),
-    Flatten: Keeps(view=True),
-    Bias: Keeps(),
-    RowBias: Keeps(),
+SAVED_BY_LAYER: Mapping[type[Layer], Rule] = {
+    Linear: SavedForBackward(saves_input=True),
+    Conv2d: SavedForBackward(saves_input=True),
+    MaxPool2d: SavedForBackward(saves_input=True, extra_bytes=lambda layer, before, after: INDEX * math.prod(after)),
+    ReLU: SavedForBackward(saves_output=True),
+    Tanh: SavedForBackward(saves_output=True),
+    GELU: SavedForBackward(saves_input=True),
+    Flatten: SavedForBackward(is_view=True),
+    Bias: SavedForBackward(),
+    RowBias: SavedForBackward(),
     # The row of every token, an int32, and whether it has a row.
-    Embedding: Keeps(own=lambda layer, before, after: 5 * math.prod(before)),
+    Embedding: SavedForBackward(extra_bytes=lambda layer, before, after: 5 * math.prod(before)),
     # Mean and one over the deviation of every position.
-    LayerNorm: Keeps(
-        taken=True, own=lambda layer, before, after: 2 * WIDTH * math.prod(after[:-1])
+    LayerNorm: SavedForBackward(
+        saves_input=True, extra_bytes=lambda layer, before, after: 2 * WIDTH * math.prod(after[:-1])
     ),
-    Dropout: Keeps(own=mask_bytes),
+    Dropout: SavedForBackward(extra_bytes=mask_bytes),
     # The normalized input, and the inverse root mean square of every position.
-    RMSNorm: Keeps(
-        taken=True,
-        own=lambda layer, before, after: WIDTH * (math.prod(after) + math.prod(after[:-1])),
+    RMSNorm: SavedForBackward(
+        saves_input=True,
+        extra_bytes=lambda layer, before, after: WIDTH * (math.prod(after) + math.prod(after[:-1])),
     ),
     # g · σ(g), by which u is multiplied.
-    SwiGLU: Keeps(taken=True, own=lambda layer, before, after: WIDTH * math.prod(after)),
-    GroupedAttention: grouped,
-    Tied: Keeps(taken=True),
-    Attention: Keeps(taken=True, given=True, own=sums),
-    Position: Keeps(),
-    Rows: Keeps(view=True),
-    MeanPool: Keeps(own=shares),
-    First: Keeps(view=True),
-    Branch: Keeps(view=True),
-    Merge: Keeps(),
+    SwiGLU: SavedForBackward(saves_input=True, extra_bytes=lambda layer, before, after: WIDTH * math.prod(after)),
+    GroupedAttention: grouped_attention_rule,
+    Tied: SavedForBackward(saves_input=True),
+    Attention: SavedForBackward(saves_input=True, saves_output=True, extra_bytes=attention_bytes),
+    Position: SavedForBackward(),
+    Rows: SavedForBackward(is_view=True),
+    MeanPool: SavedForBackward(extra_bytes=mean_pool_bytes),
+    First: SavedForBackward(is_view=True),
+    Branch: SavedForBackward(is_view=True),
+    Merge: SavedForBackward(),
 }
 
 
-def kept_of(spec: ModelSpec, samples: int, groups: Groups = ()) -> int | None:
+def saved_activation_bytes(spec: ModelSpec, samples: int, groups: Groups = ()) -> int | None:
     """Return the saved bytes of a batch with its cross entropy, which saves log-probabilities and
     the weight that it divides by; None if a layer's are unknown."""
-    own = kept(spec, KEPT, WIDTH, groups)
+    own = saved_bytes_per_sample(spec, SAVED_BY_LAYER, WIDTH, groups)
     logits = math.prod(list(spec.shapes().values())[-1])
     return None if own is None else samples * (own + WIDTH * logits) + WIDTH

@@ -10,7 +10,7 @@ from dualml.model import vision
 from dualml_torch.model import decoder, images, modules, recurrent
 
 
-def realise(layer: spec.Layer) -> nn.Module:
+def make_layer(layer: spec.Layer) -> nn.Module:
     """Make the module for a layer spec; `network.ModelPart` itself implements `Branch`, `Merge`,
     `Swap` and `Dropout`, and shares parameters between layers.
 
@@ -38,8 +38,8 @@ def realise(layer: spec.Layer) -> nn.Module:
             return nn.Flatten()
         case spec.Embedding(words, features, first):
             return modules.Embedding(words, features, first)
-        case spec.Recurrent():
-            return recurrent.realise(layer)
+        case spec.RecurrentLayer():
+            return recurrent.make_layer(layer)
         case spec.LayerNorm(features, eps):
             return nn.LayerNorm(features, eps=eps)
         case spec.GELU():

@@ -11,18 +11,18 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint
 
-from dualml.model.base import Layer, Way
+from dualml.model.base import Layer, DtypePolicy
 from dualml.model.layers import PADDING, Branch, Dropout, Merge, Swap
-from dualml.model.recompute import Groups, Stretch, stretches
-from dualml.model.spec import ModelSpec, canonical
-from dualml.model.streams import carries
-from dualml_torch.model.layers import realise
+from dualml.model.recompute import Groups, LayerSpan, layer_spans
+from dualml.model.spec import ModelSpec, canonical_parameter_names
+from dualml.model.streams import carries_state
+from dualml_torch.model.layers import make_layer
 
 Values = tuple[Tensor, ...]
 LOWER = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-class Part(nn.Module):
+class ModelPart(nn.Module):
     """Consecutive layers of a model; parameters are named ``conv1.weight``, ``fc1.bias``, …
 
     Args:
@@ -46,21 +46,21 @@ class Part(nn.Module):
         recompute: Groups = (),
     ) -> None:
         super().__init__()
-        self.layers, self.lower, known = tuple(layers), lower, dict(others or {})
-        self.named: dict[str, nn.Module] = {}
+        self.layers, self.low_dtype, known = tuple(layers), lower, dict(others or {})
+        self.modules_by_name: dict[str, nn.Module] = {}
         for name, layer in layers:
             if not isinstance(layer, Branch | Merge | Swap | Dropout):
-                module = realise(layer)
-                for leaf, full in canonical(name, layer).items():
+                module = make_layer(layer)
+                for leaf, full in canonical_parameter_names(name, layer).items():
                     if full in known:
                         setattr(module, leaf, known[full])
                     known[full] = getattr(module, leaf)
-                self.put(name, module)
+                self.add_dotted_module(name, module)
         #: Stateful layer → its final state of the last batch, (B, S, H).
-        self.ended = dict[str, Tensor]()
-        self.compute_again(recompute)
+        self.final_states = dict[str, Tensor]()
+        self.set_recompute(recompute)
 
-    def put(self, name: str, module: nn.Module) -> None:
+    def add_dotted_module(self, name: str, module: nn.Module) -> None:
         """Add a module under a dotted name: ``layer1.0.conv1`` is inside ``layer1``, as in PyTorch
         models."""
         *path, last = name.split(".")
@@ -70,11 +70,11 @@ class Part(nn.Module):
                 place.add_module(part, nn.Module())
             place = place.get_submodule(part)
         place.add_module(last, module)
-        self.named[name] = module
+        self.modules_by_name[name] = module
 
-    def compute_again(self, groups: Groups) -> None:
+    def set_recompute(self, groups: Groups) -> None:
         """Set the layers that are recomputed in the backward pass, in place of any set before."""
-        self.stretches = stretches(self.layers, groups)
+        self.spans = layer_spans(self.layers, groups)
 
     def forward(
         self, values: Values, masks: Sequence[Tensor] = (), here: Tensor | None = None
@@ -87,34 +87,34 @@ class Part(nn.Module):
                 order; without them Dropout is the identity, and states are zeros.
             here: which positions hold a token, (B, T), for layers that need a padding mask.
         """
-        if self.stretches and torch.is_grad_enabled():
-            for some in self.stretches:
+        if self.spans and torch.is_grad_enabled():
+            for some in self.spans:
                 below, own = values[: -some.takes], values[-some.takes :]
-                values = (*below, *self.through(some, own, masks[some.masks], here))
+                values = (*below, *self.run_span(some, own, masks[some.masks], here))
             return values
         for _, after in self.walk(values, masks, here):
             values = after
         return values
 
-    def through(
-        self, some: Stretch, values: Values, masks: Sequence[Tensor], here: Tensor | None
+    def run_span(
+        self, some: LayerSpan, values: Values, masks: Sequence[Tensor], here: Tensor | None
     ) -> Values:
         """Return the values after a span of layers, recomputed in the backward pass if the span
         says so."""
         count = len(masks)
 
-        def inside(*given: Tensor) -> Values:
-            values = given[: some.takes]
-            drawn = given[some.takes : some.takes + count]
-            tokens = given[some.takes + count :]  # padding mask, if a layer needs it
+        def run_layers(*given: Tensor) -> Values:
+            values = given[: some.input_count]
+            drawn = given[some.input_count : some.input_count + count]
+            tokens = given[some.input_count + count :]  # padding mask, if a layer needs it
             *_, (_, after) = self.walk(values, drawn, *tokens, some=some.layers)
             return after
 
-        asked = (here,) if some.here and here is not None else ()
+        asked = (here,) if some.needs_padding_mask and here is not None else ()
         given = (*values, *masks, *asked)
-        if not some.again:
-            return inside(*given)
-        again: Values = checkpoint(inside, *given, use_reentrant=False, preserve_rng_state=False)
+        if not some.recomputed:
+            return run_layers(*given)
+        again: Values = checkpoint(run_layers, *given, use_reentrant=False, preserve_rng_state=False)
         return again
 
     def walk(
@@ -136,39 +136,39 @@ class Part(nn.Module):
                 kept[-1], x = x, kept[-1]
             elif isinstance(layer, Dropout):
                 x = x * next(waiting).to(x.dtype) if masks else x
-            elif masks and carries(layer):
-                x, self.ended[name] = self.call(name, layer, x, next(waiting))
+            elif masks and carries_state(layer):
+                x, self.final_states[name] = self.run_layer(name, layer, x, next(waiting))
             else:
                 given = (x, here) if layer.padded else (x,)
-                x = self.call(name, layer, *given)
+                x = self.run_layer(name, layer, *given)
             yield name, (*kept, x)
 
-    def call(self, name: str, layer: Layer, x: Tensor, *more: Tensor | None) -> Any:
+    def run_layer(self, name: str, layer: Layer, x: Tensor, *more: Tensor | None) -> Any:
         """Run one module with its casts. PyTorch itself promotes to the wider type where values
         meet."""
-        module = self.named[name]
-        if self.lower is not None and layer.way is Way.PRODUCT:
-            own = {leaf: p.to(self.lower) for leaf, p in module.named_parameters()}
-            return functional_call(module, own, (x.to(self.lower), *more))
-        if self.lower is None:
+        module = self.modules_by_name[name]
+        if self.low_dtype is not None and layer.dtype_policy is DtypePolicy.PRODUCT:
+            own = {leaf: p.to(self.low_dtype) for leaf, p in module.named_parameters()}
+            return functional_call(module, own, (x.to(self.low_dtype), *more))
+        if self.low_dtype is None:
             return module(x, *more)
-        if layer.way is Way.SINGLE and x.is_floating_point():
+        if layer.dtype_policy is DtypePolicy.SINGLE and x.is_floating_point():
             x = x.float()
-        wide = {leaf: p.float() for leaf, p in module.named_parameters() if p.dtype is self.lower}
+        wide = {leaf: p.float() for leaf, p in module.named_parameters() if p.dtype is self.low_dtype}
         return functional_call(module, wide, (x, *more)) if wide else module(x, *more)
 
     def canonical(self) -> dict[str, nn.Parameter]:
         """Return the parameters by canonical name, in the order of the layers."""
         return {
-            full: getattr(self.named[name], leaf)
+            full: getattr(self.modules_by_name[name], leaf)
             for name, layer in self.layers
-            for leaf, full in canonical(name, layer).items()
+            for leaf, full in canonical_parameter_names(name, layer).items()
         }
 
-    def running(self) -> dict[str, Tensor]:
+    def statistics(self) -> dict[str, Tensor]:
         """Return the buffers by canonical name, in the order of the layers."""
         return {
-            f"{name}.{leaf}": getattr(self.named[name], leaf)
+            f"{name}.{leaf}": getattr(self.modules_by_name[name], leaf)
             for name, layer in self.layers
             for leaf in layer.buffers()
         }
@@ -176,11 +176,11 @@ class Part(nn.Module):
     def load(self, weights: Mapping[str, NDArray]) -> None:
         """Copy canonical weights into the parameters and buffers."""
         with torch.no_grad():
-            for name, tensor in (self.canonical() | self.running()).items():
+            for name, tensor in (self.canonical() | self.statistics()).items():
                 tensor.copy_(torch.from_numpy(weights[name]))
 
 
-class Network(Part):
+class Network(ModelPart):
     """A whole model: the layers of ``spec`` in sequence.
 
     Example:
@@ -195,19 +195,19 @@ class Network(Part):
 
     def forward(self, x: Tensor, *masks: Tensor) -> Tensor:  # type: ignore[override]
         """Return logits, in float32; ``masks`` of the Dropout layers, in order, while training."""
-        logits = self.stack((x,), masks)[-1]
-        return logits if self.lower is None else logits.float()
+        logits = self.forward_stack((x,), masks)[-1]
+        return logits if self.low_dtype is None else logits.float()
 
-    def stack(self, values: Values, masks: Sequence[Tensor] = ()) -> Values:
+    def forward_stack(self, values: Values, masks: Sequence[Tensor] = ()) -> Values:
         """Return the stack after all layers: samples go in, logits come out."""
-        return super().forward(values, masks, self.here(values[-1]))
+        return super().forward(values, masks, self.padding_mask(values[-1]))
 
     def activations(self, x: Tensor) -> dict[str, Tensor]:
         """Return the output of each layer for ``x`` by name, in float32, because NumPy has no
         bfloat16."""
-        after = {name: stack[-1] for name, stack in self.walk((x,), (), self.here(x))}
-        return after if self.lower is None else {name: y.float() for name, y in after.items()}
+        after = {name: stack[-1] for name, stack in self.walk((x,), (), self.padding_mask(x))}
+        return after if self.low_dtype is None else {name: y.float() for name, y in after.items()}
 
-    def here(self, x: Tensor) -> Tensor | None:
+    def padding_mask(self, x: Tensor) -> Tensor | None:
         """Return which positions of tokens (B, T) hold a token; None if no layer needs it."""
         return x != PADDING if self.spec.padded else None

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from dualml.model import recurrent as spec
 
 
-def realise(layer: spec.Recurrent) -> nn.Module:
+def make_layer(layer: spec.RecurrentLayer) -> nn.Module:
     """Make the module for a recurrent layer.
 
     Raises:
@@ -29,7 +29,7 @@ def realise(layer: spec.Recurrent) -> nn.Module:
     raise NotImplementedError(f"dualml_torch has no layer {type(layer).__name__}")
 
 
-def ends(state: Tensor) -> tuple[Tensor, ...]:
+def split_state(state: Tensor) -> tuple[Tensor, ...]:
     """Split a state (B, S, H) into vectors as PyTorch takes them, each (1, B, H)."""
     return tuple(part.unsqueeze(0).contiguous() for part in state.unbind(1))
 
@@ -41,7 +41,7 @@ class LSTM(nn.LSTM):
     def forward(self, x: Tensor, state: Tensor | None = None) -> Any:  # type: ignore[override]
         if state is None:
             return super().forward(x)[0]
-        h, c = ends(state)
+        h, c = split_state(state)
         y, (h, c) = super().forward(x, (h, c))
         return y, torch.stack([h[0], c[0]], 1).detach()
 
@@ -52,7 +52,7 @@ class GRU(nn.GRU):
     def forward(self, x: Tensor, state: Tensor | None = None) -> Any:  # type: ignore[override]
         if state is None:
             return super().forward(x)[0]
-        y, h = super().forward(x, *ends(state))
+        y, h = super().forward(x, *split_state(state))
         return y, h.transpose(0, 1).detach()
 
 
@@ -62,5 +62,5 @@ class RNN(nn.RNN):
     def forward(self, x: Tensor, state: Tensor | None = None) -> Any:  # type: ignore[override]
         if state is None:
             return super().forward(x)[0]
-        y, h = super().forward(x, *ends(state))
+        y, h = super().forward(x, *split_state(state))
         return y, h.transpose(0, 1).detach()

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dualml.errors import Unsupported
-from dualml.optim import Rule
+from dualml.optim import OptimizerSpec
 from dualml_torch.optim.adagrad import Adagrad
 from dualml_torch.optim.adam import Adam
 from dualml_torch.optim.adamw import AdamW
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-def implementation(rule: Rule) -> type[RuleOptimizer]:
+def implementation(rule: OptimizerSpec) -> type[RuleOptimizer]:
     """Return the optimizer class of a rule.
 
     Raises:
@@ -44,7 +44,7 @@ def implementation(rule: Rule) -> type[RuleOptimizer]:
     return OPTIMIZERS[rule.name]
 
 
-def optimizer(rule: Rule, parameters: Iterable[Any], *, compiled: bool = False) -> RuleOptimizer:
+def optimizer(rule: OptimizerSpec, parameters: Iterable[Any], *, compiled: bool = False) -> RuleOptimizer:
     """Make the optimizer that implements ``rule`` over ``parameters``; ``compiled`` as in
     `RuleOptimizer`.
 

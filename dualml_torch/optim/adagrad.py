@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dualml import optim as rules
 from dualml_torch.optim.base import OPTIMIZERS, RuleOptimizer
-from dualml_torch.optim.foreach import Group, List, Number, Room, add_ratio, plus, root, shift
+from dualml_torch.optim.foreach import Group, List, Number, Workspace, foreach_addcdiv_, foreach_add, foreach_sqrt, foreach_add_scalar_
 
 
 @OPTIMIZERS.register("adagrad")
@@ -39,12 +39,12 @@ class Adagrad(RuleOptimizer):
 
     @staticmethod
     def update(
-        p: List, g: List, state: Mapping[str, List], group: Group, rate: Number, *, room: Room
+        p: List, g: List, state: Mapping[str, List], group: Group, rate: Number, *, workspace: Workspace
     ) -> None:
         total = state["sum"]
         if group["weight_decay"]:
-            g = plus(g, p, group["weight_decay"], None)
+            g = foreach_add(g, p, group["weight_decay"], None)
         torch._foreach_addcmul_(total, g, g)
-        d = root(total, room(p), group["eps"])
-        shift(d, group["eps"])
-        add_ratio(p, g, d, -rate)
+        d = foreach_sqrt(total, workspace(p), group["eps"])
+        foreach_add_scalar_(d, group["eps"])
+        foreach_addcdiv_(p, g, d, -rate)

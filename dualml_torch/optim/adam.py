@@ -13,12 +13,12 @@ from dualml_torch.optim.foreach import (
     Group,
     List,
     Number,
-    Room,
-    add_ratio,
-    plus,
-    root,
-    scale,
-    shift,
+    Workspace,
+    foreach_addcdiv_,
+    foreach_add,
+    foreach_sqrt,
+    foreach_mul_,
+    foreach_add_scalar_,
 )
 
 
@@ -52,10 +52,10 @@ class Adam(RuleOptimizer):
         return lr * sqrt(c2) / c1, eps, keep
 
     @staticmethod
-    def decay(p: List, g: List, weight_decay: float, keep: Number, room: Room) -> List:
+    def decay(p: List, g: List, weight_decay: float, keep: Number, workspace: Workspace) -> List:
         """Return the gradients ``g`` plus ``weight_decay`` times ``p``; `AdamW` leaves ``g`` and
         shrinks ``p`` to the share ``keep``. ``workspace`` as in `update`."""
-        return plus(g, p, weight_decay, room(p))
+        return foreach_add(g, p, weight_decay, workspace(p))
 
     @classmethod
     def update(
@@ -68,14 +68,14 @@ class Adam(RuleOptimizer):
         eps: Number,
         keep: Number,
         *,
-        room: Room,
+        workspace: Workspace,
     ) -> None:
         (b1, b2), m, v = group["betas"], state["exp_avg"], state["exp_avg_sq"]
         if group["weight_decay"]:
-            g = cls.decay(p, g, group["weight_decay"], keep, room)
+            g = cls.decay(p, g, group["weight_decay"], keep, workspace)
         torch._foreach_lerp_(m, g, 1 - b1)
-        scale(v, b2)
+        foreach_mul_(v, b2)
         torch._foreach_addcmul_(v, g, g, 1 - b2)
-        d = root(v, room(p), eps)
-        shift(d, eps)
-        add_ratio(p, m, d, -size)
+        d = foreach_sqrt(v, workspace(p), eps)
+        foreach_add_scalar_(d, eps)
+        foreach_addcdiv_(p, m, d, -size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dualml import optim as rules
 from dualml_torch.optim.adam import Adam
 from dualml_torch.optim.base import OPTIMIZERS
-from dualml_torch.optim.foreach import List, Number, Room, scale
+from dualml_torch.optim.foreach import List, Number, Workspace, foreach_mul_
 
 
 @OPTIMIZERS.register("adamw")
@@ -15,8 +15,8 @@ class AdamW(Adam):
     rule_type = rules.AdamW
 
     @staticmethod
-    def decay(p: List, g: List, weight_decay: float, keep: Number, room: Room) -> List:
+    def decay(p: List, g: List, weight_decay: float, keep: Number, workspace: Workspace) -> List:
         """Return the gradients ``g`` unchanged; multiply ``p`` by ``keep``, which contains
         ``weight_decay``. The ``workspace`` is not needed."""
-        scale(p, keep)
+        foreach_mul_(p, keep)
         return g

@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from dualml.errors import UserError
-from dualml.optim import Rule, rule_from
+from dualml.optim import OptimizerSpec, rule_from
 from dualml.registry import Registry
 from dualml_torch.optim.compiled import Cache, run_compiled
-from dualml_torch.optim.foreach import Group, List, Number, Room
+from dualml_torch.optim.foreach import Group, List, Number, Workspace
 
 LARGE = 1 << 18  # elements; 1 MiB of float32
 #: Elements of a block per thread: everything an update touches (parameter, gradient, state,
@@ -44,7 +44,7 @@ class RuleOptimizer(torch.optim.Optimizer):
         UserError: a hyperparameter that the rule refuses, a complex parameter, a sparse gradient.
     """
 
-    rule_type: ClassVar[type[Rule]]
+    rule_type: ClassVar[type[OptimizerSpec]]
     compiled: bool
 
     def __init__(
@@ -68,14 +68,14 @@ class RuleOptimizer(torch.optim.Optimizer):
         """
         super().add_param_group(param_group)
         try:
-            self.param_groups[-1].update(asdict(self.rule_of(self.param_groups[-1])))
+            self.param_groups[-1].update(asdict(self.spec_of_group(self.param_groups[-1])))
             if any(p.is_complex() for p in self.param_groups[-1]["params"]):
                 raise UserError(f"{self.rule_type.name}: complex parameters are not supported")
         except UserError:
             self.param_groups.pop()
             raise
 
-    def rule_of(self, group: Group) -> Rule:
+    def spec_of_group(self, group: Group) -> OptimizerSpec:
         """Return the rule with this group's hyperparameters, validated."""
         values = {field.name: group[field.name] for field in fields(self.rule_type)}
         return rule_from({"name": self.rule_type.name, **values})
@@ -103,7 +103,7 @@ class RuleOptimizer(torch.optim.Optimizer):
         the update of a small model."""
         for group in self.param_groups:
             compiled = self.compiled and not self.is_one_operation(group)
-            for (step, _), work in self._work(group, together=compiled).items():
+            for (step, _), work in self._collect_work(group, together=compiled).items():
                 params, grads = [p for p, _, _ in work], [g for _, g, _ in work]
                 state = {k: [s[k] for _, _, s in work] for k in work[0][2] if k != "step"}
                 numbers = self.coefficients(group, step)
@@ -111,11 +111,11 @@ class RuleOptimizer(torch.optim.Optimizer):
                     run_compiled(self._cache, self.update, group, numbers, params, grads, state)
                 else:
                     whole = self.is_one_operation(group)
-                    parts = [(params, grads, state)] if whole else blocks(params, grads, state)
+                    parts = [(params, grads, state)] if whole else iter_blocks(params, grads, state)
                     for p, g, slots in parts:
-                        self.update(p, g, slots, group, *numbers, room=self._room)
+                        self.update(p, g, slots, group, *numbers, workspace=self._workspace)
 
-    def _work(self, group: Group, together: bool) -> dict[tuple[int, int], Work]:
+    def _collect_work(self, group: Group, together: bool) -> dict[tuple[int, int], Work]:
         """Group the parameters to update together, with their gradients and state.
 
         Parameters with the same number of previous updates are grouped (those without a gradient
@@ -139,7 +139,7 @@ class RuleOptimizer(torch.optim.Optimizer):
             work.setdefault((state["step"], alone), []).append((p, g, state))
         return work
 
-    def _room(self, tensors: list[Tensor]) -> list[Tensor] | None:
+    def _workspace(self, tensors: list[Tensor]) -> list[Tensor] | None:
         """Return reused scratch memory for one large tensor: clearing the pages of a new allocation
         would cost more than the arithmetic. None for a list, which is small."""
         if len(tensors) > 1 or not tensors[0].is_cpu or hasattr(tensors[0], "to_local"):
@@ -154,7 +154,7 @@ class RuleOptimizer(torch.optim.Optimizer):
         """Return the state of ``p`` before the first update: name → tensor of the shape of
         ``p``."""
         # Not group["lr"]: a schedule may have set it to 0, which no rule accepts.
-        slots = self.rule_of({**group, "lr": 1.0}).slots
+        slots = self.spec_of_group({**group, "lr": 1.0}).state_keys
         return {slot: torch.zeros_like(p, requires_grad=False) for slot in slots}
 
     @staticmethod
@@ -171,7 +171,7 @@ class RuleOptimizer(torch.optim.Optimizer):
 
     @staticmethod
     def update(
-        p: List, g: List, state: Mapping[str, List], group: Group, *numbers: Number, room: Room
+        p: List, g: List, state: Mapping[str, List], group: Group, *numbers: Number, workspace: Workspace
     ) -> None:
         """Apply the recurrence in place to the tensors of ``p`` and of ``state``; never change
         those of ``g``.
@@ -186,7 +186,7 @@ class RuleOptimizer(torch.optim.Optimizer):
         raise NotImplementedError
 
 
-def blocks(
+def iter_blocks(
     params: List, grads: List, state: dict[str, List]
 ) -> Iterable[tuple[List, List, dict[str, List]]]:
     """Split a large tensor, its gradient and state into blocks that stay in the cache through all
@@ -196,7 +196,7 @@ def blocks(
     slots = {name: tensors[0] for name, tensors in state.items()}
     together = [p, g, *slots.values()]
     block = BLOCK * torch.get_num_threads()
-    if p.numel() <= max(LARGE, block) or not p.is_cpu or len(params) > 1 or not alike(together):
+    if p.numel() <= max(LARGE, block) or not p.is_cpu or len(params) > 1 or not same_layout(together):
         yield params, grads, state
         return
     parts = [t.as_strided((t.numel(),), (1,)).split(block) for t in together]
@@ -204,7 +204,7 @@ def blocks(
         yield [one], [gradient], {name: [t] for name, t in zip(slots, rest, strict=True)}
 
 
-def alike(tensors: List) -> bool:
+def same_layout(tensors: List) -> bool:
     """Return whether all tensors are dense and of one layout: the same element at the same
     offset."""
     dense = torch.ops.aten.is_non_overlapping_and_dense

@@ -15,7 +15,7 @@ from torch import Tensor
 from dualml_torch.optim.foreach import List
 
 #: Keys of a parameter group that may change between updates.
-NOT_CONSTANT = ("params", "param_names", "lr", "initial_lr")
+VARIABLE_KEYS = ("params", "param_names", "lr", "initial_lr")
 OPTIONS = {
     # Elements from which a CPU kernel is split over threads: below, waking them takes longer.
     "cpp.min_chunk_size": 1 << 16,
@@ -44,7 +44,7 @@ def run_compiled(
     Args:
         cache: compiled functions of one optimizer, emptied whenever its state is replaced.
     """
-    constants = tuple((k, _hashable(v)) for k, v in group.items() if k not in NOT_CONSTANT)
+    constants = tuple((k, _hashable(v)) for k, v in group.items() if k not in VARIABLE_KEYS)
     layouts = [
         (id(p), p.dtype, p.shape, p.stride(), g.stride())
         for p, g in zip(params, grads, strict=True)

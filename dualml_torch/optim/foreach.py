@@ -18,10 +18,10 @@ List = list[Tensor]
 Number = float | Tensor
 Group = Mapping[str, Any]
 #: Returns scratch tensors shaped like the given ones, or None to allocate new ones.
-Room = Callable[[List], List | None]
+Workspace = Callable[[List], List | None]
 
 
-def add(x: List, y: List, size: Number) -> None:
+def foreach_add_(x: List, y: List, size: Number) -> None:
     """Add in place: x += size·y."""
     if isinstance(size, Tensor):
         for a, b in zip(x, y, strict=True):
@@ -30,7 +30,7 @@ def add(x: List, y: List, size: Number) -> None:
         torch._foreach_add_(x, y, alpha=size)
 
 
-def add_ratio(x: List, y: List, z: List, size: Number) -> None:
+def foreach_addcdiv_(x: List, y: List, z: List, size: Number) -> None:
     """Add a quotient in place: x += size·y/z."""
     if isinstance(size, Tensor):
         for a, b, c in zip(x, y, z, strict=True):
@@ -39,29 +39,29 @@ def add_ratio(x: List, y: List, z: List, size: Number) -> None:
         torch._foreach_addcdiv_(x, y, z, size)
 
 
-def shift(x: List, size: Number) -> None:
+def foreach_add_scalar_(x: List, size: Number) -> None:
     """Add a number in place: x += size."""
     if isinstance(size, Tensor):
         for a in x:
             a.add_(size)
-    elif (number := converted(x, size)) is not None:
+    elif (number := typed_scalar(x, size)) is not None:
         torch._foreach_add_(x, number, alpha=1.0)
     else:
         torch._foreach_add_(x, size)
 
 
-def scale(x: List, size: Number) -> None:
+def foreach_mul_(x: List, size: Number) -> None:
     """Multiply in place: x ← size·x."""
     if isinstance(size, Tensor):
         for a in x:
             a.mul_(size)
-    elif (number := converted(x, size)) is not None:
+    elif (number := typed_scalar(x, size)) is not None:
         torch._foreach_mul_(x, number)
     else:
         torch._foreach_mul_(x, size)
 
 
-def converted(x: List, size: float) -> Tensor | None:
+def typed_scalar(x: List, size: float) -> Tensor | None:
     """Return the number as a tensor of the tensors' type: a float is converted anew for each of
     them, which takes longer than the update of a small one. None if it would lose digits, or the
     types differ."""
@@ -73,24 +73,24 @@ def converted(x: List, size: float) -> Tensor | None:
     return torch.tensor(size, dtype=kind)
 
 
-def plus(x: List, y: List, size: float, room: List | None) -> List:
+def foreach_add(x: List, y: List, size: float, workspace: List | None) -> List:
     """Return x + size·y, written into ``workspace`` if there is one."""
-    if room is None:
+    if workspace is None:
         return torch._foreach_add(x, y, alpha=size)
-    return [torch.add(a, b, alpha=size, out=c) for a, b, c in zip(x, y, room, strict=True)]
+    return [torch.add(a, b, alpha=size, out=c) for a, b, c in zip(x, y, workspace, strict=True)]
 
 
-def root(x: List, room: List | None, eps: Number = 0.0) -> List:
+def foreach_sqrt(x: List, workspace: List | None, eps: Number = 0.0) -> List:
     """Return √x, to which ``eps`` is added next.
 
     MKL takes six times as long for roots of zeros, as in the state of tokens that have not occurred
     yet. Where ``eps`` makes the difference vanish in rounding, the root of the smallest normal
     number is used instead.
     """
-    if room is None:
+    if workspace is None:
         return torch._foreach_sqrt(x)
     roots = []
-    for a, b in zip(x, room, strict=True):
+    for a, b in zip(x, workspace, strict=True):
         limits = torch.finfo(a.dtype)
         if isinstance(eps, float) and eps * limits.eps > 2 * math.sqrt(limits.tiny):
             roots.append(torch.clamp_min(a, limits.tiny, out=b).sqrt_())

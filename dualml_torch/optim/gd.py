@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from dualml import optim as rules
 from dualml_torch.optim.base import OPTIMIZERS, RuleOptimizer
-from dualml_torch.optim.foreach import Group, List, Number, Room, add
+from dualml_torch.optim.foreach import Group, List, Number, Workspace, foreach_add_
 
 
 @OPTIMIZERS.register("gd")
@@ -25,6 +25,6 @@ class GD(RuleOptimizer):
 
     @staticmethod
     def update(
-        p: List, g: List, state: Mapping[str, List], group: Group, lr: Number, *, room: Room
+        p: List, g: List, state: Mapping[str, List], group: Group, lr: Number, *, workspace: Workspace
     ) -> None:
-        add(p, g, -lr)
+        foreach_add_(p, g, -lr)

@@ -12,13 +12,13 @@ from dualml_torch.optim.foreach import (
     Group,
     List,
     Number,
-    Room,
-    add,
-    add_ratio,
-    plus,
-    root,
-    scale,
-    shift,
+    Workspace,
+    foreach_add_,
+    foreach_addcdiv_,
+    foreach_add,
+    foreach_sqrt,
+    foreach_mul_,
+    foreach_add_scalar_,
 )
 
 
@@ -45,12 +45,12 @@ class RMSprop(RuleOptimizer):
 
     @staticmethod
     def update(
-        p: List, g: List, state: Mapping[str, List], group: Group, lr: Number, *, room: Room
+        p: List, g: List, state: Mapping[str, List], group: Group, lr: Number, *, workspace: Workspace
     ) -> None:
         alpha, v = group["alpha"], state["square_avg"]
         if group["weight_decay"]:
-            g = plus(g, p, group["weight_decay"], None)
-        scale(v, alpha)
+            g = foreach_add(g, p, group["weight_decay"], None)
+        foreach_mul_(v, alpha)
         torch._foreach_addcmul_(v, g, g, 1 - alpha)
         if group["centered"]:
             mean = state["grad_avg"]
@@ -58,12 +58,12 @@ class RMSprop(RuleOptimizer):
             d = torch._foreach_addcmul(v, mean, mean, -1)
             torch._foreach_sqrt_(d)
         else:
-            d = root(v, room(p), group["eps"])
-        shift(d, group["eps"])
+            d = foreach_sqrt(v, workspace(p), group["eps"])
+        foreach_add_scalar_(d, group["eps"])
         if group["momentum"]:
             b = state["momentum_buffer"]
-            scale(b, group["momentum"])
+            foreach_mul_(b, group["momentum"])
             torch._foreach_addcdiv_(b, g, d)
-            add(p, b, -lr)
+            foreach_add_(p, b, -lr)
         else:
-            add_ratio(p, g, d, -lr)
+            foreach_addcdiv_(p, g, d, -lr)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from dualml import optim as rules
 from dualml_torch.optim.base import OPTIMIZERS, RuleOptimizer
-from dualml_torch.optim.foreach import Group, List, Number, Room, add, plus, scale
+from dualml_torch.optim.foreach import Group, List, Number, Workspace, foreach_add_, foreach_add, foreach_mul_
 
 
 @OPTIMIZERS.register("sgd")
@@ -45,14 +45,14 @@ class SGD(RuleOptimizer):
         lr: Number,
         share: Number,
         *,
-        room: Room,
+        workspace: Workspace,
     ) -> None:
         decay, mu = group["weight_decay"], group["momentum"]
         if decay:
-            g = plus(g, p, decay, room(p))
+            g = foreach_add(g, p, decay, workspace(p))
         if mu:
             b = state["momentum_buffer"]
-            scale(b, mu)
-            add(b, g, share)
-            g = plus(g, b, mu, room(p)) if group["nesterov"] else b
-        add(p, g, -lr)
+            foreach_mul_(b, mu)
+            foreach_add_(b, g, share)
+            g = foreach_add(g, b, mu, workspace(p)) if group["nesterov"] else b
+        foreach_add_(p, g, -lr)

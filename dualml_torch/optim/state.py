@@ -24,7 +24,7 @@ def state(optimizer: RuleOptimizer, names: Sequence[Any] | None = None) -> dict[
         names: one per parameter in the optimizer's order (all groups); their indices if omitted.
     """
     slots: dict[str, Arrays] = {}
-    for name, p, group in _named(optimizer, names):
+    for name, p, group in _named_parameters(optimizer, names):
         tensors = optimizer.state.get(p) or optimizer.initial_state(p, group)
         for slot, tensor in tensors.items():
             if slot != "step":
@@ -49,7 +49,7 @@ def load_state(
         UserError: a state name or a parameter name is missing, or a shape does not match.
     """
     loaded = {}
-    for name, p, group in _named(optimizer, names):
+    for name, p, group in _named_parameters(optimizer, names):
         tensors = optimizer.initial_state(p, group)
         for slot, tensor in tensors.items() if step else ():
             array = state.get(slot, {}).get(name)
@@ -66,7 +66,7 @@ def load_state(
         optimizer.state.update(loaded)
 
 
-def _named(
+def _named_parameters(
     optimizer: RuleOptimizer, names: Sequence[Any] | None
 ) -> list[tuple[Any, torch.Tensor, dict[str, Any]]]:
     """Return name, parameter and group of all parameters, in the optimizer's order."""

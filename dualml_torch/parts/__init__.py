@@ -15,7 +15,7 @@ from typing import Any
 from dualml_torch.parts import functions, losses, norms, recurrent
 
 
-def written(one: Callable[..., Any]) -> Callable[..., Any]:
+def refuse_other_arguments(one: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function so that it raises NotImplementedError for arguments that it does not have."""
     known = inspect.signature(one)
 
@@ -32,7 +32,7 @@ def written(one: Callable[..., Any]) -> Callable[..., Any]:
 
 
 FUSED: dict[str, Callable[..., Any]] = {
-    name: written(vars(module)[name])
+    name: refuse_other_arguments(vars(module)[name])
     for module, names in (
         (losses, ("mse_loss", "l1_loss", "smooth_l1_loss", "binary_cross_entropy",
                   "binary_cross_entropy_with_logits", "nll_loss", "cross_entropy", "kl_div")),

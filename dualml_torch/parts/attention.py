@@ -44,14 +44,14 @@ def attention(
         else:
             scores = scores + attn_mask
     weights = functional.softmax(scores, -1)
-    if (empty := nowhere(scores)) is not None:
+    if (empty := fully_masked_queries(scores)) is not None:
         weights = weights.masked_fill(empty, 0.0)
     if dropout_p:
         weights = functional.dropout(weights, dropout_p)
     return weights @ value
 
 
-def nowhere(scores: Tensor) -> Tensor | None:
+def fully_masked_queries(scores: Tensor) -> Tensor | None:
     """Return a mask of the queries that may attend to nothing, whose output is zero; None if there
     are none."""
     with torch._C.DisableTorchFunction():

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 Tensor = torch.Tensor
 #: Largest number of elements of an intermediate tensor that PyTorch's kernel does not need.
-MOST = 1_000_000
+MAX_ELEMENTS = 1_000_000
 
 
 def embedding_bag(
@@ -54,7 +54,7 @@ def einsum(equation: str, *operands: Any) -> Tensor:
         for names, one in zip(letters, operands, strict=True)
         for c, n in zip(names, one.shape, strict=True)
     }
-    if math.prod(sizes.values()) > MOST:
+    if math.prod(sizes.values()) > MAX_ELEMENTS:
         raise NotImplementedError
     product = None
     for names, one in zip(letters, operands, strict=True):

@@ -8,23 +8,23 @@ from torch.nn import functional
 Tensor = torch.Tensor
 
 
-def reduced(each: Tensor, reduction: str) -> Tensor:
+def apply_reduction(each: Tensor, reduction: str) -> Tensor:
     return {"mean": each.mean, "sum": each.sum}.get(reduction, lambda: each)()
 
 
 def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
-    return reduced((input - target).square(), reduction)
+    return apply_reduction((input - target).square(), reduction)
 
 
 def l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
-    return reduced((input - target).abs(), reduction)
+    return apply_reduction((input - target).abs(), reduction)
 
 
 def smooth_l1_loss(
     input: Tensor, target: Tensor, *, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
     far = (input - target).abs()
-    return reduced(torch.where(far < beta, 0.5 * far.square() / beta, far - 0.5 * beta), reduction)
+    return apply_reduction(torch.where(far < beta, 0.5 * far.square() / beta, far - 0.5 * beta), reduction)
 
 
 def binary_cross_entropy(
@@ -35,7 +35,7 @@ def binary_cross_entropy(
     reduction: str = "mean",
 ) -> Tensor:
     each = -(target * input.log() + (1 - target) * (1 - input).log())
-    return reduced(each if weight is None else each * weight, reduction)
+    return apply_reduction(each if weight is None else each * weight, reduction)
 
 
 def binary_cross_entropy_with_logits(
@@ -50,7 +50,7 @@ def binary_cross_entropy_with_logits(
     if pos_weight is not None:
         ones = pos_weight * ones
     each = -(ones + (1 - target) * functional.logsigmoid(-input))
-    return reduced(each if weight is None else each * weight, reduction)
+    return apply_reduction(each if weight is None else each * weight, reduction)
 
 
 def nll_loss(
@@ -68,7 +68,7 @@ def nll_loss(
     if weight is not None:
         counts = counts * weight[classes]
     each = each.squeeze(min(1, input.ndim - 1)) * counts
-    return each.sum() / counts.sum() if reduction == "mean" else reduced(each, reduction)
+    return each.sum() / counts.sum() if reduction == "mean" else apply_reduction(each, reduction)
 
 
 def cross_entropy(
@@ -86,11 +86,11 @@ def cross_entropy(
     logs = functional.log_softmax(input, axis)
     if target.is_floating_point():
         each = -(target * (logs if weight is None else logs * weight)).sum(axis)
-        return reduced(each, reduction)
+        return apply_reduction(each, reduction)
     of_class = nll_loss(logs, target, weight, ignore_index=ignore_index, reduction=reduction)
     if not label_smoothing:
         return of_class
-    smooth = reduced(-logs.mean(axis), reduction)
+    smooth = apply_reduction(-logs.mean(axis), reduction)
     return (1 - label_smoothing) * of_class + label_smoothing * smooth
 
 
@@ -103,4 +103,4 @@ def kl_div(
 ) -> Tensor:
     logs = target if log_target else target.log()
     each = (target.exp() if log_target else target) * (logs - input)
-    return each.sum() / len(input) if reduction == "batchmean" else reduced(each, reduction)
+    return each.sum() / len(input) if reduction == "batchmean" else apply_reduction(each, reduction)

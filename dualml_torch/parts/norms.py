@@ -20,7 +20,7 @@ def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -
     return (x1 * x2).sum(dim) / (length * other)
 
 
-def standardized(input: Tensor, axes: Sequence[int], eps: float) -> Tensor:
+def standardize(input: Tensor, axes: Sequence[int], eps: float) -> Tensor:
     centred = input - input.mean(axes, keepdim=True)
     return centred / (centred.square().mean(axes, keepdim=True) + eps).sqrt()
 
@@ -32,7 +32,7 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    output = standardized(input, tuple(range(-len(normalized_shape), 0)), eps)
+    output = standardize(input, tuple(range(-len(normalized_shape), 0)), eps)
     output = output if weight is None else output * weight
     return output if bias is None else output + bias
 
@@ -45,10 +45,10 @@ def group_norm(
     eps: float = 1e-5,
 ) -> Tensor:
     groups = input.reshape(input.shape[0], num_groups, -1)
-    return by_channel(standardized(groups, (-1,), eps).reshape(input.shape), weight, bias)
+    return apply_affine(standardize(groups, (-1,), eps).reshape(input.shape), weight, bias)
 
 
-def by_channel(input: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+def apply_affine(input: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     shape = (1, -1, *[1] * (input.ndim - 2))
     output = input if weight is None else input * weight.reshape(shape)
     return output if bias is None else output + bias.reshape(shape)
@@ -69,7 +69,7 @@ def batch_norm(
         assert running_mean is not None
         assert running_var is not None
         centred = input - running_mean.reshape(shape)
-        return by_channel(centred / (running_var + eps).sqrt().reshape(shape), weight, bias)
+        return apply_affine(centred / (running_var + eps).sqrt().reshape(shape), weight, bias)
     if momentum is None:
         raise NotImplementedError
     axes = [axis for axis in range(input.ndim) if axis != 1]
@@ -81,4 +81,4 @@ def batch_norm(
         with torch.no_grad():
             running_mean.copy_((1 - momentum) * running_mean + momentum * mean)
             running_var.copy_((1 - momentum) * running_var + momentum * var * (many / (many - 1)))
-    return by_channel(centred / (var + eps).sqrt().reshape(shape), weight, bias)
+    return apply_affine(centred / (var + eps).sqrt().reshape(shape), weight, bias)

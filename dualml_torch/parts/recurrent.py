@@ -40,7 +40,7 @@ def rnn_tanh_cell(
     return torch.tanh(functional.linear(input, w_ih, b_ih) + functional.linear(hx, w_hh, b_hh))
 
 
-def recurrent(
+def run_recurrent(
     cell: Callable[..., Any],
     input: Tensor,
     hx: Any,
@@ -79,12 +79,12 @@ def recurrent(
 
 
 def lstm(*given: Any) -> tuple[Tensor, ...]:
-    return recurrent(lstm_cell, *given)
+    return run_recurrent(lstm_cell, *given)
 
 
 def gru(*given: Any) -> tuple[Tensor, ...]:
-    return recurrent(gru_cell, *given)
+    return run_recurrent(gru_cell, *given)
 
 
 def rnn_tanh(*given: Any) -> tuple[Tensor, ...]:
-    return recurrent(rnn_tanh_cell, *given)
+    return run_recurrent(rnn_tanh_cell, *given)

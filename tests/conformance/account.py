@@ -97,9 +97,9 @@ class Account:
 
     def compare(self, listed: Mapping[str, Mapping[str, list[str]]]) -> Iterator[str]:
         """Yield what is not as `judged.toml` lists it, for the backends under test."""
-        from conformance.backends import judged
+        from conformance.backends import tested_backends
 
-        for name in judged():
+        for name in tested_backends():
             found = self.judged.get(name, Judged())
             for fault in found.differences(listed[name], self.files):
                 yield f"{name}: {fault}"

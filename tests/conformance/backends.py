@@ -16,13 +16,13 @@ from typing import Any, TypeVar
 
 import pytest
 
-from dualml.backend import Ability, Able, Backend, backends
-from dualml.backend.conformance import Adapter, adapter
+from dualml.backend import Capability, SupportsCapabilities, Backend, backends
+from dualml.backend.conformance import Adapter, load_adapter
 from dualml.errors import Unsupported
 from dualml.launch.ranks import run_ranks
 from dualml.reference.backend import NumpyBackend
 
-A = TypeVar("A", bound=Ability)
+A = TypeVar("A", bound=Capability)
 HERE = Path(__file__).resolve().parent
 REFEREE = NumpyBackend()
 #: Largest relative distance between two orders of the same few operations, by dtype: some units in
@@ -33,18 +33,18 @@ DEVICE = os.environ.get("DUALML_CONFORMANCE_DEVICE", "cpu")
 REFUSED: dict[tuple[str, int], str] = {}
 
 
-def listed(variable: str) -> list[str]:
+def env_list(variable: str) -> list[str]:
     """Return the comma-separated words of an environment variable."""
     return [word for word in os.environ.get(variable, "").split(",") if word]
 
 
-def judged() -> list[str]:
+def tested_backends() -> list[str]:
     """Return the names of the backends under test.
 
     Raises:
         pytest.UsageError: ``DUALML_CONFORMANCE`` names none that is registered.
     """
-    known, chosen = backends(), listed("DUALML_CONFORMANCE")
+    known, chosen = backends(), env_list("DUALML_CONFORMANCE")
     if unknown := sorted(set(chosen) - set(known)):
         raise pytest.UsageError(f"DUALML_CONFORMANCE: no backend {unknown}; there are {[*known]}")
     if chosen:
@@ -54,12 +54,12 @@ def judged() -> list[str]:
 
 def rank_backends() -> list[str]:
     """Return the backends under test that can have several ranks."""
-    return [name for name in judged() if backends()[name].ranks != "none"]
+    return [name for name in tested_backends() if backends()[name].ranks != "none"]
 
 
-def rivals() -> list[Any]:
+def framework_backends() -> list[Any]:
     """Return the backends that are compared with the reference, as parameters of a test."""
-    return or_skipped([name for name in judged() if name != REFEREE.name], REFEREE.name)
+    return or_skipped([name for name in tested_backends() if name != REFEREE.name], REFEREE.name)
 
 
 def or_skipped(cases: list[Any], *values: str) -> list[Any]:
@@ -71,7 +71,7 @@ def or_skipped(cases: list[Any], *values: str) -> list[Any]:
 
 def require(framework: str) -> Any:
     """Import ``framework`` or skip the test; fail where ``DUALML_REQUIRE`` lists it."""
-    if framework in listed("DUALML_REQUIRE"):
+    if framework in env_list("DUALML_REQUIRE"):
         return importlib.import_module(framework)
     return pytest.importorskip(framework, reason=f"{framework} is not installed")
 
@@ -92,13 +92,13 @@ def device_of(name: str) -> str:
 
 
 def adapter_of(name: str) -> Adapter:
-    return adapter(backends()[name])
+    return load_adapter(backends()[name])
 
 
-def ability(able: Able, kind: type[A]) -> A:
+def ability(able: SupportsCapabilities, kind: type[A]) -> A:
     """Return ``able`` as this capability; skip the test if the backend does not have it."""
     try:
-        return able.ability(kind)
+        return able.require_capability(kind)
     except Unsupported as reason:
         pytest.skip(str(reason))
 

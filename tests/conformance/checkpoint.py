@@ -11,9 +11,9 @@ import numpy as np
 from conformance import split
 from conformance.backends import create
 
-from dualml.checkpoint import opened, save
+from dualml.checkpoint import open_checkpoint, save
 from dualml.checkpoint.restoring import restore
-from dualml.checkpoint.slices import of_training
+from dualml.checkpoint.slices import training_slices
 from dualml.experiment.split import Split
 from dualml.reference.training import NumpyTraining
 
@@ -33,7 +33,7 @@ CASE: dict[str, Any] = {
 def training_on(comm: Any, layout: Mapping[str, Any]) -> split.SplitTraining:
     case = {**CASE, **layout}
     plan = Split(**layout["split"]).plan(split.spec_of(case), comm.size)
-    return split.made(comm, create(comm.backend), case, plan)
+    return split.make_training(comm, create(comm.backend), case, plan)
 
 
 def saves(comm: Any, folder: str) -> None:
@@ -41,14 +41,14 @@ def saves(comm: Any, folder: str) -> None:
     training = training_on(comm, WROTE)
     for step, batch in enumerate(split.batches(CASE)[:BEFORE], start=1):
         training.step(batch, step)
-    save(comm, of_training(training), Path(folder), step=BEFORE, layout={"mesh": "2 × 1 × 2"})
+    save(comm, training_slices(training), Path(folder), step=BEFORE, layout={"mesh": "2 × 1 × 2"})
 
 
-def goes_on(comm: Any, folder: str) -> dict[str, list[float]]:
+def resume_on_mesh(comm: Any, folder: str) -> dict[str, list[float]]:
     """Resume on the other mesh; return the loaded weights, and weights and state after more
     updates."""
     training = training_on(comm, READS)
-    assert restore(training, opened(Path(folder))) == BEFORE
+    assert restore(training, open_checkpoint(Path(folder))) == BEFORE
     found = {f"loaded {name}": w for name, w in training.weights().items()}
     for step, batch in enumerate(split.batches(CASE)[BEFORE:], start=BEFORE + 1):
         training.step(batch, step)

@@ -23,7 +23,7 @@ from conformance.checks_claims import disagreements
 
 from dualml.aggregation import STRATEGIES
 from dualml.communicator import DTYPES, Communicator
-from dualml.communicator.place import exchange_notes
+from dualml.communicator.place import all_gather_via_store
 from dualml.errors import CommunicationError
 
 __all__ = ["CHECKS", "disagreements", "run_all"]
@@ -92,12 +92,12 @@ def run_all(comm: Communicator, argument: Any = None) -> dict[str, str]:
             told[name] = str(error) or "an assertion failed"
         except BaseException:
             told[name] = traceback.format_exc()
-        place = comm.place
+        place = comm.context
         note = "lost" if told[name].startswith("Traceback") else ""
         limit = place.timeout + 10  # the others may be waiting for this rank inside the check
         try:
-            notes = exchange_notes(
-                place.board, f"after{number}", place.rank, range(place.size), note, limit, name
+            notes = all_gather_via_store(
+                place.store, f"after{number}", place.rank, range(place.size), note, limit, name
             )
         except CommunicationError as error:
             notes = {place.rank: str(error)}

@@ -17,10 +17,10 @@ SHAPES = [
 ]
 
 
-class Wrong(list[str]):
+class Failures(list[str]):
     """The failures of a check, as texts; `assert_none` raises if there are any."""
 
-    def same(self, found: Any, want: np.ndarray, what: str, bound: float = 0.0) -> None:
+    def expect_equal(self, found: Any, want: np.ndarray, what: str, bound: float = 0.0) -> None:
         """Record a failure unless ``found`` has the dtype, shape and entries of ``want``, the
         entries within ``bound``."""
         if found.dtype != want.dtype or found.shape != want.shape:
@@ -31,11 +31,11 @@ class Wrong(list[str]):
             if not off <= bound:
                 self.append(f"{what}: off by {off:g} > {bound:g}; {found!r:.300}; {want!r:.300}")
 
-    def true(self, fact: bool, what: str) -> None:
+    def expect(self, fact: bool, what: str) -> None:
         if not fact:
             self.append(what)
 
-    def done(self) -> None:
+    def assert_none(self) -> None:
         assert not self, "\n".join(self[:5])
 
 
@@ -55,7 +55,7 @@ def altered(x: Any, how: str) -> Any:
     return x[::2] if how == "strided" else x
 
 
-def given(comm: Communicator, shape: Sequence[int], dtype: str, how: str, seed: int) -> Any:
+def rank_inputs(comm: Communicator, shape: Sequence[int], dtype: str, how: str, seed: int) -> Any:
     """Return this rank's tensor, and the arrays of all ranks."""
     arrays = [altered(values(r, shape, dtype, seed), how) for r in range(comm.size)]
     return altered(comm.tensor(values(comm.rank, shape, dtype, seed)), how), arrays

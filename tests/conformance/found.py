@@ -11,12 +11,12 @@ from conformance import split
 
 Cases = Mapping[str, dict[str, Any]]
 #: Function (backend, case) → results of each rank.
-Found = Callable[[str, str], list[dict[str, Any]]]
+GroupResults = Callable[[str, str], list[dict[str, Any]]]
 
 
-def found_by_groups(
+def make_group_results(
     folders: pytest.TempPathFactory, cases_of: Callable[[str], Cases], train: str, timeout: float
-) -> Found:
+) -> GroupResults:
     """Return a function (backend, case) → results of each rank. All cases of one size run on one
     group, with ``train`` on each rank; unsupported cases are skipped with the backend's reason."""
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dualml.model.base import Layer
 from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU, Tied
-from dualml.model.dropout import masks
+from dualml.model.dropout import dropout_masks
 from dualml.model.layers import (
     GELU,
     GRU,
@@ -134,7 +134,7 @@ def samples(spec: ModelSpec) -> tuple[np.ndarray, np.ndarray]:
     """Return float32 inputs, or tokens from 0 to 8, and a label for every position with logits."""
     draw = np.random.default_rng(4)
     x = draw.normal(size=(BATCH, *spec.input_shape)).astype(np.float32)
-    if spec.tokens:
+    if spec.takes_tokens:
         x = draw.integers(0, 9, (BATCH, *spec.input_shape))
         x[:, 0] = np.maximum(x[:, 0], 1)  # a sentence begins with a token
     out = spec.shapes()[spec.layers[-1][0]]
@@ -143,4 +143,4 @@ def samples(spec: ModelSpec) -> tuple[np.ndarray, np.ndarray]:
 
 def drawn(spec: ModelSpec, index: np.ndarray) -> tuple[np.ndarray, ...]:
     """Return the dropout masks of the first update."""
-    return tuple(masks(spec, SEED, 1, index).values())
+    return tuple(dropout_masks(spec, SEED, 1, index).values())

@@ -13,14 +13,14 @@ import numpy as np
 from conformance.backends import REFEREE, create
 from conformance.native import distance
 
-from dualml.backend import Recipe, Weighable
+from dualml.backend import TrainingSpec, MemoryReport
 from dualml.errors import Unsupported
 from dualml.methods import METHODS
-from dualml.methods.driven import Driving
-from dualml.methods.loaded import drive
+from dualml.methods.driven import EngineSupport
+from dualml.methods.loaded import make_data_parallel
 from dualml.model import initial_weights, model
 from dualml.optim import rule_from
-from dualml.seeds import generator
+from dualml.seeds import make_generator
 
 WORDS, LENGTH, SAMPLES = 40, 6, 44
 SPEC = model("text_classifier", words=WORDS, length=LENGTH, classes=3)
@@ -29,25 +29,25 @@ RULE, WEIGHTS = rule_from({"name": "sgd", "lr": 0.2, "momentum": 0.9}), initial_
 BATCHES = [np.arange(0, 16), np.arange(16, 32), np.arange(32, 43)]
 
 
-def recipe() -> Recipe:
+def recipe() -> TrainingSpec:
     return recipe_with()
 
 
-def recipe_with(**options: Any) -> Recipe:
+def recipe_with(**options: Any) -> TrainingSpec:
     """Return the training configuration: padded sentences of several lengths."""
-    draw = generator(0, "conformance", "methods")
+    draw = make_generator(0, "conformance", "methods")
     x = draw.integers(2, WORDS, (SAMPLES, LENGTH)).astype(np.int32)
     x[np.arange(LENGTH) >= draw.integers(2, LENGTH + 1, SAMPLES)[:, None]] = 0
     y = draw.integers(0, 3, SAMPLES)
     options = {"updates": 3, "batch": 16, "global_batch": 16, **options}
-    return Recipe(spec=SPEC, weights=WEIGHTS, rule=RULE, x=x, y=y, **options)
+    return TrainingSpec(spec=SPEC, weights=WEIGHTS, rule=RULE, x=x, y=y, **options)
 
 
 def expected() -> dict[str, Any]:
     """Return the reference's losses and weights."""
     training = REFEREE.training(recipe())
     lazy = [training.step(batch, step) for step, batch in enumerate(BATCHES, start=1)]
-    return {"losses": REFEREE.read(lazy), "weights": training.weights()}
+    return {"losses": REFEREE.materialize_losses(lazy), "weights": training.weights()}
 
 
 #: Methods whose engine compiles for minutes; `tests/methods/test_built_engines.py` runs them.
@@ -69,7 +69,7 @@ def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
     run here."""
     batches = BATCHES if comm is None else [np.array_split(b, comm.size) for b in BATCHES]
     backend, want = create(argument["backend"]), expected()
-    driving = backend.ability(Driving)
+    driving = backend.require_capability(EngineSupport)
     found: dict[str, Any] = {}
     for name in argument["methods"]:
         try:
@@ -77,12 +77,12 @@ def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
         except Unsupported as reason:
             found[name] = {"unsupported": str(reason)}
             continue
-        driven = training if comm is None else drive(backend, training, comm)
+        driven = training if comm is None else make_data_parallel(backend, training, comm)
         runs = []
         for _ in range(2):  # a second trial in the same process begins anew
-            driven.load(WEIGHTS, recipe().state(), 0)
-            lazy = driven.stretch(batches, 1)
-            losses = backend.read(lazy) if comm is None else driven.read(lazy)
+            driven.load(WEIGHTS, recipe().initial_state(), 0)
+            lazy = driven.run_steps(batches, 1)
+            losses = backend.materialize_losses(lazy) if comm is None else driven.read(lazy)
             weights = driven.weights()
             runs.append(
                 {
@@ -93,6 +93,6 @@ def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
                     "finite": all(bool(np.isfinite(w).all()) for w in weights.values()),
                 }
             )
-        memory = asdict(driven.ability(Weighable).memory(batches[0]))
+        memory = asdict(driven.require_capability(MemoryReport).measure_memory(batches[0]))
         found[name] = {"runs": runs, "processes": training.processes, "memory": memory}
     return found

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from conformance.backends import adapter_of, create
 
-from dualml.aggregation.buckets import layout
-from dualml.aggregation.native import Summed
+from dualml.aggregation.buckets import bucket_layout
+from dualml.aggregation.native import NativeDataParallel
 from dualml.aggregation.parallel import DataParallel
 from dualml.aggregation.settings import Aggregation
-from dualml.backend import Backend, Divisible, NativeParallel, Overlapping, Recipe, Training
+from dualml.backend import Backend, GradientAccess, FrameworkDataParallel, CommOverlap, TrainingSpec, Training
 from dualml.model import initial_weights, model
 from dualml.optim import rule_from
-from dualml.seeds import generator
+from dualml.seeds import make_generator
 
 SAMPLES, CHUNK = 40, 4
 #: Samples of each rank; a third rank always has three. Few sizes: MindSpore compiles each.
@@ -34,22 +34,22 @@ PARTS = {
 UPDATES = ("uneven", "equal", "nothing on rank 1")
 SPEC = model("mlp")
 #: Buckets: the first matrix alone, then two buckets of several tensors.
-BUCKETS = layout(SPEC.parameters(), 135_000)
+BUCKETS = bucket_layout(SPEC.parameters(), 135_000)
 RULE, WEIGHTS = rule_from({"name": "sgd", "lr": 0.1, "momentum": 0.9}), initial_weights(SPEC, 0)
 
 
-def recipe() -> Recipe:
+def recipe() -> TrainingSpec:
     """Return the training configuration: a small model on random data."""
-    draw = generator(0, "conformance", "native")
+    draw = make_generator(0, "conformance", "native")
     x = draw.normal(size=(SAMPLES, *SPEC.input_shape)).astype(np.float32)
     y = draw.integers(0, 10, SAMPLES)
-    return Recipe(spec=SPEC, weights=WEIGHTS, rule=RULE, x=x, y=y, updates=3, chunk=CHUNK)
+    return TrainingSpec(spec=SPEC, weights=WEIGHTS, rule=RULE, x=x, y=y, updates=3, chunk=CHUNK)
 
 
 def samples(case: str, rank: int) -> Any:
     """Return this rank's part of the batch."""
     length = (*PARTS[case], 3)[rank]
-    return generator(0, "part", case, rank).integers(0, SAMPLES, length)
+    return make_generator(0, "part", case, rank).integers(0, SAMPLES, length)
 
 
 def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
@@ -60,16 +60,16 @@ def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
     """
     backend, own_settings = create(comm.backend), adapter_of(comm.backend).settings
     training, before = backend.training(recipe()), own_settings()
-    plain, native = training.ability(Divisible).pieces(BUCKETS), argument["kind"] == "native"
+    plain, native = training.require_capability(GradientAccess).make_buckets(BUCKETS), argument["kind"] == "native"
     if native:
-        summing = training.ability(NativeParallel).native(comm)
+        summing = training.require_capability(FrameworkDataParallel).wrap_data_parallel(comm)
     else:
-        summing = training.ability(Overlapping).overlapping(BUCKETS, comm)
+        summing = training.require_capability(CommOverlap).make_reducing_buckets(BUCKETS, comm)
     first, factor = summing.parameters(), 0.3 + 0.4 * comm.rank
 
     def total(case: str) -> dict[str, Any]:
         """Return the float64 sum of the ranks' own gradients."""
-        named = plain.named(plain.gradient(samples(case, comm.rank), factor)[1])
+        named = plain.unflatten(plain.gradient(samples(case, comm.rank), factor)[1])
         gathered = {n: comm.all_gather(comm.tensor(g)) for n, g in named.items()}
         return {n: sum(np.float64(comm.numpy(g)) for g in all_) for n, all_ in gathered.items()}
 
@@ -77,12 +77,12 @@ def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
     for case in PARTS:
         expected = total(case)
         _, gradients = summing.gradient(samples(case, comm.rank), factor)
-        errors[case] = distance(dict(summing.named(summing.settle(gradients))), expected)
+        errors[case] = distance(dict(summing.unflatten(summing.wait_reduction(gradients))), expected)
         again = distance(total(case), expected)  # and what the plain pieces say is the same again
         errors[f"{case}, plain afterwards"] = again
 
     settings = Aggregation(strategy="native") if native else Aggregation(overlap=True)
-    own = train(comm, backend, training, Summed, summing, settings)
+    own = train(comm, backend, training, NativeDataParallel, summing, settings)
     theirs = train(comm, backend, training, DataParallel, plain, Aggregation())
     summing.assign(first)
     return {
@@ -109,13 +109,13 @@ def train(
 ) -> dict[str, Any]:
     """Train three updates; return traced gradients, losses, weights and the wrapper's name."""
     parallel = kind(backend, training, pieces, comm, settings)
-    parallel.load(WEIGHTS, recipe().state(), 0)
+    parallel.load(WEIGHTS, recipe().initial_state(), 0)
     batches = [[samples(case, r) for r in range(comm.size)] for case in UPDATES]
     trace = parallel.trace(batches[0], np.arange(2))
     lazy = [parallel.step(batch, step) for step, batch in enumerate(batches, start=1)]
     return {
         "trace": trace.gradients,
-        "losses": parallel.read(lazy).tolist(),
+        "losses": parallel.materialize_losses(lazy).tolist(),
         "weights": dict(parallel.weights()),
         "detail": getattr(parallel, "detail", ""),
     }

@@ -15,26 +15,26 @@ from conformance import split, zero
 from conformance.backends import create
 
 from dualml.aggregation.settings import Aggregation
-from dualml.communicator.parts import parts_of
+from dualml.communicator.parts import part_lengths
 from dualml.errors import Unsupported
 from dualml.offload import Offload
-from dualml.offload.forms import Kept, Moved, kept, moved
-from dualml.offload.model import OffloadedAlone, OffloadedModel
+from dualml.offload.forms import OffloadFootprint, OffloadVolume, estimate_offload_footprint, estimate_offload_volume
+from dualml.offload.model import SingleRankOffloadedModel, OffloadedModel
 from dualml.zero import units_of
-from dualml.zero.parallel import Zero
+from dualml.zero.parallel import ZeroDataParallel
 
 UPDATES = 2  # of the batch whose traffic is counted
 
 
-def made(comm: Any, case: dict[str, Any], folder: Path) -> tuple[OffloadedModel, Any]:
+def make_training(comm: Any, case: dict[str, Any], folder: Path) -> tuple[OffloadedModel, Any]:
     """Return the offloaded model and the training of it, at step 0."""
     backend, recipe = create(comm.backend), zero.recipe_of(case)
-    kind = OffloadedAlone if comm.size == 1 else OffloadedModel
+    kind = SingleRankOffloadedModel if comm.size == 1 else OffloadedModel
     offload = Offload(**case["offload"])
     model = kind(backend, recipe, comm, zero.sharding_of(case), offload, folder)
     training: Any = model
     if comm.size > 1:
-        training = Zero(backend, model, comm, Aggregation(), seed=split.SEED)
+        training = ZeroDataParallel(backend, model, comm, Aggregation(), seed=split.SEED)
     training.load(*zero.start_of(case), 0)
     return model, training
 
@@ -44,12 +44,12 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
     told, folder = list[dict[str, Any]](), Path(argument["folder"])
     for number, case in enumerate(argument["cases"]):
         try:
-            model, training = made(comm, case, folder)
+            model, training = make_training(comm, case, folder)
         except Unsupported as reason:
             told.append({"unsupported": str(reason)})
             continue
-        read = training.read if comm.size > 1 else model.backend.read
-        found = split.found_by(training, case, read)
+        read = training.read if comm.size > 1 else model.backend.materialize_losses
+        found = split.collect_results(training, case, read)
         np.savez(folder / f"case{number}.rank{comm.rank}.npz", **found)
         batch = split.batches(case)[0]
         memory = asdict(training.memory(batch))
@@ -57,7 +57,7 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
         for step in range(1, UPDATES + 1):
             training.evaluate(*(a[:2] for a in split.data(split.spec_of(case))))
             training.step(batch, step)
-        moves, elsewhere = asdict(model.traffic()), model.elsewhere()
+        moves, elsewhere = asdict(model.traffic()), model.offloaded_bytes()
         left = [path.name for path in folder.iterdir() if path.suffix != ".npz"]
         model.close()
         told.append({"memory": memory, "elsewhere": elsewhere, "traffic": moves, "left": left})
@@ -65,7 +65,7 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
     return told
 
 
-def forms(case: dict[str, Any], n: int, made: int = UPDATES) -> tuple[Kept, Moved, int]:
+def forms(case: dict[str, Any], n: int, made: int = UPDATES) -> tuple[OffloadFootprint, OffloadVolume, int]:
     """Return the expected offload footprint and traffic, in elements, of `UPDATES` updates of the
     first batch, ``made`` of which are not skipped, and the number of rounds."""
     sharding, rule, offload = (
@@ -74,11 +74,11 @@ def forms(case: dict[str, Any], n: int, made: int = UPDATES) -> tuple[Kept, Move
         case["offload"],
     )
     units = units_of(split.spec_of(case), sharding.bucket_bytes, n)
-    most = max(parts_of(case["sizes"][0], n))
+    most = max(part_lengths(case["sizes"][0], n))
     rounds = math.ceil(most / case.get("chunk", zero.CHUNK))
     asked, slots = Offload(**offload), len(rule.slots)
     return (
-        kept(units, n, asked, slots),
-        moved(units, n, asked, slots, UPDATES * rounds, UPDATES, made),
+        estimate_offload_footprint(units, n, asked, slots),
+        estimate_offload_volume(units, n, asked, slots, UPDATES * rounds, UPDATES, made),
         rounds,
     )

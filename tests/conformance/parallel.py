@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from conformance.backends import create
 
-from dualml.aggregation.buckets import layout
-from dualml.aggregation.scheme import scheme
+from dualml.aggregation.buckets import bucket_layout
+from dualml.aggregation.scheme import parallel_trainer_class
 from dualml.aggregation.settings import Aggregation
-from dualml.backend import Divisible, Recipe
+from dualml.backend import GradientAccess, TrainingSpec
 from dualml.model import initial_weights, model
 from dualml.optim import rule_from
 from dualml.reference.model import Model
-from dualml.seeds import generator
+from dualml.seeds import make_generator
 
 LR, STEPS, SAMPLES = 0.1, 6, 40
 SPEC = model("softmax")
@@ -26,14 +26,14 @@ Weights = dict[str, np.ndarray]
 
 
 def data() -> tuple[np.ndarray, np.ndarray]:
-    draw = generator(0, "conformance", "parallel")
+    draw = make_generator(0, "conformance", "parallel")
     x = draw.normal(size=(SAMPLES, *SPEC.input_shape)).astype(np.float32)
     return x, draw.integers(0, 10, SAMPLES)
 
 
 def batches(sizes: list[int]) -> list[np.ndarray]:
     """Return global batches of these sizes, cycling through the data."""
-    draw = generator(0, "conformance", "batches")
+    draw = make_generator(0, "conformance", "batches")
     return [draw.permutation(SAMPLES)[: sizes[i % len(sizes)]] for i in range(STEPS)]
 
 
@@ -44,21 +44,21 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
     found = []
     rule, weights = rule_from({"name": "sgd", "lr": LR}), initial_weights(SPEC, 0)
     training = backend.training(
-        Recipe(spec=SPEC, weights=weights, rule=rule, x=x, y=y, updates=STEPS * comm.size)
+        TrainingSpec(spec=SPEC, weights=weights, rule=rule, x=x, y=y, updates=STEPS * comm.size)
     )
     made: dict[int, Any] = {}  # once for all cases: MindSpore compiles every new cell
     for case in argument["cases"]:
         settings = Aggregation(**case["aggregation"])
         limit = settings.bucket_bytes
         if limit not in made:
-            made[limit] = training.ability(Divisible).pieces(layout(SPEC.parameters(), limit))
+            made[limit] = training.require_capability(GradientAccess).make_buckets(bucket_layout(SPEC.parameters(), limit))
         pieces = made[limit]
-        parallel = scheme(settings)(backend, training, pieces, comm, settings)
+        parallel = parallel_trainer_class(settings)(backend, training, pieces, comm, settings)
         parallel.load(weights, rule.init(start()), 0)
         lazy = [parallel.step(b, t) for t, b in enumerate(batches(case["sizes"]), start=1)]
         found.append(
             {
-                "losses": parallel.read(lazy).tolist(),
+                "losses": parallel.materialize_losses(lazy).tolist(),
                 "weights": {n: w.ravel().tolist() for n, w in parallel.weights().items()},
                 "served": getattr(parallel, "served", []),
             }
@@ -145,7 +145,7 @@ def averaged(sizes: list[int], n: int, every: int, neighbours: bool) -> list[Wei
     return mine
 
 
-def served(sizes: list[int], n: int, order: list[list[int]]) -> tuple[Weights, list[int]]:
+def simulate_server(sizes: list[int], n: int, order: list[list[int]]) -> tuple[Weights, list[int]]:
     """Return the server's parameters after the updates ``order`` (step, rank, …), and their
     staleness."""
     server, told = start(), []

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.backend.conformance import End, Gradient, Params
-from dualml.optim import RULES, Rule, Schedule
+from dualml.backend.conformance import OptimizerResult, Gradient, Params
+from dualml.optim import RULES, OptimizerSpec, LRSchedule
 
-VARIANTS: dict[str, Rule] = {
+VARIANTS: dict[str, OptimizerSpec] = {
     name: rule(**values) for rule in RULES.values() for name, values in rule.variants.items()
 }
 START: Params = {
@@ -76,28 +76,28 @@ FEW = ("sgd-nesterov", "adam-decay", "adamw", "rmsprop-all")
 SCHEDULED = ("sgd-dampening", "adamw", "adagrad-all")
 
 
-def rates_of(rule: Rule, steps: int) -> list[float]:
+def rates_of(rule: OptimizerSpec, steps: int) -> list[float]:
     """Return learning rates that change every step, down to 0 at the end of the cosine."""
-    factors = Schedule(kind="cosine", total=steps - 1, warmup=min(5, steps // 2)).factors(steps)
+    factors = LRSchedule(kind="cosine", total=steps - 1, warmup=min(5, steps // 2)).factors(steps)
     return [rule.lr * factor for factor in factors]
 
 
 def recurrence(
-    rule: Rule, start: Params, gradient: Gradient, steps: int, rates: Sequence[float] | None = None
-) -> End:
+    rule: OptimizerSpec, start: Params, gradient: Gradient, steps: int, rates: Sequence[float] | None = None
+) -> OptimizerResult:
     """Run the float64 rule itself and return its final parameters and state."""
     params, state = start, rule.init(start)
     for step in range(1, steps + 1):
         lr = None if rates is None else rates[step - 1]
         params, state = rule.update(params, gradient(params, step), state, step, lr)
-    return End(params, state)
+    return OptimizerResult(params, state)
 
 
-def tolerance(rule: Rule, bounds: tuple[float, float]) -> float:
+def tolerance(rule: OptimizerSpec, bounds: tuple[float, float]) -> float:
     return bounds[0 if rule.hyperparameters().get("centered") else 1]
 
 
-def assert_same(end: End, expected: End, bound: float) -> None:
+def assert_same(end: OptimizerResult, expected: OptimizerResult, bound: float) -> None:
     """Assert that every parameter and state tensor is within ``bound`` × (largest |expected
     entry|).
 

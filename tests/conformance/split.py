@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from conformance.backends import adapter_of, create, on_ranks
 
-from dualml.backend import Recipe
+from dualml.backend import TrainingSpec
 from dualml.errors import Unsupported
 from dualml.experiment.split import Split
 from dualml.model import initial_weights, model
@@ -34,18 +34,18 @@ from dualml.model.layers import (
     Rows,
     Tanh,
 )
-from dualml.model.recompute import recomputed
+from dualml.model.recompute import recompute_groups
 from dualml.model.spec import ModelSpec
-from dualml.model.streams import streams
-from dualml.optim import Schedule, rule_from
+from dualml.model.streams import stream_indices
+from dualml.optim import LRSchedule, rule_from
 from dualml.precision import Precision
 from dualml.reference.training import NumpyTraining
-from dualml.seeds import generator
+from dualml.seeds import make_generator
 from dualml.split.asynchronous import executor_class
 from dualml.split.plan import SplitPlan
 from dualml.split.training import SplitTraining
 from dualml.zero import Sharding
-from dualml.zero.executor import executor_of
+from dualml.zero.executor import make_executor
 
 Arrays = dict[str, np.ndarray]
 SAMPLES, PROBE, SEED, CLASSES = 24, 3, 5, 10
@@ -138,10 +138,10 @@ def spec_of(case: dict[str, Any]) -> ModelSpec:
 
 
 def data(spec: ModelSpec, enlarged: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
-    draw = generator(0, "conformance", "split", spec.name)
-    if spec.tokens:
+    draw = make_generator(0, "conformance", "split", spec.name)
+    if spec.takes_tokens:
         tokens = draw.integers(0, 24, (SAMPLES, *spec.input_shape)).astype(np.int32)
-        if spec.padded:  # sentences of several lengths
+        if spec.needs_padding_mask:  # sentences of several lengths
             tokens[np.arange(tokens.shape[1]) > np.arange(SAMPLES)[:, None] % 6] = 0
             return tokens, draw.integers(0, CLASSES, SAMPLES)
         return tokens, draw.integers(0, 24, tokens.shape)
@@ -154,25 +154,25 @@ def batches(case: dict[str, Any]) -> list[np.ndarray]:
     if spec_of(case).stateful:
         order = streams_of(case)
         return [row.astype(np.int64) for row in order[: len(case["sizes"])]]
-    draw = generator(0, "conformance", "split batches")
+    draw = make_generator(0, "conformance", "split batches")
     return [draw.permutation(SAMPLES)[:size] for size in case["sizes"]]
 
 
 def streams_of(case: dict[str, Any]) -> np.ndarray | None:
     """Return the streams of a stateful model, whose batches all have the first one's size."""
-    return streams(SAMPLES, case["sizes"][0]) if spec_of(case).stateful else None
+    return stream_indices(SAMPLES, case["sizes"][0]) if spec_of(case).stateful else None
 
 
-def recipe_of(case: dict[str, Any]) -> Recipe:
+def recipe_of(case: dict[str, Any]) -> TrainingSpec:
     """Return the training configuration of a case. Optional keys: ``precision`` (dtype and loss
     scale), ``schedule``, ``recompute``, and ``enlarged`` (factor on the samples)."""
     spec = spec_of(case)
     x, y = data(spec, case.get("enlarged", 1.0))
-    return Recipe(
+    return TrainingSpec(
         spec=spec, weights=initial_weights(spec, 1), rule=rule_from(OPTIMIZERS[case["optimizer"]]),
         loss=case["loss"], x=x, y=y, updates=len(case["sizes"]), seed=SEED,
-        precision=Precision(*case.get("precision", ())), schedule=Schedule(**case.get("rates", {})),
-        recompute=recomputed(spec, case.get("recompute", "none")), streams=streams_of(case),
+        precision=Precision(*case.get("precision", ())), schedule=LRSchedule(**case.get("rates", {})),
+        recompute=recompute_groups(spec, case.get("recompute", "none")), streams=streams_of(case),
     )  # fmt: skip
 
 
@@ -186,20 +186,20 @@ def cases_of(
     return dict(cases)
 
 
-def made(comm: Any, backend: Any, case: dict[str, Any], plan: SplitPlan) -> SplitTraining:
+def make_training(comm: Any, backend: Any, case: dict[str, Any], plan: SplitPlan) -> SplitTraining:
     """Return this rank's part of the model, ready to train."""
     recipe = recipe_of(case)
     executor: Any = executor_class("synchronous", plan.engine)
     if "zero" in case:  # among ranks with the same parameters
         sharding = Sharding(1, **case["zero"])
-        executor = partial(executor_of, recipe=recipe, sharding=sharding)
+        executor = partial(make_executor, recipe=recipe, sharding=sharding)
     training = SplitTraining(backend, plan, comm, recipe, executor)
     training.executor.seed = SEED
-    training.load(recipe.weights, recipe.state(), 0)
+    training.load(recipe.weights, recipe.initial_state(), 0)
     return training
 
 
-def found_by(training: Any, case: dict[str, Any], read: Any) -> Arrays:
+def collect_results(training: Any, case: dict[str, Any], read: Any) -> Arrays:
     """Run the case on any `Training` and return name → array, losses included."""
     told: Arrays = {}
     own = batches(case)
@@ -219,12 +219,12 @@ def found_by(training: Any, case: dict[str, Any], read: Any) -> Arrays:
     return told
 
 
-def kept(training: SplitTraining, case: dict[str, Any]) -> int:
+def saved_bytes(training: SplitTraining, case: dict[str, Any]) -> int:
     """Return the most bytes that this rank saves for backward passes in one update."""
-    training.count_kept(True)
+    training.count_saved_bytes(True)
     training.step(batches(case)[0], len(case["sizes"]))
-    training.count_kept(False)
-    return training.executor.held
+    training.count_saved_bytes(False)
+    return training.executor.max_saved_bytes
 
 
 def count_kept(comm: Any, cases: list[dict[str, Any]]) -> list[int]:
@@ -232,7 +232,7 @@ def count_kept(comm: Any, cases: list[dict[str, Any]]) -> list[int]:
     backend, found = create(comm.backend), []
     for case in cases:
         plan = Split(**case["split"]).plan(spec_of(case), comm.size)
-        found.append(kept(made(comm, backend, case, plan), case))
+        found.append(saved_bytes(make_training(comm, backend, case, plan), case))
     return found
 
 
@@ -243,18 +243,18 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
     for number, case in enumerate(argument["cases"]):
         plan = Split(**case["split"]).plan(spec_of(case), comm.size)
         try:
-            training = made(comm, backend, case, plan)
+            training = make_training(comm, backend, case, plan)
         except Unsupported as reason:
             told.append({"unsupported": str(reason)})
             continue
-        found = found_by(training, case, training.read)
+        found = collect_results(training, case, training.materialize_losses)
         np.savez(Path(argument["folder"]) / f"case{number}.rank{comm.rank}.npz", **found)
         row = plan.pipeline_row(comm.rank)
-        own = sum(int(np.prod(piece.local)) for piece in plan.views(comm.rank)[1].values())
-        held = kept(training, case) if case.get("recompute") else 0
+        own = sum(int(np.prod(piece.local_shape)) for piece in plan.rank_stages(comm.rank)[1].values())
+        held = saved_bytes(training, case) if case.get("recompute") else 0
         told.append({
-            "live": training.executor.live, "bound": plan.grid.live(row), "own": own,
-            "state": training.memory().state if "zero" in case else None, "held": held,
+            "live": training.executor.max_in_flight, "bound": plan.grid.live(row), "own": own,
+            "state": training.measure_memory().state if "zero" in case else None, "held": held,
         })  # fmt: skip
         comm.barrier()
     return told
@@ -267,15 +267,15 @@ def on_group(
     argument = {"cases": list(cases.values()), "folder": str(folder)}
     answers = on_ranks(name, ranks, train, argument, timeout=timeout, limit=LIMIT_S)
 
-    def of(rank: int, i: int) -> dict[str, Any]:
+    def rank_answer(rank: int, i: int) -> dict[str, Any]:
         answer: dict[str, Any] = answers[rank][i]
         if "unsupported" in answer:
             return answer
         return {**answer, "arrays": dict(np.load(folder / f"case{i}.rank{rank}.npz"))}
 
-    return {title: [of(r, i) for r in range(ranks)] for i, title in enumerate(cases)}
+    return {title: [rank_answer(r, i) for r in range(ranks)] for i, title in enumerate(cases)}
 
 
 def expected(case: dict[str, Any]) -> Arrays:
     """Return the results of the whole model, trained by the reference without recomputation."""
-    return found_by(NumpyTraining(replace(recipe_of(case), recompute=())), case, np.array)
+    return collect_results(NumpyTraining(replace(recipe_of(case), recompute=())), case, np.array)

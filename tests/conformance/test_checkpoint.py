@@ -12,7 +12,7 @@ import pytest
 from conformance import checkpoint
 from conformance.backends import REFEREE, create, on_ranks, rank_backends, tolerance
 
-from dualml.checkpoint import opened
+from dualml.checkpoint import open_checkpoint
 
 #: Those that are judged, and the referee, each with each.
 NAMES = sorted({REFEREE.name, *rank_backends()})
@@ -23,12 +23,12 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Return a function: backend → folder of its ranks' checkpoint."""
 
     @cache
-    def by(name: str) -> Path:
+    def save_with(name: str) -> Path:
         folder = tmp_path_factory.mktemp(name) / "ckpt"
         on_ranks(name, 4, "conformance.checkpoint:saves", str(folder), timeout=60)
         return folder
 
-    return by
+    return save_with
 
 
 @pytest.mark.timeout(600)
@@ -37,7 +37,7 @@ def test_it_goes_on_elsewhere_as_if_nothing_had_happened(
     saved: Callable[[str], Path], writer: str, reader: str
 ) -> None:
     folder = saved(writer)
-    found = opened(folder)
+    found = open_checkpoint(folder)
     found.verify()
     assert found.layout == {"mesh": "2 × 1 × 2", "world_size": 4}
     assert {len(t.shards) for t in found.tensors.values()} == {1, 2}, "some are split, and once"

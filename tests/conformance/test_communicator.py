@@ -14,7 +14,7 @@ import pytest
 from conformance import collectives
 from conformance.backends import HERE, REFEREE, on_ranks, rank_backends
 from conformance.collectives import CHECKS
-from conformance.contributions import Wrong, reduced, values
+from conformance.contributions import Failures, reduced, values
 
 from dualml.backend import backends
 
@@ -39,7 +39,7 @@ def outcome(backend: str, size: int, function: str, check: bool = False) -> Any:
         return error
 
 
-def ran(backend: str, size: int, function: str, check: bool = False) -> list[dict[str, str]]:
+def run_or_fail(backend: str, size: int, function: str, check: bool = False) -> list[dict[str, str]]:
     found = outcome(backend, size, function, check)
     if isinstance(found, Exception):
         pytest.fail(f"{backend} on {size} ranks: {found}")
@@ -67,7 +67,7 @@ def cases() -> list[Any]:
 
 @pytest.mark.parametrize(("backend", "size", "check"), cases())
 def test_communicator(backend: str, size: int, check: str) -> None:
-    found = {rank: told[check] for rank, told in enumerate(ran(backend, size, "run_all"))}
+    found = {rank: told[check] for rank, told in enumerate(run_or_fail(backend, size, "run_all"))}
     wrong = [f"rank {rank}: {text}" for rank, text in found.items() if text]
     assert not wrong, "\n".join(wrong)
 
@@ -86,14 +86,14 @@ TOLD = {
 @pytest.mark.parametrize("case", TOLD)
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_ranks_that_disagree_are_all_told_who_asks_for_what(backend: str, case: str) -> None:
-    for rank, told in enumerate(ran(backend, 3, "disagreements", check=True)):
+    for rank, told in enumerate(run_or_fail(backend, 3, "disagreements", check=True)):
         for words in TOLD[case]:
             assert words in told[case], (rank, told[case])
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_ranks_that_wait_are_told_who_is_missing(backend: str) -> None:
-    for rank, told in enumerate(ran(backend, 3, "disagreements", check=True)):
+    for rank, told in enumerate(run_or_fail(backend, 3, "disagreements", check=True)):
         if rank == 1:
             assert told["absence"] == ""
         else:
@@ -108,13 +108,13 @@ RUN_ALL = "conformance.collectives:run_all"
 def test_the_comparison_sees_a_difference() -> None:
     a = np.array([1.0, 2.0], np.float32)
     for other in (a * np.float32(1.001), a.astype(np.float64), a[:1], a * np.float32(np.nan)):
-        wrong = Wrong()
-        wrong.same(other, a, "other", 1e-6)
+        wrong = Failures()
+        wrong.expect_equal(other, a, "other", 1e-6)
         with pytest.raises(AssertionError):
-            wrong.done()
-    fine = Wrong()
-    fine.same(a.copy(), a, "same")
-    fine.done()
+            wrong.assert_none()
+    fine = Failures()
+    fine.expect_equal(a.copy(), a, "same")
+    fine.assert_none()
 
 
 def test_the_bound_is_tighter_than_a_missing_rank() -> None:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 from conformance import methods
-from conformance.backends import ability, create, judged, listed, on_ranks, require
+from conformance.backends import ability, create, tested_backends, env_list, on_ranks, require
 
 from dualml.backend import backends
 from dualml.methods import METHODS
-from dualml.methods.driven import Driving
+from dualml.methods.driven import EngineSupport
 
 # The first test of a group waits for every method.
 pytestmark = pytest.mark.timeout(900)
@@ -26,7 +26,7 @@ DDP = ("ddp", "ddp_bf16", "ddp_fp16", "accumulate", "zero_optimizer", "accelerat
        "accelerate_loader", "accelerate_metrics", "accelerate_tests_all")  # fmt: skip
 #: DeepSpeed methods that pad every tensor.
 STAGE_3 = ("deepspeed_zero3", "deepspeed_offload_param", "deepspeed_nvme")
-CASES = [(name, n) for name in judged() for n in (1, 2)]
+CASES = [(name, n) for name in tested_backends() for n in (1, 2)]
 
 
 @pytest.fixture(scope="module", params=CASES, ids=lambda case: f"{case[0]}-{case[1]}")
@@ -34,7 +34,7 @@ def ranks(request: pytest.FixtureRequest) -> tuple[str, list[dict[str, Any]]]:
     """Return the backend, and for each rank method → its result."""
     backend, n = request.param
     require(backends()[backend].framework)
-    ability(create(backend), Driving)
+    ability(create(backend), EngineSupport)
     argument = {"backend": backend, "methods": methods.names(backend, n)}
     if n == 1:
         return backend, [methods.check(None, argument)]
@@ -44,14 +44,14 @@ def ranks(request: pytest.FixtureRequest) -> tuple[str, list[dict[str, Any]]]:
 
 
 @pytest.fixture(scope="module")
-def found(ranks: tuple[str, list[dict[str, Any]]]) -> tuple[str, int, dict[str, Any]]:
+def first_rank(ranks: tuple[str, list[dict[str, Any]]]) -> tuple[str, int, dict[str, Any]]:
     """Return the backend, the number of ranks, and the first rank's results."""
     backend, each = ranks
     return backend, len(each), each[0]
 
 
-def test_each_makes_the_referees_updates(found: tuple[str, int, dict[str, Any]]) -> None:
-    backend, _, ran = found
+def test_each_makes_the_referees_updates(first_rank: tuple[str, int, dict[str, Any]]) -> None:
+    backend, _, ran = first_rank
     assert ran
     for name, told in ran.items():
         if "unsupported" in told:
@@ -68,13 +68,13 @@ def test_each_makes_the_referees_updates(found: tuple[str, int, dict[str, Any]])
 
 
 def test_only_engines_and_devices_that_are_missing_are_excused(
-    found: tuple[str, int, dict[str, Any]],
+    first_rank: tuple[str, int, dict[str, Any]],
 ) -> None:
-    backend, n, ran = found
+    backend, n, ran = first_rank
     for name, told in ran.items():
         if "unsupported" in told:
             package = METHODS[backend][name].package
-            missing = package and package not in listed("DUALML_REQUIRE")
+            missing = package and package not in env_list("DUALML_REQUIRE")
             excused = missing or "GPU" in told["unsupported"]
             assert excused, (name, told)
         else:
@@ -94,7 +94,7 @@ def test_each_holds_what_the_table_says(ranks: tuple[str, list[dict[str, Any]]])
         padded = -(-psi // (2 * n)) * 2 * n if info.masters else psi
         if name in STAGE_3:
             padded = sum(-(-size // n) * n for size in sizes)
-        slots = {"weights": 1, "gradients": 1, "state": len(methods.RULE.slots) + info.masters}
+        slots = {"weights": 1, "gradients": 1, "state": len(methods.RULE.state_keys) + info.masters}
         for part, copies in slots.items():
             counts = [memory[part] for memory in memories]
             if part in info.shards:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conformance.backends import REFEREE, adapter_of, device_of, judged, or_skipped, require
+from conformance.backends import REFEREE, adapter_of, device_of, tested_backends, or_skipped, require
 from conformance.rules import (
     CANCELS,
     EXACT,
@@ -26,18 +26,18 @@ from conformance.rules import (
 )
 
 from dualml.backend import backends
-from dualml.backend.conformance import End, Optimizers
-from dualml.optim import RULES, Rule
+from dualml.backend.conformance import OptimizerResult, Optimizers
+from dualml.optim import RULES, OptimizerSpec
 
 SHAPES = {name: p.shape for name, p in START.items()}
-MODES = [(name, mode) for name in judged() for mode in adapter_of(name).MODES]
+MODES = [(name, mode) for name in tested_backends() for mode in adapter_of(name).MODES]
 
 
 def mode_of(name: str, mode: str) -> Any:
     return adapter_of(name).MODES[mode]
 
 
-def rules_of(name: str, mode: str) -> dict[str, Rule]:
+def rules_of(name: str, mode: str) -> dict[str, OptimizerSpec]:
     chosen = FEW if mode_of(name, mode).costly else VARIANTS
     return {rule: VARIANTS[rule] for rule in chosen}
 
@@ -60,7 +60,7 @@ def steps_of(name: str, mode: str, situation: str) -> int:
 
 
 @cache
-def ends(name: str, mode: str, situation: str, scheduled: bool = False) -> dict[str, End]:
+def ends(name: str, mode: str, situation: str, scheduled: bool = False) -> dict[str, OptimizerResult]:
     s = SITUATIONS[situation]
     own = optimizers(name, mode, scheduled)
     return own.run(s.start, s.gradient, steps_of(name, mode, situation))
@@ -144,9 +144,9 @@ def test_the_comparison_sees_a_flipped_sign_in_weights_and_in_state() -> None:
     assert_same(end, end, 0.0)
     flipped = {n: -a for n, a in end.parameters.items()}
     with pytest.raises(AssertionError):
-        assert_same(End(flipped, end.state), end, CANCELS)
+        assert_same(OptimizerResult(flipped, end.state), end, CANCELS)
     state = {**end.state, "exp_avg": {n: -a for n, a in end.state["exp_avg"].items()}}
     with pytest.raises(AssertionError):
-        assert_same(End(end.parameters, state), end, CANCELS)
+        assert_same(OptimizerResult(end.parameters, state), end, CANCELS)
     with pytest.raises(AssertionError):
-        assert_same(End(end.parameters, {"exp_avg": end.state["exp_avg"]}), end, CANCELS)
+        assert_same(OptimizerResult(end.parameters, {"exp_avg": end.state["exp_avg"]}), end, CANCELS)

@@ -19,7 +19,7 @@ from conformance.backends import (
 )
 from conformance.recompute import BATCH, recipe
 
-from dualml.backend import Backend, Divisible, Recomputing, Weighable
+from dualml.backend import Backend, GradientAccess, ActivationRecomputation, MemoryReport
 from dualml.distance import distance
 from dualml.precision import Precision
 
@@ -29,9 +29,9 @@ ROUNDS = {"mindspore"}
 UPDATED = 1e-5
 
 
-def made(backend: Backend, name: str, setting: Any, **options: Any) -> Any:
+def make_training(backend: Backend, name: str, setting: Any, **options: Any) -> Any:
     training = backend.training(recipe(name, setting, **options))
-    ability(training, Recomputing)
+    ability(training, ActivationRecomputation)
     return training
 
 
@@ -54,7 +54,7 @@ CASES: list[tuple[str, Any]] = [
 FEWER = [CASES[4]]
 
 
-def same(backend: Backend, one: dict[str, Any], other: dict[str, Any], bound: float) -> None:
+def assert_close(backend: Backend, one: dict[str, Any], other: dict[str, Any], bound: float) -> None:
     assert list(one) == list(other)
     for name, value in one.items():
         if backend.name in ROUNDS:
@@ -68,32 +68,32 @@ def test_the_trajectory_is_that_of_what_is_kept(backend: Backend, name: str, set
     """Updates of whole and chunked batches agree, with an evaluation between them."""
     if adapter_of(backend.name).COMPILES and (name, setting) not in FEWER:
         pytest.skip("compiling every case takes minutes; the others have what this one has")
-    kept, again = (made(backend, name, s) for s in ("none", setting))
+    kept, again = (make_training(backend, name, s) for s in ("none", setting))
     found = []
     for training in (kept, again):
         lazy = [training.step(BATCH[: 16 if step % 2 else 24], step) for step in range(1, 4)]
         trace = training.trace(BATCH, BATCH[:3])
         lazy.append(training.step(BATCH, 4))
         score = training.evaluate(training.recipe.x[:16], training.recipe.y[:16])
-        found.append((backend.read(lazy), trace, training.weights(), score))
+        found.append((backend.materialize_losses(lazy), trace, training.weights(), score))
     (a, seen, weights, score), (b, seen_again, weights_again, score_again) = found
     np.testing.assert_allclose(a, b, rtol=UPDATED if backend.name in ROUNDS else 0)
-    same(backend, seen.activations, seen_again.activations, UPDATED)
-    same(backend, seen.gradients, seen_again.gradients, UPDATED)
-    same(backend, weights, weights_again, UPDATED)
+    assert_close(backend, seen.activations, seen_again.activations, UPDATED)
+    assert_close(backend, seen.gradients, seen_again.gradients, UPDATED)
+    assert_close(backend, weights, weights_again, UPDATED)
     assert score[0] == pytest.approx(score_again[0], rel=UPDATED)
 
 
 def test_other_masks_than_the_updates_would_be_seen(backend: Backend) -> None:
-    again = [made(backend, *CASES[4], seed=seed) for seed in (3, 4)]
+    again = [make_training(backend, *CASES[4], seed=seed) for seed in (3, 4)]
     a, b = (t.trace(BATCH[:16], BATCH[:2]) for t in again)
     assert distance(a.gradients["lstm.bias_hh_l0"], b.gradients["lstm.bias_hh_l0"]) > 1e-3
 
 
-def test_it_follows_the_referee(rival: Backend) -> None:
-    ours, referee = (made(b, "text_classifier", "full") for b in (rival, REFEREE))
+def test_it_follows_the_referee(framework_backend: Backend) -> None:
+    ours, referee = (make_training(b, "text_classifier", "full") for b in (framework_backend, REFEREE))
     for step in range(1, 5):
-        a, b = rival.read([ours.step(BATCH, step)]), referee.step(BATCH, step)
+        a, b = framework_backend.materialize_losses([ours.step(BATCH, step)]), referee.step(BATCH, step)
         np.testing.assert_allclose(a, b, rtol=UPDATED)
     for name, w in referee.weights().items():
         assert distance(ours.weights()[name], w) <= UPDATED, name
@@ -105,20 +105,20 @@ def test_in_a_lower_precision(backend: Backend, precision: Precision) -> None:
     if adapter_of(backend.name).COMPILES and precision.type == "bf16":
         pytest.skip("compiling it takes a minute; fp16 has what this one has, and a scale")
     kept, again = (
-        made(backend, "text_classifier", s, precision=precision) for s in ("none", "full")
+        make_training(backend, "text_classifier", s, precision=precision) for s in ("none", "full")
     )
     for step in range(1, 4):
-        a, b = backend.read([t.step(BATCH, step) for t in (kept, again)])
+        a, b = backend.materialize_losses([t.step(BATCH, step) for t in (kept, again)])
         assert a == pytest.approx(b, rel=1e-3 if backend.name in ROUNDS else 0)
     assert kept.scale == again.scale
     if backend.name not in ROUNDS:
-        same(backend, kept.weights(), again.weights(), 0)
+        assert_close(backend, kept.weights(), again.weights(), 0)
 
 
 def test_less_is_kept_the_more_is_computed_again(backend: Backend) -> None:
     settings = ("none", "selective", "full")
     counts = [
-        ability(made(backend, "text_classifier", s), Weighable).memory(BATCH).activations
+        ability(make_training(backend, "text_classifier", s), MemoryReport).measure_memory(BATCH).activations
         for s in settings
     ]
     if counts[0] is None:
@@ -128,14 +128,14 @@ def test_less_is_kept_the_more_is_computed_again(backend: Backend) -> None:
 
 
 def test_pieces_have_the_same_gradient(backend: Backend) -> None:
-    kept, again = (made(backend, "text_classifier", s) for s in ("none", "full"))
+    kept, again = (make_training(backend, "text_classifier", s) for s in ("none", "full"))
     found = []
     for training in (kept, again):
         names = list(training.weights())
-        pieces = ability(training, Divisible).pieces([names[:3], names[3:]])
+        pieces = ability(training, GradientAccess).make_buckets([names[:3], names[3:]])
         _, flat = pieces.gradient(BATCH, 0.5)
-        found.append(dict(pieces.named(flat)))
-    same(backend, *found, UPDATED)
+        found.append(dict(pieces.unflatten(flat)))
+    assert_close(backend, *found, UPDATED)
 
 
 # --- ranks ----------------------------------------------------------------------------------------

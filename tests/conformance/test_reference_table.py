@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance.backends import DEVICE, judged, on_ranks
+from conformance.backends import DEVICE, tested_backends, on_ranks
 
 from dualml.communicator import PRIMITIVES
 
@@ -44,23 +44,23 @@ def test_both_languages_say_the_same() -> None:
 
 
 @cache
-def found(backend: str) -> list[Any]:
+def probe_entries(backend: str) -> list[Any]:
     """Return primitive, dtype, operation, kind and detail of everything that was tried on two
     ranks."""
     tried = on_ranks(backend, 2, "dualml.capabilities.probe:probe", timeout=20, limit=240)
     return [entry for told in tried for entry in told["entries"]]
 
 
-@pytest.mark.parametrize("backend", judged())
+@pytest.mark.parametrize("backend", tested_backends())
 def test_what_it_says_of_cpus_is_found_there(backend: str) -> None:
     if backend not in COLUMNS:
         pytest.skip("docs/primitives.md has no column for this backend")
     marks, wrong = table("primitives.md")[COLUMNS[backend]], []
     for name, mark in marks.items():
         if name == "bitwise":
-            own = [e for e in found(backend) if e[0] == "all_reduce" and e[2] in BITS]
+            own = [e for e in probe_entries(backend) if e[0] == "all_reduce" and e[2] in BITS]
         else:
-            own = [e for e in found(backend) if e[0] == name and e[2] not in BITS]
+            own = [e for e in probe_entries(backend) if e[0] == name and e[2] not in BITS]
         usual = [entry[3] for entry in own if entry[1] in ("float32", "int32")]
         assert usual, name
         assert not [e for e in own if e[3] == "failed"], name

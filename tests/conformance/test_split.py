@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from conformance import split
 from conformance.backends import create, rank_backends, tolerance
-from conformance.found import Found, found_by_groups
+from conformance.found import GroupResults, make_group_results
 
 from dualml.experiment.split import Split
 from dualml.reference.communicator import run_threads
@@ -202,8 +202,8 @@ def cases_of(name: str) -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    return found_by_groups(tmp_path_factory, cases_of, "conformance.split:train", timeout=60)
+def group_results(tmp_path_factory: pytest.TempPathFactory) -> GroupResults:
+    return make_group_results(tmp_path_factory, cases_of, "conformance.split:train", timeout=60)
 
 
 EVERY = [(name, title) for name in rank_backends() for title in cases_of(name)]
@@ -226,9 +226,9 @@ def assert_same(mine: split.Arrays, whole: split.Arrays, tolerance: float) -> No
 
 
 @pytest.mark.parametrize(("name", "title"), EVERY)
-def test_a_split_model_is_the_whole_one(found: Found, name: str, title: str) -> None:
+def test_a_split_model_is_the_whole_one(group_results: GroupResults, name: str, title: str) -> None:
     """Losses, gradients, activations, weights and optimizer state are right on every rank."""
-    ranks = found(name, title)
+    ranks = group_results(name, title)
     whole = split.expected(cases_of(name)[title])
     for rank in ranks:
         assert_same(rank["arrays"], whole, tolerance(create(name)))
@@ -240,7 +240,7 @@ def test_a_split_model_is_the_whole_one(found: Found, name: str, title: str) -> 
 
 @pytest.mark.parametrize(("name", "title"), [e for e in EVERY if e[1].startswith("zero")])
 def test_ranks_with_the_same_parameters_share_out_their_state(
-    found: Found, name: str, title: str
+    group_results: GroupResults, name: str, title: str
 ) -> None:
     """Ranks with the same parameters shard their state: 2Ψ/n for Adam, Ψ/n for momentum, padded. A
     rank that is the only one with its parameters holds all of their state."""
@@ -248,7 +248,7 @@ def test_ranks_with_the_same_parameters_share_out_their_state(
     asked = cases_of(name)[title]
     groups = Split(**asked["split"]).plan(split.spec_of(asked), asked["ranks"]).same_parameters()
     sizes = {rank: len(group) for group in groups for rank in group}
-    for rank, told in enumerate(found(name, title)):
+    for rank, told in enumerate(group_results(name, title)):
         n = sizes.get(rank, 1)
         slots = 2 if CASES[title]["optimizer"] == "adam" else 1  # momentum
         assert told["state"] == slots * width * -(-told["own"] // n)
@@ -275,7 +275,7 @@ def test_the_helper_can_fail(title: str) -> None:
 
 def lost_sum(patch: pytest.MonkeyPatch) -> None:
     """A planted fault: sums over a group are skipped."""
-    patch.setattr(Executor, "summed", lambda self, group, x: x)
+    patch.setattr(Executor, "all_reduce_sum", lambda self, group, x: x)
 
 
 def other_masks(patch: pytest.MonkeyPatch) -> None:
@@ -289,7 +289,7 @@ def equal_shares(patch: pytest.MonkeyPatch) -> None:
 
     def planted(self: Executor, *words: Any) -> None:
         begin(self, *words)
-        self.shares = [1 / len(self.shares)] * len(self.shares)
+        self.batch_shares = [1 / len(self.batch_shares)] * len(self.batch_shares)
 
     patch.setattr(Executor, "begin", planted)
 

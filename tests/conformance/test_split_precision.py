@@ -14,14 +14,14 @@ from conformance.backends import REFEREE, ability, on_ranks, rank_backends
 from conformance.test_precision import GRADIENT, OUTPUT
 from conformance.test_split import RNN, case
 
-from dualml.backend import Backend, MixedStage, Recipe, Segment, Staging
+from dualml.backend import Backend, MixedPrecisionStage, TrainingSpec, Segment, PipelineStages
 from dualml.distance import distance
 from dualml.errors import TrialError, Unsupported
 from dualml.model.layers import Linear, Tanh
 from dualml.model.spec import ModelSpec
 from dualml.optim import SGD
-from dualml.precision import ROUNDOFF, Precision, fits, held_lower
-from dualml.precision.scaling import HOPELESS, START
+from dualml.precision import ROUNDOFF, Precision, is_representable, low_precision_layers
+from dualml.precision.scaling import MAX_SKIPPED_UPDATES, START
 from dualml.reference.communicator import run_threads
 from dualml.reference.split import NumpyStage
 from dualml.split.executor import Executor
@@ -83,7 +83,7 @@ Found = Callable[[str, str], list[dict[str, Any]]]
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+def group_results(tmp_path_factory: pytest.TempPathFactory) -> Found:
     """Return (backend, case) → results of each rank; all cases of one size run on one group."""
 
     @cache
@@ -104,14 +104,14 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
             ]
         return kept
 
-    def of(name: str, title: str) -> list[dict[str, Any]]:
+    def case_results(name: str, title: str) -> list[dict[str, Any]]:
         known = {**CASES, **{f"overflow {t}": c for t, c in OVERFLOWING.items()}}
         ranks = group(name, known[title]["ranks"])[title]
         if "unsupported" in ranks[0]:
             pytest.skip(ranks[0]["unsupported"])
         return ranks
 
-    return of
+    return case_results
 
 
 SPLITTING = rank_backends()
@@ -122,13 +122,13 @@ def assert_near(ours: split.Arrays, whole: split.Arrays, asked: dict[str, Any]) 
     """Assert that outputs are values of the low-precision type within a few roundings, and
     gradients and losses too. Weights are float32 and change little."""
     precision = asked["precision"][0]
-    unit, layers = ROUNDOFF[precision], held_lower(split.spec_of(asked).layers)
+    unit, layers = ROUNDOFF[precision], low_precision_layers(split.spec_of(asked).layers)
     assert layers
     assert ours.keys() == whole.keys()
     for name, want in whole.items():
         kind, _, tensor = name.partition(" ")
         if kind == "activation":
-            assert tensor not in layers or fits(ours[name], precision), name
+            assert tensor not in layers or is_representable(ours[name], precision), name
             assert distance(ours[name], want) <= OUTPUT * unit, name
         elif kind == "gradient":
             assert distance(ours[name], want) <= GRADIENT * unit, name
@@ -146,17 +146,17 @@ def assert_alike(ranks: list[dict[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize(("name", "title"), EVERY)
-def test_a_split_model_is_the_whole_one(found: Found, name: str, title: str) -> None:
-    asked, ranks = cases_of(name)[title], found(name, title)
+def test_a_split_model_is_the_whole_one(group_results: Found, name: str, title: str) -> None:
+    asked, ranks = cases_of(name)[title], group_results(name, title)
     assert_near(ranks[0], split.expected(asked), asked)
     assert_alike(ranks)
 
 
 @pytest.mark.parametrize("name", SPLITTING)
 @pytest.mark.parametrize("title", OVERFLOWING)
-def test_all_ranks_skip_the_same_updates(found: Found, name: str, title: str) -> None:
+def test_all_ranks_skip_the_same_updates(group_results: Found, name: str, title: str) -> None:
     """All ranks skip the same updates, also when only one rank has non-finite gradients."""
-    asked, ranks = OVERFLOWING[title], found(name, f"overflow {title}")
+    asked, ranks = OVERFLOWING[title], group_results(name, f"overflow {title}")
     assert_alike(ranks)
     scale, skipped = (float(ranks[0][f"state loss_scale {s}"]) for s in ("scale", "skipped"))
     assert scale == START / 2**skipped
@@ -178,9 +178,9 @@ def test_all_ranks_skip_the_same_updates(found: Found, name: str, title: str) ->
 
 
 def test_what_always_overflows_ends_on_all_ranks(tmp_path: Path) -> None:
-    asked = {**OVERFLOWING["once by layer"], "precision": ("fp16", 1e9), "sizes": [8] * HOPELESS}
+    asked = {**OVERFLOWING["once by layer"], "precision": ("fp16", 1e9), "sizes": [8] * MAX_SKIPPED_UPDATES}
     argument = {"cases": [asked], "folder": str(tmp_path)}
-    with pytest.raises(TrialError, match=f"{HOPELESS} updates in a row.*loss_scale lower"):
+    with pytest.raises(TrialError, match=f"{MAX_SKIPPED_UPDATES} updates in a row.*loss_scale lower"):
         run_threads(2, lambda comm: split.train(comm, argument), 10)
 
 
@@ -191,18 +191,18 @@ def last_stage(backend: Backend, precision: str) -> Any:
     """Return the last stage of a model for 4 samples; its input has the low-precision type."""
     layers = (("tanh", Tanh()), ("fc", Linear(6, 5)))
     spec = ModelSpec("end", (6,), layers)
-    recipe = Recipe(
+    recipe = TrainingSpec(
         spec=spec, weights={}, rule=SGD(lr=0.1), x=np.zeros((4, 6), np.float32), y=np.arange(4),
         updates=1, precision=Precision(precision),
     )  # fmt: skip
-    staging = ability(backend, Staging)
+    staging = ability(backend, PipelineStages)
     stage = staging.stage([Segment(layers, 1, {}, (True,))], recipe, first=False, last=True)
-    if not isinstance(stage, MixedStage):
-        pytest.skip(f"this backend cannot {MixedStage.does}")
+    if not isinstance(stage, MixedPrecisionStage):
+        pytest.skip(f"this backend cannot {MixedPrecisionStage.description}")
     draw = np.random.default_rng(0)
     weights = {"fc.weight": draw.normal(size=(5, 6)), "fc.bias": draw.normal(size=5)}
     stage.load({n: w.astype(backend.dtype) for n, w in weights.items()}, {}, 0)
-    stage.zero()
+    stage.zero_grad()
     return stage
 
 
@@ -215,7 +215,7 @@ def test_gradients_that_go_back_are_of_the_type(backend: Backend, precision: str
     _, (gradient,) = stage.loss_backward(0, 1.0)
     host = _host(stage.widened(gradient))
     assert host.any()
-    assert fits(host, precision)
+    assert is_representable(host, precision)
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
@@ -242,12 +242,12 @@ def _host(x: Any) -> np.ndarray:
 
 def unrounded_sums(patch: pytest.MonkeyPatch) -> None:
     """A planted fault: sums are not rounded to the low-precision type."""
-    patch.setattr(NumpyStage, "rounded", lambda self, x: x)
+    patch.setattr(NumpyStage, "downcast", lambda self, x: x)
 
 
 def lost_sums(patch: pytest.MonkeyPatch) -> None:
     """A planted fault: sums over a group are skipped."""
-    patch.setattr(Executor, "summed", lambda self, group, x: x)
+    patch.setattr(Executor, "all_reduce_sum", lambda self, group, x: x)
 
 
 def forgotten_scale(patch: pytest.MonkeyPatch) -> None:
@@ -260,10 +260,10 @@ def forgotten_scale(patch: pytest.MonkeyPatch) -> None:
 
 def bias_of_float32(patch: pytest.MonkeyPatch) -> None:
     """A planted fault: a row-parallel layer adds its bias in float32, so its output is float32."""
-    from dualml.model.base import Way
+    from dualml.model.base import DtypePolicy
     from dualml.model.layers import RowBias
 
-    patch.setattr(RowBias, "way", Way.PROMOTE)
+    patch.setattr(RowBias, "dtype_policy", DtypePolicy.PROMOTE)
 
 
 @pytest.mark.parametrize(("title", "plant"), [
@@ -288,7 +288,7 @@ def test_a_rank_that_decides_alone_is_seen(tmp_path: Path) -> None:
     asked = OVERFLOWING["by layer"]
     argument = {"cases": [asked], "folder": str(tmp_path)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Executor, "finite", lambda self: self.mixed.finite() if self.rank else True)
+        patch.setattr(Executor, "all_finite", lambda self: self.mixed.finite() if self.rank else True)
         run_threads(2, lambda comm: split.train(comm, argument), 10)
     paths = [tmp_path / f"case0.rank{rank}.npz" for rank in range(2)]
     with pytest.raises(AssertionError):
@@ -304,9 +304,9 @@ def test_stages_without_a_lower_precision_say_so() -> None:
             return Plain()
 
     from dualml.split.plan import split_plan
-    from dualml.split.training import stage_of
+    from dualml.split.training import make_stage
 
     asked = CASES["by layer bf16"]
     plan = split_plan(split.spec_of(asked), 2)
     with pytest.raises(Unsupported, match="lower precision"):
-        stage_of(Backendlike(), plan, 0, split.recipe_of(asked))
+        make_stage(Backendlike(), plan, 0, split.recipe_of(asked))

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from conformance import split, zero
 from conformance.backends import adapter_of, create, on_ranks, rank_backends, tolerance
-from conformance.found import Found, found_by_groups
+from conformance.found import GroupResults, make_group_results
 from conformance.test_split import assert_same
 from conformance.test_split_precision import assert_alike, assert_near
 
 from dualml.optim import RULES
 from dualml.reference.communicator import run_threads
-from dualml.reference.shard import NumpyShard
+from dualml.reference.shard import NumpyOptimizerShard
 from dualml.zero.model import ShardedModel
-from dualml.zero.moves import Moves
+from dualml.zero.moves import ShardCollectives
 from dualml.zero.units import Unit
 
 # The first test of a group waits for all that its ranks have to find out.
@@ -125,40 +125,40 @@ def cases_of(name: str) -> dict[str, dict[str, Any]]:
     return KNOWN
 
 
-def every(among: dict[str, Any]) -> list[tuple[str, str]]:
+def all_cases(among: dict[str, Any]) -> list[tuple[str, str]]:
     return [(name, title) for name in SPLITTING for title in cases_of(name) if title in among]
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    return found_by_groups(tmp_path_factory, cases_of, "conformance.zero:train", timeout=180)
+def group_results(tmp_path_factory: pytest.TempPathFactory) -> GroupResults:
+    return make_group_results(tmp_path_factory, cases_of, "conformance.zero:train", timeout=180)
 
 
-def trained(arrays: split.Arrays) -> split.Arrays:
+def without_trace_loss(arrays: split.Arrays) -> split.Arrays:
     """Drop the loss of the trace, which ranks that share a batch do not report."""
     return {**arrays, "losses": arrays["losses"][1:]}
 
 
-@pytest.mark.parametrize(("name", "title"), every(CASES))
-def test_n_ranks_with_a_part_each_are_one(found: Found, name: str, title: str) -> None:
+@pytest.mark.parametrize(("name", "title"), all_cases(CASES))
+def test_n_ranks_with_a_part_each_are_one(group_results: GroupResults, name: str, title: str) -> None:
     """Losses, gradients, activations, weights and optimizer state are right on every rank."""
-    ranks = found(name, title)
-    whole = trained(zero.expected(cases_of(name)[title]))
+    ranks = group_results(name, title)
+    whole = without_trace_loss(zero.expected(cases_of(name)[title]))
     for rank in ranks:
-        assert_same(trained(rank["arrays"]), whole, tolerance(create(name)))
+        assert_same(without_trace_loss(rank["arrays"]), whole, tolerance(create(name)))
     assert_alike([rank["arrays"] for rank in ranks])
 
 
-@pytest.mark.parametrize(("name", "title"), every({**LOWER, **LOWER_HELD}))
-def test_so_they_are_in_a_lower_precision(found: Found, name: str, title: str) -> None:
-    asked, ranks = cases_of(name)[title], found(name, title)
-    assert_near(trained(ranks[0]["arrays"]), trained(zero.expected(asked)), asked)
+@pytest.mark.parametrize(("name", "title"), all_cases({**LOWER, **LOWER_HELD}))
+def test_so_they_are_in_a_lower_precision(group_results: GroupResults, name: str, title: str) -> None:
+    asked, ranks = cases_of(name)[title], group_results(name, title)
+    assert_near(without_trace_loss(ranks[0]["arrays"]), without_trace_loss(zero.expected(asked)), asked)
     assert_alike([rank["arrays"] for rank in ranks])
 
 
-@pytest.mark.parametrize(("name", "title"), every(OVERFLOWING))
-def test_all_ranks_skip_the_same_updates(found: Found, name: str, title: str) -> None:
-    ranks = [rank["arrays"] for rank in found(name, title)]
+@pytest.mark.parametrize(("name", "title"), all_cases(OVERFLOWING))
+def test_all_ranks_skip_the_same_updates(group_results: GroupResults, name: str, title: str) -> None:
+    ranks = [rank["arrays"] for rank in group_results(name, title)]
     assert_alike(ranks)
     skipped = float(ranks[0]["state loss_scale skipped"])
     assert 1 <= skipped < len(OVERFLOWING[title]["sizes"]) - 1
@@ -166,13 +166,13 @@ def test_all_ranks_skip_the_same_updates(found: Found, name: str, title: str) ->
     assert any(not np.array_equal(ranks[0][f"weight {n}"], w) for n, w in start.items())
 
 
-@pytest.mark.parametrize(("name", "title"), every(KNOWN))
-def test_what_is_held_is_the_closed_form(found: Found, name: str, title: str) -> None:
+@pytest.mark.parametrize(("name", "title"), all_cases(KNOWN))
+def test_what_is_held_is_the_closed_form(group_results: GroupResults, name: str, title: str) -> None:
     """Memory equals the closed form to the byte on every rank, with padding."""
     asked = cases_of(name)[title]
     width, wide = zero.widths(create(name), asked)
     form, _ = zero.forms(asked, asked["ranks"])
-    for rank in found(name, title):
+    for rank in group_results(name, title):
         memory = {part: n for part, n in rank["memory"].items() if part != "activations"}
         assert memory == {
             "weights": width * form.weights,
@@ -184,13 +184,13 @@ def test_what_is_held_is_the_closed_form(found: Found, name: str, title: str) ->
         assert kept is None or kept > 0
 
 
-@pytest.mark.parametrize(("name", "title"), every({**CASES, **UNSCALED}))
-def test_what_is_sent_is_the_closed_form(found: Found, name: str, title: str) -> None:
+@pytest.mark.parametrize(("name", "title"), all_cases({**CASES, **UNSCALED}))
+def test_what_is_sent_is_the_closed_form(group_results: GroupResults, name: str, title: str) -> None:
     asked = cases_of(name)[title]
     if asked["zero"].get("native"):
-        assert name == "numpy" or any(rank["calls"] for rank in found(name, title))
+        assert name == "numpy" or any(rank["calls"] for rank in group_results(name, title))
         return
-    for rank in found(name, title):
+    for rank in group_results(name, title):
         assert rank["moved"] == [zero.forms(asked, asked["ranks"])[1]] * 2
         assert rank["calls"] == 0
 
@@ -215,48 +215,48 @@ def test_weights_and_state_go_on_in_another_layout(name: str, stage: int, then: 
 
 def unsummed(patch: pytest.MonkeyPatch) -> None:
     """A planted fault: gradients are not summed over the ranks."""
-    patch.setattr(Moves, "reduce", lambda self, vector: self.own(vector))
+    patch.setattr(ShardCollectives, "reduce_scatter", lambda self, vector: self.own(vector))
 
 
-def not_spread(patch: pytest.MonkeyPatch) -> None:
+def skip_all_gather(patch: pytest.MonkeyPatch) -> None:
     """A planted fault: updated weights are not all-gathered."""
-    patch.setattr(ShardedModel, "spread", lambda self: None)
+    patch.setattr(ShardedModel, "all_gather_params", lambda self: None)
 
 
 def stale(patch: pytest.MonkeyPatch) -> None:
     """A planted fault: weights are not gathered before use."""
-    patch.setattr(Moves, "gather", lambda self, vector: None)
+    patch.setattr(ShardCollectives, "all_gather", lambda self, vector: None)
 
 
 def uncleared(patch: pytest.MonkeyPatch) -> None:
     """A planted fault: gradient buffers are not cleared."""
     from dualml.reference.split import NumpyStage
 
-    patch.setattr(NumpyStage, "wipe", lambda self, vector: None)
+    patch.setattr(NumpyStage, "zero_vector", lambda self, vector: None)
 
 
 def shifted(patch: pytest.MonkeyPatch) -> None:
     """A planted fault: arrays are gathered in another order than they are stored."""
-    right = Unit.named
-    patch.setattr(Unit, "named", lambda self, vector: right(self, np.roll(vector, 1)))
+    right = Unit.unflatten
+    patch.setattr(Unit, "unflatten", lambda self, vector: right(self, np.roll(vector, 1)))
 
 
-def alone(patch: pytest.MonkeyPatch) -> None:
+def forget_state(patch: pytest.MonkeyPatch) -> None:
     """A planted fault: an optimizer that forgets its state."""
-    right = NumpyShard.update
+    right = NumpyOptimizerShard.update
 
-    def planted(self: NumpyShard, *words: Any) -> None:
+    def planted(self: NumpyOptimizerShard, *words: Any) -> None:
         self._state = self.recipe.rule.init(self.weights)
         right(self, *words)
 
-    patch.setattr(NumpyShard, "update", planted)
+    patch.setattr(NumpyOptimizerShard, "update", planted)
 
 
 @pytest.mark.parametrize(("title", "plant"), [
-    ("stage 1 of 2", unsummed), ("stage 1 of 2", not_spread), ("stage 3 of 2", stale),
-    ("stage 3 whole", not_spread),  # weights of before the update, which are still there
+    ("stage 1 of 2", unsummed), ("stage 1 of 2", skip_all_gather), ("stage 3 of 2", stale),
+    ("stage 3 whole", skip_all_gather),  # weights of before the update, which are still there
     ("stage 2 chunks", uncleared), ("stage 1 of 2", uncleared), ("stage 2 of 3", shifted),
-    ("stage 3 of 3", alone),
+    ("stage 3 of 3", forget_state),
 ])  # fmt: skip
 def test_planted_faults_are_seen(
     title: str, plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path
@@ -268,4 +268,4 @@ def test_planted_faults_are_seen(
         run_threads(asked["ranks"], lambda comm: zero.train(comm, argument), 10)
     mine = dict(np.load(tmp_path / "case0.rank0.npz"))
     with pytest.raises(AssertionError):
-        assert_same(trained(mine), trained(zero.expected(asked)), 1e-3)
+        assert_same(without_trace_loss(mine), without_trace_loss(zero.expected(asked)), 1e-3)

@@ -16,20 +16,20 @@ from conformance import split
 from conformance.backends import create
 
 from dualml.aggregation.settings import Aggregation
-from dualml.backend import Recipe
-from dualml.communicator.parts import parts_of
+from dualml.backend import TrainingSpec
+from dualml.communicator.parts import part_lengths
 from dualml.errors import Unsupported
 from dualml.optim import RULES, rule_from
 from dualml.reference.training import NumpyTraining
 from dualml.zero import Sharding, units_of
 from dualml.zero.model import ShardedModel
-from dualml.zero.parallel import Zero
-from dualml.zero.units import held, moved
+from dualml.zero.parallel import ZeroDataParallel
+from dualml.zero.units import estimate_memory, communication_volume
 
 CHUNK = 256
 
 
-def recipe_of(case: dict[str, Any]) -> Recipe:
+def recipe_of(case: dict[str, Any]) -> TrainingSpec:
     """Return the training configuration as `split.recipe_of` does; the optimizer may be any
     variant."""
     recipe = split.recipe_of({**case, "optimizer": "sgd"})
@@ -49,11 +49,11 @@ def sharding_of(case: dict[str, Any]) -> Sharding:
     return Sharding(**case["zero"])
 
 
-def made(comm: Any, case: dict[str, Any]) -> Zero:
+def make_training(comm: Any, case: dict[str, Any]) -> ZeroDataParallel:
     """Return this rank's sharded training, at step 0."""
     backend, recipe = create(comm.backend), recipe_of(case)
     model = ShardedModel(backend, recipe, comm, sharding_of(case))
-    training = Zero(backend, model, comm, Aggregation(), seed=split.SEED)
+    training = ZeroDataParallel(backend, model, comm, Aggregation(), seed=split.SEED)
     training.load(*start_of(case), 0)
     return training
 
@@ -61,7 +61,7 @@ def made(comm: Any, case: dict[str, Any]) -> Zero:
 def start_of(case: dict[str, Any]) -> tuple[Any, Any]:
     """Return weights and state before the first update."""
     recipe = recipe_of(case)
-    return recipe.weights, recipe.state()
+    return recipe.weights, recipe.initial_state()
 
 
 def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
@@ -69,14 +69,14 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
     told = list[dict[str, Any]]()
     for number, case in enumerate(argument["cases"]):
         try:
-            training = made(comm, case)
+            training = make_training(comm, case)
         except Unsupported as reason:
             told.append({"unsupported": str(reason)})
             continue
-        found = split.found_by(training, case, training.read)
+        found = split.collect_results(training, case, training.materialize_losses)
         np.savez(Path(argument["folder"]) / f"case{number}.rank{comm.rank}.npz", **found)
         batch = split.batches(case)[0]
-        memory = asdict(training.memory(batch))
+        memory = asdict(training.measure_memory(batch))
         training.load(*start_of(case), 0)
         comm.traffic.reset()
         training.step(batch, 1)
@@ -92,7 +92,7 @@ def resumed(comm: Any, argument: dict[str, Any]) -> dict[str, list[float]]:
     alone."""
     case, other = argument["case"], {**argument["case"], "zero": argument["then"]}
     own, half = split.batches(case), len(case["sizes"]) // 2
-    first, second = made(comm, case), made(comm, other)
+    first, second = make_training(comm, case), make_training(comm, other)
     for step, batch in enumerate(own[:half], start=1):
         first.step(batch, step)
     second.load(first.weights(), first.state(), half)
@@ -103,7 +103,7 @@ def resumed(comm: Any, argument: dict[str, Any]) -> dict[str, list[float]]:
 
 def expected(case: dict[str, Any]) -> split.Arrays:
     """Return the results of the whole model, trained by the reference without sharding."""
-    return split.found_by(NumpyTraining(replace(recipe_of(case), recompute=())), case, np.array)
+    return split.collect_results(NumpyTraining(replace(recipe_of(case), recompute=())), case, np.array)
 
 
 def widths(backend: Any, case: dict[str, Any]) -> tuple[int, int]:
@@ -116,7 +116,7 @@ def forms(case: dict[str, Any], n: int) -> tuple[Any, int]:
     """Return what a rank must hold, in elements, and send in the update of the first batch."""
     sharding, rule = sharding_of(case), rule_of(case["optimizer"])
     units = units_of(split.spec_of(case), sharding.bucket_bytes, n)
-    most = max(parts_of(case["sizes"][0], n))
+    most = max(part_lengths(case["sizes"][0], n))
     rounds = math.ceil(most / case.get("chunk", CHUNK))
-    own = held(units, n, sharding.stage, len(rule.slots), sharding.rooms, sharding.lower)
-    return own, moved(units, n, sharding, rounds)
+    own = estimate_memory(units, n, sharding.stage, len(rule.slots), sharding.buffer_slots, sharding.lower)
+    return own, communication_volume(units, n, sharding, rounds)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from dualml.model.pretrained import Pretrained
+from dualml.model.pretrained import PretrainedBert
 
 LETTERS = "我他妹老师同学很喜欢这里看电影写作业坐地铁，。一点也不"
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(LETTERS), "play", "##ing")
@@ -32,7 +32,7 @@ def write(folder: Path, words: tuple[str, ...] = WORDS, classes: int = 0, **conf
     (folder / "config.json").write_text(json.dumps(CONFIG | config))
     (folder / "vocab.txt").write_text("\n".join(words) + "\n", "utf-8")
     (folder / "model.safetensors").touch()
-    shapes = Pretrained.open(folder).expected()
+    shapes = PretrainedBert.open(folder).expected_shapes()
     if classes:
         shapes |= {"classifier.weight": (classes, 16), "classifier.bias": (classes,)}
     draw = np.random.default_rng(0)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.checkpoint import Slice, opened, save
+from dualml.checkpoint import Slice, open_checkpoint, save
 from dualml.checkpoint.manifest import LOCK
 from dualml.errors import UserError
 from dualml.reference.communicator import run_threads
@@ -42,7 +42,7 @@ def on_mesh(rank: int, given: Arrays, mesh: Mesh = MESH) -> list[Slice]:
     for name, array in given.items():
         axis = {"up": 0, "down": 1}.get(name.partition(".")[0].rpartition("/")[2])
         if axis is None:
-            slices.append(Slice.whole(name, array))
+            slices.append(Slice.full(name, array))
             continue
         size = array.shape[axis] // mesh.tensor
         offset = [0] * array.ndim
@@ -78,9 +78,9 @@ def files_of(folder: Path) -> Sequence[str]:
     )
 
 
-def refused(path: Path) -> str:
+def read_refusal(path: Path) -> str:
     """Return the one-line error of a checkpoint that is refused."""
     with pytest.raises(UserError) as error:
-        opened(path)
+        open_checkpoint(path)
     assert "\n" not in str(error.value)
     return str(error.value)

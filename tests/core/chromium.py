@@ -91,7 +91,7 @@ class Browser:
 
 
 @contextmanager
-def started() -> Iterator[Browser]:
+def start_browser() -> Iterator[Browser]:
     with subprocess.Popen(
         ["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as driver:

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from forked import Forked
 
-from dualml.schemas import text_of
+from dualml.schemas import schema_text
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -82,7 +82,7 @@ def check_schema(out: str) -> str:
     answer = strict(out)
     named = answer.get("schema", "") if isinstance(answer, dict) else ""
     if named:
-        schema = json.loads(text_of(named))
+        schema = json.loads(schema_text(named))
         assert schema["$id"] == named
         Draft202012Validator(schema).validate(answer)
     return str(named)

@@ -17,7 +17,7 @@ import fake_run
 import numpy as np
 
 from dualml.experiment.arm import Arm
-from dualml.experiment.deals import Course, deal_key, freeze_deals
+from dualml.experiment.deals import EpochBatches, partition_key, freeze_partitions
 from dualml.partition import partition_from
 
 LABELS = np.arange(fake_run.TRAIN) % 10
@@ -78,7 +78,7 @@ WORSE = {"skew-half": 0.25, "skew-half-16": 0.3, "skew-half-gradients": 0.1}
 RULES = dict.fromkeys(DIVERGENCE, "local_updates")
 
 
-def make(
+def make_run(
     folder: Path,
     *,
     arms: Sequence[str] | None = None,
@@ -103,7 +103,7 @@ def make(
     pool = np.arange(fake_run.TRAIN, dtype=np.int32)
     for name, told in chosen.items():
         for seed in seeds:
-            freeze_deals(name, Arm.model_validate(told), seed, pool, LABELS, order, stated)
+            freeze_partitions(name, Arm.model_validate(told), seed, pool, LABELS, order, stated)
 
     def edit(run: dict) -> None:
         run["name"] = run["experiment"]["name"] = "lab3"
@@ -112,7 +112,7 @@ def make(
         if change:
             change(run)
 
-    fake_run.make(
+    fake_run.make_run(
         folder,
         arms=chosen,
         backends=backends,
@@ -147,10 +147,10 @@ def _trial(
         return
     place = folder / "trials" / name / backend / f"seed{seed}"
     arm = Arm.model_validate(settings)
-    key = deal_key(arm, seed) if settings.get("partition") else "shared"
+    key = partition_key(arm, seed) if settings.get("partition") else "shared"
     if key in stated:
         sizes = stated[key][0]["sizes"]
-        trial["updates"] = Course([np.zeros(s, np.int8) for s in sizes], arm.batch_size).updates
+        trial["updates"] = EpochBatches([np.zeros(s, np.int8) for s in sizes], arm.batch_size).updates
     plain = name.removesuffix("-one")
     trial["test_accuracy"] = right = ACCURACY.get(plain, (0.9, 0.9, 0.9))[seed % 3]
     worse = WORSE.get(plain, 0.0)
@@ -162,10 +162,10 @@ def _trial(
         trial |= {"world_size": settings["world_size"], "how": {"all_reduce": "native: dist"}}
         trial["train_s"] = trial["updates"] * 0.01
     if name in DIVERGENCE:
-        _apart(place, name, settings["aggregation"]["every"])
+        _write_divergence(place, name, settings["aggregation"]["every"])
 
 
-def _apart(place: Path, name: str, every: int) -> None:
+def _write_divergence(place: Path, name: str, every: int) -> None:
     for rank, factor in enumerate((0.8, 1.2)):
         lines = []
         for k in range(1, 4):

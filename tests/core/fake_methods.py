@@ -15,10 +15,10 @@ from dualml.data import load as load_data
 from dualml.experiment.freeze import freeze
 from dualml.experiment.plan import Plan
 from dualml.experiment.schema import Experiment
-from dualml.experiment.seen import Seen, combined
+from dualml.experiment.seen import SampleDigest, combined_digest
 from dualml.methods import METHODS as KNOWN
-from dualml.report.trained import parts_at
-from dualml.store.plan import plan_folder, save
+from dualml.report.trained import rank_parts
+from dualml.store.plan import plan_folder, save_plan
 
 ONE = {"optimizer": {"name": "adam", "lr": 0.001}, "batch_size": 64, "epochs": 1.0}
 TWO = {**ONE, "method": "ddp", "world_size": 2}
@@ -57,19 +57,19 @@ def plan(seeds: tuple[int, ...], arms: tuple[str, ...]) -> Plan:
 def recorded(plan: Plan, arm: str, seed: int) -> dict[str, Any]:
     """Return the sample record of ranks that follow the plan."""
     settings = plan.experiment.arms[arm]
-    feed, updates = plan.feed(settings, seed), plan.schedule(settings, seed).updates
-    seen, counts = Seen(), [0] * settings.world_size
+    feed, updates = plan.batch_sampler(settings, seed), plan.schedule(settings, seed).updates
+    seen, counts = SampleDigest(), [0] * settings.world_size
     for step in range(1, updates + 1):
         prepared = settings.method in PREPARED
-        for rank, part in enumerate(parts_at(feed, step, settings.batch_size, prepared)):
+        for rank, part in enumerate(rank_parts(feed, step, settings.batch_size, prepared)):
             seen.add(rank, part)
             counts[rank] += len(part)
     return {
         "updates": updates,
         "sample_gradients": sum(counts),
         "world_size": settings.world_size,
-        "samples_sha256": combined(seen.chains),
-        "samples": [{"n": n, "sha256": seen.chains[r]} for r, n in enumerate(counts)],
+        "samples_sha256": combined_digest(seen.rank_digests),
+        "samples": [{"n": n, "sha256": seen.rank_digests[r]} for r, n in enumerate(counts)],
         "step_s": [0.01, 0.02, 0.03],
     }
 
@@ -90,7 +90,7 @@ def serial(
             "reason": reason, "phases": phases if verdict else {}, **more}  # fmt: skip
 
 
-def make(
+def make_run(
     folder: Path,
     *,
     arms: Sequence[str] = tuple(ARMS),
@@ -119,7 +119,7 @@ def make(
 
     described = frozen.experiment.describe()["arms"]
     usual = {"updates": 0, "samples": 0, "chunk": 256}
-    fake_run.make(
+    fake_run.make_run(
         folder, arms={name: usual | arm for name, arm in described.items()}, backends=("torch",),
         seeds=seeds, failed=None, different=None, parity=False, change=edit,
     )  # fmt: skip
@@ -130,5 +130,5 @@ def make(
         json.dumps({**parity, "serial": list(every), "lowered": list(lowered)})
     )
     if planned:
-        save(frozen, plan_folder(folder))
+        save_plan(frozen, plan_folder(folder))
     return folder

@@ -77,7 +77,7 @@ ARMS = SCALING | MODES | SHARED | BATCHES
 WHY = "torch.nn.DataParallel needs two GPUs; there are 0"
 
 
-def make(
+def make_run(
     folder: Path,
     *,
     arms: Sequence[str] | None = None,
@@ -100,7 +100,7 @@ def make(
             change(run)
 
     options: dict[str, Any] = {"failed": None, "different": None, "notice": None}
-    return fake_run.make(
+    return fake_run.make_run(
         folder, arms=chosen, backends=backends, seeds=seeds, parity=False, change=edit, **options
     )
 

@@ -77,7 +77,7 @@ HOW = {
 }
 
 
-def make(
+def make_run(
     folder: Path,
     *,
     arms: Sequence[str] | None = None,
@@ -98,7 +98,7 @@ def make(
         if change:
             change(run)
 
-    fake_run.make(
+    fake_run.make_run(
         folder,
         arms=chosen,
         backends=backends,
@@ -125,7 +125,7 @@ def make(
 
 
 def seconds(backend: str, strategy: str, n: int, nbytes: int) -> float:
-    p = Point.of(strategy, n, nbytes, 1.0)
+    p = Point.from_measurement(strategy, n, nbytes, 1.0)
     half = 0.5 if strategy == "all_reduce" else 1.0
     return SLOWER[backend] * half * (ALPHA * p.steps + BETA * p.bytes)
 
@@ -138,7 +138,7 @@ def rows(backend: str, n: int) -> list[dict[str, Any]]:
             counted = strategy in ("ring", "tree", "neighbour")
             ranks = []
             for rank in range(n):
-                sent, moved = strategy_of(strategy).schedule(n).sent(rank, nbytes // 4)
+                sent, moved = strategy_of(strategy).schedule(n).sent_volume(rank, nbytes // 4)
                 told_here = {"sent": sent, "bytes_sent": 4 * moved} if counted else {}
                 zero = {"sent": 0, "received": 0, "bytes_sent": 0, "bytes_received": 0}
                 native = {"calls": 0 if counted else 1, "payload": nbytes}
@@ -227,7 +227,7 @@ def _costs(arms: dict, backends: Sequence[str]) -> dict[str, Any]:
         sizes = [s["world_size"] for s in arms.values() if s.get("kind")]
         for n in sizes:
             points = [
-                Point.of(name, n, size, seconds(backend, name, n, size))
+                Point.from_measurement(name, n, size, seconds(backend, name, n, size))
                 for name in STRATEGIES
                 for size in (*SIZES, 4 * SIZES[0], 4 * SIZES[1])
             ]

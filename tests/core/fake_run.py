@@ -59,7 +59,7 @@ SWEEP = {
 } | {f"adam-b{size}": arm("adam", 0.001, size, 4, "batch-size") for size in (8, 24, 120)}
 
 
-def make(
+def make_run(
     folder: Path,
     *,
     arms: dict[str, dict] | None = None,

@@ -83,7 +83,7 @@ def plan_of(settings: dict) -> SplitPlan:
     return told.plan(model(settings["model"]), settings["world_size"])
 
 
-def make(
+def make_run(
     folder: Path,
     *,
     arms: Sequence[str] | None = None,
@@ -106,7 +106,7 @@ def make(
             change(run)
 
     options: dict[str, Any] = {"failed": None, "different": None, "notice": None}
-    fake_run.make(folder, arms=chosen, backends=backends, seeds=[0], change=edit, **options)
+    fake_run.make_run(folder, arms=chosen, backends=backends, seeds=[0], change=edit, **options)
     run = json.loads((folder / "run.json").read_text("utf-8"))
     path = folder / "parity.json"
     told = json.loads(path.read_text("utf-8"))
@@ -197,7 +197,7 @@ def _events(plan: SplitPlan, settings: dict, slower: float) -> Iterator[list[tup
         [t * k + reduces.get((s, way), 0.0) for s, t in enumerate(each)]
         for way, k in (("forward", 1), ("backward", 2))
     ]
-    nbytes = [4 * size * plan.boundary(s) for s in range(len(plan.stages) - 1)]
+    nbytes = [4 * size * plan.activation_numel(s) for s in range(len(plan.stages) - 1)]
     made = simulate_pipeline(plan.grid, *took, [link.seconds(1, b) for b in nbytes], UPDATE)
     for rank in range(plan.world_size):
         row = plan.pipeline_row(rank)

@@ -18,13 +18,13 @@ import pytest
 
 from dualml.aggregation.parallel import DataParallel
 from dualml.data import load as load_data
-from dualml.experiment.deals import Feed
+from dualml.experiment.deals import BatchSampler
 from dualml.experiment.freeze import freeze
 from dualml.experiment.plan import Plan
-from dualml.experiment.samples import samples_of
+from dualml.experiment.samples import load_samples
 from dualml.experiment.schema import Experiment
 from dualml.finder.find import explain
-from dualml.finder.scene import Scene
+from dualml.finder.scene import ReplayContext
 from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU
 from dualml.model.layers import (
     GELU,
@@ -43,9 +43,9 @@ from dualml.reference.layers import PAIRS
 from dualml.reference.losses import LOSSES
 from dualml.reference.split import NumpyStage
 from dualml.reference.training import NumpyTraining
-from dualml.store.replays import Side, States
-from dualml.worker.replay import DRAWS, Replay
-from dualml.worker.trial import Trial
+from dualml.store.replays import ReplayRecord, States
+from dualml.worker.replay import DRAWS, TrialReplay
+from dualml.worker.trial import TrialRunner
 
 #: A planted fault: patches modules until the patch is undone.
 Fault = Callable[[pytest.MonkeyPatch], None]
@@ -92,54 +92,54 @@ def plan(text: bool) -> Plan:
 
 @functools.cache
 def samples(text: bool) -> Any:
-    return samples_of(plan(text))
+    return load_samples(plan(text))
 
 
-class Single(Replay):
+class Single(TrialReplay):
     """A replay whose inputs and results are rounded to float32, as a float32 backend's are."""
 
-    def once(self, weights: Any, state: Any, *rest: Any) -> Any:
+    def replay_update(self, weights: Any, state: Any, *rest: Any) -> Any:
         narrow = {name: np.float32(w) for name, w in weights.items()}
-        found = super().once(narrow, state, *rest)
+        found = super().replay_update(narrow, state, *rest)
         return {k: np.float32(a) if a.dtype.kind == "f" else a for k, a in found.items()}
 
 
-def played(arm: str, kind: type[Replay], states: States | None = None) -> tuple[States, Side]:
+def replay_arm(arm: str, kind: type[TrialReplay], states: States | None = None) -> tuple[States, ReplayRecord]:
     """Replay an arm on all of its ranks; without ``states``, collect them first."""
     text = arm in TEXTS
     own = plan(text)
     told: dict[int, Any] = {}
 
-    def one(comm: Any = None) -> None:
-        trial = Trial(own, arm, 0, NumpyBackend(), samples(text), Path(), lambda **_: None,
+    def replay_rank(comm: Any = None) -> None:
+        trial = TrialRunner(own, arm, 0, NumpyBackend(), samples(text), Path(), lambda **_: None,
                       comm=comm)  # fmt: skip
         made = kind(trial, lambda: None)
         start = (trial.training.weights(), trial.training.state())
-        given = made.chain(start, STEPS[0], STEPS[-1]) if states is None else states
-        told[trial.ranks.rank] = (given, *made.look(given, DRAWS if kind is Single else 0))
+        given = made.collect_states(start, STEPS[0], STEPS[-1]) if states is None else states
+        told[trial.ranks.rank] = (given, *made.replay_updates(given, DRAWS if kind is Single else 0))
 
     size = own.experiment.arms[arm].world_size
     if size == 1:
-        one()
+        replay_rank()
     else:
-        run_threads(size, one, 60)
+        run_threads(size, replay_rank, 60)
     ranks = [told[r] for r in range(size)]
-    return ranks[0][0], Side("numpy", [r[1] for r in ranks], [r[2] for r in ranks])
+    return ranks[0][0], ReplayRecord("numpy", [r[1] for r in ranks], [r[2] for r in ranks])
 
 
 @functools.cache
-def found(case: str) -> dict[str, Any]:
+def finding_of_case(case: str) -> dict[str, Any]:
     """Return the finder's result for a case whose fault is on the side of torch."""
     arm, fault, *_ = CASES[case]
     return finding(arm, {"torch": fault})
 
 
 @functools.cache
-def referee(arm: str) -> tuple[States, Side]:
-    return played(arm, Replay)
+def referee(arm: str) -> tuple[States, ReplayRecord]:
+    return replay_arm(arm, TrialReplay)
 
 
-def scene(arm: str, faults: Mapping[str, Fault | None]) -> Scene:
+def scene(arm: str, faults: Mapping[str, Fault | None]) -> ReplayContext:
     """Return the scene: the reference, and one backend with each named fault."""
     states, right = referee(arm)
     sides = {"numpy": right}
@@ -147,15 +147,15 @@ def scene(arm: str, faults: Mapping[str, Fault | None]) -> Scene:
         with pytest.MonkeyPatch.context() as patch:
             if fault is not None:
                 fault(patch)
-            sides[name] = replace(played(arm, Single, states)[1], backend=name)
+            sides[name] = replace(replay_arm(arm, Single, states)[1], backend=name)
     return scene_of(arm, states, sides)
 
 
-def scene_of(arm: str, states: States, sides: dict[str, Side]) -> Scene:
+def scene_of(arm: str, states: States, sides: dict[str, ReplayRecord]) -> ReplayContext:
     text = arm in TEXTS
     own, data = plan(text), samples(text)
-    recipe = own.recipe(own.experiment.arms[arm], 0, data.train_x, data.train_y)
-    return Scene(own, arm, recipe, states, sides, list(STEPS))
+    recipe = own.training_spec(own.experiment.arms[arm], 0, data.train_x, data.train_y)
+    return ReplayContext(own, arm, recipe, states, sides, list(STEPS))
 
 
 def finding(arm: str, faults: Mapping[str, Fault | None], margin: float = 10) -> dict[str, Any]:
@@ -167,7 +167,7 @@ def finding(arm: str, faults: Mapping[str, Fault | None], margin: float = 10) ->
 # --- what is planted ------------------------------------------------------------------------------
 
 
-def around(owner: Any, name: str, change: Callable[..., Any]) -> Fault:
+def wrap_call(owner: Any, name: str, change: Callable[..., Any]) -> Fault:
     """Return a fault that replaces a function by ``change(original, …)``."""
 
     def fault(patch: pytest.MonkeyPatch) -> None:
@@ -181,17 +181,17 @@ def rule(**fields: Any) -> Fault:
     def init(right: Any, self: Any, recipe: Any) -> None:
         right(self, replace(recipe, rule=replace(recipe.rule, **fields)))
 
-    return around(NumpyTraining, "__init__", init)
+    return wrap_call(NumpyTraining, "__init__", init)
 
 
-def held(change: Callable[[Any, Any], tuple[Any, Any]]) -> Fault:
+def change_data(change: Callable[[Any, Any], tuple[Any, Any]]) -> Fault:
     """Return a fault that changes the training set."""
 
     def init(right: Any, self: Any, recipe: Any) -> None:
         x, y = change(recipe.x, recipe.y)
         right(self, replace(recipe, x=x, y=y))
 
-    return around(NumpyTraining, "__init__", init)
+    return wrap_call(NumpyTraining, "__init__", init)
 
 
 def layer(kind: type, change: Callable[..., Any]) -> Fault:
@@ -228,18 +228,18 @@ def gradient(change: Callable[[Any, Any], Any]) -> Fault:
         value, grads = right(self, batch)
         return value, change(grads, batch)
 
-    return around(NumpyTraining, "gradient", changed)
+    return wrap_call(NumpyTraining, "gradient", changed)
 
 
 def ranks_sum(change: Callable[[Any, Any, int], Any]) -> Fault:
     """Return a fault that replaces a rank's all-reduced bucket by ``change(sum, x, rank)``."""
-    return around(
+    return wrap_call(
         DataParallel, "sum",
         lambda right, self, x, b: change(lambda x: right(self, x, b), np.array(x), self.comm.rank),
     )  # fmt: skip
 
 
-def both(*faults: Fault) -> Fault:
+def combine_faults(*faults: Fault) -> Fault:
     def fault(patch: pytest.MonkeyPatch) -> None:
         for one in faults:
             one(patch)
@@ -263,7 +263,7 @@ def noisy(forward: Any, layer: Any, x: Any, params: Any) -> Any:
     return y + y.std() * np.random.default_rng(0).normal(size=y.shape)
 
 
-def alone(total: Any, x: Any, rank: int) -> Any:
+def skip_rank1_sum(total: Any, x: Any, rank: int) -> Any:
     mine = x.copy()
     whole = total(x)
     return mine if rank == 1 else whole
@@ -324,12 +324,12 @@ DECODERS: dict[str, tuple[str, type, Callable[..., Any]]] = {
 LATE = {"missing-gain": 2}
 #: Name → arm, planted fault, phase, tensor (None: any), cause.
 CASES: dict[str, tuple[str, Fault, str, str | None, str]] = {
-    "labels": ("adam", held(lambda x, y: (x, (y + 1) % 10)), "data", "y", "shifted-labels"),
-    "axes": ("softmax", held(lambda x, y: (x.swapaxes(-1, -2), y)), "data", "x", "image-layout"),
-    "dropped": ("softmax", both(*(
-        around(NumpyTraining, name, lambda right, self, batch: right(self, batch[:-1]))
+    "labels": ("adam", change_data(lambda x, y: (x, (y + 1) % 10)), "data", "y", "shifted-labels"),
+    "axes": ("softmax", change_data(lambda x, y: (x.swapaxes(-1, -2), y)), "data", "x", "image-layout"),
+    "dropped": ("softmax", combine_faults(*(
+        wrap_call(NumpyTraining, name, lambda right, self, batch: right(self, batch[:-1]))
         for name in ("given", "gradient"))), "data", "x", "dropped-samples"),
-    "next": ("nodes", around(Feed, "parts", lambda right, self, step: right(self, step + 1)),
+    "next": ("nodes", wrap_call(BatchSampler, "parts", lambda right, self, step: right(self, step + 1)),
              "data", "x", "other-update"),
     "leaky": ("lenet", layer(ReLU, lambda f, own, x, p: np.where(x > 0, x, 0.2 * x)), "forward",
               "relu1", "leaky-relu"),
@@ -348,17 +348,17 @@ CASES: dict[str, tuple[str, Fault, str, str | None, str]] = {
        for cause, (arm, kind, change) in DECODERS.items()},
     "smoothing": ("adam", loss(smoothed), "loss", "batch", "label-smoothing"),
     "sum": ("softmax", loss(lambda f, out, y: f(out, y) * len(y)), "loss", "batch", "sum-not-mean"),
-    "eval": ("rnn", lambda patch: patch.setattr(reference, "beside", lambda *_: {}), "loss",
+    "eval": ("rnn", lambda patch: patch.setattr(reference, "extra_inputs", lambda *_: {}), "loss",
              "batch", "eval-mode"),
     "clipped": ("adam", gradient(clipped), "gradient", None, "clipped-gradient"),
     "frozen": ("adam", gradient(lambda g, _: {**g, "fc1.weight": 0 * g["fc1.weight"]}), "gradient",
                "fc1.weight", "frozen-parameters"),
-    "ranks": ("nodes", around(DataParallel, "factor", lambda *_: 1.0), "gradient", None,
+    "ranks": ("nodes", wrap_call(DataParallel, "factor", lambda *_: 1.0), "gradient", None,
               "sum-not-mean"),
-    "micro": ("pipeline", around(
+    "micro": ("pipeline", wrap_call(
         NumpyStage, "loss_backward", lambda right, self, micro, share: right(
             self, micro, 0.0 if micro == 2 else share)), "gradient", None, "lost-micro-batch"),
-    "alone": ("nodes", ranks_sum(alone), "aggregation", None, "unsynchronised-rank"),
+    "alone": ("nodes", ranks_sum(skip_rank1_sum), "aggregation", None, "unsynchronised-rank"),
     "lost": ("nodes", ranks_sum(lambda f, x, rank: f(0 * x if rank == 1 else x)), "aggregation",
              None, "lost-rank"),
     "twice": ("nodes", ranks_sum(lambda f, x, rank: f(x) / 2), "aggregation", None,
@@ -367,6 +367,6 @@ CASES: dict[str, tuple[str, Fault, str, str | None, str]] = {
     "decay": ("adamw", rule(weight_decay=0.0), "update", None, "missing-decay"),
     "nesterov": ("nesterov", rule(nesterov=False), "update", None, "nesterov"),
     "alpha": ("rmsprop", rule(alpha=0.9), "update", None, "other-alpha"),
-    "state": ("softmax", around(NumpyTraining, "update", half_state), "state", None,
+    "state": ("softmax", wrap_call(NumpyTraining, "update", half_state), "state", None,
               "half-precision"),
 }  # fmt: skip

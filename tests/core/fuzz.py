@@ -123,21 +123,21 @@ def parsed(lab: str, name: str) -> tuple[Any, list[tuple[Any, ...]]]:
     return value, list(places(value))
 
 
-def used(folder: Path, draw: Any) -> None:
+def use_run_folder(folder: Path, draw: Any) -> None:
     """Use a run folder: render a page, compute verdicts, resume the run."""
-    from dualml.parity.judge import judge
+    from dualml.parity.judge import judge_run
     from dualml.report.compose import compose
-    from dualml.report.page.markdown import markdown
+    from dualml.report.page.markdown import render_markdown
     from dualml.store.folder import RunFolder
     from dualml.store.load import load
-    from dualml.words import Words
+    from dualml.words import Messages
 
     sure, lang = draw(st.booleans()), draw(st.sampled_from(["en", "zh"]))
     uses: dict[str, Callable[[], object]] = {
-        "page": lambda: markdown(compose(load([folder], force=not sure), Words(lang))).encode(
+        "page": lambda: render_markdown(compose(load([folder], force=not sure), Messages(lang))).encode(
             errors="backslashreplace"
         ),
-        "judge": lambda: json.dumps(judge(folder, verify=sure), default=float),
+        "judge": lambda: json.dumps(judge_run(folder, verify=sure), default=float),
         "open": lambda: RunFolder.open(folder),
     }
     uses[draw(st.sampled_from(["page", "page", "judge", "open"]))]()
@@ -168,7 +168,7 @@ def run_folders(draw: Any) -> None:
         content = mutated_bytes(draw, content)
     try:
         (folder / name).write_bytes(content)
-        used(folder, draw)
+        use_run_folder(folder, draw)
     finally:
         (folder / name).write_bytes(files[name])
 
@@ -232,19 +232,19 @@ def inputs() -> bytes:
 @cache
 def deal() -> bytes:
     from dualml.partition import RandomPartition
-    from dualml.partition.from_file import save
+    from dualml.partition.from_file import save_partition
 
     labels = np.arange(60) % 6
-    save(BASE / "deal.npz", RandomPartition().deal(labels, 3), labels, "some", RandomPartition())
+    save_partition(BASE / "deal.npz", RandomPartition().partition(labels, 3), labels, "some", RandomPartition())
     return (BASE / "deal.npz").read_bytes()
 
 
 def archives(draw: Any) -> None:
     """Fuzz the inputs of `dualml compare`, and partitions from files."""
-    from dualml.cli.compare import batch
-    from dualml.parity.models.asked import batch as arrays_of
-    from dualml.parity.models.asked import losses, numbers
-    from dualml.partition import prove
+    from dualml.cli.compare import load_batch
+    from dualml.parity.models.asked import to_arrays as arrays_of
+    from dualml.parity.models.asked import resolve_losses, to_array
+    from dualml.partition import verify_partition
     from dualml.partition.from_file import FromFile
 
     path, of_models = BASE / "case.npz", draw(st.booleans())
@@ -252,13 +252,13 @@ def archives(draw: Any) -> None:
     change = archive if draw(st.integers(0, 2)) else mutated_bytes
     path.write_bytes(change(draw, content))
     if of_models:
-        arrays, targets = batch(path, [], 0)
+        arrays, targets = load_batch(path, [], 0)
         arrays_of(arrays, "inputs")
-        target = None if targets is None else numbers(targets, "targets")
-        losses(draw(st.sampled_from(["mse", "cross_entropy", "probe"])), target)
+        target = None if targets is None else to_array(targets, "targets")
+        resolve_losses(draw(st.sampled_from(["mse", "cross_entropy", "probe"])), target)
         return
     rule, labels = FromFile(path=str(path)), np.arange(60) % 6
-    prove(rule, rule.deal(labels, 3), labels)
+    verify_partition(rule, rule.partition(labels, 3), labels)
 
 
 def tensors(draw: Any, content: bytes) -> bytes:
@@ -317,30 +317,30 @@ def model_traces(draw: Any) -> None:
 @cache
 def checkpoint_files() -> tuple[Path, dict[str, bytes]]:
     """Write a checkpoint of two ranks in slices, and the same as two Hugging Face files."""
-    from dualml.checkpoint import Slice, opened, save
+    from dualml.checkpoint import Slice, open_checkpoint, save
     from dualml.checkpoint.convert import convert
     from dualml.reference.communicator import run_threads
 
     array, folder = np.arange(24, dtype=np.float32).reshape(6, 4), BASE / "ckpts"
 
-    def own(comm: Any) -> None:
+    def save_rank(comm: Any) -> None:
         rows = slice(3 * comm.rank, 3 * comm.rank + 3)
         half = np.arange(4, dtype=np.uint16)
-        slices = [Slice("x", (6, 4), (rows.start, 0), array[rows]), Slice.whole("h", half, "BF16")]
+        slices = [Slice("x", (6, 4), (rows.start, 0), array[rows]), Slice.full("h", half, "BF16")]
         save(comm, slices, folder / "own", step=3)
 
-    run_threads(2, own)
-    convert(opened(folder / "own"), folder / "hf", "safetensors", 2)
-    convert(opened(folder / "own"), folder / "dcp", "dcp", 2)
+    run_threads(2, save_rank)
+    convert(open_checkpoint(folder / "own"), folder / "hf", "safetensors", 2)
+    convert(open_checkpoint(folder / "own"), folder / "dcp", "dcp", 2)
     files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != ".checkpoint.lock")
     return folder, {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 def checkpoints(draw: Any) -> None:
     """Fuzz checkpoints: manifests, indices, headers, and the slices that headers describe."""
-    from dualml.checkpoint import opened
+    from dualml.checkpoint import open_checkpoint
     from dualml.checkpoint.convert import convert
-    from dualml.checkpoint.shown import describe
+    from dualml.checkpoint.shown import describe_checkpoint
 
     folder, files = checkpoint_files()
     name = draw(st.sampled_from(sorted(files)))
@@ -363,12 +363,12 @@ def checkpoints(draw: Any) -> None:
     target = BASE / "converted"
     try:
         (folder / name).write_bytes(content)
-        found = opened(folder / name.partition("/")[0])
-        json.dumps(describe(found), allow_nan=False)
+        found = open_checkpoint(folder / name.partition("/")[0])
+        json.dumps(describe_checkpoint(found), allow_nan=False)
         for tensor in found.tensors:
             found.read(tensor)
         convert(found, target, draw(st.sampled_from(["dualml", "safetensors", "dcp", "npz"])))
-        opened(target) if target.is_dir() else None
+        open_checkpoint(target) if target.is_dir() else None
     finally:
         (folder / name).write_bytes(files[name])
         shutil.rmtree(target, ignore_errors=True)
@@ -378,7 +378,7 @@ def checkpoints(draw: Any) -> None:
 def idx_files(draw: Any) -> None:
     """Fuzz IDX files, plain and compressed: sizes, bytes, decompression bombs."""
     from dualml.data import idx
-    from dualml.data.places import good_bytes
+    from dualml.data.places import read_verified
     from dualml.data.registry import IdxFile
 
     content = idx.encode(np.arange(24, dtype=np.uint8).reshape(2, 3, 4))
@@ -396,7 +396,7 @@ def idx_files(draw: Any) -> None:
     if draw(st.booleans()):
         idx.read(path)
     else:
-        good_bytes(path, IdxFile("images", (2, 3, 4), "sha256:0"), "")
+        read_verified(path, IdxFile("images", (2, 3, 4), "sha256:0"), "")
 
 
 CELLS = ("0F0", "1B0", "", "·", "-1F0", "0F-1", "0F99", "9999999999F0", "0F9999999999", "0W0",
@@ -406,7 +406,7 @@ CELLS = ("0F0", "1B0", "", "·", "-1F0", "0F-1", "0F99", "9999999999F0", "0F9999
 def grids(draw: Any) -> None:
     """Fuzz schedules read from files."""
     from dualml.cost.link import Link
-    from dualml.cost.pipeline_request import read_grid, request
+    from dualml.cost.pipeline_request import read_grid, request_from_options
     from dualml.split.schedules import build
 
     known = build("1f1b", (0, 1), 3).describe()
@@ -431,7 +431,7 @@ def grids(draw: Any) -> None:
         path.write_bytes(mutated_bytes(draw, path.read_bytes()))
     grid = read_grid(path)
     times = {"forward": "1ms", "backward": None, "update": None, "size": "1KB"}
-    json.dumps(request(None, grid, Link(1e-5, 1e-9, 0.0), **times).describe())
+    json.dumps(request_from_options(None, grid, Link(1e-5, 1e-9, 0.0), **times).describe())
 
 
 # --- options -------------------------------------------------------------------------------------
@@ -465,7 +465,7 @@ def options(draw: Any) -> None:
     """Fuzz the command line, in this process."""
     from typer.main import get_command
 
-    from dualml.cli import explain
+    from dualml.cli import report_error
     from dualml.cli.app import app
 
     command = draw(st.sampled_from(sorted(OPTIONS)))
@@ -481,7 +481,7 @@ def options(draw: Any) -> None:
         try:
             get_command(app).main(args=words, standalone_mode=False)
         except Exception as error:
-            explain(error)
+            report_error(error)
 
 
 ENTRIES: dict[str, Case] = {

@@ -68,14 +68,14 @@ def mutated(draw: Any, value: Any, known: list[tuple[Any, ...]] | None = None) -
     return changed
 
 
-def at(value: Any, place: tuple[Any, ...]) -> Any:
+def value_at(value: Any, place: tuple[Any, ...]) -> Any:
     for key in place:
         value = value[key]
     return value
 
 
 def change(draw: Any, value: Any, place: tuple[Any, ...], known: list[tuple[Any, ...]]) -> None:
-    inner, last, how = at(value, place[:-1]), place[-1], draw(st.sampled_from(HOW))
+    inner, last, how = value_at(value, place[:-1]), place[-1], draw(st.sampled_from(HOW))
     odd = copy.deepcopy(draw(ODD))
     if type(inner[last]) in ALIKE and draw(st.booleans()):  # what a schema lets pass
         how, odd = "replace", draw(st.sampled_from(ALIKE[type(inner[last])]))
@@ -88,7 +88,7 @@ def change(draw: Any, value: Any, place: tuple[Any, ...], known: list[tuple[Any,
     elif how == "more" and isinstance(inner[last], list):
         inner[last].append(odd)
     elif how == "swap":
-        inner[last] = copy.deepcopy(at(value, draw(st.sampled_from(known))))
+        inner[last] = copy.deepcopy(value_at(value, draw(st.sampled_from(known))))
     elif how == "wrap":
         inner[last] = [inner[last]]
     elif how == "repeat" and isinstance(inner[last], list):

@@ -6,19 +6,19 @@ import re
 from functools import cache
 from pathlib import Path
 
-from dualml.report.blocks import Block, Bullets, Item, Page, Section, Table, walk
+from dualml.report.blocks import Block, Bullets, Item, Page, SectionBlock, Table, walk
 from dualml.report.compose import compose
 from dualml.report.figure import Figure
 from dualml.report.topics import topics
 from dualml.store.load import load
-from dualml.store.run import Run
-from dualml.words import Words
+from dualml.store.run import RunData
+from dualml.words import Messages
 
 
 @cache
 def page(folder: Path, lang: str = "en") -> Page:
     """Return the page of a run folder; cached, because the folder no longer changes."""
-    return compose(load([folder]), Words(lang))
+    return compose(load([folder]), Messages(lang))
 
 
 def tables(page: Page) -> dict[str, Table]:
@@ -41,7 +41,7 @@ def row(table: Table, *texts: str) -> dict[str, str]:
 
 def sentences(page: Page) -> dict[str, list[str]]:
     """Return key → sentences in the sections; the first screen repeats some of them."""
-    shown = [b for b in page.blocks if isinstance(b, Section) and b.name != "summary"]
+    shown = [b for b in page.blocks if isinstance(b, SectionBlock) and b.name != "summary"]
     out: dict[str, list[str]] = {}
     for block in walk(shown):
         for item in block.items if isinstance(block, Bullets) else ():
@@ -49,14 +49,14 @@ def sentences(page: Page) -> dict[str, list[str]]:
     return out
 
 
-def findings(run: Run, lang: str = "en") -> list[Item]:
+def findings(run: RunData, lang: str = "en") -> list[Item]:
     """Return every sentence of a run in reading order, without drawing figures."""
-    words = Words(lang)
+    words = Messages(lang)
     shown = [topic for topic in topics() if topic.when(run)]
     return [item for topic in shown for item in topic.findings(run, words)]
 
 
-def say(folder: Path, lang: str = "en") -> dict[str, list[str]]:
+def findings_by_key(folder: Path, lang: str = "en") -> dict[str, list[str]]:
     """Return key → sentences of a folder as it is now."""
     out: dict[str, list[str]] = {}
     for item in findings(load([folder]), lang):
@@ -71,7 +71,7 @@ def numbers(text: str) -> list[str]:
     return sorted(w for part in kept.split() if (w := part.strip(".,")) and w[0].isdigit())
 
 
-def same_in_both_languages(run: Run) -> None:
+def same_in_both_languages(run: RunData) -> None:
     """Assert that both languages have the same sentences with the same numbers."""
     en, zh = (findings(run, lang) for lang in ("en", "zh"))
     assert [(x.key, x.target, x.warning) for x in en] == [(x.key, x.target, x.warning) for x in zh]
@@ -79,15 +79,15 @@ def same_in_both_languages(run: Run) -> None:
         assert numbers(x.text) == numbers(y.text), x.key
 
 
-def evidence(run: Run, topic: str, words: Words) -> list[Block]:
+def evidence(run: RunData, topic: str, words: Messages) -> list[Block]:
     """Return the evidence blocks of a topic, including nested ones."""
     chosen = next(each for each in topics() if each.name == topic)
     return list(walk(list(chosen.evidence(run, words))))
 
 
-def evidence_tables(run: Run, topic: str, words: Words) -> dict[str, Table]:
+def evidence_tables(run: RunData, topic: str, words: Messages) -> dict[str, Table]:
     return {b.name: b for b in evidence(run, topic, words) if isinstance(b, Table)}
 
 
-def evidence_figures(run: Run, topic: str, words: Words) -> list[Figure]:
+def evidence_figures(run: RunData, topic: str, words: Messages) -> list[Figure]:
     return [block for block in evidence(run, topic, words) if isinstance(block, Figure)]

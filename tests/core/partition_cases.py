@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from dualml.errors import UserError
 from dualml.partition import Partition, partition_from
-from dualml.partition.from_file import save
+from dualml.partition.from_file import save_partition
 
 Strategy = st.SearchStrategy[Any]
 alphas = st.floats(0.01, 1000)
@@ -77,14 +77,14 @@ LABELS = np.arange(60) * 7 % 60 // 10
 def deal_to_file(labels: np.ndarray, ranks: int, seed: int = 0, rule: str = "bootstrap") -> None:
     """Write ``deal.npz``, which the rule ``file`` reads in these tests."""
     source = partition_from({"name": rule})
-    save(Path("deal.npz"), source.deal(len(labels), ranks, seed), labels, "some", source)
+    save_partition(Path("deal.npz"), source.partition(len(labels), ranks, seed), labels, "some", source)
 
 
 def fixed(name: str, **more: Any) -> Partition:
     return partition_from({"name": name, **FIXED.get(name, {}), **more})
 
 
-def refused(call: Any, *arguments: Any) -> str:
+def refusal_of(call: Any, *arguments: Any) -> str:
     """Return the one-line text of the `UserError` that a call raises."""
     with pytest.raises(UserError) as told:
         call(*arguments)

@@ -36,7 +36,7 @@ class Item:
         return f"{self.doc}\n{self.around}"
 
 
-def listed() -> list[dict]:
+def public_modules() -> list[dict]:
     return tomllib.loads((ROOT / "docs" / "public.toml").read_text("utf-8"))["module"]
 
 
@@ -146,7 +146,7 @@ def parameters(item: Item) -> dict[str, str]:
     }
 
 
-def raised(item: Item) -> set[str]:
+def raised_errors(item: Item) -> set[str]:
     """Return the errors raised in the body itself; for a class, by its constructor."""
     bodies: list[ast.AST] = [item.node]
     if isinstance(item.node, ast.ClassDef):

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from dualml.render.request import ASCEND, NVIDIA, Request
+from dualml.render.request import ASCEND, NVIDIA, RenderRequest
 
 SCHEMAS = Path(__file__).parent / "schemas"
 #: Kind → schema file; Kubernetes' own kinds share one.
@@ -21,7 +21,7 @@ CUSTOM = {"TrainingRuntime": "trainingruntimes", "TrainJob": "trainjobs",
 META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
-def wanted(**changes: Any) -> Request:
+def make_request(**changes: Any) -> RenderRequest:
     """Return a request for two nodes with one rank each, with changes."""
     arms = changes.pop("arms", None)
     given: dict[str, Any] = {
@@ -31,25 +31,25 @@ def wanted(**changes: Any) -> Request:
         "lang": "en",
     } | changes  # fmt: skip
     size = given["nodes"] * given["ranks"]
-    return Request(arms=arms or {"one": 1, "several": size}, **given)
+    return RenderRequest(arms=arms or {"one": 1, "several": size}, **given)
 
 
 #: Schemas by a key that only they have.
 REQUESTS = {
-    "two": wanted(),
-    "one": wanted(nodes=1, arms={"one": 1}),
-    "eight-ranks": wanted(nodes=4, ranks=2),
-    "gpus": wanted(gpus=2, image="registry.example:5000/lab/dualml:cuda", cores=0, memory=0),
-    "npus": wanted(gpus=8, resource=ASCEND, backend="mindspore", image="dualml:ascend"),
-    "rate": wanted(rate=10**8, nodes=3),
-    "time": wanted(seconds=5400),
-    "file": wanted(lab=b"name = 'mine'\n", words=["/lab/lab.toml"]),
-    "nothing": wanted(nodes=1, cores=0, memory=0, arms={"one": 1}),
+    "two": make_request(),
+    "one": make_request(nodes=1, arms={"one": 1}),
+    "eight-ranks": make_request(nodes=4, ranks=2),
+    "gpus": make_request(gpus=2, image="registry.example:5000/lab/dualml:cuda", cores=0, memory=0),
+    "npus": make_request(gpus=8, resource=ASCEND, backend="mindspore", image="dualml:ascend"),
+    "rate": make_request(rate=10**8, nodes=3),
+    "time": make_request(seconds=5400),
+    "file": make_request(lab=b"name = 'mine'\n", words=["/lab/lab.toml"]),
+    "nothing": make_request(nodes=1, cores=0, memory=0, arms={"one": 1}),
 }
 
 
 @pytest.fixture(params=REQUESTS)
-def request_(request: pytest.FixtureRequest) -> Request:
+def request_(request: pytest.FixtureRequest) -> RenderRequest:
     return REQUESTS[request.param]
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import page_parts
-from page_parts import say as say_all
+from page_parts import findings_by_key as say_all
 
 from dualml.report.blocks import Table
-from dualml.store.run import Run
-from dualml.words import Words
+from dualml.store.run import RunData
+from dualml.words import Messages
 
-EN, ZH = Words("en"), Words("zh")
+EN, ZH = Messages("en"), Messages("zh")
 #: The report's chapters on partitions.
 MINE = ("partitions", "sampling", "skew")
 #: Table → its topic.
@@ -27,12 +27,12 @@ def unbroken(text: str) -> str:
     return text.replace("\N{NO-BREAK SPACE}", " ")
 
 
-def say(folder: Path, lang: str = "en") -> dict[str, list[str]]:
+def unbroken_findings(folder: Path, lang: str = "en") -> dict[str, list[str]]:
     """Return key → sentences, with line breaks removed."""
     return {key: [unbroken(t) for t in texts] for key, texts in say_all(folder, lang).items()}
 
 
-def table(run: Run, name: str, words: Words = EN) -> Table:
+def table(run: RunData, name: str, words: Messages = EN) -> Table:
     return page_parts.evidence_tables(run, TOPICS[name], words)[name]
 
 

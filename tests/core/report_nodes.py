@@ -10,10 +10,10 @@ import page_parts
 from dualml.report import render
 from dualml.report.blocks import Table
 from dualml.store.load import load
-from dualml.store.run import Run
-from dualml.words import Words
+from dualml.store.run import RunData
+from dualml.words import Messages
 
-EN = Words("en")
+EN = Messages("en")
 #: Table → its topic.
 TOPICS = {
     "scaling": "scaling",
@@ -31,11 +31,11 @@ def page_of(folder: Path, out: Path, lang: str) -> tuple[str, str, str]:
 
 
 @cache
-def run_of(folder: Path) -> Run:
+def run_of(folder: Path) -> RunData:
     return load([folder])
 
 
-def table(folder: Path, name: str, words: Words = EN) -> Table:
+def table(folder: Path, name: str, words: Messages = EN) -> Table:
     return page_parts.evidence_tables(run_of(folder), TOPICS[name], words)[name]
 
 

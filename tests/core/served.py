@@ -13,8 +13,8 @@ from typing import Any
 import fake_run
 
 from dualml.jobs.store import Jobs
-from dualml.serve.server import Server
-from dualml.store.folder import in_use
+from dualml.serve.server import PageServer
+from dualml.store.folder import lock_run_folder
 from dualml.store.trial import JOB, log_path, trial_folder
 
 #: The trial that is running in `growing`.
@@ -22,8 +22,8 @@ KEY = ("adam", "torch", 0)
 
 
 @contextlib.contextmanager
-def serving(root: Path, host: str = "127.0.0.1") -> Iterator[Server]:
-    with Server(root, Jobs(root.parent / "jobs"), host, 0, "en") as server:
+def serving(root: Path, host: str = "127.0.0.1") -> Iterator[PageServer]:
+    with PageServer(root, Jobs(root.parent / "jobs"), host, 0, "en") as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         try:
@@ -34,7 +34,7 @@ def serving(root: Path, host: str = "127.0.0.1") -> Iterator[Server]:
 
 
 def ask(
-    server: Server, path: str, *, token: bool = True, method: str = "GET", **headers: str
+    server: PageServer, path: str, *, token: bool = True, method: str = "GET", **headers: str
 ) -> tuple[int, dict[str, str], str]:
     """Send a request; return status, headers (repeated ones once) and text."""
     port = server.gate.port
@@ -52,7 +52,7 @@ def ask(
         connection.close()
 
 
-def not_ended(run: dict[str, Any]) -> None:
+def interrupt_trial(run: dict[str, Any]) -> None:
     for trial in run["trials"]:
         if (trial["arm"], trial["backend"], trial["seed"]) == KEY:
             trial |= {"status": "interrupted", "reason": "not started", "updates": None}
@@ -63,16 +63,16 @@ def not_ended(run: dict[str, Any]) -> None:
 def growing(folder: Path, **options: Any) -> Iterator[Path]:
     """Write an unfinished run: trial `KEY` has its first losses only. Return the folder of that
     trial."""
-    fake_run.make(folder, change=not_ended, parity=False, failed=None, **options)
+    fake_run.make_run(folder, change=interrupt_trial, parity=False, failed=None, **options)
     place = trial_folder(folder, KEY)
     arm, backend, seed = KEY
     asked = {"device": "cpu", "threads": 1, "cores": 0, "rendezvous": "auto", "key": "0"}
     asked |= {"check": False, "plan_hash": "", "checkpoint_every": 10.0}
-    JOB.write(place, JOB.made({"arm": arm, "backend": backend, "seed": seed, **asked}))
+    JOB.write(place, JOB.make_record({"arm": arm, "backend": backend, "seed": seed, **asked}))
     (place / "rank0.jsonl").write_text("")
     log_path(place, 0).write_text("first line\n")
     losses(place, 1, 10)
-    with in_use(folder):
+    with lock_run_folder(folder):
         yield place
 
 

@@ -16,7 +16,7 @@ from command import dualml, run, strict
 from dualml.distance import distance
 from dualml.errors import UserError
 from dualml.parity.against import compare_runs, runs
-from dualml.parity.against.names import Names
+from dualml.parity.against.names import TrialMatch
 from dualml.store.baseline import FOLDS, fold, write_baseline
 
 TOML = """
@@ -253,14 +253,14 @@ def test_what_is_chaotic_is_settled_over_the_seeds() -> None:
     def trial(accuracy: float) -> SimpleNamespace:
         return SimpleNamespace(status="ok", reason="", test_accuracy=accuracy)
 
-    names = [Names(("x", "y"), ("numpy", "numpy"), seed) for seed in range(3)]
+    names = [TrialMatch(("x", "y"), ("numpy", "numpy"), seed) for seed in range(3)]
     sides: Any = tuple(
         SimpleNamespace(trials={(arm, "numpy", seed): trial(0.9 + off) for seed in range(3)})
         for arm, off in (("x", 0.0), ("y", 0.001))
     )
     found: Any = [(n, {"verdict": "not comparable", "reason": "chaotic", "evidence": {}})
                   for n in names]  # fmt: skip
-    runs._settle(sides, found)
+    runs._resolve_by_seeds(sides, found)
     assert {judged["verdict"] for _, judged in found} == {"statistically equal"}
 
 

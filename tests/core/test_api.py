@@ -17,7 +17,7 @@ from command import TOML
 
 import dualml
 from dualml.api import plot
-from dualml.api.running import overrides
+from dualml.api.running import settings_to_overrides
 from dualml.cli.run import run as run_command
 from dualml.report import keys
 from dualml.report.draw.palette import COLORS
@@ -28,7 +28,7 @@ SETTINGS = {"arms.sgd.epochs": 1, "data": {"train": 100}}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fake_run.make(tmp_path_factory.mktemp("api") / "run")
+    return fake_run.make_run(tmp_path_factory.mktemp("api") / "run")
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def pyplot() -> Iterator[Any]:
     pyplot.close("all")
 
 
-def written(folder: Path) -> Iterator[dict]:
+def written_records(folder: Path) -> Iterator[dict]:
     """Yield every record of a run folder with its trial, read directly from the files."""
     for trial in json.loads((folder / "run.json").read_text())["trials"]:
         whose = {key: trial[key] for key in ("arm", "backend", "seed")}
@@ -58,7 +58,7 @@ def written(folder: Path) -> Iterator[dict]:
 
 
 def test_a_frame_holds_every_record(folder: Path, run: dualml.Run) -> None:
-    frame, lines = run.frame(), list(written(folder))
+    frame, lines = run.frame(), list(written_records(folder))
     assert len(frame) == len(lines) > 5000
     assert list(frame) == [*table.RECORD, "epochs", "seconds"]  # no record is of a class
     for name in frame:
@@ -68,7 +68,7 @@ def test_a_frame_holds_every_record(folder: Path, run: dualml.Run) -> None:
 
 def test_records_of_every_rank_and_class(tmp_path: Path) -> None:
     arms = {"sgd": fake_run.MAIN["sgd"] | {"world_size": 2}}
-    folder = fake_run.make(tmp_path, arms=arms, backends=["torch"], seeds=[0], different=None)
+    folder = fake_run.make_run(tmp_path, arms=arms, backends=["torch"], seeds=[0], different=None)
     place = folder / "trials" / "sgd" / "torch" / "seed0"
     more = {"metric": "drift", "step": 3, "value": None, "unit": "1"}
     (place / "rank1.jsonl").write_text(json.dumps(more) + "\n" + '{"metric": "cut o')
@@ -103,7 +103,7 @@ def test_trials_and_verdicts_as_tables(folder: Path, run: dualml.Run) -> None:
 
 
 def test_a_run_that_was_not_judged_has_no_verdict(tmp_path: Path) -> None:
-    run = dualml.load(fake_run.make(tmp_path, parity=False))
+    run = dualml.load(fake_run.make_run(tmp_path, parity=False))
     assert (run.verdict, run.verdicts) == (None, ())
     assert run.frame("trials").verdict.isna().all()
     assert "adam" in run._repr_html_()
@@ -132,7 +132,7 @@ def test_one_trial_and_its_curve(run: dualml.Run) -> None:
 
 
 def test_folders_of_one_plan_together(tmp_path: Path, folder: Path) -> None:
-    other = fake_run.make(tmp_path / "other", backends=["torch"], failed=None)
+    other = fake_run.make_run(tmp_path / "other", backends=["torch"], failed=None)
     both = dualml.load(folder, other)
     names = {name for name in both.frame().backend if name.startswith("torch")}
     assert names == {"torch (run)", "torch (other)"}
@@ -292,12 +292,12 @@ def test_what_cannot_be_run_is_told_before_anything_is_written(
 
 def test_settings_become_toml() -> None:
     given = {"a.b": 1e-3, "c": {"d": True, "e": ["x", "y\n"]}, "f": "文"}
-    assert list(overrides(given)) == [
+    assert list(settings_to_overrides(given)) == [
         "a.b=0.001", "c.d=true", 'c.e=["x", "y\\n"]', 'f="文"',
     ]  # fmt: skip
     for value in (None, float("nan"), object()):
         with pytest.raises(dualml.UserError, match="settings: x must be a number"):
-            list(overrides({"x": value}))
+            list(settings_to_overrides({"x": value}))
 
 
 def test_runs_traces_and_models_are_compared(
@@ -308,12 +308,12 @@ def test_runs_traces_and_models_are_compared(
 
     called: list[tuple[str, Any]] = []
 
-    def instead(name: str) -> Any:
+    def record_call(name: str) -> Any:
         return lambda *given, **options: called.append((name, (*given, options)))
 
-    monkeypatch.setattr(against, "compare_runs", instead("runs"))
-    monkeypatch.setattr(models, "compare", instead("models"))
-    monkeypatch.setattr(models, "compare_traces", instead("traces"))
+    monkeypatch.setattr(against, "compare_runs", record_call("runs"))
+    monkeypatch.setattr(models, "compare", record_call("models"))
+    monkeypatch.setattr(models, "compare_traces", record_call("traces"))
     dualml.compare(run, folder, margin=4.0)
     dualml.compare(tmp_path, str(tmp_path))
     (timed := tmp_path / "at 12:30").mkdir()

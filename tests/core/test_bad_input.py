@@ -23,13 +23,13 @@ from command import TOML, dualml
 
 from dualml.arrays import SMALL, read_npz
 from dualml.data import idx
-from dualml.data.places import good_bytes
+from dualml.data.places import read_verified
 from dualml.data.registry import IdxFile
 from dualml.errors import UserError
 from dualml.experiment.load import load
-from dualml.files import MOST_TEXT, read_json, read_toml
-from dualml.parse import DEEPEST, LARGEST, LONGEST_TOML, from_json, from_toml
-from dualml.strict import LONGEST_NAME
+from dualml.files import MAX_TEXT_BYTES, read_json, read_toml
+from dualml.parse import MAX_DEPTH, INTEGER_BOUND, MAX_TOML_CHARS, from_json, from_toml
+from dualml.strict import MAX_NAME_CHARS
 
 DIGITS, DEEP = "9" * 5000, "[" * 5000
 
@@ -56,7 +56,7 @@ def refusal(words: tuple[object, ...], capsys: pytest.CaptureFixture[str]) -> st
     return shown.err
 
 
-def refused(call: Callable[..., Any], *arguments: Any) -> str:
+def error_text(call: Callable[..., Any], *arguments: Any) -> str:
     with pytest.raises(UserError) as caught:
         call(*arguments)
     text = str(caught.value)
@@ -68,8 +68,8 @@ def refused(call: Callable[..., Any], *arguments: Any) -> str:
     (DIGITS, "beyond 64 bits"),
     (str(2**63), "beyond 64 bits"),
     (f'{{"a": [0, {-2**63}]}}', "a.1: a whole number beyond 64 bits"),
-    (DEEP, f"nested more than {DEEPEST} deep"),
-    ("[" * 40 + "]" * 40, f"nested more than {DEEPEST} deep"),
+    (DEEP, f"nested more than {MAX_DEPTH} deep"),
+    ("[" * 40 + "]" * 40, f"nested more than {MAX_DEPTH} deep"),
     ('"\\ud800"', "not Unicode text"),
     ("NaN", "not a finite number"),
     ("1e999", "not a finite number"),
@@ -79,17 +79,17 @@ def refused(call: Callable[..., Any], *arguments: Any) -> str:
 def test_json_within_limits(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         from_json(text.encode())
-    assert from_json(str(LARGEST - 1).encode()) == LARGEST - 1
+    assert from_json(str(INTEGER_BOUND - 1).encode()) == INTEGER_BOUND - 1
 
 
 @pytest.mark.parametrize(("text", "reason"), [
     (f"a = {DIGITS}", "beyond 64 bits"),
     (f"a = {2**63}", "beyond 64 bits"),
-    (f"a = {DEEP}", f"nested more than {DEEPEST} deep"),
-    (f"a = {'{b = ' * 5000}", f"nested more than {DEEPEST} deep"),
-    ("a." * 100_000 + "b = 1", f"nested more than {DEEPEST} deep"),
-    ('"a" . ' * 10_000 + "b = 1", f"nested more than {DEEPEST} deep"),
-    ("#" * (LONGEST_TOML + 1), f"at most {LONGEST_TOML:,}"),
+    (f"a = {DEEP}", f"nested more than {MAX_DEPTH} deep"),
+    (f"a = {'{b = ' * 5000}", f"nested more than {MAX_DEPTH} deep"),
+    ("a." * 100_000 + "b = 1", f"nested more than {MAX_DEPTH} deep"),
+    ('"a" . ' * 10_000 + "b = 1", f"nested more than {MAX_DEPTH} deep"),
+    ("#" * (MAX_TOML_CHARS + 1), f"at most {MAX_TOML_CHARS:,}"),
     ("a = ", "Invalid value"),
 ])  # fmt: skip
 def test_toml_within_limits(text: str, reason: str, tmp_path: Path) -> None:
@@ -98,23 +98,23 @@ def test_toml_within_limits(text: str, reason: str, tmp_path: Path) -> None:
         from_toml(text)
     path = tmp_path / "x.toml"
     path.write_text(text)
-    assert reason in refused(read_toml, path)
+    assert reason in error_text(read_toml, path)
     assert time.monotonic() - begin < 5
 
 
 def test_what_is_no_file_and_what_is_too_large_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    assert "is a pipe, not a file" in refused(read_json, tmp_path / "pipe")
+    assert "is a pipe, not a file" in error_text(read_json, tmp_path / "pipe")
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(10**13)
-    assert f"at most {MOST_TEXT:,} are read" in refused(read_json, tmp_path / "sparse")
+    assert f"at most {MAX_TEXT_BYTES:,} are read" in error_text(read_json, tmp_path / "sparse")
 
 
 @pytest.mark.parametrize(("override", "reason"), [
     (f"arms.sgd.epochs={DIGITS}", "beyond 64 bits"),
-    (f"arms.sgd.epochs={DEEP}", f"nested more than {DEEPEST} deep"),
+    (f"arms.sgd.epochs={DEEP}", f"nested more than {MAX_DEPTH} deep"),
     (f"seeds=[{2**63}]", "beyond 64 bits"),
-    ("a." * 5000 + "b=1", f"a key of 5,001 parts; at most {DEEPEST}"),
+    ("a." * 5000 + "b=1", f"a key of 5,001 parts; at most {MAX_DEPTH}"),
     ("title.en=\udcff", "not Unicode text"),
     ("x" * 10_000, "KEY=VALUE"),
     ("arms.sgd.split.micro_batches=1000000000", "less than or equal to 4096"),
@@ -123,7 +123,7 @@ def test_overrides_within_limits(lab: Path, override: str, reason: str) -> None:
     def set_it() -> None:
         load(str(lab), overrides=[override, "arms.sgd.world_size=2"])
 
-    assert reason in refused(set_it)
+    assert reason in error_text(set_it)
 
 
 @pytest.mark.parametrize(("table", "reason"), [
@@ -135,14 +135,14 @@ def test_overrides_within_limits(lab: Path, override: str, reason: str) -> None:
 def test_tables_that_are_none(tmp_path: Path, table: str, reason: str) -> None:
     path = tmp_path / "x.toml"
     path.write_text(f"{table}\n{TOML}" if "=" in table.splitlines()[0] else f"{TOML}\n{table}\n")
-    assert reason in refused(lambda: load(str(path), quick=True, small=True))
+    assert reason in error_text(lambda: load(str(path), quick=True, small=True))
 
 
 def test_seeds_and_names_that_no_folder_can_have(lab: Path, tmp_path: Path) -> None:
-    assert "seeds.0" in refused(lambda: load(str(lab), seeds=[10**30]))
+    assert "seeds.0" in error_text(lambda: load(str(lab), seeds=[10**30]))
     long = tmp_path / "long.toml"
     long.write_text(TOML.replace("arms.sgd", f"arms.{'x' * 300}"))
-    assert f"300 characters; at most {LONGEST_NAME}" in refused(load, str(long))
+    assert f"300 characters; at most {MAX_NAME_CHARS}" in error_text(load, str(long))
 
 
 @pytest.mark.parametrize(("words", "reason"), [
@@ -201,20 +201,20 @@ def test_a_gzip_bomb_is_unpacked_as_far_as_its_header_goes(tmp_path: Path) -> No
     path, known = tmp_path / "images.gz", IdxFile("images", (10, 28, 28), "sha256:0")
     path.write_bytes(packed_idx((10, 28, 28), 100_000_000))
     begin = time.monotonic()
-    assert len(idx.unpack(path)) == 16 + 7840 + 1
-    assert "has bytes after its end: 10 × 28 × 28 needs 7,856" in refused(idx.read, path)
-    assert "has bytes after its end" in refused(good_bytes, path, known, "")
+    assert len(idx.read_unpacked(path)) == 16 + 7840 + 1
+    assert "has bytes after its end: 10 × 28 × 28 needs 7,856" in error_text(idx.read, path)
+    assert "has bytes after its end" in error_text(read_verified, path, known, "")
     path.write_bytes(packed_idx((2**32 - 1,) * 3, 100_000_000))
-    assert "its header needs more than it can hold" in refused(idx.read, path)
-    assert "has shape (4294967295, 4294967295, 4294967295)" in refused(good_bytes, path, known, "")
+    assert "its header needs more than it can hold" in error_text(idx.read, path)
+    assert "has shape (4294967295, 4294967295, 4294967295)" in error_text(read_verified, path, known, "")
     assert time.monotonic() - begin < 10
     with path.open("wb") as file:
         file.truncate(10**12)
-    assert "1,000,000,000,000 bytes" in refused(good_bytes, path, known, "")
+    assert "1,000,000,000,000 bytes" in error_text(read_verified, path, known, "")
     path.write_bytes(idx.encode(np.zeros((1,) * 32, np.uint8)))
     assert idx.read(path.rename(tmp_path / "plain")).ndim == 32
     path.write_bytes(struct.pack(">HBB33I", 0, 8, 33, *[1] * 33) + b"\0")
-    assert "33 dimensions" in refused(idx.read, path.rename(tmp_path / "plain"))
+    assert "33 dimensions" in error_text(idx.read, path.rename(tmp_path / "plain"))
 
 
 def npz(path: Path, **members: bytes) -> Path:
@@ -242,15 +242,15 @@ def npy(shape: str, content: bytes, kind: str = "<f8") -> bytes:
 ])  # fmt: skip
 def test_an_archive_whose_header_lies(tmp_path: Path, content: bytes, reason: str) -> None:
     path = npz(tmp_path / "x.npz", x=content)
-    assert f"{path}: not readable: " in refused(read_npz, path)
-    assert reason in refused(read_npz, path)
+    assert f"{path}: not readable: " in error_text(read_npz, path)
+    assert reason in error_text(read_npz, path)
 
 
 def test_an_archive_that_unpacks_to_too_much(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     np.savez_compressed(path, x=np.zeros(SMALL // 8 + 1))
     begin = time.monotonic()
-    assert "bytes unpack to 268,4" in refused(read_npz, path)
+    assert "bytes unpack to 268,4" in error_text(read_npz, path)
     assert time.monotonic() - begin < 1
     np.savez_compressed(path, x=np.arange(6.0).reshape(2, 3), y=np.array("text"))
     arrays = read_npz(path)
@@ -319,11 +319,11 @@ def test_a_rank_that_waits_for_another_folder_says_so(
     from dualml.launch import adopted
 
     monkeypatch.setattr(adopted, "WORD_S", 0.01)
-    assert refused(adopted.awaited, tmp_path, 0, 0.5).endswith(adopted.SAME)
+    assert error_text(adopted.wait_for_announcement, tmp_path, 0, 0.5).endswith(adopted.SAME_FOLDER_HINT)
     shown = capsys.readouterr().err
     assert f"rank 0 announced nothing in {tmp_path / '.sessions'} for 0.01 s" in shown
     assert shown.count("\n") == 1
-    refused(adopted.awaited, tmp_path, 1, 0.2)  # after the first one the folder is right
+    error_text(adopted.wait_for_announcement, tmp_path, 1, 0.2)  # after the first one the folder is right
     assert not capsys.readouterr().err
 
 
@@ -355,14 +355,14 @@ def test_ranks_without_room_name_the_folder(
     from types import SimpleNamespace
 
     from dualml.launch import ranks
-    from dualml.launch.supervise import Ended
+    from dualml.launch.supervise import GroupResult
 
-    ended = Ended(1, None, 0, {})
-    assert str(ranks.failure(ended, tmp_path)) == "rank 0: ended with exit code 1 without a result"
+    ended = GroupResult(1, None, 0, {})
+    assert str(ranks.failure_error(ended, tmp_path)) == "rank 0: ended with exit code 1 without a result"
     monkeypatch.setattr(ranks.shutil, "disk_usage", lambda folder: SimpleNamespace(free=512))
     assert (
         f"{tmp_path} has 512 bytes left: free some space, or name another folder with TMPDIR"
-        in (str(ranks.failure(ended, tmp_path)))
+        in (str(ranks.failure_error(ended, tmp_path)))
     )
 
 
@@ -371,10 +371,10 @@ def test_a_grid_that_names_more_micro_batches_than_there_is_memory(tmp_path: Pat
 
     path = tmp_path / "grid.json"
     path.write_text(json.dumps({"rows": [["0F0", "0B0"]], "micro_batches": 2**62}))
-    assert "0F1 is missing on the row of rank 0 and 9223372036854775805 more" in refused(
+    assert "0F1 is missing on the row of rank 0 and 9223372036854775805 more" in error_text(
         read_grid, path
     )
     path.write_text(json.dumps({"rows": [[f"0F{DIGITS}"]]}))
-    assert "is no action" in refused(read_grid, path)
+    assert "is no action" in error_text(read_grid, path)
     path.write_text(DEEP)
-    assert f"nested more than {DEEPEST} deep" in refused(read_grid, path)
+    assert f"nested more than {MAX_DEPTH} deep" in error_text(read_grid, path)

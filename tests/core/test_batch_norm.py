@@ -9,13 +9,13 @@ import cifar_files
 import numpy as np
 import pytest
 
-from dualml.backend import Recipe
+from dualml.backend import TrainingSpec
 from dualml.data import load
 from dualml.errors import UserError
 from dualml.experiment.arm import Arm
-from dualml.experiment.exact import inexact
+from dualml.experiment.exact import inexactness_reason
 from dualml.experiment.freeze import freeze
-from dualml.experiment.running import batches
+from dualml.experiment.running import batch_sizes
 from dualml.experiment.schema import Experiment
 from dualml.model import initial_weights, model
 from dualml.model.layers import Conv2d, Flatten, Linear
@@ -39,7 +39,7 @@ SPEC = ModelSpec(
 def training() -> Any:
     draw = np.random.default_rng(0)
     x, y = draw.normal(size=(6, 2, 4, 4)).astype(np.float32), np.array([0, 1, 0, 1, 1, 0])
-    recipe = Recipe(
+    recipe = TrainingSpec(
         spec=SPEC, weights=initial_weights(SPEC, 0), rule=SGD(lr=0.1), x=x, y=y, updates=3
     )
     return NumpyBackend().training(recipe)
@@ -92,9 +92,9 @@ def test_they_are_saved_and_no_optimizer_sees_them() -> None:
 def test_several_ranks_are_not_held_against_one() -> None:
     spec = model("resnet18")
     arm = Arm(optimizer={"name": "sgd", "lr": 0.1}, world_size=2)
-    assert inexact(arm, 128, spec) == "batch_norm"
-    assert inexact(arm, 128, model("lenet")) is None
-    assert inexact(arm.model_copy(update={"world_size": 1}), 128, spec) is None
+    assert inexactness_reason(arm, 128, spec) == "batch_norm"
+    assert inexactness_reason(arm, 128, model("lenet")) is None
+    assert inexactness_reason(arm.model_copy(update={"world_size": 1}), 128, spec) is None
 
 
 @pytest.fixture
@@ -136,4 +136,4 @@ def test_arms_that_cannot_keep_them_are_refused(data: Any, arm: dict, words: str
 
 def test_parts_of_batches_are_known() -> None:
     arm = Arm(optimizer={"name": "sgd", "lr": 0.1}, batch_size=10, world_size=4, chunk=2)
-    assert set(batches(arm, 24)) == {2, 1}  # 3 and 2 of ten, 1 of four, in chunks of two
+    assert set(batch_sizes(arm, 24)) == {2, 1}  # 3 and 2 of ten, 1 of four, in chunks of two

@@ -45,34 +45,34 @@ def pages() -> Iterator[Any]:
 
 
 def test_a_ratio_is_the_median_of_the_rounds_not_the_ratio_of_medians() -> None:
-    found = timing.ratio([2.0, 30.0, 8.0], [1.0, 10.0, 10.0])  # 2, 3, 0.8; medians: 8 / 10
+    found = timing.ratio_quartiles([2.0, 30.0, 8.0], [1.0, 10.0, 10.0])  # 2, 3, 0.8; medians: 8 / 10
     assert found.median == 2.0
     assert (found.low, found.high) == pytest.approx((1.4, 2.5))
 
 
 def test_a_disturbance_that_all_variants_share_changes_no_ratio() -> None:
     load = [1.0, 7.0, 2.0, 100.0]
-    found = timing.ratio([3 * x for x in load], [2 * x for x in load])
+    found = timing.ratio_quartiles([3 * x for x in load], [2 * x for x in load])
     assert (found.low, found.median, found.high) == (1.5, 1.5, 1.5)
 
 
 @pytest.mark.parametrize(("ours", "other"), [([1.0], [1.0]), ([1.0, 2.0], [1.0, 2.0, 3.0])])
 def test_rounds_that_do_not_pair_up_are_refused(ours: Any, other: Any) -> None:
     with pytest.raises(ValueError, match=f"received {len(ours)} and {len(other)}"):
-        timing.ratio(ours, other)
+        timing.ratio_quartiles(ours, other)
 
 
 def test_variants_take_turns_and_each_one_follows_each_other_one() -> None:
     calls: list[str] = []
 
     def variant(name: str) -> Any:
-        def once() -> float:
+        def run_once() -> float:
             calls.append(name)
             return float(len(calls))
 
-        return once
+        return run_once
 
-    times = timing.take_turns({name: variant(name) for name in "abc"}, rounds=40, warm_up=2)
+    times = timing.time_interleaved({name: variant(name) for name in "abc"}, rounds=40, warm_up=2)
     rounds = [calls[i : i + 3] for i in range(0, len(calls), 3)]
     assert len(rounds) == 42
     assert all(sorted(one) == ["a", "b", "c"] for one in rounds)
@@ -84,19 +84,19 @@ def test_variants_take_turns_and_each_one_follows_each_other_one() -> None:
 
 def test_the_best_competitor_has_the_smallest_median() -> None:
     times = {"ours": [0.0, 0.0], "spiky": [1.0, 1.0, 90.0], "steady": [2.0, 2.0, 2.0]}
-    assert timing.fastest(times, ["steady", "spiky"]) == "spiky"
+    assert timing.fastest_variant(times, ["steady", "spiky"]) == "spiky"
 
 
 def test_a_target_is_met_by_the_median_and_a_row_without_one_only_reports() -> None:
     times = {"ours": [1.0, 1.1, 1.2], "best": [1.0, 1.0, 1.0]}
     for target, met in ((1.1, True), (1.09, False), (None, None)):
-        row = timing.row("s", "w", "a", times, "ours", "best", target=target)
-        assert row.met is met
+        row = timing.make_row("s", "w", "a", times, "ours", "best", target=target)
+        assert row.meets_target is met
         assert row.describe()["met"] is met
-    limit = timing.Row(
+    limit = timing.RatioRow(
         section="s", what="w", against="a", ours=0.3, other=None, unit="s", ratio=None, target=0.25
     )
-    assert limit.met is False
+    assert limit.meets_target is False
 
 
 def test_the_slowest_rank_of_each_round_counts(ranks: Any) -> None:
@@ -122,8 +122,8 @@ def test_a_round_starts_together_and_is_the_mean_of_its_calls(ranks: Any) -> Non
 def test_a_missed_target_is_a_tie_only_where_rounds_fall_on_both_sides(ranks: Any) -> None:
     for ours, told in (([0.9, 0.9, 1.2, 1.2, 1.2], "why"), ([1.1, 1.2, 1.3, 1.2, 1.2], "")):
         times = {"a": ours, "b": [1.0] * 5}
-        made = timing.row("s", "w", "a", times, "a", "b", target=1.05)
-        assert made.met is False
+        made = timing.make_row("s", "w", "a", times, "a", "b", target=1.05)
+        assert made.meets_target is False
         assert ranks.tie(made, "why").note == told
 
 

@@ -19,10 +19,10 @@ from dualml.report import render
 from dualml.report.blocks import Fold, walk
 from dualml.report.compose import compose
 from dualml.report.draw import css, draw, script
-from dualml.report.draw.scales import spoken
-from dualml.report.figure import Axis, Bar, Box, Cells, Figure, Key, Line, Owner, Panel
+from dualml.report.draw.scales import format_short
+from dualml.report.figure import Axis, Bar, BoxMark, Heatmap, Figure, LegendEntry, LineMark, SeriesId, Panel
 from dualml.store.load import load
-from dualml.words import Words
+from dualml.words import Messages
 
 pytestmark = [
     pytest.mark.whole,
@@ -38,14 +38,14 @@ TIP = "const t = document.querySelector('.fig-tip'); return t.hidden ? '' : t.in
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with chromium.started() as browser:
+    with chromium.start_browser() as browser:
         yield browser
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     arms = fake_run.MAIN | fake_run.SWEEP
-    return fake_run.make(tmp_path_factory.mktemp("run"), arms=arms)
+    return fake_run.make_run(tmp_path_factory.mktemp("run"), arms=arms)
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def page(browser: Browser, report: Path) -> Iterator[Browser]:
 
 
 def figures(folder: Path) -> dict[str, Figure]:
-    blocks = walk(compose(load([folder]), Words("en")).blocks)
+    blocks = walk(compose(load([folder]), Messages("en")).blocks)
     return {block.name: block for block in blocks if isinstance(block, Figure)}
 
 
@@ -116,8 +116,8 @@ def test_the_pointer_shows_arm_backend_and_values(page: Browser, folder: Path, p
     shown = figures(folder)["main-epochs"]
     panel = shown.panels[0]
     assert panel is not None
-    lines = [m for m in panel.marks if isinstance(m, Line) and m.weight == "main" and m.joined]
-    line = next(m for m in lines if m.owner == Owner("adam", "torch"))
+    lines = [m for m in panel.marks if isinstance(m, LineMark) and m.weight == "main" and m.joined]
+    line = next(m for m in lines if m.owner == SeriesId("adam", "torch"))
     drawn = page.js(f"return {MARKS}.filter((m) => m.dataset.points).map((m) => "
                     "[m.dataset.arm, m.dataset.backend])", "main-epochs")  # fmt: skip
     index = point % page.js(
@@ -129,8 +129,8 @@ def test_the_pointer_shows_arm_backend_and_values(page: Browser, folder: Path, p
     assert "adam · torch" in tip
     entry = tip[tip.index("adam · torch") :].splitlines()[1:3]
     assert entry == [
-        f"{panel.x.label}: {spoken(float(line.x[index]))}",
-        f"{panel.y.label}: {spoken(float(line.y[index]))}",
+        f"{panel.x.label}: {format_short(float(line.x[index]))}",
+        f"{panel.y.label}: {format_short(float(line.y[index]))}",
     ]
 
 
@@ -199,15 +199,15 @@ def test_bars_and_cells_tell_what_they_are(browser: Browser, tmp_path: Path) -> 
     """Bars and cells have tooltips, also with names that look like markup; those of hidden series
     do not respond."""
     evil = "<i>\"'&"
-    owner = Owner(series=evil)
-    bars = [Bar(0, 3, owner, left=1), Box(1, 0.7, 4, 0.6, owner, hint="so;many")]
+    owner = SeriesId(series=evil)
+    bars = [Bar(0, 3, owner, left=1), BoxMark(1, 0.7, 4, 0.6, owner, hint="so;many")]
     shown = Figure(
         "shapes", "", "shapes",
         [
             Panel(bars, Axis("ms"), Axis(names=("ring", evil))),
-            Panel([Cells([[7, 8]], 8, "samples")], Axis("label", names="ab"), Axis(names=("0",))),
+            Panel([Heatmap([[7, 8]], 8, "samples")], Axis("label", names="ab"), Axis(names=("0",))),
         ],
-        [Key("series", evil, f"part {evil}")],
+        [LegendEntry("series", evil, f"part {evil}")],
     )  # fmt: skip
     show(browser, tmp_path, shown)
     tips = []
@@ -230,7 +230,7 @@ def test_bars_and_cells_tell_what_they_are(browser: Browser, tmp_path: Path) -> 
     assert browser.js(TIP).strip().splitlines() == ["0", "label a", "7"]
 
 
-def settled(page: Browser, body: str) -> Any:
+def wait_until_stable(page: Browser, body: str) -> Any:
     """Return a script's value once it is the same twice in a row: a loaded machine is still laying
     out the page."""
     last, now = None, page.js(body)
@@ -245,13 +245,13 @@ def test_without_scripts_nothing_is_missing(page: Browser, report: Path) -> None
     marks = """return [...document.querySelectorAll('svg.fig .m')]
       .filter((m) => m.getClientRects().length).length"""
     text = "return document.querySelector('main').innerText"
-    with_script = settled(page, marks), settled(page, text)
+    with_script = wait_until_stable(page, marks), wait_until_stable(page, text)
     page.cdp("Emulation.setScriptExecutionDisabled", value=True)
     page.open(report)
     page.js("document.querySelectorAll('details').forEach((d) => (d.open = true))")
     assert page.js("return document.querySelectorAll('[role=button], .fig-tip').length") == 0
     assert page.js("return document.querySelector('svg.fig').getAttribute('role')") == "img"
-    assert (settled(page, marks), settled(page, text)) == with_script
+    assert (wait_until_stable(page, marks), wait_until_stable(page, text)) == with_script
     assert with_script[0] > 50
 
 
@@ -310,9 +310,9 @@ def test_letters_of_figures_lie_inside_and_apart(page: Browser) -> None:
 def test_long_names_lie_inside_and_apart(
     browser: Browser, tmp_path: Path, name: str, columns: int
 ) -> None:
-    bars = [Bar(row, 3 + row, Owner(f"{name}{row}"), text="12.5 ms") for row in (0, 1, 2)]
+    bars = [Bar(row, 3 + row, SeriesId(f"{name}{row}"), text="12.5 ms") for row in (0, 1, 2)]
     panel = Panel(bars, Axis(name), Axis(name, names=(name,) * 3, beside=(name,) * 3), name)
-    other = Panel([Line([0, 1e6], [1e-9, 1])], Axis("x"), Axis("loss", "log"), "title", height=90)
+    other = Panel([LineMark([0, 1e6], [1e-9, 1])], Axis("x"), Axis("loss", "log"), "title", height=90)
     shown = Figure("long", "", "", [panel, other, panel, panel], columns=columns)
     show(browser, tmp_path, shown)
     assert browser.js(FAULTS) == []
@@ -342,7 +342,7 @@ def test_paper_holds_what_is_folded(page: Browser, folder: Path, report: Path) -
     page.open(report)  # with its folds closed
     printed = pypdf.PdfReader(io.BytesIO(page.pdf()))
     text = "".join("".join(sheet.extract_text() for sheet in printed.pages).split())
-    folds = [b for b in walk(compose(load([folder]), Words("en")).blocks) if isinstance(b, Fold)]
+    folds = [b for b in walk(compose(load([folder]), Messages("en")).blocks) if isinstance(b, Fold)]
     assert len(folds) > 3
     for part in page.js(
         """return [...document.querySelectorAll("details")].flatMap((d) =>

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.whole
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("ran")
     (base / "tiny.toml").write_text(TOML)
     words = ("run", base / "tiny.toml", "--backend", "numpy", "--no-report", "--out", base / "out")
@@ -26,8 +26,8 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(ran: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(ran, tmp_path / "out"))
+def folder(finished_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(finished_run, tmp_path / "out"))
 
 
 def change_weight(folder: Path) -> None:

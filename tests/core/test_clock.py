@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dualml.backend import backends
-from dualml.clock import EVENTS, WALL, start_wall
+from dualml.clock import EVENTS, WALL, start_wall_clock
 from dualml.experiment.arm import Arm
 from dualml.reference.communicator import run_threads
 from dualml.store.costs import COLLECTIVES
@@ -17,7 +17,7 @@ from dualml.worker.collectives import time_collectives
 
 def test_the_wall_clock_is_read_when_the_device_has_nothing_left_to_do() -> None:
     waits = iter((0.2, 0.05))  # what was queued before, and what is timed
-    elapsed = start_wall(lambda: time.sleep(next(waits)))
+    elapsed = start_wall_clock(lambda: time.sleep(next(waits)))
     assert 0.05 <= elapsed() < 0.2
     assert next(waits, None) is None
 

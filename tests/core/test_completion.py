@@ -15,7 +15,7 @@ from test_layering import HEAVY
 SHELLS = ("bash", "zsh", "fish")
 
 
-def offered(line: str, cwd: Path | None = None, **env: str) -> list[str]:
+def completions(line: str, cwd: Path | None = None, **env: str) -> list[str]:
     """Return the completions that bash receives for the last word of a line."""
     words = line.split(" ")
     env |= {"_DUALML_COMPLETE": "complete_bash", "COMP_WORDS": line}
@@ -38,7 +38,7 @@ def offered(line: str, cwd: Path | None = None, **env: str) -> list[str]:
     ("dualml new m", {"memory", "methods"}), ("dualml run lab1 --device c", {"cuda", "cpu"}),
 ])  # fmt: skip
 def test_names_are_completed(line: str, among: set[str]) -> None:
-    words = offered(line)
+    words = completions(line)
     assert among <= set(words)
     assert all(word.startswith(line.split(" ")[-1]) for word in words)
 
@@ -48,19 +48,19 @@ def test_runs_and_jobs_are_completed(tmp_path: Path) -> None:
     (tmp_path / "runs/lab1-x/run.json").write_text('{"trials": [{"arm": "sgd"}, {"arm": "adam"}]}')
     (tmp_path / "jobs/12").mkdir(parents=True)
     (tmp_path / "jobs/12/state.json").write_text("{}")
-    assert offered("dualml parity ", tmp_path) == ["runs/lab1-x"]
-    assert offered("dualml find runs/lab1-x --arm s", tmp_path) == ["sgd"]
-    assert offered("dualml logs ", tmp_path, DUALML_JOBS=str(tmp_path / "jobs")) == ["12"]
-    both = offered("dualml top ", tmp_path, DUALML_JOBS=str(tmp_path / "jobs"))
+    assert completions("dualml parity ", tmp_path) == ["runs/lab1-x"]
+    assert completions("dualml find runs/lab1-x --arm s", tmp_path) == ["sgd"]
+    assert completions("dualml logs ", tmp_path, DUALML_JOBS=str(tmp_path / "jobs")) == ["12"]
+    both = completions("dualml top ", tmp_path, DUALML_JOBS=str(tmp_path / "jobs"))
     assert both == ["12", "runs/lab1-x"]
 
 
 def test_no_mistake_of_the_user_disturbs_a_line_that_is_being_typed(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.dualml]\nnothing = 1\n")
     env = {"DUALML_CONFIG": "", "DUALML_BAKEND": "x"}
-    assert offered("dualml run nothing --arm ", tmp_path, **env) == []
-    assert offered("dualml find nowhere --arm ", tmp_path, **env) == []
-    assert "lab1" in offered("dualml run la", tmp_path, **env)
+    assert completions("dualml run nothing --arm ", tmp_path, **env) == []
+    assert completions("dualml find nowhere --arm ", tmp_path, **env) == []
+    assert "lab1" in completions("dualml run la", tmp_path, **env)
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -17,12 +17,12 @@ from typer.main import get_command
 
 from dualml.cli import defaults
 from dualml.cli.app import app
-from dualml.cli.defaults import Defaults, general, leaves, options, read
+from dualml.cli.defaults import Defaults, general_options, leaf_commands, command_options, read_defaults
 from dualml.cli.project import ALLOWED
-from dualml.cli.submitted import frozen, parsed
+from dualml.cli.submitted import add_defaults, parse_run_options
 from dualml.errors import UserError
-from dualml.jobs.store import taken
-from dualml.variables import CONFIG, JOB, JOB_OUT, KNOWN, OPTIONS, TESTS, strangers
+from dualml.jobs.store import captured_env
+from dualml.variables import CONFIG, JOB, JOB_OUT, KNOWN_VARIABLES, OPTIONS, TESTS, unknown_variables
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,17 +68,17 @@ def test_the_nearer_one_wins(home: Path) -> None:
     assert settings(DUALML_BACKEND="all")["backend"] == ("all", "DUALML_BACKEND")
     command = get_command(app).commands["run"]
     for words, backend in ((["lab1"], "numpy"), (["lab1", "--backend", "both"], "both")):
-        defaults = read(get_command(app))
-        context = command.make_context("run", words, default_map=defaults.of(("run",)))
+        defaults = read_defaults(get_command(app))
+        context = command.make_context("run", words, default_map=defaults.for_command(("run",)))
         assert context.params["backend"] == backend
         assert context.params["quick"] is True
 
 
 def test_a_table_of_a_command_wins_over_the_general_key_beside_it(home: Path) -> None:
     project(home, '[tool.dualml.capabilities]\nbackend = "torch"\n[tool.dualml]\nbackend = "all"\n')
-    defaults = read(get_command(app))
-    assert defaults.of(("capabilities",))["backend"] == "torch"
-    assert defaults.of(("run",))["backend"] == "all"
+    defaults = read_defaults(get_command(app))
+    assert defaults.for_command(("capabilities",))["backend"] == "torch"
+    assert defaults.for_command(("run",))["backend"] == "all"
     assert set(settings()) >= {"backend", "capabilities.backend"}
 
 
@@ -131,8 +131,8 @@ def test_what_only_a_user_decides_may_stand_in_a_users_file(home: Path) -> None:
 def test_a_project_sets_what_leads_nowhere(home: Path) -> None:
     """A project may set only harmless options: no path, no address, nothing that starts, sends or
     removes something."""
-    every = [(name, p) for _, command in leaves(get_command(app))
-             for name, p in options(command).items()]  # fmt: skip
+    every = [(name, p) for _, command in leaf_commands(get_command(app))
+             for name, p in command_options(command).items()]  # fmt: skip
     assert {name for name, _ in every} >= ALLOWED
     for name, parameter in every:
         kind = parameter.type_descriptor.annotation
@@ -148,10 +148,10 @@ def test_every_option_that_is_not_allowed_is_refused(home: Path, command: str) -
     here: Any = get_command(app)
     for word in command.split("."):
         here = here.commands[word]
-    for name in options(here).keys() - ALLOWED:
+    for name in command_options(here).keys() - ALLOWED:
         project(home, f"[tool.dualml.{command}]\n{name} = 'x'\n")
         with pytest.raises(UserError, match=f"{command}.{name} is for each user to decide"):
-            read(get_command(app))
+            read_defaults(get_command(app))
 
 
 @pytest.mark.parametrize(("what", "why"), [
@@ -190,8 +190,8 @@ def test_a_file_that_others_can_have_written_has_no_say(home: Path, what: str, w
             path.chmod(0o664)
         case "link-into-an-open-folder":
             (home / "open").chmod(0o777)
-    found = read(get_command(app))
-    assert found.of(("run",))["threads"] == 2  # of the next one upwards
+    found = read_defaults(get_command(app))
+    assert found.for_command(("run",))["threads"] == 2  # of the next one upwards
     assert re.search(why, found.notices[0])
     done = dualml("list", cwd=Path.cwd())
     assert done.returncode == 0
@@ -203,7 +203,7 @@ def test_the_group_of_one_user_alone_may_write(home: Path, monkeypatch: pytest.M
     project(home, "[tool.dualml]\nthreads = 3\n")
     (home / "work").chmod(0o775)
     monkeypatch.setattr("dualml.cli.project.is_private", lambda group: True)
-    assert read(get_command(app)).of(("run",))["threads"] == 3
+    assert read_defaults(get_command(app)).for_command(("run",))["threads"] == 3
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "loop", "folder", "bytes"])
@@ -258,13 +258,13 @@ def test_a_language_that_is_none_is_said_with_its_place(home: Path) -> None:
 def test_a_home_that_may_not_be_looked_into_has_no_file(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Closed:
+    class UnreadableFile:
         def stat(self) -> None:
             raise PermissionError(13, "Permission denied", "/root/.config/dualml/config.toml")
 
     project(home, "[tool.dualml]\nthreads = 3\n")
-    monkeypatch.setattr(defaults, "user_file", Closed)
-    assert [file.path.name for file in defaults.find().files] == ["pyproject.toml"]
+    monkeypatch.setattr(defaults, "user_file", UnreadableFile)
+    assert [file.path.name for file in defaults.find_defaults().files] == ["pyproject.toml"]
 
 
 def test_a_current_folder_that_was_removed_has_none(home: Path) -> None:
@@ -295,23 +295,23 @@ def test_a_job_takes_its_defaults_along_and_its_processes_have_none(
     project(home, '[tool.dualml.run]\narm = ["gd"]\nquick = true\nno-find = false\n')
     monkeypatch.setenv("DUALML_BACKEND", "numpy")
     monkeypatch.setenv("DUALML_THREADS", "2")
-    words = frozen(["lab1", "--threads", "1"], read(get_command(app)))
+    words = add_defaults(["lab1", "--threads", "1"], read_defaults(get_command(app)))
     assert words[:3] == ["lab1", "--threads", "1"]
     assert sorted(words[3:]) == ["--arm", "--backend", "--quick", "gd", "numpy"]
-    assert parsed(words, {})["backend"] == "numpy"
-    assert parsed(["lab1"], {})["backend"] is None
-    assert frozen(["lab1", "--backend", "torch", "--threads", "1"], Defaults())[5:] == []
-    left = taken()
+    assert parse_run_options(words, {})["backend"] == "numpy"
+    assert parse_run_options(["lab1"], {})["backend"] is None
+    assert add_defaults(["lab1", "--backend", "torch", "--threads", "1"], Defaults())[5:] == []
+    left = captured_env()
     assert left["DUALML_CONFIG"] == "none"
     assert not left.keys() & set(OPTIONS)
 
 
 def test_misspelt_variables_are_named() -> None:
-    assert strangers(["DUALML_BAKEND", "HOME", "DUALML_DATA"]) == [
+    assert unknown_variables(["DUALML_BAKEND", "HOME", "DUALML_DATA"]) == [
         "unknown variable DUALML_BAKEND; did you mean 'DUALML_BACKEND'?"
     ]
-    assert strangers(["DUALML_NUMPY_ANYTHING"]) == []
-    assert strangers(["DUALML_TORCH_COMPLE"]) != []
+    assert unknown_variables(["DUALML_NUMPY_ANYTHING"]) == []
+    assert unknown_variables(["DUALML_TORCH_COMPLE"]) != []
     done = dualml("list", env={"DUALML_TREADS": "2"})
     assert done.returncode == 0
     assert "unknown variable DUALML_TREADS; did you mean 'DUALML_THREADS'?" in done.stderr
@@ -323,8 +323,8 @@ def test_every_variable_that_is_read_is_known() -> None:
     texts = [path.read_text("utf-8") for path in files if path.name != "variables.py"]
     names = {name for text in texts for name in re.findall(r'"(DUALML_[A-Z_]+)"', text)}
     assert names >= set(OPTIONS)
-    assert names - set(TESTS) == set(KNOWN) - {JOB, JOB_OUT, CONFIG} - set(TESTS)
-    variables = {p.envvar for uses in general(get_command(app)).values() for _, p in uses}
+    assert names - set(TESTS) == set(KNOWN_VARIABLES) - {JOB, JOB_OUT, CONFIG} - set(TESTS)
+    variables = {p.envvar for uses in general_options(get_command(app)).values() for _, p in uses}
     assert variables == set(OPTIONS)
 
 
@@ -343,10 +343,10 @@ def test_a_folder_that_was_removed_is_no_reason_to_fail(
     gone.mkdir()
     monkeypatch.chdir(gone)
     gone.rmdir()
-    assert read(get_command(app)).files == ()
+    assert read_defaults(get_command(app)).files == ()
 
 
 def test_a_wrong_type_of_file_is_refused(home: Path) -> None:
     (home / "work/pyproject.toml").write_text("[tool]\ndualml = 3\n")
     with pytest.raises(UserError, match="is no table"):
-        read(get_command(app))
+        read_defaults(get_command(app))

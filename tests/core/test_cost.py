@@ -32,7 +32,7 @@ from dualml.files import read_json, write_json
 from dualml.reference.communicator import run_threads
 
 SCHEDULED = [name for name in names() if name not in ("local_sgd", "parameter_server_async")]
-COUNTED = [name for name in SCHEDULED if STRATEGIES[name].counted]
+COUNTED = [name for name in SCHEDULED if STRATEGIES[name].is_point_to_point]
 WIDTH = 4
 #: Lengths that do and do not divide evenly, and one shorter than the number of ranks.
 LENGTHS = (3, 1003, 5040)
@@ -40,8 +40,8 @@ LENGTHS = (3, 1003, 5040)
 
 def from_schedule(name: str, n: int, length: int) -> dict[str, float]:
     schedule = strategy(name).schedule(n)
-    sent = [schedule.sent(r, length) for r in range(n)]
-    received = [schedule.received(r, length) for r in range(n)]
+    sent = [schedule.sent_volume(r, length) for r in range(n)]
+    received = [schedule.received_volume(r, length) for r in range(n)]
     return {
         "sent": max(m for m, _ in sent),
         "received": max(m for m, _ in received),
@@ -54,21 +54,21 @@ def from_schedule(name: str, n: int, length: int) -> dict[str, float]:
     }
 
 
-def told(found: Cost) -> dict[str, float]:
+def cost_fields(found: Cost) -> dict[str, float]:
     return {k: v for k, v in vars(found).items() if k not in ("steps", "bytes", "added")}
 
 
 @pytest.mark.parametrize("name", SCHEDULED)
 def test_the_closed_form_is_what_the_schedule_says(name: str) -> None:
     for n, length in itertools.product(range(1, 18), LENGTHS):
-        assert told(cost(name, n, length * WIDTH, WIDTH)) == from_schedule(name, n, length)
+        assert cost_fields(cost(name, n, length * WIDTH, WIDTH)) == from_schedule(name, n, length)
 
 
 def test_the_comparison_notices_one_message_less() -> None:
     ring = from_schedule("ring", 5, 1003)
-    assert told(cost("ring", 5, 4012, WIDTH)) == ring
-    assert told(replace(cost("ring", 5, 4012, WIDTH), sent=7)) != ring
-    assert told(cost("ring", 5, 4012)) != ring  # bytes may be cut where elements may not
+    assert cost_fields(cost("ring", 5, 4012, WIDTH)) == ring
+    assert cost_fields(replace(cost("ring", 5, 4012, WIDTH), sent=7)) != ring
+    assert cost_fields(cost("ring", 5, 4012)) != ring  # bytes may be cut where elements may not
 
 
 @pytest.mark.parametrize("name", COUNTED)
@@ -143,11 +143,11 @@ def measured(
             for size in SIZES:
                 clean = sum(topology.seconds(s, n, link) for s in stages(name, n, size))
                 seconds = clean * float(np.exp(noise * draw.standard_normal()))
-                points.append(Point.of(name, n, size, seconds, topology))
+                points.append(Point.from_measurement(name, n, size, seconds, topology))
     return points
 
 
-def inside(found: Fit, link: Link) -> list[bool]:
+def within_intervals(found: Fit, link: Link) -> list[bool]:
     pairs = ((found.intervals[name], getattr(link, name)) for name in found.intervals)
     return [low <= value <= high for (low, high), value in pairs]
 
@@ -164,14 +164,14 @@ def test_a_fit_recovers_the_constants(topology: Topology) -> None:
 
 def test_95_per_cent_intervals_hold_the_truth_about_as_often() -> None:
     hits = [
-        inside(fit(measured(TRUE, ("ring", "tree", "all_gather"), 0.03, s), gamma=True), TRUE)
+        within_intervals(fit(measured(TRUE, ("ring", "tree", "all_gather"), 0.03, s), gamma=True), TRUE)
         for s in range(100)
     ]
     for share in np.mean(hits, axis=0):
         assert 0.88 <= share <= 1.0
     assert len(hits[0]) == len(PARAMETERS)
     other = Link(TRUE.alpha_s * 1.5, TRUE.beta_s_per_byte * 1.5)
-    assert not any(inside(fit(measured(TRUE, ("ring", "tree"), 0.03)), other))
+    assert not any(within_intervals(fit(measured(TRUE, ("ring", "tree"), 0.03)), other))
 
 
 def test_a_constant_that_would_be_negative_is_zero() -> None:
@@ -195,20 +195,20 @@ def test_points_that_cannot_tell_are_refused() -> None:
         fit([Point(1.0, 3, 0), Point(1.1, 3, 0), Point(2.0, 6, 0)])
     for seconds in (0.0, -1.0, float("nan")):
         with pytest.raises(UserError, match="more than 0 seconds"):
-            Point.of("ring", 2, 1000, seconds)
+            Point.from_measurement("ring", 2, 1000, seconds)
     for name, n, topology in (
         ("ring", 1, FLAT),
         ("parameter_server_async", 2, FLAT),
         ("ring", 2, Topology("nodes", 2)),
     ):
         with pytest.raises(UserError, match="synchronous strategies on at least 2 ranks"):
-            Point.of(name, n, 1000, 1.0, topology)
+            Point.from_measurement(name, n, 1000, 1.0, topology)
 
 
 def test_fits_are_written_and_read(tmp_path: object) -> None:
     fast = Link(1e-5, 1e-10)
     points = measured(TRUE, ("ring", "tree"), 0.02) + measured(fast, ("all_reduce",), 0.02)
-    lone = Point.of("all_gather", 2, 1000, 1e-3)
+    lone = Point.from_measurement("all_gather", 2, 1000, 1e-3)
     found = fit_all([*points, lone])
     path = tmp_path / "fits.json"  # type: ignore[operator]
     write_json(path, {"format": 1, **found.describe()})
@@ -256,7 +256,7 @@ TAKES = {
 def test_gloo_sends_what_the_wire_showed(name: str, n: int) -> None:
     found = schedule("gloo", name, n)
     assert found is not None
-    assert [found.sent(r, 840)[1] / 840 for r in range(n)] == pytest.approx(GLOO[name, n])
+    assert [found.sent_volume(r, 840)[1] / 840 for r in range(n)] == pytest.approx(GLOO[name, n])
 
 
 @pytest.mark.parametrize(("name", "n"), TAKES)
@@ -282,7 +282,7 @@ def test_a_fit_goes_on_with_its_engine() -> None:
     link = Link(1e-4, 1e-8)
     sizes = (40_000, 400_000, 4_000_000)
     points = [
-        Point.of("all_gather", 2, size,
+        Point.from_measurement("all_gather", 2, size,
                  predict("all_gather", 2, size, link, engine="gloo").seconds, engine="gloo")
         for size in sizes
     ]  # fmt: skip
@@ -290,7 +290,7 @@ def test_a_fit_goes_on_with_its_engine() -> None:
     assert fits.link("all_gather").beta_s_per_byte == pytest.approx(1e-8)
     assert Fits.restore(fits.describe()).engine == "gloo"
     assert "engine" not in fit_all(points).describe()
-    plain = fit_all([Point.of("all_gather", 2, p.nbytes, p.seconds) for p in points])
+    plain = fit_all([Point.from_measurement("all_gather", 2, p.nbytes, p.seconds) for p in points])
     assert plain.link("all_gather").beta_s_per_byte == pytest.approx(1.5e-8)
 
 

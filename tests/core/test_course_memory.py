@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.course.catalogue import planted, plants
+from dualml.course.catalogue import apply_plant, load_plants
 from dualml.course.exercise import Answer
 from dualml.course.judge import agrees
-from dualml.course.labs import file, lab
+from dualml.course.labs import find_exercise, load_lab
 from dualml.course.memory.requirements import REQUIREMENTS
-from dualml.course.workspace import lines, page, source
+from dualml.course.workspace import read_translations, read_page, read_solution
 from dualml.optim import Adam
-from dualml.words import LANGUAGES, table
+from dualml.words import LANGUAGES, load_messages
 
 #: Mistakes that change numbers; the other one shows in the length of the state.
 FLAGS = list(dict.fromkeys(flag for r in REQUIREMENTS for flag in r.flags))
@@ -85,16 +85,16 @@ def test_a_whole_state_is_seen_by_its_length() -> None:
 
 
 def test_every_mistake_is_planted_in_both_frameworks() -> None:
-    wanted = {(name, one.name) for name in MISTAKES for one in lab("memory").files}
-    assert {(p.name, p.file) for p in plants("memory") if not p.right} == wanted
-    for plant in plants("memory"):
-        text = source(file(plant.file)[1])
-        assert planted(text, plant) != text
+    wanted = {(name, one.name) for name in MISTAKES for one in load_lab("memory").files}
+    assert {(p.name, p.file) for p in load_plants("memory") if not p.right} == wanted
+    for plant in load_plants("memory"):
+        text = read_solution(find_exercise(plant.file)[1])
+        assert apply_plant(text, plant) != text
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_there_are_words_for_everything(lang: str) -> None:
-    own = table(lang, "course_memory")
+    own = load_messages(lang, "course_memory")
     depths = ("symptom", "place", "principle", "cause")
     wanted = {f"mistake.{name}.{depth}" for name in MISTAKES for depth in depths}
     assert own.keys() == wanted | {f"requirement.{r.name}" for r in REQUIREMENTS}
@@ -103,12 +103,12 @@ def test_there_are_words_for_everything(lang: str) -> None:
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_task_names_every_requirement(lang: str) -> None:
-    task = page("memory", "zero", lang)
+    task = read_page("memory", "zero", lang)
     assert task.startswith("# ")
     for requirement in REQUIREMENTS:
         assert f"`{requirement.name}`" in task
 
 
 def test_no_translated_line_is_left_over() -> None:
-    there = {line.strip() for one in lab("memory").files for line in source(one).splitlines()}
-    assert lines("memory").keys() <= there
+    there = {line.strip() for one in load_lab("memory").files for line in read_solution(one).splitlines()}
+    assert read_translations("memory").keys() <= there

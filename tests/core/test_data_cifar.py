@@ -93,7 +93,7 @@ def test_get_takes_files_out_of_the_archive(home: Path) -> None:
     (home / "usb").mkdir()
     packed = cifar_files.archive(info, cifar_files.files("cifar100"))
     (home / "usb" / info.archive).write_bytes(packed)
-    folder = places.adopt(info, home / "usb")
+    folder = places.import_files(info, home / "usb")
     assert folder == home / "cache" / "cifar100"
     assert sorted(path.name for path in folder.iterdir()) == ["test.bin", "train.bin"]
     assert len(load("cifar100_coarse", explicit=True).train_y) == 7  # the same files
@@ -105,9 +105,9 @@ def test_archives_that_are_not_the_published_one(home: Path) -> None:
     packed = cifar_files.archive(info, content)
     path = Path("x.tar.gz")
     with pytest.raises(UserError, match=r"is cut short: expected [\d,]+ bytes, found 100"):
-        archive.unpack(info, path, packed[:100], "again")
+        archive.unpack_archive(info, path, packed[:100], "again")
     with pytest.raises(UserError, match=r"is another archive: expected sha256"):
-        archive.unpack(info, path, packed[:-1] + b"\1", "again")
+        archive.unpack_archive(info, path, packed[:-1] + b"\1", "again")
 
 
 def signed(
@@ -125,19 +125,19 @@ def test_members_are_taken_one_by_one_within_limits() -> None:
     rest = {name: data for name, data in content.items() if name != "data_batch_1.bin"}
     info, data = signed(rest, (link,))
     with pytest.raises(UserError, match=r"data_batch_1\.bin that is a link"):
-        archive.unpack(info, Path("a"), data, "again")
+        archive.unpack_archive(info, Path("a"), data, "again")
     info, data = signed(rest)
     with pytest.raises(UserError, match=r"has no data_batch_1.bin"):
-        archive.unpack(info, Path("a"), data, "again")
-    info, data = signed({**content, "huge.txt": bytes(archive.MOST_OTHER + 1)})
+        archive.unpack_archive(info, Path("a"), data, "again")
+    info, data = signed({**content, "huge.txt": bytes(archive.MAX_SKIPPED_BYTES + 1)})
     with pytest.raises(UserError, match=r"has a member .*huge.txt of 1,048,577 bytes; at most"):
-        archive.unpack(info, Path("a"), data, "again")
-    info, data = signed({f"{n}.txt": b"" for n in range(archive.MOST_MEMBERS)} | content)
+        archive.unpack_archive(info, Path("a"), data, "again")
+    info, data = signed({f"{n}.txt": b"" for n in range(archive.MAX_MEMBERS)} | content)
     with pytest.raises(UserError, match="more than 64 members"):
-        archive.unpack(info, Path("a"), data, "again")
+        archive.unpack_archive(info, Path("a"), data, "again")
     elsewhere = tarfile.TarInfo("../../data_batch_1.bin")
     info, data = signed(content, (elsewhere,))
-    assert archive.unpack(info, Path("a"), data, "again") == content  # passed over
+    assert archive.unpack_archive(info, Path("a"), data, "again") == content  # passed over
 
 
 def test_download_brings_the_archive_and_checks_it(home: Path, monkeypatch) -> None:
@@ -149,11 +149,11 @@ def test_download_brings_the_archive_and_checks_it(home: Path, monkeypatch) -> N
         asked.append((mirror, name, most))
         return good[:-1] + b"\1" if "one" in mirror else good
 
-    monkeypatch.setattr(fetch, "probe", lambda mirrors, name: {})
-    monkeypatch.setattr(fetch, "transferred", transferred)
+    monkeypatch.setattr(fetch, "probe_mirrors", lambda mirrors, name: {})
+    monkeypatch.setattr(fetch, "fetch_with_retries", transferred)
     folder = fetch.download(info)
     assert asked == [(m, "cifar-10-binary.tar.gz", len(good)) for m in info.mirrors]
-    assert cifar.read(info, folder, "")[1].tolist() == [0, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5]
+    assert cifar.read_images(info, folder, "")[1].tolist() == [0, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5]
     monkeypatch.setenv("DUALML_OFFLINE", "1")
     (folder / "test_batch.bin").unlink()
     words = (
@@ -228,4 +228,4 @@ def test_a_folder_of_ones_own(tmp_path: Path) -> None:
 
 def test_encode_takes_colour_images_alone() -> None:
     with pytest.raises(UserError, match=r"must be uint8 \(N, 3, 32, 32\); received float64"):
-        cifar.encode(np.zeros((1, 3, 32, 32)), np.zeros(1))
+        cifar.encode_records(np.zeros((1, 3, 32, 32)), np.zeros(1))

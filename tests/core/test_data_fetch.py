@@ -71,11 +71,11 @@ class Mirror:
 def mirror():
     made = []
 
-    def make(*args, **options):
+    def make_mirror(*args, **options):
         made.append(Mirror(*args, **options))
         return made[-1]
 
-    yield make
+    yield make_mirror
     for one in made:
         one.close()
 
@@ -301,11 +301,11 @@ class Endless:
 def endless():
     made = []
 
-    def make(*words):
+    def make_endless(*words):
         made.append(Endless(*words))
         return made[-1]
 
-    yield make
+    yield make_endless
     for one in made:
         one.close()
 

@@ -175,7 +175,7 @@ def test_digits_are_the_same_everywhere():
 
 def test_digits_are_split_without_overlap():
     labels = np.arange(1797) % 10
-    train, test = digits.split(labels)
+    train, test = digits.split_indices(labels)
     assert sorted([*train, *test]) == list(range(1797))
 
 
@@ -251,7 +251,7 @@ class TestRealMnist:
     pytestmark = needs_mnist
 
     def test_is_the_published_one(self):
-        data = sources.from_folder(DATASETS["mnist"], REAL / "mnist", "env")
+        data = sources.load_folder(DATASETS["mnist"], REAL / "mnist", "env")
         assert data.train_x.shape == (60_000, 28, 28)
         assert data.test_x.shape == (10_000, 28, 28)
         assert data.train_y[:10].tolist() == [5, 0, 4, 1, 9, 2, 1, 3, 1, 4]

@@ -12,12 +12,12 @@ import pytest
 
 from dualml.data import load as load_data
 from dualml.errors import UserError
-from dualml.experiment.deals import Course, deal_key
+from dualml.experiment.deals import EpochBatches, partition_key
 from dualml.experiment.freeze import freeze
 from dualml.experiment.plan import Plan
 from dualml.experiment.schema import Experiment
-from dualml.experiment.seen import Seen, combined
-from dualml.store.plan import restore, save
+from dualml.experiment.seen import SampleDigest, combined_digest
+from dualml.store.plan import restore_plan, save_plan
 from dualml.worker.evaluate import evaluate
 
 SKEW = {"name": "fractions", "fractions": [0.7, 0.2, 0.1]}
@@ -34,13 +34,13 @@ def plan_of(**arm: Any) -> Plan:
 
 
 def test_an_epoch_ends_when_the_last_rank_is_through() -> None:
-    course = Course([np.arange(10), np.arange(10, 14), np.zeros(0, int)], batch_size=6)
-    assert course.each == [2, 2, 2]
+    course = EpochBatches([np.arange(10), np.arange(10, 14), np.zeros(0, int)], batch_size=6)
+    assert course.per_rank_sizes == [2, 2, 2]
     assert course.updates == 5
     assert [[len(p) for p in course.parts(i)] for i in (0, 1, 2, 4)] == [
         [2, 2, 0], [2, 2, 0], [2, 0, 0], [2, 0, 0],
     ]  # fmt: skip
-    assert [course.done(i) for i in range(6)] == [0, 4, 8, 10, 12, 14]
+    assert [course.consumed(i) for i in range(6)] == [0, 4, 8, 10, 12, 14]
 
 
 @pytest.mark.parametrize("partition", [
@@ -50,7 +50,7 @@ def test_an_epoch_ends_when_the_last_rank_is_through() -> None:
 def test_no_sample_is_lost_or_counted_twice(partition: dict[str, Any]) -> None:
     plan = plan_of(world_size=3, partition=partition)
     arm = plan.experiment.arms["a"]
-    feed = plan.feed(arm, 0)
+    feed = plan.batch_sampler(arm, 0)
     owners: list[set[int]] = [set(), set(), set()]
     for epoch in range(2):
         seen: Counter[int] = Counter()
@@ -64,52 +64,52 @@ def test_no_sample_is_lost_or_counted_twice(partition: dict[str, Any]) -> None:
         assert set(seen) == set(range(500))
         assert set(seen.values()) == {1}
     assert not owners[0] & owners[1]  # every rank keeps its samples
-    assert feed.samples(feed.per_epoch) == 500
-    assert feed.samples(1) == sum(len(p) for p in feed.parts(1))
-    assert feed.samples(feed.per_epoch + 2) == 500 + sum(len(feed.batch(s)) for s in (1, 2))
+    assert feed.sample_gradients(feed.per_epoch) == 500
+    assert feed.sample_gradients(1) == sum(len(p) for p in feed.parts(1))
+    assert feed.sample_gradients(feed.per_epoch + 2) == 500 + sum(len(feed.batch(s)) for s in (1, 2))
 
 
 def test_one_rank_trains_on_what_several_would_have() -> None:
     several, one = (plan_of(partition=SKEW, **more) for more in ({"world_size": 3},
                                                                   {"dealt_to": 3}))  # fmt: skip
     arms = [p.experiment.arms["a"] for p in (several, one)]
-    assert deal_key(arms[0], 0) == deal_key(arms[1], 0)
+    assert partition_key(arms[0], 0) == partition_key(arms[1], 0)
     for step in (1, 5, 20):
-        assert np.array_equal(several.feed(arms[0], 0).batch(step),
-                              one.feed(arms[1], 0).batch(step))  # fmt: skip
+        assert np.array_equal(several.batch_sampler(arms[0], 0).batch(step),
+                              one.batch_sampler(arms[1], 0).batch(step))  # fmt: skip
 
 
 def test_typical_updates_show_every_rank_every_size() -> None:
     plan = plan_of(world_size=3, partition=SKEW)
-    feed = plan.feed(plan.experiment.arms["a"], 0)
+    feed = plan.batch_sampler(plan.experiment.arms["a"], 0)
     wanted = {
         (rank, len(part))
         for step in range(1, feed.per_epoch + 1)
         for rank, part in enumerate(feed.parts(step))
     }
-    apart, together = feed.typical(False, updates=100), feed.typical(True, updates=100)
+    apart, together = feed.representative_steps(False, updates=100), feed.representative_steps(True, updates=100)
     assert {(r, len(p)) for s in apart for r, p in enumerate(feed.parts(s))} == wanted
     assert len(apart) <= 6
     totals = {len(feed.batch(s)) for s in range(1, feed.per_epoch + 1)}
     assert {len(feed.batch(s)) for s in together} == totals
     assert max(apart) > 1
-    assert feed.typical(False, updates=max(apart) - 1) == apart[:-1]
+    assert feed.representative_steps(False, updates=max(apart) - 1) == apart[:-1]
 
 
 def test_the_plan_states_what_was_dealt_and_comes_back(tmp_path: Path) -> None:
     plan = plan_of(world_size=3, partition={"name": "random_sampling"})
     arm = plan.experiment.arms["a"]
-    told = plan.deals[deal_key(arm, 0)]
+    told = plan.deals[partition_key(arm, 0)]
     assert len(told) == 2
     assert told[0]["sha256"] != told[1]["sha256"]
     for epoch in range(2):
-        lists = [plan.order[f"{deal_key(arm, 0)}/epoch{epoch}/rank{r}"] for r in range(3)]
+        lists = [plan.order[f"{partition_key(arm, 0)}/epoch{epoch}/rank{r}"] for r in range(3)]
         assert told[epoch]["missed"] == 500 - len(set(np.concatenate(lists).tolist()))
-    save(plan, tmp_path)
-    again = restore(tmp_path)
+    save_plan(plan, tmp_path)
+    again = restore_plan(tmp_path)
     assert again.deals == plan.deals
     assert again.hash == plan.hash
-    assert np.array_equal(again.feed(arm, 0).batch(7), plan.feed(arm, 0).batch(7))
+    assert np.array_equal(again.batch_sampler(arm, 0).batch(7), plan.batch_sampler(arm, 0).batch(7))
 
 
 def test_other_settings_are_another_plan() -> None:
@@ -129,7 +129,7 @@ def test_noise_is_the_same_for_whoever_looks() -> None:
     assert np.array_equal(a, b)
     assert not x.any()
     for rank, level in enumerate((0.2, 0.4, 0.6)):
-        mine = plan.order[f"{deal_key(arm, 0)}/epoch0/rank{rank}"]
+        mine = plan.order[f"{partition_key(arm, 0)}/epoch0/rank{rank}"]
         assert a[mine].std() == pytest.approx(level, rel=0.02)
     other = plan_of(world_size=3, partition=SKEW)
     assert other.features(other.experiment.arms["a"], 0, x) is x
@@ -166,10 +166,10 @@ def test_wrong_settings_are_one_clear_line(arm: dict[str, Any], words: list[str]
 
 def test_the_chain_tells_order_ranks_and_samples_apart() -> None:
     def chain(*parts: tuple[int, list[int]]) -> str:
-        seen = Seen()
+        seen = SampleDigest()
         for rank, part in parts:
             seen.add(rank, np.array(part, np.int64))
-        return combined(seen.chains)
+        return combined_digest(seen.rank_digests)
 
     first = chain((0, [1, 2]), (1, [3]), (0, [4]), (1, []))
     assert first == chain((1, [3]), (0, [1, 2]), (1, []), (0, [4]))  # of ranks: each has its own
@@ -180,9 +180,9 @@ def test_the_chain_tells_order_ranks_and_samples_apart() -> None:
         chain((1, [1, 2]), (0, [3]), (1, [4]), (0, [])),
     ]
     assert len({first, *others}) == 5
-    again = Seen(Seen({0: "ab" * 32}).chains)  # goes on from a checkpoint
+    again = SampleDigest(SampleDigest({0: "ab" * 32}).rank_digests)  # goes on from a checkpoint
     again.add(0, np.array([5]))
-    assert again.chains[0] != "ab" * 32
+    assert again.rank_digests[0] != "ab" * 32
 
 
 def test_ranks_evaluate_what_one_would_to_the_last_bit() -> None:

@@ -15,13 +15,13 @@ from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
 from dualml.experiment.plan import Plan
 from dualml.model import initial_weights, model
-from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU, turns
+from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU, rotary_cos_sin
 from dualml.model.layers import Attention
-from dualml.reference.decoder import turned
+from dualml.reference.decoder import apply_rotary
 from dualml.reference.model import Model, forward
 from dualml.split.plan import split_plan
 from dualml.split.traffic import collectives
-from dualml.store.plan import restore, save
+from dualml.store.plan import restore_plan, save_plan
 
 
 def output(layer: Any, x: np.ndarray, **own: np.ndarray) -> np.ndarray:
@@ -75,14 +75,14 @@ def test_turned_positions_count_by_their_distance() -> None:
     """With equal queries and keys everywhere, their products depend on the distance only."""
     layer = GroupedAttention(1, 1, 6, 9, base=50.0)
     q, k = np.random.default_rng(0).normal(size=(2, 6))
-    rows = [turned(layer, np.tile(v, (9, 1))) for v in (q, k)]
+    rows = [apply_rotary(layer, np.tile(v, (9, 1))) for v in (q, k)]
     products = rows[0] @ rows[1].T
     for distance in range(-8, 9):
         along = np.diagonal(products, distance)
         np.testing.assert_allclose(along, along[0], rtol=1e-12)
     assert np.ptp(products) > 1
-    np.testing.assert_allclose(turned(layer, rows[0], back=True), np.tile(q, (9, 1)), rtol=1e-13)
-    cos, sin = turns(layer)
+    np.testing.assert_allclose(apply_rotary(layer, rows[0], inverse=True), np.tile(q, (9, 1)), rtol=1e-13)
+    cos, sin = rotary_cos_sin(layer)
     angle = 7 * 50.0 ** (-2 * 2 / 6)  # of the third pair at the position 7
     assert (cos[7, 2], sin[7, 2]) == pytest.approx((math.cos(angle), math.sin(angle)))
     assert rows[0][7, 2] == pytest.approx(q[2] * math.cos(angle) - q[5] * math.sin(angle))
@@ -119,7 +119,7 @@ def test_a_tied_head_is_the_embedding() -> None:
 
 def test_dropout_stands_where_gpt_2_has_it() -> None:
     spec = model("gpt", sizes={"dropout": 0.1, "blocks": 1})
-    assert spec.dropouts == ("embedding_dropout", "attention_dropout1", "mlp_dropout1")
+    assert spec.dropout_names == ("embedding_dropout", "attention_dropout1", "mlp_dropout1")
 
 
 @pytest.mark.parametrize(("name", "sizes", "said"), [
@@ -177,8 +177,8 @@ def test_sizes_of_an_experiment_are_those_of_its_decoders(lab: Path, tmp_path: P
     assert list(plan.models) == ["gpt_llama"]
     assert plan.experiment.describe()["sizes"] == {"width": 16, "heads": 2, "blocks": 3}
     assert "sizes" not in plan_of(lab).experiment.describe()
-    save(plan, tmp_path / "plan")
-    again = restore(tmp_path / "plan", plan.hash)
+    save_plan(plan, tmp_path / "plan")
+    again = restore_plan(tmp_path / "plan", plan.hash)
     assert (again.spec, again.models) == (plan.spec, plan.models)
 
 
@@ -213,19 +213,19 @@ def test_characters_are_tokens_where_asked(lab: Path) -> None:
 def test_stages_that_share_a_table_each_have_it_and_add_up_its_gradients() -> None:
     spec = model("gpt", words=24, length=6)
     plan = split_plan(spec, 4, data=2, cut=["mlp_branch1"], micro_batches=2)
-    assert plan.tied == {"embedding.weight": [0, 1]}
+    assert plan.tied_params == {"embedding.weight": [0, 1]}
     assert plan.tied_groups() == [[0, 1], [2, 3]]
-    assert all("embedding.weight" in plan.views(rank)[1] for rank in range(4))
+    assert all("embedding.weight" in plan.rank_stages(rank)[1] for rank in range(4))
     sums = {c.ranks: (c.calls, c.nbytes) for c in collectives(plan, 8)}
     table, (first, second) = 4 * 24 * 64, (
-        4 * sum(math.prod(p.local) for p in plan.views(rank)[1].values()) for rank in (0, 1)
+        4 * sum(math.prod(p.local_shape) for p in plan.rank_stages(rank)[1].values()) for rank in (0, 1)
     )  # fmt: skip
     assert sums == {(0, 1): (1, table), (2, 3): (1, table), (0, 2): (1, first), (1, 3): (1, second)}
     assert first + second == spec.nbytes() + table
     back = split_plan(spec, 2, cut=["attention_branch1", "norm"], place=[0, 1, 0])
-    assert back.tied == {"embedding.weight": [0, 2]}
+    assert back.tied_params == {"embedding.weight": [0, 2]}
     assert back.tied_groups() == []
-    assert split_plan(model("gpt", sizes={"tied": False}), 2).tied == {}
+    assert split_plan(model("gpt", sizes={"tied": False}), 2).tied_params == {}
 
 
 @pytest.mark.parametrize(("name", "options", "said"), [
@@ -252,8 +252,8 @@ def test_heads_and_gates_are_shared_equally_or_not_at_all() -> None:
         pairs = {f"qkv{i}": "column" for i in (1, 2)} | {f"out{i}": "row" for i in (1, 2)}
         pairs |= {f"up{i}": "column" for i in (1, 2)} | {f"down{i}": "row" for i in (1, 2)}
         assert {n: s for n, s in plan.styles.items() if s != "whole"} == pairs
-    up = split_plan(model("gpt_llama"), 2, tensor=2).views(1)[1]["up1.weight"]
-    assert (up.blocks, up.local) == (2, (192, 64))
+    up = split_plan(model("gpt_llama"), 2, tensor=2).rank_stages(1)[1]["up1.weight"]
+    assert (up.blocks, up.local_shape) == (2, (192, 64))
     with pytest.raises(UserError, match="attention1 has 2 heads with keys of their own, which 4"):
         split_plan(model("gpt_llama"), 4, tensor=4)
     with pytest.raises(UserError, match="swiglu1 has 21 gates, which 2 ranks"):

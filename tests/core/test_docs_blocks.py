@@ -57,7 +57,7 @@ def commands(text: str) -> Iterator[list[str]]:
 
 
 @cache
-def whole() -> Any:
+def cli_command() -> Any:
     return get_command(app)
 
 
@@ -69,7 +69,7 @@ def parse(words: list[str]) -> None:
         KeyError: an unknown command.
         TyperException: an unknown option, one without its value, or an argument too many.
     """
-    command, group = whole(), True
+    command, group = cli_command(), True
     while group:
         context = Context(command, **command.context_settings)
         options, rest, _ = command.make_parser(context).parse_args(list(words))

@@ -8,22 +8,22 @@ import re
 import pytest
 from command import DOCS
 
-from dualml.store.best import Best
+from dualml.store.best import BestRecord
 from dualml.store.costs import CollectiveRow, CollectivesRecord, CostRecord
 from dualml.store.envelope import EnvelopeRecord
-from dualml.store.findings import Finding, FindingsRecord
+from dualml.store.findings import FindingRecord, FindingsRecord
 from dualml.store.jsonfile import Record
 from dualml.store.manifest import DataRecord, RunRecord, TrialRecord
 from dualml.store.planned import PlanRecord
-from dualml.store.sessions import Announcement, Failure
-from dualml.store.trial import Job
+from dualml.store.sessions import Announcement, RankFailure
+from dualml.store.trial import TrialJob
 from dualml.store.usage import DeviceSample, Sample
-from dualml.store.verdicts import ComparisonRecord, ParityRecord, SerialRecord, Settings
+from dualml.store.verdicts import ComparisonRecord, ParityRecord, SerialRecord, ParitySettings
 
 MAIN = (
-    RunRecord, DataRecord, TrialRecord, Job, PlanRecord, Best, EnvelopeRecord, ParityRecord,
-    Settings, ComparisonRecord, SerialRecord, FindingsRecord, Finding, CollectivesRecord,
-    CollectiveRow, CostRecord, Announcement, Failure, Sample, DeviceSample,
+    RunRecord, DataRecord, TrialRecord, TrialJob, PlanRecord, BestRecord, EnvelopeRecord, ParityRecord,
+    ParitySettings, ComparisonRecord, SerialRecord, FindingsRecord, FindingRecord, CollectivesRecord,
+    CollectiveRow, CostRecord, Announcement, RankFailure, Sample, DeviceSample,
 )  # fmt: skip
 
 

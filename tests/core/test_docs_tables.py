@@ -12,10 +12,10 @@ from docs_scripts import DOCS, load_script
 from dualml.cost.published import curves
 from dualml.cost.published import summary as collective_summary
 from dualml.errors import UserError
-from dualml.planner.published import halves, summary
+from dualml.planner.published import errors_by_half, summary
 from dualml.report.draw import standalone
 from dualml.report.published import figure
-from dualml.words import LANGUAGES, Words
+from dualml.words import LANGUAGES, Messages
 
 TABLES = load_script("tables")
 
@@ -38,16 +38,16 @@ def test_the_page_has_the_tables_of_the_code(name: str, lang: str) -> None:
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_figure_is_the_one_that_is_drawn_now(lang: str) -> None:
-    drawn = standalone(figure(Words(lang)))
+    drawn = standalone(figure(Messages(lang)))
     assert (DOCS / TABLES.figure_name(lang)).read_text("utf-8") == drawn
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_text_names_the_errors_that_the_tables_have(lang: str) -> None:
-    for share in summary([p.error for p in halves().held_out]):
+    for share in summary([p.error for p in errors_by_half().held_out]):
         assert f"{100 * share:.1f} %" in text_outside_tables("plan", lang)
     for name in ("fugaku-rabenseifner", "marenostrum-ring"):
-        for share in collective_summary([*curves()[name].parts().ranks.values()]):
+        for share in collective_summary([*curves()[name].errors_by_part().ranks.values()]):
             assert f"{math.ceil(100 * share)} %" in text_outside_tables("cost", lang)
 
 

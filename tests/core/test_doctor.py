@@ -16,7 +16,7 @@ import pytest
 from dualml.backend import BackendInfo, backends
 from dualml.doctor import Diagnosis
 from dualml.doctor.backends import examine_backend
-from dualml.doctor.finding import Finding, declared, spelled, version_finding
+from dualml.doctor.finding import DoctorFinding, declared_versions, format_specifier, version_finding
 from dualml.doctor.system import examine_system
 
 pytestmark = pytest.mark.whole
@@ -115,7 +115,7 @@ def test_a_backend_without_a_doctor_is_imported_and_made(fake: BackendInfo, tmp_
     )
     findings, works = examine_backend(fake)
     assert works
-    assert findings == [Finding("fakework", "ok", "4.2", "4.2")]
+    assert findings == [DoctorFinding("fakework", "ok", "4.2", "4.2")]
 
 
 def test_a_backend_that_is_not_installed(fake: BackendInfo) -> None:
@@ -130,13 +130,13 @@ def test_one_working_backend_is_enough(works: dict[str, bool], ok: bool) -> None
 
 
 def test_the_range_is_the_one_of_the_metadata() -> None:
-    wanted = declared("torch", "torch")
+    wanted = declared_versions("torch", "torch")
     assert {one.operator for one in wanted} == {">=", "<"}
-    assert declared("mindspore", "mindspore")
-    assert str(declared("torch", "mindspore")) == ""
+    assert declared_versions("mindspore", "mindspore")
+    assert str(declared_versions("torch", "mindspore")) == ""
     old = version_finding("torch", "1.0", "torch")
     assert old.mark == "warn"
-    assert spelled(wanted) in old.en
+    assert format_specifier(wanted) in old.en
     assert "pip install" in old.remedy_en
     lowest = next(one.version for one in wanted if one.operator == ">=")
     assert version_finding("torch", f"{lowest}+cpu", "torch").mark == "ok"
@@ -144,7 +144,7 @@ def test_the_range_is_the_one_of_the_metadata() -> None:
     assert version_finding("unknown", "9", "torch").mark == "ok"
 
 
-def by_item() -> dict[str, Finding]:
+def by_item() -> dict[str, DoctorFinding]:
     return {finding.item: finding for finding in examine_system()}
 
 

@@ -13,11 +13,11 @@ from typing import Any, TypeAlias
 import pytest
 
 from dualml.errors import UserError
-from dualml.parity.judge import judge
+from dualml.parity.judge import judge_run
 from dualml.report.compose import compose
 from dualml.store.folder import RunFolder
 from dualml.store.load import load
-from dualml.words import Words
+from dualml.words import Messages
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "golden"))
 import golden_recorded
@@ -40,8 +40,8 @@ CONTENTS: dict[str, Callable[[bytes], bytes | None]] = {
 }
 #: Readers of a run folder: a page, the verdicts, a resumed run.
 USES: tuple[Callable[[Path], object], ...] = (
-    lambda folder: compose(load([folder]), Words("en")),
-    judge,
+    lambda folder: compose(load([folder]), Messages("en")),
+    judge_run,
     RunFolder.open,
 )
 #: Lab → number of edits of its folder, chosen by a hash; ten times as many with ``--slow``.
@@ -149,6 +149,6 @@ def test_a_split_names_its_own_ranks_and_stages(
 
 
 def test_a_problem_of_a_whole_experiment_has_no_place_in_it() -> None:
-    from dualml.store.protocol import _of_version
+    from dualml.store.protocol import _is_version_problem
 
-    assert _of_version({"loc": (), "input": {}, "type": "value_error"})
+    assert _is_version_problem({"loc": (), "input": {}, "type": "value_error"})

@@ -20,21 +20,21 @@ from dualml.errors import UserError
 from dualml.export import base, export
 from dualml.export import live as live_runs
 from dualml.export.base import TARGETS
-from dualml.export.logged import seconds_of
-from dualml.export.mlflow import shown
-from dualml.session.execute import execute
-from dualml.session.prepare import Request
+from dualml.export.logged import record_seconds
+from dualml.export.mlflow import hide_credentials
+from dualml.session.execute import run_request
+from dualml.session.prepare import RunRequest
 from dualml.store.folder import RunFolder
 from dualml.store.manifest import read_run
 from dualml.store.records import read_records
-from dualml.words import Words
+from dualml.words import Messages
 
 pytestmark = pytest.mark.whole
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fake_run.make(tmp_path_factory.mktemp("run"))
+    return fake_run.make_run(tmp_path_factory.mktemp("run"))
 
 
 def rows(path: Path) -> list[dict[str, str]]:
@@ -69,7 +69,7 @@ def test_csv_holds_every_record(folder: Path, tmp_path: Path) -> None:
 
 
 def test_collectives_have_the_bandwidths_of_nccl_tests(tmp_path: Path) -> None:
-    folder = fake_ranks.make(tmp_path / "run", arms=["micro-n4"], parity=False)
+    folder = fake_ranks.make_run(tmp_path / "run", arms=["micro-n4"], parity=False)
     export([folder], "csv", tmp_path / "out")
     table = rows(tmp_path / "out" / "collectives.csv")
     assert len(table) == 2 * len(fake_ranks.rows("torch", 4))
@@ -86,11 +86,11 @@ def test_collectives_have_the_bandwidths_of_nccl_tests(tmp_path: Path) -> None:
 def test_seconds_are_those_of_the_last_evaluation(folder: Path) -> None:
     curves = read_records(folder / "trials/sgd/torch/seed0")
     evaluated = dict(zip(curves["train_loss"].step, curves["train_loss"].seconds, strict=True))
-    seconds = seconds_of(curves["loss"], curves)
+    seconds = record_seconds(curves["loss"], curves)
     for step, at in zip(curves["loss"].step, seconds, strict=True):
         assert at == evaluated[max(s for s in evaluated if s < step)]
     assert len({*seconds}) > 10
-    assert seconds_of(curves["test_loss"], curves).tolist() == list(evaluated.values())
+    assert record_seconds(curves["test_loss"], curves).tolist() == list(evaluated.values())
 
 
 # --- TensorBoard ----------------------------------------------------------------------------------
@@ -117,15 +117,15 @@ def same_scalars(place: Path, trial: Path) -> None:
         read = events.Scalars(metric)
         assert [e.step for e in read] == curve.step.tolist()
         assert [e.value for e in read] == curve.value.astype(np.float32).tolist()
-        begin = read[0].wall_time - seconds_of(curve, curves)[0]
+        begin = read[0].wall_time - record_seconds(curve, curves)[0]
         after = [e.wall_time - begin for e in read]
-        assert after == pytest.approx(seconds_of(curve, curves).tolist(), abs=1e-5)
+        assert after == pytest.approx(record_seconds(curve, curves).tolist(), abs=1e-5)
 
 
 def test_tensorboard_reads_every_number(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="no tensorboard")
     arms = {name: fake_run.MAIN[name] for name in ("gd", "sgd")}
-    folder = fake_run.make(tmp_path / "run", arms=arms, seeds=[1])
+    folder = fake_run.make_run(tmp_path / "run", arms=arms, seeds=[1])
     done = export([folder], "tensorboard", lang="zh")
     out = Path(done.where)
     assert out == folder.resolve() / "export" / "tensorboard"
@@ -153,14 +153,14 @@ def test_tensorboard_follows_records_as_they_grow(
     pytest.importorskip("tensorboard", reason="no tensorboard")
     monkeypatch.setattr(live_runs, "EVERY_S", 3600.0)
     arms = {"sgd": fake_run.MAIN["sgd"]}
-    folder = fake_run.make(tmp_path / "run", arms=arms, seeds=[0], backends=["numpy", "torch"])
+    folder = fake_run.make_run(tmp_path / "run", arms=arms, seeds=[0], backends=["numpy", "torch"])
     places = {b: (folder / f"tensorboard/sgd/{b}/seed0", folder / f"trials/sgd/{b}/seed0")
               for b in ("numpy", "torch")}  # fmt: skip
     records = places["torch"][1] / "rank0.jsonl"
     lines = sorted(records.read_bytes().splitlines(True), key=lambda line: json.loads(line)["step"])
     whole, heard = b"".join(lines), list[Any]()  # in the order in which a rank writes
     run = RunFolder(folder, read_run(folder))
-    live = live_runs.Live(run, lambda trial, event: heard.append(event))
+    live = live_runs.LiveTensorBoard(run, lambda trial, event: heard.append(event))
     trial = run.trials["sgd", "torch", 0]
     training = {"phase": "train", "loss": 1.0}
     records.write_bytes(whole[: len(whole) // 2])  # in the middle of a line
@@ -172,7 +172,7 @@ def test_tensorboard_follows_records_as_they_grow(
         same_scalars(*places["torch"])
     live(trial, {"phase": "end"})
     assert [event["phase"] for event in heard] == ["train", "train", "end"]
-    live.finish(Words("en"))
+    live.finish(Messages("en"))
     for place in places.values():  # also the trial that had ended before
         same_scalars(*place)
         assert {*accumulated(place[0]).Tags()["tensors"]} >= {"experiment", "trial", "verdict"}
@@ -224,7 +224,7 @@ def test_wrong_input_is_one_line(folder: Path, words: list[str], said: str) -> N
     ("http://127.0.0.1:5000", "http://127.0.0.1:5000"),
 ])  # fmt: skip
 def test_passwords_of_stores_are_not_printed(address: str, said: str) -> None:
-    assert shown(address) == said
+    assert hide_credentials(address) == said
 
 
 def test_no_run_folder(tmp_path: Path) -> None:
@@ -245,11 +245,11 @@ def test_a_missing_library_is_named(
     assert str(error.value) == f"{target} needs {library}: pip install 'dualml[{target}]'"
     if target == "tensorboard":  # nor does a run begin
         with pytest.raises(UserError, match="tensorboard needs tensorboard"):
-            execute(Request(lab="lab1", tensorboard=True))
+            run_request(RunRequest(lab="lab1", tensorboard=True))
 
 
 def test_records_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
-    folder = fake_run.make(tmp_path / "run", arms={"sgd": fake_run.MAIN["sgd"]}, seeds=[0])
+    folder = fake_run.make_run(tmp_path / "run", arms={"sgd": fake_run.MAIN["sgd"]}, seeds=[0])
     (folder / "trials/sgd/torch/seed0/rank0.jsonl").write_text("no record\nno record\n")
     done = dualml("export", folder, "--to", "csv", "--out", tmp_path / "out", "--json")
     assert done.returncode == 0, done.stderr
@@ -265,7 +265,7 @@ def test_records_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
 
 def test_two_folders_of_one_plan_stand_side_by_side(tmp_path: Path) -> None:
     made = [
-        fake_run.make(tmp_path / name, arms={"sgd": fake_run.MAIN["sgd"]}, seeds=[0],
+        fake_run.make_run(tmp_path / name, arms={"sgd": fake_run.MAIN["sgd"]}, seeds=[0],
                       backends=["torch"], failed=None, different=None)
         for name in ("a", "b")
     ]  # fmt: skip

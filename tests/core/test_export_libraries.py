@@ -25,7 +25,7 @@ ARMS = {"sgd": fake_run.MAIN["sgd"] | {"updates": 20, "epochs": 0.2}}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = fake_run.make(
+    made = fake_run.make_run(
         tmp_path_factory.mktemp("run"), arms=ARMS, backends=["torch", "mindspore"],
         failed=("sgd", "mindspore", 1),
     )  # fmt: skip
@@ -103,7 +103,7 @@ def logged(path: Path) -> Iterator[bytes]:
             entry = b""
 
 
-def written(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
+def read_wandb(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]:
     """Return settings, metric rows and summary of a run that wandb wrote to disk."""
     from wandb.proto.wandb_internal_pb2 import Record
 
@@ -128,7 +128,7 @@ def test_wandb(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert len(files) == 4
     seen = set()
     for path in files:
-        settings, history, summary = written(path)
+        settings, history, summary = read_wandb(path)
         name = f"{settings['arm']}/{settings['backend']}/seed{settings['seed']}"
         seen.add(name)
         for metric, points in values(folder, name).items():

@@ -17,19 +17,19 @@ import pytest
 from doors import cases, entries, try_cases
 from hypothesis import strategies as st
 
-from dualml.course.check import Checked
-from dualml.course.exercise import File, NotJudged, Trouble
+from dualml.course.check import CheckResult
+from dualml.course.exercise import ExerciseFile, MachineFault, Trouble
 from dualml.course.grading import grade as grading
 from dualml.course.grading import rubric as rubrics
 from dualml.course.grading.finish import finish
-from dualml.course.grading.submissions import submissions
+from dualml.course.grading.submissions import find_submissions
 from dualml.course.judge import Judgement
-from dualml.course.labs import lab
-from dualml.course.source import decoded, examine
+from dualml.course.labs import load_lab
+from dualml.course.source import read_program, examine
 from dualml.errors import UserError
-from dualml.words import Words
+from dualml.words import Messages
 
-LAB1 = lab("lab1")
+LAB1 = load_lab("lab1")
 TORCH = LAB1.files[0]
 FULL = float(len(TORCH.requirements))
 RIGHT = "# right: 李雷\nx = 1\n"
@@ -61,25 +61,25 @@ MEMBERS = st.one_of(
 )  # fmt: skip
 
 
-def judge(file: File, path: Path, seed: int, **more: object) -> Checked:
+def judge(file: ExerciseFile, path: Path, seed: int, **more: object) -> CheckResult:
     """Judge that every requirement is met if the text says ``right``, else at random from the
     text."""
     problems = examine(path, file)
-    if any(problem.ends for problem in problems):
+    if any(problem.is_fatal for problem in problems):
         judgements = [Judgement(r, "not judged") for r in file.requirements]
-        return Checked(file, path, problems, judgements, seed)
-    text = decoded(path)
+        return CheckResult(file, path, problems, judgements, seed)
+    text = read_program(path)
     if "right" in text:
-        return Checked(file, path, [], [Judgement(r, "met") for r in file.requirements], seed)
+        return CheckResult(file, path, [], [Judgement(r, "met") for r in file.requirements], seed)
     faults: list[Callable[[], Exception]] = [
-        lambda: NotJudged(text), lambda: ZeroDivisionError(text), lambda: MemoryError(text),
+        lambda: MachineFault(text), lambda: ZeroDivisionError(text), lambda: MemoryError(text),
         lambda: OSError(28, text), lambda: RuntimeError(text + "\ud800"),
     ]  # fmt: skip
     if len(text) % 7 < len(faults):
         raise faults[len(text) % 7]()
     trouble = Trouble(text, text + "\ud800", file.name, len(text), text)
     judgements = [Judgement(r, "not met", trouble) for r in file.requirements]
-    return Checked(file, path, problems, judgements, seed)
+    return CheckResult(file, path, problems, judgements, seed)
 
 
 def tree(draw: Callable[..., Any], place: bytes, depth: int = 0) -> None:
@@ -133,7 +133,7 @@ def right(handed: Path, name: str) -> None:
 @cases(150, 3000)
 def test_right_submissions_keep_their_points(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grading, "check", judge)
-    monkeypatch.setattr(grading.Request, "mark", "mark")  # which takes a while to make
+    monkeypatch.setattr(grading.GradingRequest, "mark", "mark")  # which takes a while to make
     base = Path(tempfile.mkdtemp(prefix="dualml-doors-"))
 
     def case(draw: Callable[..., Any]) -> None:
@@ -165,18 +165,18 @@ def test_right_submissions_keep_their_points(count: int, monkeypatch: pytest.Mon
 
 def grade(handed: Path, out: Path, lang: str) -> None:
     """Grade twice and check what was written."""
-    request = grading.Request(LAB1, [TORCH], "s", rubrics.Rubric(once=True), lang, out)
+    request = grading.GradingRequest(LAB1, [TORCH], "s", rubrics.Rubric(once=True), lang, out)
     names = [p.stem if p.suffix.lower() == ".zip" and not p.is_dir() else p.name
              for p in handed.iterdir() if not p.name.startswith(".")]  # fmt: skip
     if len({*names}) < len(names):
         with pytest.raises(UserError, match="two submissions"):
-            submissions(handed, out)
+            find_submissions(handed, out)
         return
-    found, _ = submissions(handed, out)
+    found, _ = find_submissions(handed, out)
     out.mkdir()
     for _ in range(2):
         results = grading.grade(request, found, 2)
-        written, failures = finish(request, results, Words(lang))
+        written, failures = finish(request, results, Messages(lang))
         assert failures == {}
     with written[0].open(encoding="utf-8-sig", newline="") as stream:
         rows = {row["student"].removeprefix("'"): row for row in csv.DictReader(stream)}

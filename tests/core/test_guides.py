@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from command import DOCS
 
-from dualml.course.grading.rubric import read as read_rubric
-from dualml.course.labs import lab
+from dualml.course.grading.rubric import load_rubric as read_rubric
+from dualml.course.labs import load_lab
 from dualml.experiment.load import load
-from dualml.hosts.file import read as read_hosts
+from dualml.hosts.file import read_hosts as read_hosts
 
 PAGES = [DOCS / "start.md", *(p for f in ("tutorials", "howto", "explanation")
                               for p in sorted((DOCS / f).glob("*.md")))]  # fmt: skip
@@ -98,7 +98,7 @@ def test_dead_links_and_other_code_are_noticed(tmp_path: Path) -> None:
 def test_every_file_that_a_page_shows_can_be_read(tmp_path: Path) -> None:
     read: dict[str, Callable[[Path], object]] = {
         "hosts": read_hosts,
-        "rubric": lambda path: read_rubric(path, lab("lab1")),
+        "rubric": lambda path: read_rubric(path, load_lab("lab1")),
     }
     known = ("name = ", "[here]", "lab = ")
     for page in PAGES:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dualml.backend import Adopted
+from dualml.backend import ExternalLaunch
 from dualml.launch import helper
 from dualml.store.sessions import Announcement, announce
 
@@ -52,10 +52,10 @@ def test_a_run_that_goes_on_has_announcements_that_do_not_count(
     long as there are ranks."""
     announce(tmp_path, 0, Announcement(places=None))
     seen = iter([True, True, False])
-    monkeypatch.setattr(helper, "still_there", lambda ranks: next(seen))
+    monkeypatch.setattr(helper, "any_rank_alive", lambda ranks: next(seen))
     waits = (sys.executable, "-c", "input()")
-    launcher = Adopted("msrun", "mindspore", -1, 2, helper=waits)
+    launcher = ExternalLaunch("msrun", "mindspore", -1, 2, helper=waits)
     begin = time.monotonic()
-    helper.help_ranks(launcher, None if goes_on else tmp_path, {}, wait=60)
+    helper.run_helper(launcher, None if goes_on else tmp_path, {}, wait=60)
     assert next(seen, None) is (None if goes_on else True)
     assert time.monotonic() - begin < 30

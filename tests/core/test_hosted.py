@@ -15,9 +15,9 @@ import pytest
 from dualml.backend import Launcher
 from dualml.errors import UserError
 from dualml.launch import hosted
-from dualml.launch.hosted import Host
-from dualml.launch.remote import Remote
-from dualml.launch.supervise import Ended, supervise
+from dualml.launch.hosted import LauncherProcess
+from dualml.launch.remote import RemoteRunFolder
+from dualml.launch.supervise import GroupResult, supervise
 
 pytestmark = pytest.mark.system
 
@@ -51,10 +51,10 @@ def run(folder: Path, script: str, *words: str, size: int = 2, **limits: float) 
         return [sys.executable, "-c", script, *given]
 
     heard: list[tuple[int, Any]] = []
-    host = Host(Launcher(command), size, words, {}, folder / "log")
+    host = LauncherProcess(Launcher(command), size, words, {}, folder / "log")
     try:
         ended = supervise(
-            host.guests(),
+            host.make_ranks(),
             lambda rank, event: heard.append((rank, event.get("done"))),
             **{"limit": 30.0, "silence": 30.0, **limits},
         )
@@ -106,7 +106,7 @@ def test_a_launcher_whose_ranks_never_come(
     script: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hosted, "COME_S", 1.0)
-    ended: Ended = run(tmp_path, script)[0]
+    ended: GroupResult = run(tmp_path, script)[0]
     assert ended.results[ended.rank]["reason"] == reason
     assert ended.code == 1
 
@@ -116,9 +116,9 @@ def test_a_rank_sends_nothing_but_files(tmp_path: Path) -> None:
     folder = tmp_path / "trial"
     folder.mkdir()
     os.mkfifo(folder / "rank1.log")
-    remote = Remote.__new__(Remote)
-    remote.run, remote.sent, remote.seat = tmp_path, {}, SimpleNamespace(rank=1)
+    remote = RemoteRunFolder.__new__(RemoteRunFolder)
+    remote.run, remote.uploaded, remote.seat = tmp_path, {}, SimpleNamespace(rank=1)
     with pytest.raises(UserError, match="pipe"):
-        remote.deliver(folder)
+        remote.upload(folder)
     (folder / "rank1.log").unlink()
-    remote.deliver(folder)
+    remote.upload(folder)

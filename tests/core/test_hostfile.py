@@ -9,8 +9,8 @@ import pytest
 from command import dualml
 
 from dualml.errors import UserError
-from dualml.hosts.file import is_local, read
-from dualml.hosts.hostfile import MOST_BYTES, is_hostfile, read_hostfile
+from dualml.hosts.file import is_local, read_hosts
+from dualml.hosts.hostfile import MAX_HOSTFILE_BYTES, is_hostfile, read_hostfile
 
 
 def hostfile(tmp_path: Path, text: str) -> Path:
@@ -42,7 +42,7 @@ def test_lines_of_all_forms(tmp_path: Path) -> None:
     (f"{'a' * 201} slots=1", "is no name of a host"),
     ("a slots=200\nb slots=57", "257 slots; at most 256"),
     ("a slots=999999999", "line 1: a line is"),
-    ("# " + "x" * MOST_BYTES, "bytes; at most 1,048,576 are read"),
+    ("# " + "x" * MAX_HOSTFILE_BYTES, "bytes; at most 1,048,576 are read"),
 ])  # fmt: skip
 def test_lines_that_are_wrong(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UserError) as error:
@@ -68,7 +68,7 @@ def test_hostfiles_and_toml_are_told_apart(tmp_path: Path, text: str, expected: 
 
 
 def test_hosts_of_a_run(tmp_path: Path) -> None:
-    hosts = read(hostfile(tmp_path, "127.0.0.1 slots=2\nme@192.0.2.1 slots=3\n"))
+    hosts = read_hosts(hostfile(tmp_path, "127.0.0.1 slots=2\nme@192.0.2.1 slots=3\n"))
     assert (hosts.here.address, hosts.here.ranks, hosts.size) == ("127.0.0.1", 2, 5)
     (host,) = hosts.hosts
     assert (host.ssh, host.ranks, host.python) == ("me@192.0.2.1", 3, sys.executable)

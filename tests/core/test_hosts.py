@@ -16,14 +16,14 @@ from command import dualml
 
 from dualml.errors import UserError
 from dualml.hosts import ssh
-from dualml.hosts.file import Host, Hosts, read
-from dualml.hosts.ssh import ROOM, check, command, problem, started, unfit
+from dualml.hosts.file import RemoteHost, Hosts, read_hosts
+from dualml.hosts.ssh import MIN_FREE_BYTES, survey_hosts, ssh_command, survey_host, start_remote, misfit_reason
 from dualml.launch.greeting import CLOCK_S
 from dualml.launch.seat import versions
 
 HERE = ("127.0.0.1", 29500)
 SAME = versions([])
-FIT: dict[str, Any] = {"same": SAME, "free": 2 * ROOM, "gpus": 0, "refused": None}
+FIT: dict[str, Any] = {"same": SAME, "free": 2 * MIN_FREE_BYTES, "gpus": 0, "refused": None}
 
 
 def file(tmp_path: Path, text: str) -> Path:
@@ -33,7 +33,7 @@ def file(tmp_path: Path, text: str) -> Path:
 
 
 def test_the_file(tmp_path: Path) -> None:
-    hosts = read(file(tmp_path, """
+    hosts = read_hosts(file(tmp_path, """
         [here]
         address = "10.0.0.1"
         ranks = 2
@@ -48,7 +48,7 @@ def test_the_file(tmp_path: Path) -> None:
         environ = { DUALML_DATA = "/data" }
     """))  # fmt: skip
     assert hosts.size == 6
-    assert hosts.hosts[1] == Host(ssh="c", port=2222, python="/opt/python", options=["-i", "key"],
+    assert hosts.hosts[1] == RemoteHost(ssh="c", port=2222, python="/opt/python", options=["-i", "key"],
                                   environ={"DUALML_DATA": "/data"})  # fmt: skip
 
 
@@ -73,7 +73,7 @@ ONE = '[here]\naddress = "a"\n[[hosts]]\n'
 ])  # fmt: skip
 def test_a_file_that_is_wrong(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(UserError) as error:
-        read(file(tmp_path, text))
+        read_hosts(file(tmp_path, text))
     assert message in str(error.value)
     assert str(tmp_path) in str(error.value)
     assert len(str(error.value).splitlines()) == 1
@@ -81,7 +81,7 @@ def test_a_file_that_is_wrong(tmp_path: Path, text: str, message: str) -> None:
 
 def test_the_other_machines_shell_takes_words_for_words(tmp_path: Path) -> None:
     odd = ["a b", "$(touch bad)", "; touch bad", "'", '"', "*", "\n", "ü"]
-    line = command(Host(ssh="b", options=["-v"], port=22), odd)
+    line = ssh_command(RemoteHost(ssh="b", options=["-v"], port=22), odd)
     assert line[: line.index("--")] == [
         "ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o",
         "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3", "-p", "22", "-v"]  # fmt: skip
@@ -110,7 +110,7 @@ def test_what_keeps_a_machine_out(
     changed: dict[str, Any], device: str, message: str | None
 ) -> None:
     told = {**FIT, **changed, "clock": time.time() + changed.get("clock", 0.0)}
-    found = unfit(told, 0.1, HERE, SAME, device)
+    found = misfit_reason(told, 0.1, HERE, SAME, device)
     assert found == message if message is None else message in str(found)
 
 
@@ -139,18 +139,18 @@ def test_a_machine_that_cannot_be_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str
 ) -> None:
     fake_ssh(tmp_path, monkeypatch, script)
-    found = problem(Host(ssh="b"), HERE, SAME, "")
+    found = survey_host(RemoteHost(ssh="b"), HERE, SAME, "")
     assert message in str(found)
     hosts = Hosts.model_validate({"here": {"address": "a"}, "hosts": [{"ssh": "b"}, {"ssh": "c"}]})
     with pytest.raises(UserError, match=r"^b: .*; c: "):
-        check(hosts, HERE, SAME, "")
+        survey_hosts(hosts, HERE, SAME, "")
 
 
 def test_no_ssh_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     hosts = Hosts.model_validate({"here": {"address": "a"}, "hosts": [{"ssh": "b"}]})
     with pytest.raises(UserError, match="there is no ssh on this machine"):
-        check(hosts, HERE, SAME, "")
+        survey_hosts(hosts, HERE, SAME, "")
 
 
 def test_ranks_get_their_words_and_variables_and_end_with_the_block(
@@ -168,7 +168,7 @@ def test_ranks_get_their_words_and_variables_and_end_with_the_block(
         "hosts": [{"ssh": "b", "environ": {"OWN": "1"}}, {"ssh": "c"}],
     })  # fmt: skip
     logs = tmp_path / "logs"
-    with started(hosts, logs, ["run"], {"DUALML_TOKEN": "secret secret"}) as group:
+    with start_remote(hosts, logs, ["run"], {"DUALML_TOKEN": "secret secret"}) as group:
         assert group.names == {1: "b", 2: "c"}
         processes = list(group.processes.values())
         assert not any("secret" in word for p in processes for word in p.args)  # type: ignore[union-attr]
@@ -176,7 +176,7 @@ def test_ranks_get_their_words_and_variables_and_end_with_the_block(
         while not all((logs / f"rank{r}.log").read_text() for r in (1, 2)):
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        assert group.ended() is None
+        assert group.exit_reason() is None
     told = json.loads((logs / "rank1.log").read_text().splitlines()[0])
     assert told == {"words": ["run", "--rank", "1"],
                     "environ": {"DUALML_TOKEN": "secret secret", "OWN": "1"}}  # fmt: skip
@@ -189,9 +189,9 @@ def test_a_rank_that_does_not_start_is_named(
 ) -> None:
     fake_ssh(tmp_path, monkeypatch, "sys.exit('dualml: no such thing')")
     hosts = Hosts.model_validate({"here": {"address": "a"}, "hosts": [{"ssh": "b"}]})
-    with started(hosts, tmp_path / "logs", ["run"], {}) as group:
+    with start_remote(hosts, tmp_path / "logs", ["run"], {}) as group:
         group.processes[1].wait(20)
-        assert group.ended() == "rank 1 on b: no such thing"
+        assert group.exit_reason() == "rank 1 on b: no such thing"
 
 
 def test_what_does_not_go_with_it(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from command import dualml, strict
 
 from dualml.errors import UserError
 from dualml.parity import compare_traces
-from dualml.parity.models.imported.msprobe import heads
+from dualml.parity.models.imported.msprobe import find_dump_files
 from dualml.parity.models.imported.msprobe import read as read_msprobe
-from dualml.parity.models.imported.read import tool_of
+from dualml.parity.models.imported.read import detect_tool
 from dualml.parity.models.imported.troubleshooter import read as read_troubleshooter
 
 ARCHIVE = Path(__file__).parent / "dumps" / "dumps.tar.xz"
@@ -165,7 +165,7 @@ def test_folders_are_sorted_however_deep_they_lie(
     for name in ("step10/rank0", "step0/rank0", "rank0"):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / "dump.json").touch()
-    found = [path.parent.as_posix() for path in heads(Path())]
+    found = [path.parent.as_posix() for path in find_dump_files(Path())]
     assert found == ["rank0", "step0/rank0", "step10/rank0"]
 
 
@@ -173,6 +173,6 @@ def test_two_kinds_are_refused(dumps: Path, tmp_path: Path) -> None:
     done = dualml("compare", dumps / "msprobe/torch", dumps / "troubleshooter/torch")
     assert done.returncode == 2
     assert "two of one tool can be compared" in done.stderr
-    assert tool_of(tmp_path) == ""
+    assert detect_tool(tmp_path) == ""
     done = dualml("compare", dumps / "msprobe/torch", tmp_path)
     assert "is none of a known tool" in done.stderr

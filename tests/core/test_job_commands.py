@@ -14,16 +14,16 @@ from pathlib import Path
 import psutil
 import pytest
 from command import check_schema
-from test_jobs import QUIET, asked, command, gone, jobs, status, wait
+from test_jobs import QUIET, run_dualml, command, has_no_processes, jobs, status, wait
 
 from dualml.errors import UserError
 from dualml.jobs.store import Jobs
 from dualml.jobs.workers.alone import describe_end, is_port_used
 from dualml.jobs.workers.group import run_workers
-from dualml.jobs.workers.record import Ending, ending_file, log_path, read_endings
-from dualml.jobs.workers.seat import Seat
+from dualml.jobs.workers.record import WorkerExit, exit_file, log_path, read_exits
+from dualml.jobs.workers.seat import WorkerEnv
 from dualml.launch.route import free_port
-from dualml.machine import python
+from dualml.machine import python_argv
 
 __all__ = ["jobs"]
 pytestmark = [pytest.mark.whole, pytest.mark.timeout(300)]
@@ -96,10 +96,10 @@ def test_workers_that_meet(jobs: Jobs, tmp_path: Path) -> None:
     assert told["out"] == str(tmp_path / "runs/meeting-job1")
     assert "ended well" in command("status", 1)
     assert "正常结束" in command("status", 1, "--lang", "zh")
-    done = asked("resume", "meeting")
+    done = run_dualml("resume", "meeting")
     assert done.returncode == 2
     assert "job 1 is a command, and dualml cannot go on with one" in done.stderr
-    wait(lambda: gone(jobs.path), 20)
+    wait(lambda: has_no_processes(jobs.path), 20)
 
 
 def test_a_script_that_ignores_its_rank_is_noticed(jobs: Jobs) -> None:
@@ -127,7 +127,7 @@ def test_a_worker_that_fails_ends_the_others(jobs: Jobs) -> None:
     assert [end["reason"] for end in ends] == [
         "was ended, as worker 1 failed", None, "was ended, as worker 1 failed"]  # fmt: skip
     assert alive(mark) == []
-    done = asked("status", number)
+    done = run_dualml("status", number)
     assert "worker 1 ended with exit code 1" in done.stdout
 
 
@@ -150,7 +150,7 @@ def test_nothing_of_a_command_is_left(jobs: Jobs, how: str) -> None:
     reasons = {"stop": "None", "limit": "ran for longer than its limit of 3 s",
                "killed": "its process was gone, and a command cannot be gone on with"}  # fmt: skip
     assert str(jobs.state(number).reason) == reasons[how]
-    wait(lambda: gone(jobs.path), 20)
+    wait(lambda: has_no_processes(jobs.path), 20)
 
 
 def test_a_job_that_has_waited_for_too_long_is_ended(jobs: Jobs) -> None:
@@ -200,7 +200,7 @@ def test_secrets_stand_in_no_file(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -
     ([], "name an experiment"),
 ])  # fmt: skip
 def test_what_cannot_be_queued(jobs: Jobs, words: list[str], message: str) -> None:
-    done = asked("submit", *words)
+    done = run_dualml("submit", *words)
     assert done.returncode == 2, done.stdout
     assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -210,10 +210,10 @@ def test_what_cannot_be_queued(jobs: Jobs, words: list[str], message: str) -> No
 def test_names_of_jobs(jobs: Jobs) -> None:
     submit("--name", "train", "--", *script(ALONE))
     last = submit("--name", "train", "--", *script(ALONE))
-    assert jobs.number("train") == last
-    assert jobs.number("1") == 1
+    assert jobs.find_number("train") == last
+    assert jobs.find_number("1") == 1
     with pytest.raises(UserError, match="'trian' is no number or name of a job; did you mean"):
-        jobs.number("trian")
+        jobs.find_number("trian")
     wait(lambda: status(jobs, last) == "ok")
 
 
@@ -223,7 +223,7 @@ def test_a_run_has_a_name(jobs: Jobs) -> None:
     assert folder.name.startswith("first-2")
     for words, text in ((["--out", "x"], "--out says which folder it is; leave out --name"),
                         (["--name", "a b"], "--name 'a b': use up to 63 letters")):  # fmt: skip
-        done = asked("run", "lab.toml", *QUIET, "--name", "first", *words)
+        done = run_dualml("run", "lab.toml", *QUIET, "--name", "first", *words)
         assert (done.returncode, text in done.stderr) == (2, True), done.stderr
 
 
@@ -239,9 +239,9 @@ def test_tensorboard_of_a_job(jobs: Jobs) -> None:
     bare = submit("--", *script(ALONE))
     number = submit("--name", "curves", "--", *script(EVENTS, "events.py"))
     wait(lambda: status(jobs, number) == status(jobs, bare) == "ok")
-    done = asked("tensorboard", bare)
+    done = run_dualml("tensorboard", bare)
     assert (done.returncode, "no event files of TensorBoard in" in done.stderr) == (2, True)
-    line = python("-m", "dualml", "tensorboard", "curves")
+    line = python_argv("-m", "dualml", "tensorboard", "curves")
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         said = process.stdout.readline()
@@ -257,10 +257,10 @@ def test_tensorboard_of_a_job(jobs: Jobs) -> None:
 # --- what is seen of workers ----------------------------------------------------------------------
 
 
-def seats(size: int) -> list[Seat]:
+def seats(size: int) -> list[WorkerEnv]:
     port = free_port()
     return [
-        Seat(rank=rank, local_rank=rank, size=size, local_size=size, address="127.0.0.1", port=port)
+        WorkerEnv(rank=rank, local_rank=rank, size=size, local_size=size, address="127.0.0.1", port=port)
         for rank in range(size)
     ]
 
@@ -269,7 +269,7 @@ def test_a_group_in_this_process(tmp_path: Path, capfd: pytest.CaptureFixture[st
     (tmp_path / "run.py").write_text(MEET)
     group = seats(2)
     assert run_workers([sys.executable, str(tmp_path / "run.py")], group, tmp_path / "out") == 0
-    assert [ending.met for ending in read_endings(tmp_path / "out", 2)] == [True, None]
+    assert [ending.met for ending in read_exits(tmp_path / "out", 2)] == [True, None]
     assert describe_end(tmp_path / "out", 2, group[0].port, "en") is None
     assert "[0] heard of [1]" in capfd.readouterr().out
     code = run_workers(
@@ -280,7 +280,7 @@ def test_a_group_in_this_process(tmp_path: Path, capfd: pytest.CaptureFixture[st
     begin = time.monotonic()
     assert run_workers(slow, group, tmp_path / "slow", limit=0.5) == 124
     assert time.monotonic() - begin < 20
-    assert "longer than the limit of 0.5 s" in str(read_endings(tmp_path / "slow", 2)[0].reason)
+    assert "longer than the limit of 0.5 s" in str(read_exits(tmp_path / "slow", 2)[0].reason)
     assert run_workers([str(tmp_path / "nothing")], group, tmp_path / "none") == 127
 
 
@@ -307,6 +307,6 @@ def test_what_is_said_of_the_end(
         log_path(tmp_path, rank).write_text(log)
         known = {"rank": rank, "host": "a", "code": code * rank, "seconds": 1.0}
         known |= {"met": met} if met is not None and rank == 0 else {}
-        ending_file(rank).write(tmp_path, Ending.model_validate(known))
+        exit_file(rank).write(tmp_path, WorkerExit.model_validate(known))
     said = describe_end(tmp_path, 2, 29500, "en")
     assert said is None if text is None else text in str(said)

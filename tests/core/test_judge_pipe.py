@@ -74,7 +74,7 @@ def test_whatever_a_rank_sends_the_call_ends(count: int) -> None:
         message = {"number": 0, "kind": draw(st.sampled_from(["x", "ring", "layer", "measured"])),
                    "options": draw(st.sampled_from([{}, CLOCK]))}  # fmt: skip
         members = mediator.run(0, message, [{}, {}], 0.02)
-        assert all(member.is_done for member in members)
+        assert all(member.has_finished for member in members)
         for member in members:
             check_outcome(member)
             mediator.tally.arrays(member.rank)

@@ -15,14 +15,14 @@ from test_resume import wait_for_checkpoint
 
 from dualml.arrays import read_tensors
 from dualml.backend import Training
-from dualml.confusion import classification_report, macro
+from dualml.confusion import classification_report, macro_average
 from dualml.experiment.plan import Plan
-from dualml.experiment.samples import samples_of
+from dualml.experiment.samples import load_samples
 from dualml.reference.losses import LOSSES
 from dualml.reference.model import Model
 from dualml.report import render
 from dualml.store.best import read_best, write_best
-from dualml.store.plan import restore
+from dualml.store.plan import restore_plan
 from dualml.store.records import read_records
 from dualml.worker.evaluate import evaluate
 
@@ -79,7 +79,7 @@ def test_a_run_on_labelled_sentences(lab: Path, tmp_path: Path) -> None:
     assert (data["kind"], data["labels"], len(data["classes"])) == ("labelled", True, 6)
     assert (data["train"], data["validation"], data["test"]) == (200, 70, 90)
     assert "477 of the 3,000 sentences of feelings have more than 12 tokens" in data["notice"]["en"]
-    plan = restore(out / "plan", told["plan_hash"])
+    plan = restore_plan(out / "plan", told["plan_hash"])
     for trial in told["trials"]:
         table = np.array(trial["confusion"])
         assert (table.shape, int(table.sum())) == ((6, 6), 90)
@@ -94,7 +94,7 @@ def test_a_run_on_labelled_sentences(lab: Path, tmp_path: Path) -> None:
         assert report == kept
         assert report["weighted"]["recall"] == pytest.approx(report["accuracy"])
 
-    f1 = macro(told["trials"][0]["best"]["confusion"])[2]
+    f1 = macro_average(told["trials"][0]["best"]["confusion"])[2]
     for lang, head, weights in WORDS:
         render([out], out / lang, lang)
         page = (out / lang / "report.html").read_text("utf-8")
@@ -123,7 +123,7 @@ def check_best(trial: dict, out: Path, plan: Plan) -> None:
     assert (best["step"], best["validation_loss"]) == (looks.step[at], looks.value[at])
     assert best["step"] > 0, "learns something"
     assert looks.step.tolist() == read_records(place)["test_loss"].step.tolist()
-    weights, samples = read_tensors(place / "best.safetensors"), samples_of(plan)
+    weights, samples = read_tensors(place / "best.safetensors"), load_samples(plan)
     assert samples.validation is not None
     referee = Model(plan.spec, weights)
     for part, (x, y) in (
@@ -231,7 +231,7 @@ class Fixed:
 
 
 def test_the_confusion_of_several_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dualml.worker.evaluate.at_once", lambda y: 2)
+    monkeypatch.setattr("dualml.worker.evaluate.eval_batch_size", lambda y: 2)
     x, y = np.array([0, 1, 1, 2, 0]), np.array([0, 0, 1, 2, 2])
     fixed: Training = Fixed()  # type: ignore[assignment]
     score = evaluate(fixed, x, y, np.arange(5), 3)

@@ -11,22 +11,22 @@ from types import SimpleNamespace
 import page_parts
 import pytest
 from command import dualml
-from fake_run import make
+from fake_run import make_run
 
 from dualml import backend
 from dualml.cli import largest as command
 from dualml.errors import UserError
 from dualml.largest import search
-from dualml.largest.limit import exhausted
-from dualml.largest.search import Setting, largest
-from dualml.planner.zoo import by_name
+from dualml.largest.limit import is_out_of_memory
+from dualml.largest.search import SizeSearch, find_largest
+from dualml.planner.zoo import shape_by_name
 from dualml.report.topics import largest as topic
-from dualml.store.largest import LARGEST, Tried
+from dualml.store.largest import LARGEST, SizeAttempt
 from dualml.store.load import load
-from dualml.words import Words
+from dualml.words import Messages
 
 SET = ["sizes.width=32", "data.words=100"]
-SHAPE = by_name("gpt", SET)
+SHAPE = shape_by_name("gpt", SET)
 ARM = {"model": "gpt", "optimizer": {"name": "adam", "lr": 0.001}, "batch_size": 8, "updates": 2}
 #: A process that may allocate 64 MiB more than it has, and its reaction.
 PROGRAM = """
@@ -50,7 +50,7 @@ def test_bisection_finds_the_last_that_fits(top: int, start: int) -> None:
         tries.append(n)
         return n <= top
 
-    assert largest(fits, start, 41) == top
+    assert find_largest(fits, start, 41) == top
     assert top == 41 or top + 1 in tries
     assert top == 0 or top in tries
     assert len(tries) == len(set(tries)) <= 12
@@ -77,18 +77,18 @@ def test_what_is_there_before_counts() -> None:
 
 
 def test_words_of_allocators() -> None:
-    assert exhausted(MemoryError())
-    assert exhausted(RuntimeError("DefaultCPUAllocator: can't allocate memory"))
-    assert exhausted(RuntimeError("rank 1 was ended by SIGSEGV"))
-    assert not exhausted(RuntimeError("shapes differ"))
+    assert is_out_of_memory(MemoryError())
+    assert is_out_of_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory"))
+    assert is_out_of_memory(RuntimeError("rank 1 was ended by SIGSEGV"))
+    assert not is_out_of_memory(RuntimeError("shapes differ"))
 
 
 def test_the_prediction_grows_with_the_blocks_and_shrinks_with_zero() -> None:
     plain, sharded = (
-        Setting("torch", SHAPE, {**ARM, "world_size": 2, "zero": zero}, 10**7) for zero in (0, 3)
+        SizeSearch("torch", SHAPE, {**ARM, "world_size": 2, "zero": zero}, 10**7) for zero in (0, 3)
     )
-    assert plain.predicted(4) > plain.predicted(3) > sharded.predicted(3)
-    layer = plain.predicted(4) - plain.predicted(3)
+    assert plain.predict_bytes(4) > plain.predict_bytes(3) > sharded.predict_bytes(3)
+    layer = plain.predict_bytes(4) - plain.predict_bytes(3)
     assert layer == 20 * SHAPE.layer_parameters + 4 * 32 * 4 * 16 * 32 + 4 * 32 * 4 * (4 + 4)
 
 
@@ -98,34 +98,34 @@ def rows(
     """Return the result rows when ``top`` blocks fit per ZeRO stage, after running the command with
     ``out``."""
 
-    def tried(setting: Setting, blocks: int) -> Tried:
+    def try_setting(setting: SizeSearch, blocks: int) -> SizeAttempt:
         if blocks > top[setting.arm["zero"]]:
-            return Tried(blocks=blocks, fits=False, reason="rank 1: out of memory: the limit")
-        return Tried(blocks=blocks, fits=True, losses=[4.5, 4.0], held_bytes=5, step_s=0.5)
+            return SizeAttempt(blocks=blocks, fits=False, reason="rank 1: out of memory: the limit")
+        return SizeAttempt(blocks=blocks, fits=True, losses=[4.5, 4.0], held_bytes=5, step_s=0.5)
 
-    monkeypatch.setattr(search, "tried", tried)
+    monkeypatch.setattr(search, "try_size", try_setting)
     if out is not None:
-        monkeypatch.setattr(backend, "choose", lambda name: [SimpleNamespace(name="torch")])
+        monkeypatch.setattr(backend, "select_backends", lambda name: [SimpleNamespace(name="torch")])
         command.largest("gpt", "1MiB", zero=",".join(map(str, top)), out=out, set_=SET)
     options = {"ranks": 2, "zero": list(top), "recompute": ["none"], "batch": 8, "updates": 2,
                "limit": 2**20}  # fmt: skip
-    return [search.search(s).describe() for s in search.settings(SHAPE, options, ["torch"])]
+    return [search.search_largest(s).describe() for s in search.iter_searches(SHAPE, options, ["torch"])]
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_a_report_has_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lang: str) -> None:
-    make(tmp_path)
+    make_run(tmp_path)
     run = load([tmp_path])
     assert not topic.rows(run)
-    assert not list(topic.evidence(run, Words(lang)))
-    record = LARGEST.made({"rows": rows(monkeypatch, {0: 4, 3: 9})})
+    assert not list(topic.evidence(run, Messages(lang)))
+    record = LARGEST.make_record({"rows": rows(monkeypatch, {0: 4, 3: 9})})
     LARGEST.write(tmp_path, record)
-    (table,) = topic.evidence(run, Words(lang))
+    (table,) = topic.evidence(run, Messages(lang))
     assert [row[5] for row in table.rows] == ["4", "9"]
-    (said,) = topic.findings(run, Words(lang))
+    (said,) = topic.findings(run, Messages(lang))
     ratio = record.rows[1].parameters / record.rows[0].parameters
     assert f"{ratio:.3g}" in said.text
-    assert page_parts.say(tmp_path, lang)
+    assert page_parts.findings_by_key(tmp_path, lang)
 
 
 def test_not_one_block_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,7 @@ class Runner:
             timeout=120, check=False,
         )  # fmt: skip
 
-    def said(self, file: str) -> str:
+    def output_of(self, file: str) -> str:
         path = self.temp / file
         return path.read_text("utf-8") if path.exists() else ""
 
@@ -105,8 +105,8 @@ def runner(tmp_path: Path) -> Runner:
 def test_the_first_run_is_kept_and_the_next_is_held_against_it(runner: Runner) -> None:
     assert (done := runner.run("Run")).returncode == 0, done.stderr
     assert runner.run("Compare").returncode == 0
-    assert runner.said("GITHUB_OUTPUT") == "verdict=none\n"
-    assert "No run to compare with yet" in runner.said("GITHUB_STEP_SUMMARY")
+    assert runner.output_of("GITHUB_OUTPUT") == "verdict=none\n"
+    assert "No run to compare with yet" in runner.output_of("GITHUB_STEP_SUMMARY")
     assert (done := runner.run("Keep this run")).returncode == 0, done.stderr
     guard = runner.temp / "loss-guard"
     assert (guard / "base" / "baseline.json").exists()
@@ -117,9 +117,9 @@ def test_the_first_run_is_kept_and_the_next_is_held_against_it(runner: Runner) -
     done = runner.run("Compare")
     assert done.returncode == 3, done.stderr
     report = guard / "report.html"
-    outputs = runner.said("GITHUB_OUTPUT").splitlines()
+    outputs = runner.output_of("GITHUB_OUTPUT").splitlines()
     assert outputs == ["verdict=none", "verdict=different", f"report={report}"]
-    assert "不同：B 的训练与 A 不同。" in runner.said("GITHUB_STEP_SUMMARY")
+    assert "不同：B 的训练与 A 不同。" in runner.output_of("GITHUB_STEP_SUMMARY")
     assert "<svg" in report.read_text("utf-8")
     assert json.loads((guard / "verdict.json").read_text())["limits"] == {"slower": 1000.0}
 

@@ -10,12 +10,12 @@ import pytest
 
 from dualml.cli.output import print_verdicts
 from dualml.diffs.load import catalogue
-from dualml.experiment.contrast import Contrast
-from dualml.experiment.exact import of_precision
+from dualml.experiment.contrast import ConfigDiff
+from dualml.experiment.exact import low_precision_arm
 from dualml.experiment.schema import Experiment
 from dualml.methods import METHODS
-from dualml.parity.judge import worst
-from dualml.parity.lowered import lowered
+from dualml.parity.judge import worst_verdict
+from dualml.parity.lowered import compare_low_precision_methods
 from dualml.store.envelope import Envelope
 from dualml.store.trajectory import Trajectory
 
@@ -80,7 +80,7 @@ def read(off: float, forward: float = 0.0) -> dict[tuple[str, int], dict[str, Tr
 def test_inside_its_own_envelope_and_outside_of_float32_s(
     off: float, verdict: str, reason: str
 ) -> None:
-    (judged,) = lowered(experiment(), read(off))
+    (judged,) = compare_low_precision_methods(experiment(), read(off))
     named = {key: judged[key] for key in ("arm", "seed", "backend", "against")}
     assert named == {"arm": "method", "seed": 0, "backend": "torch", "against": "bf16"}
     assert (judged["verdict"], judged["reason"]) == (verdict, reason)
@@ -88,7 +88,7 @@ def test_inside_its_own_envelope_and_outside_of_float32_s(
 
 
 def test_what_its_layers_give_out_in_float32_is_not_judged() -> None:
-    (judged,) = lowered(experiment(), read(1e-3, forward=0.5))
+    (judged,) = compare_low_precision_methods(experiment(), read(1e-3, forward=0.5))
     assert judged["verdict"] == "equal"
     assert "forward" not in judged["phases"]
 
@@ -96,24 +96,24 @@ def test_what_its_layers_give_out_in_float32_is_not_judged() -> None:
 def test_without_an_arm_of_its_precision_there_is_nothing() -> None:
     there = read(1e-3)
     del there["bf16", 0]
-    assert lowered(experiment("single", "fp16", "exact", "method"), there) == []
-    assert lowered(experiment(), there) == []  # it failed
+    assert compare_low_precision_methods(experiment("single", "fp16", "exact", "method"), there) == []
+    assert compare_low_precision_methods(experiment(), there) == []  # it failed
 
 
 def test_without_float32_the_wide_envelope_alone_decides() -> None:
     there = read(0.0)
     del there["single", 0]
-    (judged,) = lowered(experiment(), there)
+    (judged,) = compare_low_precision_methods(experiment(), there)
     assert judged["verdict"] == "equal"
 
 
 def test_it_decides_no_exit_code() -> None:
-    (judged,) = lowered(experiment(), read(2e-2))
-    assert worst({"comparisons": [], "serial": [], "lowered": [judged]}) == "equal"
+    (judged,) = compare_low_precision_methods(experiment(), read(2e-2))
+    assert worst_verdict({"comparisons": [], "serial": [], "lowered": [judged]}) == "equal"
 
 
 def test_the_terminal_names_who_leaves_the_envelope(capsys: pytest.CaptureFixture[str]) -> None:
-    far, near = (lowered(experiment(), read(off)) for off in (2e-2, 1e-3))
+    far, near = (compare_low_precision_methods(experiment(), read(off)) for off in (2e-2, 1e-3))
     print_verdicts({"comparisons": [], "lowered": far})
     assert "method – bf16, torch, 0: different update 1, loss" in capsys.readouterr().out
     print_verdicts({"comparisons": [], "lowered": near})
@@ -124,7 +124,7 @@ def test_the_terminal_names_who_leaves_the_envelope(capsys: pytest.CaptureFixtur
     ("precision", "arm"), [("bf16", "bf16"), ("fp16", "fp16"), ("fp32", "single")]
 )
 def test_the_arm_that_does_the_same_in_one_process(precision: str, arm: str) -> None:
-    assert of_precision("method", precision, Contrast(experiment().arms)) == arm
+    assert low_precision_arm("method", precision, ConfigDiff(experiment().arms)) == arm
 
 
 def test_every_method_in_a_lower_precision_says_where_it_casts_otherwise() -> None:

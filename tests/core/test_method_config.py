@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from dualml.errors import UserError
 from dualml.experiment.arm import Arm
 from dualml.experiment.load import load
-from dualml.methods.config import MOST_BYTES, handed_on, read_config
+from dualml.methods.config import MAX_CONFIG_BYTES, without_planned_keys, read_config
 
 ARM = {
     "method": "deepspeed_zero2",
@@ -39,7 +39,7 @@ def arm(config: Any, **more: Any) -> Arm:
 def test_one_that_agrees_is_taken() -> None:
     table = arm(AGREES).method_config
     assert table == AGREES
-    assert handed_on(table) == {key: AGREES[key] for key in ("fp16", "zero_optimization")}
+    assert without_planned_keys(table) == {key: AGREES[key] for key in ("fp16", "zero_optimization")}
     assert arm({"train_batch_size": "auto", "optimizer": {"type": "adam"}}).method_config
 
 
@@ -98,7 +98,7 @@ def test_a_file_is_found_beside_the_experiment(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("content", "message"), [
     (b"{", "is not JSON"),
     (b"[1]", "must be an object"),
-    (b" " * (MOST_BYTES + 1), "bytes"),
+    (b" " * (MAX_CONFIG_BYTES + 1), "bytes"),
     (None, "ds.json"),
 ])  # fmt: skip
 def test_a_file_that_cannot_be_meant(tmp_path: Path, content: bytes | None, message: str) -> None:

@@ -12,7 +12,7 @@ from dualml.errors import Unsupported, UserError
 from dualml.experiment.arm import Arm
 from dualml.experiment.load import load
 from dualml.experiment.schema import Experiment
-from dualml.methods.known import METHODS, MethodInfo, check_here, method
+from dualml.methods.known import METHODS, MethodInfo, check_backend_ranks, find_method
 
 SGD = {"optimizer": {"name": "sgd", "lr": 0.1}}
 
@@ -50,19 +50,19 @@ def test_every_method_is_taken_with_the_ranks_it_has(backend: str, world_size: i
         arm = {**SGD, "method": name, "world_size": world_size, "backends": [backend]}
         if info.ranks in ("any", "one" if world_size == 1 else "several"):
             assert Arm.model_validate(arm).method == name
-            check_here(backend, name, world_size)
+            check_backend_ranks(backend, name, world_size)
         else:
             with pytest.raises(ValidationError, match=f"and world_size is {world_size}"):
                 Arm.model_validate(arm)
             with pytest.raises(Unsupported, match=f"and world_size is {world_size}"):
-                check_here(backend, name, world_size)
+                check_backend_ranks(backend, name, world_size)
 
 
 def test_a_method_that_one_backend_trains_with_several_ranks_is_taken_for_all() -> None:
     both = {**SGD, "method": "data_parallel", "world_size": 2}
     assert not Arm.model_validate(both).backends
     with pytest.raises(Unsupported, match="data_parallel trains in one process on torch"):
-        check_here("torch", "data_parallel", 2)
+        check_backend_ranks("torch", "data_parallel", 2)
 
 
 def test_ranks_from_the_command_line_are_checked_too() -> None:
@@ -87,7 +87,7 @@ def test_a_method_of_another_backend_says_whose_it_is() -> None:
     with pytest.raises(
         Unsupported, match="backend numpy has no method 'ddp'; it is one of torch and mindspore"
     ):
-        method("numpy", "ddp")
+        find_method("numpy", "ddp")
 
 
 def test_an_engine_that_is_missing_or_of_another_version_says_how_to_get_it() -> None:

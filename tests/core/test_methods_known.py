@@ -8,7 +8,7 @@ import pytest
 
 from dualml.errors import Unsupported
 from dualml.methods import METHODS, MethodInfo
-from dualml.report.closed_memory import KNOWN
+from dualml.report.closed_memory import CLOSED_FORM_PARTS
 from dualml.words import LANGUAGES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -37,7 +37,7 @@ def test_a_method_has_a_file_or_a_reason_with_a_page(backend: str, info: MethodI
 
 @pytest.mark.parametrize(("backend", "info"), ENTRIES, ids=lambda v: getattr(v, "name", v))
 def test_what_is_shared_and_what_is_besides(backend: str, info: MethodInfo) -> None:
-    assert set(info.shards) <= set(KNOWN)
+    assert set(info.shards) <= set(CLOSED_FORM_PARTS)
     assert set(info.beside) in (set(), set(LANGUAGES))
     assert not info.masters or "state" in info.shards
 

@@ -9,8 +9,8 @@ import pytest
 
 from dualml.errors import UserError
 from dualml.parity.models.layers import pair_modules
-from dualml.parity.models.mapping import likeliest, match
-from dualml.parity.models.partners import Tensor, canonical, changed, fit
+from dualml.parity.models.mapping import guess_initial_value, match_tensors
+from dualml.parity.models.partners import Tensor, canonical_name, apply_change, find_change
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -21,7 +21,7 @@ def tensors(shapes: Shapes) -> list[Tensor]:
 
 
 def pairs(a: Shapes, b: Shapes, asked: Any = None) -> dict[str, tuple[str, str, str]]:
-    found = match(tensors(a), tensors(b), asked)
+    found = match_tensors(tensors(a), tensors(b), asked)
     return {pair.a: (pair.b, pair.how, pair.change) for pair in found.pairs}
 
 
@@ -89,14 +89,14 @@ def test_what_the_user_says_goes_first() -> None:
 ])  # fmt: skip
 def test_a_map_that_cannot_be_meant(asked: Any, said: str) -> None:
     with pytest.raises(UserError, match=said):
-        match(tensors({"p": (3, 3), "q": (3, 3)}), tensors({"r": (3, 3), "s": (2,)}), asked)
+        match_tensors(tensors({"p": (3, 3), "q": (3, 3)}), tensors({"r": (3, 3), "s": (2,)}), asked)
 
 
 def test_two_models_that_share_little_are_refused_with_the_nearest_shapes() -> None:
     a = tensors({"a.weight": (4, 4), "fc.weight": (10, 84), "fc.bias": (12,)})
     b = tensors({"a.weight": (4, 4), "head.weight": (10, 85), "head.bias": (10,)})
     with pytest.raises(UserError) as caught:
-        match(a, b)
+        match_tensors(a, b)
     assert str(caught.value) == (
         "parameters without a partner: 2 of 3 in torch: fc.weight (10, 84) (nearest: head.weight "
         "(10, 85), head.bias (10,)), fc.bias (12,) (nearest: head.bias (10,), head.weight "
@@ -112,39 +112,39 @@ def test_one_matrix_for_three_is_no_difference_of_the_models() -> None:
     b = tensors(dict.fromkeys(("q.weight", "k.weight", "v.weight", "out.weight"), (4, 4)))
     b += tensors({"a": (5,), "b": (6,)})
     with pytest.raises(UserError, match="the same numbers in other pieces"):
-        match(a, b)
+        match_tensors(a, b)
 
 
 def test_a_layer_of_another_size_is_a_difference_not_an_error() -> None:
     a = tensors({"a.weight": (4, 4), "b.weight": (4, 4), "fc.weight": (10, 84), "fc.bias": (10,)})
     b = tensors({"a.weight": (4, 4), "b.weight": (4, 4), "fc.weight": (10, 85), "fc.bias": (10,)})
-    found = match(a, b)
+    found = match_tensors(a, b)
     assert [pair.a for pair in found.pairs] == ["a.weight", "b.weight", "fc.bias"]
-    assert found.alone == (("fc.weight",), ("fc.weight",))
+    assert found.unpaired_parameters == (("fc.weight",), ("fc.weight",))
 
 
 def test_of_two_of_a_kind_the_one_whose_name_is_more_alike_has_a_partner() -> None:
-    found = match(
+    found = match_tensors(
         tensors({"a.w": (2, 2), "b.w": (2, 2), "head": (3,)}), tensors({"b.x": (2, 2), "top": (3,)})
     )
     first = found.pairs[0]
     assert (first.a, first.b, first.how) == ("b.w", "b.x", "order")
-    assert found.alone == (("a.w",), ())
+    assert found.unpaired_parameters == (("a.w",), ())
 
 
 def test_a_bias_that_one_side_does_not_have_is_a_difference_not_an_error() -> None:
     a = tensors({"0.weight": (4, 3), "0.bias": (4,), "1.weight": (4, 4), "1.bias": (4,)})
-    found = match(a, tensors({"c.weight": (4, 3), "d.weight": (4, 4)}))
+    found = match_tensors(a, tensors({"c.weight": (4, 3), "d.weight": (4, 4)}))
     assert [(pair.a, pair.b) for pair in found.pairs] == [
         ("0.weight", "c.weight"),
         ("1.weight", "d.weight"),
     ]
-    assert found.alone == (("0.bias", "1.bias"), ())
+    assert found.unpaired_parameters == (("0.bias", "1.bias"), ())
 
 
 def test_buffers_of_one_side_are_left_out_and_named() -> None:
-    found = match(tensors({"w": (2,), "attn.mask": (5, 5)}), tensors({"w": (2,)}))
-    assert found.left == (("attn.mask",), ())
+    found = match_tensors(tensors({"w": (2,), "attn.mask": (5, 5)}), tensors({"w": (2,)}))
+    assert found.unpaired_buffers == (("attn.mask",), ())
     assert [pair.a for pair in found.pairs] == ["w"]
 
 
@@ -152,23 +152,23 @@ def test_a_table_of_one_side_begins_like_one_that_is_tied_and_a_vector_by_itself
     first = tensors({"embedding.weight": (9, 4), "norm.weight": (4,)})
     arrays = {one.name: np.full(one.shape, 2.0) for one in first}
     table, vector = tensors({"head.weight": (9, 4), "norm.bias": (4,)})
-    assert likeliest(table, first, arrays) is arrays["embedding.weight"]
-    assert likeliest(vector, first, arrays) is None
+    assert guess_initial_value(table, first, arrays) is arrays["embedding.weight"]
+    assert guess_initial_value(vector, first, arrays) is None
 
 
 def test_a_change_is_its_own_way_back() -> None:
     x = np.arange(6.0).reshape(2, 3)
-    assert np.array_equal(changed(changed(x, "transpose", (3, 2)), "transpose", (2, 3)), x)
-    assert changed(x, "reshape", (2, 1, 3)).shape == (2, 1, 3)
-    assert fit((2, 3), (3, 3)) is None
-    assert canonical("a.gamma") == "a.weight"
+    assert np.array_equal(apply_change(apply_change(x, "transpose", (3, 2)), "transpose", (2, 3)), x)
+    assert apply_change(x, "reshape", (2, 1, 3)).shape == (2, 1, 3)
+    assert find_change((2, 3), (3, 3)) is None
+    assert canonical_name("a.gamma") == "a.weight"
 
 
 def test_modules_follow_their_parameters() -> None:
     a = {"f": "Sequential", "f.0": "Linear", "f.1": "ReLU", "f.2": "Linear", "act": "GELU"}
     b = {"net": "SequentialCell", "net.0": "Dense", "net.1": "ReLU", "net.2": "Dense", "g": "GELU"}
     shapes: Shapes = {"0.weight": (2, 3), "2.weight": (4, 2)}
-    found = match(
+    found = match_tensors(
         tensors({f"f.{n}": s for n, s in shapes.items()}),
         tensors({f"net.{n}": s for n, s in shapes.items()}),
     )

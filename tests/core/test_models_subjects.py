@@ -14,11 +14,11 @@ from dualml.backend import BackendInfo
 from dualml.errors import UserError
 from dualml.parity import compare
 from dualml.parity.models import run
-from dualml.parity.models.subject import INSIDE, load, subject
-from dualml.parity.models.trace import digest
-from dualml.parity.models.worker import needs
+from dualml.parity.models.subject import COMPARING_VARIABLE, load_builder, to_import_spec
+from dualml.parity.models.trace import hash_array
+from dualml.parity.models.worker import required_arguments
 from dualml.testing import assert_parity
-from dualml.words import phrases
+from dualml.words import section_messages
 
 
 class Net:
@@ -37,24 +37,24 @@ X = np.ones((2, 3), np.float32)
 ])  # fmt: skip
 def test_a_model_that_another_process_cannot_build(model: Any, said: str) -> None:
     with pytest.raises(UserError, match=said):
-        subject(model, "torch_module")
+        to_import_spec(model, "torch_module")
 
 
 def test_a_class_is_found_again_by_module_or_file() -> None:
-    told = subject(Net, "torch_module")
-    assert load(told).__name__ == "Net"
-    again = load({**told, "module": "not_on_the_path"})
+    told = to_import_spec(Net, "torch_module")
+    assert load_builder(told).__name__ == "Net"
+    again = load_builder({**told, "module": "not_on_the_path"})
     assert again.__name__ == "Net"
     assert again is not Net
     with pytest.raises(UserError, match=r"has no 'Missing'; it has"):
-        load({**told, "name": "Missing"})
+        load_builder({**told, "name": "Missing"})
 
 
 def test_a_file_that_cannot_be_imported_is_named_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     path.write_text("import math\nimport not_there\n")
     with pytest.raises(UserError, match=r"ModuleNotFoundError: .*not_there.* \(model.py, line 2\)"):
-        load(subject(f"{path}:Net", "torch_module"))
+        load_builder(to_import_spec(f"{path}:Net", "torch_module"))
 
 
 @pytest.fixture
@@ -99,13 +99,13 @@ def test_a_missing_framework_is_said_with_the_command(monkeypatch: pytest.Monkey
 
 
 def test_a_worker_does_not_compare_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(INSIDE, "1")
+    monkeypatch.setenv(COMPARING_VARIABLE, "1")
     with pytest.raises(UserError, match='put the call under if __name__ == "__main__"'):
         compare(Net, Net, X)
 
 
 def test_the_two_languages_say_the_same() -> None:
-    english, chinese = (phrases(lang, "models") for lang in ("en", "zh"))
+    english, chinese = (section_messages(lang, "models") for lang in ("en", "zh"))
     assert english.keys() == chinese.keys()
     for name, text in english.items():
         fields = {word.partition("}")[0] for word in text.split("{")[1:]}
@@ -115,8 +115,8 @@ def test_the_two_languages_say_the_same() -> None:
 
 def test_the_package_offers_functions_not_modules() -> None:
     assert callable(parity.compare)
-    assert digest(X) == digest(X.astype(np.float64))
-    assert digest(X) != digest(X.reshape(3, 2))
+    assert hash_array(X) == hash_array(X.astype(np.float64))
+    assert hash_array(X) != hash_array(X.reshape(3, 2))
     with pytest.raises(AttributeError):
         _ = parity.nothing
 
@@ -124,5 +124,5 @@ def test_the_package_offers_functions_not_modules() -> None:
 def test_arguments_that_a_builder_needs() -> None:
     def net(width: int, *rest: int, depth: int = 2, **more: int) -> None: ...
 
-    assert needs(net) == ["width"]
-    assert needs(dict) == []  # it does not tell
+    assert required_arguments(net) == ["width"]
+    assert required_arguments(dict) == []  # it does not tell

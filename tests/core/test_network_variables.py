@@ -12,13 +12,13 @@ from command import dualml
 from dualml import machine, network
 from dualml.doctor.system import _network
 from dualml.hosts.file import Hosts
-from dualml.hosts.ssh import started
+from dualml.hosts.ssh import start_remote
 
 GIVEN = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "^docker", "NCCL_DEBUG": "info"}
 
 
 @pytest.fixture(autouse=True)
-def given(monkeypatch: pytest.MonkeyPatch) -> None:
+def network_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in network.VARIABLES:
         monkeypatch.delenv(name, raising=False)
     for name, value in GIVEN.items():
@@ -84,7 +84,7 @@ def test_a_rank_on_another_machine_has_them_and_its_own_first(
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     table = {"here": {"address": "127.0.0.1"},
              "hosts": [{"ssh": "b", "environ": {"GLOO_SOCKET_IFNAME": "eth7"}}]}  # fmt: skip
-    with started(Hosts.model_validate(table), tmp_path / "logs", ["run"], {"A": "b"}) as group:
+    with start_remote(Hosts.model_validate(table), tmp_path / "logs", ["run"], {"A": "b"}) as group:
         group.processes[1].wait(20)
     told = json.loads((tmp_path / "told").read_text())
     assert told["environ"] == {**GIVEN, "A": "b", "GLOO_SOCKET_IFNAME": "eth7"}

@@ -19,7 +19,7 @@ import pytest
 from dualml.errors import TrialError
 from dualml.offload import disk, files
 from dualml.offload.disk import DiskRecords
-from dualml.offload.records import HostRecords, Records
+from dualml.offload.records import HostRecords, UnitRecords
 from dualml.offload.traffic import Meter
 
 LENGTHS = [5, 9, 2, 7]
@@ -32,7 +32,7 @@ def thread() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def records(kind: str, folder: Path, thread: ThreadPoolExecutor, meter: Meter) -> Records:
+def records(kind: str, folder: Path, thread: ThreadPoolExecutor, meter: Meter) -> UnitRecords:
     if kind == "host":
         return HostRecords(LENGTHS, "float32")
     return DiskRecords(folder, LENGTHS, "float32", meter, thread if kind == "ahead" else None)
@@ -46,22 +46,22 @@ def test_what_is_given_is_taken_again(
     meter = Meter()
     own = records(kind, tmp_path, thread, meter)
     for number in range(len(LENGTHS)):
-        own.take(number)[...] = number
-        own.give()
+        own.acquire(number)[...] = number
+        own.release()
     rounds = 200
     for turn in range(rounds):
         order = list(range(len(LENGTHS)))[:: -1 if turn % 2 else 1]
-        own.plan(order)
+        own.prefetch(order)
         for number in order:
-            array = own.take(number)
+            array = own.acquire(number)
             assert len(array) == LENGTHS[number]
             assert (array == number + sum(range(turn))).all(), (turn, number)
             array += turn
-            own.give()
-    own.settle()
+            own.release()
+    own.flush()
     if kind != "host":
-        assert meter.now.written == (1 + rounds) * BYTES
-        assert meter.now.read == (1 + rounds) * BYTES
+        assert meter.current.written == (1 + rounds) * BYTES
+        assert meter.current.read == (1 + rounds) * BYTES
         assert own.host == (2 if kind == "ahead" else 1) * 4 * max(LENGTHS)
     assert (own.disk or own.host) == BYTES
     own.close()
@@ -72,13 +72,13 @@ def test_looks_out_of_order_are_right(tmp_path: Path, thread: ThreadPoolExecutor
     """Reads out of order are right: records that were prefetched and not used do no harm."""
     own = records("ahead", tmp_path, thread, Meter())
     for number in range(len(LENGTHS)):
-        own.take(number)[...] = number
-        own.give()
-    own.plan([0, 1, 2])
+        own.acquire(number)[...] = number
+        own.release()
+    own.prefetch([0, 1, 2])
     for number in (0, 3, 1, 1, 2, 0):
-        assert (own.take(number) == number).all()
-    own.plan([2, 3])
-    assert (own.take(2) == 2).all()
+        assert (own.acquire(number) == number).all()
+    own.prefetch([2, 3])
+    assert (own.acquire(2) == 2).all()
     own.close()
 
 
@@ -118,17 +118,17 @@ def test_an_error_of_the_thread_is_the_caller_s(
 ) -> None:  # fmt: skip
     own = records("ahead" if ahead else "disk", tmp_path, thread, Meter())
     number = errno.ENOSPC if call == "pwritev" else errno.EIO
-    own.take(0)
+    own.acquire(0)
     monkeypatch.setattr(os, call, failing(number))
 
-    def go_on() -> None:
+    def use_records() -> None:
         if call == "pwritev":
-            own.give()
-            own.settle()
-        own.take(1)
+            own.release()
+            own.flush()
+        own.acquire(1)
 
     with pytest.raises(TrialError, match=os.strerror(number)):
-        go_on()
+        use_records()
     own.close()
 
 
@@ -136,13 +136,13 @@ def test_a_write_that_failed_is_told_of_before_anything_else_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, thread: ThreadPoolExecutor
 ) -> None:
     own = records("ahead", tmp_path, thread, Meter())
-    own.take(0)
+    own.acquire(0)
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwritev", failing(errno.ENOSPC))
-        own.give()
+        own.release()
         thread.submit(lambda: None).result(10)
     with pytest.raises(TrialError, match="No space left"):
-        own.take(1)
+        own.acquire(1)
     own.close()
 
 
@@ -154,7 +154,7 @@ def test_nobody_waits_for_ever(
     thread.submit(hangs.wait, 10)
     try:
         with pytest.raises(TrialError, match=r"has not answered for 0\.05 s"):
-            own.take(0)
+            own.acquire(0)
     finally:
         hangs.set()
     assert own.hung
@@ -199,9 +199,9 @@ def test_a_disk_that_is_really_full(
         own = DiskRecords(small_disk, lengths, "float32", Meter(), thread)
         with contextlib.closing(own):
             for number in range(len(lengths)):
-                own.take(number)[...] = 1
-                own.give()
-            own.settle()
+                own.acquire(number)[...] = 1
+                own.release()
+            own.flush()
 
     with pytest.raises(TrialError, match=r"No space left on device, [0-9,]+ bytes free; make room"):
         fill()

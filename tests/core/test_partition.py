@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from partition_cases import LABELS, SETTINGS, cases, deal_to_file, fixed
 from scipy.spatial.distance import jensenshannon
 
-from dualml.partition import PARTITIONS, fingerprint, partition_from, prove, state
+from dualml.partition import PARTITIONS, fingerprint, partition_from, verify_partition, partition_stats
 
 NOT_DRAWN = ("contiguous", "round_robin", "distributed_sampler", "file")  # without shuffle
 
@@ -50,7 +50,7 @@ def test_a_deal_is_reproducible_and_leaves_the_global_generator_alone(
     assert before[2:] == after[2:]
     assert np.array_equal(before[1], after[1])
     np.random.seed(2)
-    again = partition_from(rule.describe()).deal(labels, ranks, seed, epoch)
+    again = partition_from(rule.describe()).partition(labels, ranks, seed, epoch)
     assert [p.tolist() for p in again] == [p.tolist() for p in parts]
     assert len(parts) == ranks
     assert all(p.dtype == np.int64 and p.ndim == 1 for p in parts)
@@ -67,7 +67,7 @@ def test_what_a_rule_promises_holds_and_the_statement_counts_right(
 ) -> None:
     rule, labels, ranks = data.draw(cases(name))
     parts = rule.deal(labels, ranks, data.draw(st.integers(0, 999)), data.draw(st.integers(0, 3)))
-    told, promised = prove(rule, parts, labels), rule.promise(labels, ranks)
+    told, promised = verify_partition(rule, parts, labels), rule.promise(labels, ranks)
     lists = [p.tolist() for p in parts]
     owners = Counter(i for mine in lists for i in set(mine))
     assert told.samples == len(labels)
@@ -126,10 +126,10 @@ def test_epochs_and_seeds_give_other_lists(name: str) -> None:
     """Epochs and seeds give different lists; coincidences are possible, but not for these seeds
     (PyTorch's rule adds seed and epoch)."""
     rule = fixed(name)
-    deals = [rule.deal(LABELS, 3, seed, epoch) for seed in range(0, 50, 10) for epoch in range(3)]
+    deals = [rule.partition(LABELS, 3, seed, epoch) for seed in range(0, 50, 10) for epoch in range(3)]
     assert len({fingerprint(parts) for parts in deals}) == 15
     kept = [[sorted(p.tolist()) for p in parts] for parts in deals[:3]]
-    assert (kept[0] != kept[1] != kept[2]) == rule.redeals
+    assert (kept[0] != kept[1] != kept[2]) == rule.repartitions_each_epoch
     for rank in range(3):  # every rank has an order of its own in each epoch
         assert len({tuple(parts[rank]) for parts in deals[:3]}) == 3
 
@@ -137,13 +137,13 @@ def test_epochs_and_seeds_give_other_lists(name: str) -> None:
 @every
 def test_without_shuffle_a_seed_changes_only_what_is_drawn(name: str) -> None:
     rule = fixed(name, shuffle=False)
-    found = {fingerprint(rule.deal(LABELS, 3, seed)) for seed in range(5)}
+    found = {fingerprint(rule.partition(LABELS, 3, seed)) for seed in range(5)}
     assert len(found) == (1 if name in NOT_DRAWN else 5)
 
 
 @every
 def test_no_two_ranks_have_the_same_list_or_the_same_order(name: str) -> None:
-    parts = fixed(name).deal(LABELS, 3)
+    parts = fixed(name).partition(LABELS, 3)
     assert all(len(p) for p in parts)
     assert len({tuple(p.tolist()) for p in parts}) == 3
     ranked = [tuple(np.argsort(np.argsort(p, kind="stable"))) for p in parts]
@@ -164,7 +164,7 @@ IN_ORDER = (
 def test_without_shuffle_the_order_is_the_datasets(name: str, data: st.DataObject) -> None:
     rule, labels, ranks = data.draw(cases(name))
     plain = partition_from({**rule.describe(), "shuffle": False})
-    assert all((np.diff(p) >= 0).all() for p in plain.deal(labels, ranks))
+    assert all((np.diff(p) >= 0).all() for p in plain.partition(labels, ranks))
 
 
 #: SHA-256 of 20 samples over 3 ranks with seed 0 in epoch 1, to notice a changed draw.
@@ -190,7 +190,7 @@ PINNED = {
 def test_the_draws_are_those_of_earlier_versions(name: str) -> None:
     labels = np.arange(20) % 4
     deal_to_file(labels, 3, rule="contiguous")
-    assert fingerprint(fixed(name).deal(labels, 3, seed=0, epoch=1)) == PINNED[name]
+    assert fingerprint(fixed(name).partition(labels, 3, seed=0, epoch=1)) == PINNED[name]
 
 
 def test_a_fingerprint_changes_with_every_list() -> None:
@@ -208,10 +208,10 @@ def test_a_fingerprint_changes_with_every_list() -> None:
 
 def test_the_statement_as_json_leaves_out_what_is_not_known() -> None:
     parts = [np.array([0, 0, 1]), np.array([1]), np.zeros(0, np.int64)]
-    told = state(parts, 4)
+    told = partition_stats(parts, 4)
     assert told.describe() == {
         "samples": 4, "sizes": [3, 1, 0], "missed": 2, "repeated": 1, "shared": 1,
         "sha256": fingerprint(parts), "disjoint": False, "covering": False,
     }  # fmt: skip
     assert told.empty == [2]
-    assert {"histogram", "labels", "emd", "js"} <= set(state(parts, np.arange(4)).describe())
+    assert {"histogram", "labels", "emd", "js"} <= set(partition_stats(parts, np.arange(4)).describe())

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from command import DOCS, dualml, examples_are_printed, strict
 
-from dualml.cli import explain
+from dualml.cli import report_error
 from dualml.cli.simulate import simulate as command
 from dualml.cost.pipeline import simulate_pipeline
 from dualml.errors import UserError
@@ -154,7 +154,7 @@ def test_bad_input_names_the_remedy(
 ) -> None:
     with pytest.raises((UserError, OSError)) as refused:
         command(**options)  # type: ignore[arg-type]
-    assert explain(refused.value) == 2  # type: ignore[arg-type]
+    assert report_error(refused.value) == 2  # type: ignore[arg-type]
     said = capsys.readouterr().err
     assert told in said
     assert said.count("\n") == 1

@@ -12,27 +12,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualml.cost.link import Link
-from dualml.cost.pipeline import Timeline, message_s, simulate_pipeline
+from dualml.cost.pipeline import PipelineTimeline, message_s, simulate_pipeline
 from dualml.cost.predict import predict
 from dualml.cost.split import (
     all_reduce_s,
-    bandwidth_from,
+    crossover_bandwidth,
     tensor_parallel_step,
     vertical_step,
-    width_from,
+    crossover_width,
 )
 from dualml.errors import UserError
 from dualml.report.draw import draw
 from dualml.report.splits import gantt
-from dualml.split.order import needs
+from dualml.split.order import dependencies
 from dualml.split.schedules import SCHEDULES, bubble, build
-from dualml.words import Words
+from dualml.words import Messages
 
 LINK = Link(5e-5, 1e-9)
 TIMES = st.floats(0, 1, allow_subnormal=False)
 
 
-def check(timeline: Timeline, owners: Sequence[int], travel: Sequence[float]) -> None:
+def check(timeline: PipelineTimeline, owners: Sequence[int], travel: Sequence[float]) -> None:
     """Assert that everything runs after its inputs, one thing at a time per rank and link."""
     spans = {s.action: s for row in timeline.spans for s in row}
     arrivals = {(m.action, m.target): m.end for m in timeline.messages}
@@ -40,7 +40,7 @@ def check(timeline: Timeline, owners: Sequence[int], travel: Sequence[float]) ->
         for one, then in itertools.pairwise(row):
             assert then.start >= one.end
     for action, span in spans.items():
-        for need in needs(action, len(owners)):
+        for need in dependencies(action, len(owners)):
             key = (need, owners[action.stage])
             there = spans[need].end if owners[need.stage] == key[1] else arrivals[key]
             assert span.start >= there
@@ -186,7 +186,7 @@ def test_from_which_width_on(alpha: float, layers: int, batch: int, m: int) -> N
     b = 4 * batch * (layers - 2 / m) * link.beta_s_per_byte
     c = 2 * (layers - 1) * alpha
     root = (b + math.sqrt(b * b + 4 * a * c)) / (2 * a)
-    found = width_from(layers, batch, m, 2, rate, link)
+    found = crossover_width(layers, batch, m, 2, rate, link)
     assert found is not None
     assert found == pytest.approx(max(1, math.ceil(root)), abs=1)
     for d, faster in ((found + 2, True), (found - 2, False)):
@@ -194,7 +194,7 @@ def test_from_which_width_on(alpha: float, layers: int, batch: int, m: int) -> N
             sizes = [d] * (layers + 1)
             horizontal = tensor_parallel_step(sizes, batch, 2, rate, link)
             assert (horizontal < vertical_step(sizes, batch, m, rate, link)) is faster
-    assert width_from(layers, batch, m, 2, 1e30, Link(1.0, 1.0)) is None
+    assert crossover_width(layers, batch, m, 2, 1e30, Link(1.0, 1.0)) is None
 
 
 @pytest.mark.parametrize("alpha", [0.0, 1e-6, 5e-5])
@@ -203,10 +203,10 @@ def test_from_which_bandwidth_on(alpha: float) -> None:
     sizes = [d] * (layers + 1)
     below = 3 * batch * layers * d * d / (m * rate) - 2 * (layers - 1) * alpha
     told = 4 * batch * d * (layers - 2 / m) / below
-    found = bandwidth_from(sizes, batch, m, 2, rate, Link(alpha, 0.0))
+    found = crossover_bandwidth(sizes, batch, m, 2, rate, Link(alpha, 0.0))
     assert found == pytest.approx(told, rel=1e-6)
     # α alone takes longer than the bubble.
-    assert bandwidth_from([64] * 9, batch, m, 2, 1e12, Link(1e-3, 0.0)) is None
+    assert crossover_bandwidth([64] * 9, batch, m, 2, 1e12, Link(1e-3, 0.0)) is None
 
 
 @pytest.mark.parametrize(
@@ -226,21 +226,21 @@ def test_splits_that_cannot_be(call: object, told: str) -> None:
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_the_drawings(lang: str) -> None:
-    words = Words(lang)
+    words = Messages(lang)
     grid = build("interleaved", (0, 1) * 2, 4)
-    figure = gantt.schedule("grid", grid, words)
+    figure = gantt.schedule_figure("grid", grid, words)
     drawn = draw(figure)
-    assert drawn == draw(gantt.schedule("grid", grid, words))
+    assert drawn == draw(gantt.schedule_figure("grid", grid, words))
     assert drawn.count(">3</text>") >= 2 * 4  # of micro-batch 3 in four stages
     for text in (words("pipeline.kind.F"), words("pipeline.live", n=grid.live(0))):
         assert f"{text}</text>" in drawn
     assert words("pipeline.caption.shades") in figure.caption
     found = simulate_pipeline(grid, 1e-3, 2e-3, 1e-4, 1e-4)
     rows = [(rank, text, kind, 7 + a, 7 + b) for rank, text, kind, a, b in found.rows()]
-    timeline = gantt.timeline("time", {"": rows}, words)
+    timeline = gantt.timeline_figure("time", {"": rows}, words)
     assert f"{1e3 * found.seconds:.3g}" in timeline.alt
     assert words("pipeline.kind.send") in draw(timeline)
     assert words("pipeline.kind.reduce") not in draw(timeline)
-    empty = gantt.timeline("empty", {"": []}, words, caption="nothing")
+    empty = gantt.timeline_figure("empty", {"": []}, words, caption="nothing")
     assert draw(empty)
     assert empty.caption == "nothing"

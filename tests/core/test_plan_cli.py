@@ -10,9 +10,9 @@ import pytest
 from command import DOCS, dualml, strict
 from typer.main import get_command
 
-from dualml.cli import explain
+from dualml.cli import report_error
 from dualml.cli.app import app
-from dualml.planner.models import known
+from dualml.planner.models import known_models
 from dualml.planner.published import runs
 
 ASKED = ("plan", "gpt3-175b", "--devices", "1024", "--memory", "80GB", "--link", "400Gbit")
@@ -37,7 +37,7 @@ def test_the_answer_in_words() -> None:
 def test_the_answer_as_json() -> None:
     told = strict(dualml(*ASKED, "--json", "--top", "3", "--batch", "1536").stdout)
     assert told["batch"] == 1536
-    assert told["model"]["parameters"] == known()["gpt3-175b"][0].parameters
+    assert told["model"]["parameters"] == known_models()["gpt3-175b"][0].parameters
     assert told["cluster"]["between"]["beta_s_per_byte"] == pytest.approx(1 / 50e9)
     assert len(told["plans"]) == 3
     assert told["best"] == told["plans"][0]
@@ -85,10 +85,10 @@ def test_uneven_stages_are_said() -> None:
 def test_what_has_a_name() -> None:
     done = dualml("plan")
     assert done.returncode == 0, done.stderr
-    for name in (*known(), "a100", "h100", "v100"):
+    for name in (*known_models(), "a100", "h100", "v100"):
         assert name in done.stdout
     told = strict(dualml("plan", "--json").stdout)
-    assert set(told["models"]) == set(known())
+    assert set(told["models"]) == set(known_models())
     assert all(model["source"] for model in told["models"].values())
 
 
@@ -140,7 +140,7 @@ def test_published_runs() -> None:
 def test_one_line_and_exit_2(words: tuple[str, ...], reason: str, capsys: Any) -> None:
     with pytest.raises(Exception) as error:  # noqa: PT011
         get_command(app).main(args=["plan", *words], standalone_mode=False)
-    assert explain(error.value) == 2
+    assert report_error(error.value) == 2
     said = capsys.readouterr().err
     assert reason in said
     assert said.count("\n") == 1

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from dualml.errors import UserError
-from dualml.planner.here import Machine, Point, fit
+from dualml.planner.here import MachineModel, TimedLayout, fit_machine
 from dualml.planner.layouts import Layouts
 from dualml.planner.shape import Shape
-from dualml.planner.zoo import by_name
+from dualml.planner.zoo import shape_by_name
 
-SHAPE = by_name("gpt", ["sizes.width=128", "sizes.blocks=4", "sizes.tied=false"])
-WIDE = by_name("gpt", ["sizes.width=256", "sizes.blocks=4", "sizes.tied=false"])
-TRUE = Machine(
+SHAPE = shape_by_name("gpt", ["sizes.width=128", "sizes.blocks=4", "sizes.tied=false"])
+WIDE = shape_by_name("gpt", ["sizes.width=256", "sizes.blocks=4", "sizes.tied=false"])
+TRUE = MachineModel(
     2, flops=2e10, bandwidth=4e9, moves=2.0, call_s=1e-3, alpha_s=4e-4, sum_alpha_s=3e-4,
     beta_s_per_byte=2e-9, core_alpha_s=2e-4, core_sum_alpha_s=1e-4, core_beta_s_per_byte=1e-9,
     turns=0.8,
@@ -29,33 +29,33 @@ LAYOUTS: list[tuple[Shape, dict[str, int], int | None]] = [
 ]  # fmt: skip
 
 
-def free(cores: int) -> Machine:
+def free(cores: int) -> MachineModel:
     """Return a machine whose messages and calls cost nothing."""
-    return Machine(cores, 2e10, 4e9, 1.0, *7 * (0.0,), 1.0)
+    return MachineModel(cores, 2e10, 4e9, 1.0, *7 * (0.0,), 1.0)
 
 
 def layout(**keys: int) -> Layouts:
-    return Layouts.one(16, **{"micro": 16, **keys})  # type: ignore[arg-type]
+    return Layouts.from_axes(16, **{"micro": 16, **keys})  # type: ignore[arg-type]
 
 
-def points(scatter: float = 0.0) -> list[Point]:
+def points(scatter: float = 0.0) -> list[TimedLayout]:
     draw = np.random.default_rng(0)
     rows = []
     for shape, keys, cores in LAYOUTS:
         x, noise = layout(**keys), np.exp(scatter * draw.normal(size=2))
         own, core = TRUE.predict(shape, x, cores), TRUE.core_seconds(shape, x, cores)
-        rows.append(Point(str(keys), shape, x, own * noise[0], core * noise[1], cores))
+        rows.append(TimedLayout(str(keys), shape, x, own * noise[0], core * noise[1], cores))
     return rows
 
 
 def test_the_constants_are_found() -> None:
-    found = fit(points(), 2)
+    found = fit_machine(points(), 2)
     for key, value in vars(TRUE).items():
         assert getattr(found, key) == pytest.approx(value, rel=0.02), key
 
 
 def test_scatter_moves_predictions_little() -> None:
-    found = fit(points(0.02), 2)
+    found = fit_machine(points(0.02), 2)
     for keys in ({"dp": 4, "micro": 4}, {"dp": 2, "pp": 2, "micro": 4}):
         x = layout(**keys)
         assert found.predict(WIDE, x) == pytest.approx(TRUE.predict(WIDE, x), rel=0.1)
@@ -102,4 +102,4 @@ def test_a_bubble_costs_nothing_where_another_rank_has_the_core() -> None:
 
 def test_too_few_are_refused() -> None:
     with pytest.raises(UserError, match="1 layouts of one rank and 2 of several"):
-        fit([points()[0], points()[3], points()[4]], 2)
+        fit_machine([points()[0], points()[3], points()[4]], 2)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dualml.errors import UserError
-from dualml.planner.models import find, known
+from dualml.planner.models import find_model, known_models
 from dualml.planner.shape import Shape
 
 LLAMA = {
@@ -19,11 +19,11 @@ LLAMA = {
 TOML = "layers = 2\nhidden = 64\nheads = 4\nvocabulary = 100\nsequence = 16\n"
 
 
-@pytest.mark.parametrize("name", known())
+@pytest.mark.parametrize("name", known_models())
 def test_parameters_as_published(name: str) -> None:
     """Counts of released checkpoints to the parameter, those of papers in the digits they write;
     but GPT-3 13B, whose published width 5140 its 40 heads do not divide, within 1.5 %."""
-    shape, source, published = known()[name]
+    shape, source, published = known_models()[name]
     assert source
     if published % 1e8:
         assert shape.parameters == published
@@ -34,18 +34,18 @@ def test_parameters_as_published(name: str) -> None:
         assert abs(shape.parameters - published) <= digits / 2
 
 
-@pytest.mark.parametrize("name", [n for n in known() if n.startswith("megatron")])
+@pytest.mark.parametrize("name", [n for n in known_models() if n.startswith("megatron")])
 def test_narayanans_equation_2(name: str) -> None:
     """P = 12lh²(1 + 13/(12h) + (V + s)/(12lh)); the norm behind the last layer is not in it
     (Narayanan et al. 2021, arXiv:2104.04473v5, equation 2)."""
-    m = find(name)
+    m = find_model(name)
     h, layers = m.hidden, m.layers
     inside = 1 + 13 / (12 * h) + (m.vocabulary + m.sequence) / (12 * layers * h)
     assert m.parameters == pytest.approx(12 * layers * h * h * inside + 2 * h, rel=1e-12)
 
 
 def test_rounding_is_not_what_makes_them_agree() -> None:
-    shape = known()["llama2-70b"][0]
+    shape = known_models()["llama2-70b"][0]
     untied = Shape(**{**vars(shape), "tied": True})
     assert untied.parameters == shape.parameters - 32000 * 8192
     assert Shape(**{**vars(shape), "kv_heads": 64}).parameters > 1.1 * shape.parameters
@@ -54,11 +54,11 @@ def test_rounding_is_not_what_makes_them_agree() -> None:
 def test_a_file_of_ours(tmp_path: Path) -> None:
     path = tmp_path / "small.toml"
     path.write_text(TOML)
-    shape = find(str(path))
+    shape = find_model(str(path))
     assert shape == Shape("small", 2, 64, 4, 4, 256, 100, 16)
     assert shape.parameters == 2 * (12 * 64**2 + 13 * 64) + 116 * 64 + 2 * 64 + 100 * 64
     path.write_text(TOML + "tied = true\n")
-    assert find(str(path), sequence=8).parameters == 2 * (12 * 64**2 + 13 * 64) + 108 * 64 + 2 * 64
+    assert find_model(str(path), sequence=8).parameters == 2 * (12 * 64**2 + 13 * 64) + 108 * 64 + 2 * 64
 
 
 @pytest.mark.parametrize(("kind", "parameters"), [
@@ -72,7 +72,7 @@ def test_a_config_of_hugging_faces(
     path = tmp_path / "mine" / "config.json"
     path.parent.mkdir()
     path.write_text(json.dumps(kind))
-    shape = find(str(path))
+    shape = find_model(str(path))
     assert (shape.name, shape.parameters) == ("mine", parameters)
 
 
@@ -97,11 +97,11 @@ def test_files_that_are_none(tmp_path: Path, name: str, text: str, reason: str) 
     path = tmp_path / name
     path.write_text(text)
     with pytest.raises(UserError, match=reason):
-        find(str(path))
+        find_model(str(path))
 
 
 def test_names_that_are_none() -> None:
     with pytest.raises(UserError, match="did you mean 'gpt3-175b'"):
-        find("gpt3-175")
+        find_model("gpt3-175")
     with pytest.raises(UserError, match="no such file"):
-        find("nowhere/config.json")
+        find_model("nowhere/config.json")

@@ -5,48 +5,48 @@ from __future__ import annotations
 import pytest
 from command import DOCS
 
-from dualml.planner.devices import devices, find, reached
-from dualml.planner.fitting import fit
+from dualml.planner.devices import devices, find_device, fitted_efficiency
+from dualml.planner.fitting import fit_efficiency
 from dualml.planner.layouts import Layouts
-from dualml.planner.memory import PRECISIONS, memory
-from dualml.planner.models import find as find_model
-from dualml.planner.published import FITTED, TIMED, fitted, halves, runs, summary, tables
-from dualml.planner.request import cluster_of
+from dualml.planner.memory import PRECISIONS, estimate_memory
+from dualml.planner.models import find_model as find_model
+from dualml.planner.published import FITTED, TIMED, fitted_names, errors_by_half, runs, summary, tables
+from dualml.planner.request import make_cluster
 from dualml.planner.seconds import seconds
 from dualml.planner.shape import Shape
 from dualml.report.plan import published as compared
-from dualml.words import LANGUAGES, Words
+from dualml.words import LANGUAGES, Messages
 
 
 def test_at_most_half_of_each_table_is_fitted() -> None:
     for key in TIMED:
         of_table = [run for run in runs() if run.table == key]
-        used = [run for run in of_table if run.name in fitted()]
+        used = [run for run in of_table if run.name in fitted_names()]
         assert len(used) <= len(of_table) / 2
         assert all(run.device.name == FITTED for run in used)
-    assert len(fitted()) == 15
-    parts = [{p.run.name for p in each} for each in vars(halves()).values()]
+    assert len(fitted_names()) == 15
+    parts = [{p.run.name for p in each} for each in vars(errors_by_half()).values()]
     assert sum(map(len, parts)) == len(set.union(*parts)) == len(runs()) == 33
 
 
 def test_the_efficiencies_are_what_the_fit_gives() -> None:
     """`python -m dualml.planner.fitting` prints the file that is read."""
-    assert vars(fit()) == pytest.approx(vars(reached()), rel=2e-3)
+    assert vars(fit_efficiency()) == pytest.approx(vars(fitted_efficiency()), rel=2e-3)
 
 
 def test_the_fit_sees_nothing_that_is_held_out() -> None:
-    kept = [run for run in runs() if run.name in fitted()]
-    assert fit(kept) == fit()
-    slowed = fit([run for run in kept if run.table != "narayanan-2"])
-    assert vars(slowed) != pytest.approx(vars(reached()), rel=1e-2)
+    kept = [run for run in runs() if run.name in fitted_names()]
+    assert fit_efficiency(kept) == fit_efficiency()
+    slowed = fit_efficiency([run for run in kept if run.table != "narayanan-2"])
+    assert vars(slowed) != pytest.approx(vars(fitted_efficiency()), rel=1e-2)
 
 
 def test_runs_that_were_held_out_are_predicted() -> None:
     """Tables 1 and 2 of Narayanan et al. 2021, tables 3 and 5 of Korthikanti et al. 2022."""
-    median, worst = summary([p.error for p in halves().held_out])
+    median, worst = summary([p.error for p in errors_by_half().held_out])
     assert median < 0.05
     assert worst < 0.20
-    others = [p.error for p in halves().held_out if p.run.layouts.zero[0] != 3]
+    others = [p.error for p in errors_by_half().held_out if p.run.layouts.zero[0] != 3]
     assert summary(others)[1] < 0.08  # what is far off is ZeRO-3
 
 
@@ -78,7 +78,7 @@ def test_the_meshes_of_llama_3() -> None:
     """405 B on 8,192 H100s with 8K tokens: the planner finds the published mesh, tp 8 · pp 16 ·
     dp 64, and nothing 5 % faster than the others (Grattafiori et al. 2024, arXiv:2407.21783v3,
     table 4)."""
-    rows = {run.name: (used, best, saved) for run, used, best, saved in compared.choices()}
+    rows = {run.name: (used, best, saved) for run, used, best, saved in compared.layout_choices()}
     used, best, saved = rows["llama3-4/1"]
     assert used == best == "dp 64 · pp 16 · tp 8"
     assert 0 <= saved < 0.001  # by another interleaving
@@ -91,8 +91,8 @@ def test_the_meshes_of_llama_3() -> None:
 
 def teraflops(shape: Shape, batch: int, **layout: int) -> float:
     """Return teraflops per GPU of 64 A100s with full recomputation."""
-    x = Layouts.one(batch, recompute="full", **layout)  # type: ignore[arg-type]
-    took = seconds(shape, x, cluster_of(find(FITTED), 64, "mixed"), PRECISIONS["mixed"])
+    x = Layouts.from_axes(batch, recompute="full", **layout)  # type: ignore[arg-type]
+    took = seconds(shape, x, make_cluster(find_device(FITTED), 64, "mixed"), PRECISIONS["mixed"])
     return shape.flops(batch, "full") / 64 / float(took.total[0]) / 1e12
 
 
@@ -121,7 +121,7 @@ def gpt(layers: int, hidden: int, heads: int) -> Shape:
 
 
 def test_the_planners_choice_is_never_slower_than_the_authors() -> None:
-    for run, _, _, saved in compared.choices():
+    for run, _, _, saved in compared.layout_choices():
         assert saved >= -1e-12, run.name
 
 
@@ -129,11 +129,11 @@ def test_zero_3_where_it_did_not_fit() -> None:
     """530 B with micro-batches of 4 did not fit on 560 devices of 80 GB by ZeRO-3 (Narayanan et al.
     2021, table 2). The formulas leave it 8 % of the memory, fragments and buffers not counted."""
     held = [
-        float(memory(find_model("megatron-529.6b"), Layouts.one(
+        float(estimate_memory(find_model("megatron-529.6b"), Layouts.from_axes(
             batch, dp=n, zero=3, micro=4, recompute="full"), PRECISIONS["mixed"]).total[0])
         for n, batch in ((560, 2240), (640, 2560))
     ]  # fmt: skip
-    assert held[1] < held[0] < find("a100").memory < 1.09 * held[0]
+    assert held[1] < held[0] < find_device("a100").memory < 1.09 * held[0]
 
 
 def test_sources_are_named() -> None:
@@ -145,7 +145,7 @@ def test_sources_are_named() -> None:
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_tables_have_all_rows(lang: str) -> None:
-    of = {table.name: table for table in compared.tables(Words(lang))}
+    of = {table.name: table for table in compared.tables(Messages(lang))}
     assert len(of["runs"].rows) == len(runs())
     assert len(of["choices"].rows) == 13
     assert len(of["states"].rows) == len(tables()["zero-1"]["rows"])

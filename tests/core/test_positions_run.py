@@ -47,7 +47,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ran(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def finished_run(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("positions") / "out"
     code, summary = run(lab, out)
     assert code == 0
@@ -55,8 +55,8 @@ def ran(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict
 
 
 @pytest.mark.whole
-def test_every_arm_is_the_whole_one(ran: tuple[Path, dict[str, Any]]) -> None:
-    out, trials = ran
+def test_every_arm_is_the_whole_one(finished_run: tuple[Path, dict[str, Any]]) -> None:
+    out, trials = finished_run
     losses = {arm: trial["final_loss"] for arm, trial in trials.items()}
     assert set(losses) == set(ARMS)
     for arm, loss in losses.items():
@@ -67,8 +67,8 @@ def test_every_arm_is_the_whole_one(ran: tuple[Path, dict[str, Any]]) -> None:
 
 
 @pytest.mark.whole
-def test_the_report_names_the_ways(ran: tuple[Path, dict[str, Any]]) -> None:
-    out, _ = ran
+def test_the_report_names_the_ways(finished_run: tuple[Path, dict[str, Any]]) -> None:
+    out, _ = finished_run
     assert dualml("report", out).returncode == 0
     text = (out / "report.md").read_text("utf-8")
     for words in ("positions in 2", "inside in 2, positions shared out", "Ring Attention with"):

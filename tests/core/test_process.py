@@ -76,7 +76,7 @@ def test_another_environment_has_another_server(tmp_path: Path) -> None:
     assert (marks, len(servers)) == (list("1231"), 3)
     for mark in "456":
         run(launch(tmp_path, "a", mark))
-    assert len(servers) == launching.KEPT
+    assert len(servers) == launching.MAX_SERVERS
 
 
 def test_exit_codes_and_signals_are_those_of_the_process(tmp_path: Path) -> None:
@@ -136,16 +136,16 @@ def test_nothing_is_left_of_an_owner_that_is_killed(tmp_path: Path) -> None:
 
 
 def test_a_process_number_that_comes_again_is_another_process() -> None:
-    server = launching.Server.__new__(launching.Server)
+    server = launching.ForkServer.__new__(launching.ForkServer)
     server.channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     server.lock, server.codes, server.living = threading.Lock(), {}, set()
     deadline = time.monotonic() + 5
     with theirs, server.channel:
         for code in (3, 0):
             theirs.send(b'{"pid": 77}')
-            assert server.hear(deadline, new=True) == 77
+            assert server.read_answer(deadline, new=True) == 77
             assert not server.idle
-            assert server.code(77, time.monotonic()) is None  # not that of the one before
+            assert server.exit_code(77, time.monotonic()) is None  # not that of the one before
             theirs.send(b'{"pid": 77, "code": %d}' % code)
-            assert server.code(77, deadline) == code
+            assert server.exit_code(77, deadline) == code
             assert server.idle

@@ -16,7 +16,7 @@ from mutations import ODD, TEXTS, document, mutated, mutated_bytes
 from typer.main import get_command
 
 from dualml.cli.app import app
-from dualml.cli.defaults import leaves, options, read
+from dualml.cli.defaults import leaf_commands, command_options, read_defaults
 from dualml.cli.output import complain
 from dualml.cli.project import ALLOWED
 from dualml.errors import UserError
@@ -45,7 +45,7 @@ def test_whatever_a_project_says_ends_in_defaults_or_in_one_line(
     work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int
 ) -> None:
     root = get_command(app)
-    every = sorted({(*path, name) for path, command in leaves(root) for name in options(command)})
+    every = sorted({(*path, name) for path, command in leaf_commands(root) for name in command_options(command)})
     (tmp_path / "pyproject.toml").write_text("[tool.dualml]\nthreads = 1\n")
 
     def text(draw: Any) -> bytes:
@@ -65,7 +65,7 @@ def test_whatever_a_project_says_ends_in_defaults_or_in_one_line(
                 return b"dualml" + draw(st.binary(max_size=60))
         return TABLE.encode() * draw(st.sampled_from([1, 2, 20_000]))
 
-    def put(draw: Any, path: Path) -> None:
+    def put_file(draw: Any, path: Path) -> None:
         kind = draw(st.sampled_from(["file"] * 6 + ["pipe", "device", "loop", "folder", "link"]))
         match kind:
             case "pipe":
@@ -86,10 +86,10 @@ def test_whatever_a_project_says_ends_in_defaults_or_in_one_line(
         for path in (work / "pyproject.toml", work / "deep/pyproject.toml"):
             with contextlib.suppress(FileNotFoundError):
                 path.unlink() if not path.is_dir() or path.is_symlink() else shutil.rmtree(path)
-            put(draw, path)
+            put_file(draw, path)
         before = entries(tmp_path)
         try:
-            found = read(root)
+            found = read_defaults(root)
         except UserError as error:
             complain(str(error))
             said = capsys.readouterr().err
@@ -99,7 +99,7 @@ def test_whatever_a_project_says_ends_in_defaults_or_in_one_line(
             assert all("\n" not in line for line in found.notices)
             for file in found.files:
                 assert file.path.stat().st_mode & 0o002 == 0
-            for (_, name), place in found.places.items():
+            for (_, name), place in found.entries.items():
                 assert place.keys[-1].replace("_", "-") in ALLOWED, name
         assert entries(tmp_path) == before
 

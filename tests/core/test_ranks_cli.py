@@ -166,14 +166,14 @@ def test_checked_collectives_give_the_same_numbers(lab: Path, tmp_path: Path) ->
 
 def test_a_rank_that_never_comes_is_named_in_time(tmp_path: Path) -> None:
     """A rank that never joins is named in time, at the rendezvous, before any framework is used."""
-    from dualml.communicator import FileBoard
-    from dualml.communicator.place import exchange_notes
+    from dualml.communicator import FileStore
+    from dualml.communicator.place import all_gather_via_store
     from dualml.errors import CommunicationError
 
-    board = FileBoard(tmp_path / "board")
-    board.post("plan.2", "the plan")
+    board = FileStore(tmp_path / "board")
+    board.set("plan.2", "the plan")
     with pytest.raises(CommunicationError, match=r"rank 0 waited 0.2 s .*: ranks 1, 3 of 4"):
-        exchange_notes(board, "plan", 0, range(4), "the plan", 0.2, "the 4 ranks to start")
+        all_gather_via_store(board, "plan", 0, range(4), "the plan", 0.2, "the 4 ranks to start")
 
 
 LAUNCHED = {

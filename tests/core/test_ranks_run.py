@@ -82,7 +82,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ran(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def finished_run(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("run") / "out"
     code, told = run(lab, out)
     assert code == 0, told
@@ -93,8 +93,8 @@ def trial(told: dict[str, Any], arm: str) -> dict[str, Any]:
     return next(t for t in told["trials"] if t["arm"] == arm)
 
 
-def test_a_list_of_world_sizes_makes_an_arm_of_each(ran: tuple[Path, dict[str, Any]]) -> None:
-    _, told = ran
+def test_a_list_of_world_sizes_makes_an_arm_of_each(finished_run: tuple[Path, dict[str, Any]]) -> None:
+    _, told = finished_run
     assert [t["arm"] for t in told["trials"]] == [
         *("single", "ring-n2", "ring-n3", "mean", "local", "async", "top", "slow", "times"),
     ]
@@ -102,10 +102,10 @@ def test_a_list_of_world_sizes_makes_an_arm_of_each(ran: tuple[Path, dict[str, A
     assert [t.get("world_size", 1) for t in told["trials"]] == [1, 2, 3, 3, 2, 3, 3, 2, 2]
 
 
-def test_n_workers_are_held_against_one(ran: tuple[Path, dict[str, Any]]) -> None:
+def test_n_workers_are_held_against_one(finished_run: tuple[Path, dict[str, Any]]) -> None:
     """n workers are compared with one; 203 samples in batches of 20 leave three for the last batch,
     fewer than the largest groups have ranks."""
-    out, _ = ran
+    out, _ = finished_run
     serial = strict((out / "parity.json").read_text())["serial"]
     found = {c["arm"]: (c["verdict"], c["reason"]) for c in serial}
     assert found == {
@@ -126,8 +126,8 @@ def test_n_workers_are_held_against_one(ran: tuple[Path, dict[str, Any]]) -> Non
         assert np.abs(mean[name] - w).max() > 1e-6
 
 
-def test_where_the_time_went_adds_up(ran: tuple[Path, dict[str, Any]]) -> None:
-    out, told = ran
+def test_where_the_time_went_adds_up(finished_run: tuple[Path, dict[str, Any]]) -> None:
+    out, told = finished_run
     ranks = trial(told, "slow")["ranks"]
     for r in ranks:
         assert r["compute_s"] + r["wait_s"] + r["transfer_s"] == pytest.approx(r["step_s"])
@@ -141,9 +141,9 @@ def test_where_the_time_went_adds_up(ran: tuple[Path, dict[str, Any]]) -> None:
 
 
 def test_collectives_are_timed_counted_and_have_no_verdict(
-    ran: tuple[Path, dict[str, Any]],
+    finished_run: tuple[Path, dict[str, Any]],
 ) -> None:
-    out, told = ran
+    out, told = finished_run
     found = strict((out / "trials/times/numpy/seed0/collectives.json").read_text())
     assert [(r["strategy"], r["bytes"]) for r in found["rows"]] == [
         (s, b) for b in (1024, 65536, 262144) for s in ("all_reduce", "ring", "neighbour")
@@ -157,8 +157,8 @@ def test_collectives_are_timed_counted_and_have_no_verdict(
     assert "times" not in {c["arm"] for c in [*parity["comparisons"], *parity["serial"]]}
 
 
-def test_what_it_cost_is_fitted_and_predicted(ran: tuple[Path, dict[str, Any]]) -> None:
-    out, _ = ran
+def test_what_it_cost_is_fitted_and_predicted(finished_run: tuple[Path, dict[str, Any]]) -> None:
+    out, _ = finished_run
     cost = strict((out / "cost.json").read_text())
     assert {f["strategy"] for f in cost["fits"]} >= {"all_reduce", "ring", "neighbour"}
     [slow] = cost["slowdowns"]
@@ -169,9 +169,9 @@ def test_what_it_cost_is_fitted_and_predicted(ran: tuple[Path, dict[str, Any]]) 
 
 
 def test_asynchronous_updates_in_the_planned_order_repeat(
-    ran: tuple[Path, dict[str, Any]], lab: Path, tmp_path: Path
+    finished_run: tuple[Path, dict[str, Any]], lab: Path, tmp_path: Path
 ) -> None:
-    out, told = ran
+    out, told = finished_run
     stale = trial(told, "async")["staleness"]
     assert 0 < stale["mean"] <= stale["max"] <= 4  # each of three once per batch
     run(lab, tmp_path / "again", "--arm", "async")

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from command import dualml, goes_on_when_interrupted, run, strict
-from page_parts import evidence_figures, page, say, tables
+from page_parts import evidence_figures, page, findings_by_key, tables
 
 from dualml.experiment.load import load
-from dualml.report.figure import Line
+from dualml.report.figure import LineMark
 from dualml.store.load import load as load_run
-from dualml.words import Words
+from dualml.words import Messages
 
 pytestmark = pytest.mark.whole
 
@@ -54,15 +54,15 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ran(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def finished_run(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("recompute") / "out"
     code, summary = run(lab, out)
     assert code == 0
     return out, {trial["arm"]: trial for trial in summary["trials"]}
 
 
-def test_every_bit_is_that_of_the_arm_that_keeps_all(ran: tuple[Path, dict[str, Any]]) -> None:
-    out, trials = ran
+def test_every_bit_is_that_of_the_arm_that_keeps_all(finished_run: tuple[Path, dict[str, Any]]) -> None:
+    out, trials = finished_run
     assert {trial["status"] for trial in trials.values()} == {"ok"}
     name = "numpy/seed0/weights.safetensors"
     for arm, other in (("selective", "kept"), ("full", "kept"), ("by-name", "kept"),
@@ -72,8 +72,8 @@ def test_every_bit_is_that_of_the_arm_that_keeps_all(ran: tuple[Path, dict[str, 
         ).read_bytes(), arm
 
 
-def test_each_is_held_against_the_arm_that_keeps_all(ran: tuple[Path, dict[str, Any]]) -> None:
-    out, _ = ran
+def test_each_is_held_against_the_arm_that_keeps_all(finished_run: tuple[Path, dict[str, Any]]) -> None:
+    out, _ = finished_run
     serial = strict((out / "parity.json").read_text())["serial"]
     found = {c["arm"]: (c["against"], c["verdict"]) for c in serial}
     equal = dict.fromkeys(("selective", "full", "by-name", "ranks", "split"), ("kept", "equal"))
@@ -82,8 +82,8 @@ def test_each_is_held_against_the_arm_that_keeps_all(ran: tuple[Path, dict[str, 
     assert found["bf16"] == ("kept", None)
 
 
-def test_less_is_kept(ran: tuple[Path, dict[str, Any]]) -> None:
-    out, _ = ran
+def test_less_is_kept(finished_run: tuple[Path, dict[str, Any]]) -> None:
+    out, _ = finished_run
     trials = {t.arm: t for t in load_run([out]).trials}
     kept = {arm: [r.activations for r in t.device_memory] for arm, t in trials.items()}
     whole, selective, full, by_name = (
@@ -99,13 +99,13 @@ def test_less_is_kept(ran: tuple[Path, dict[str, Any]]) -> None:
     assert max(kept["split"]) < whole / 4
 
 
-def test_the_page_tells_what_is_saved_and_what_it_costs(ran: tuple[Path, dict[str, Any]]) -> None:
-    out, _ = ran
+def test_the_page_tells_what_is_saved_and_what_it_costs(finished_run: tuple[Path, dict[str, Any]]) -> None:
+    out, _ = finished_run
     for lang, kept, equal in (
         ("en", "keeps ", "Recomputed against kept: 4 of 4 comparisons equal within rounding."),
         ("zh", "保存 kept 的激活的 ", "重计算与保存对照：4 项比较中有 4 项在舍入范围内相等。"),
     ):
-        told = say(out, lang)
+        told = findings_by_key(out, lang)
         said = [text for text in told["recompute.kept"] if "bf16" not in text and kept in text]
         named = {arm for text in said for arm in ("selective", "full", "by-name") if arm in text}
         assert len(named) == 3
@@ -114,8 +114,8 @@ def test_the_page_tells_what_is_saved_and_what_it_costs(ran: tuple[Path, dict[st
     full = next(dict(zip([c.label for c in found.columns], [c.text for c in line], strict=True))
                 for line in found.cells if line[0].text == "full")  # fmt: skip
     assert full["verdict"] == "✓ equal"
-    (figure,) = evidence_figures(load_run([out]), "recompute", Words("en"))
-    lines = [mark for mark in figure.panels[0].marks if isinstance(mark, Line)]
+    (figure,) = evidence_figures(load_run([out]), "recompute", Messages("en"))
+    lines = [mark for mark in figure.panels[0].marks if isinstance(mark, LineMark)]
     (line,) = [line for line in lines if "full" in line.hints]
     assert list(line.hints) == ["kept", "selective", "by-name", "full"]  # from most to least
     assert list(line.y) == sorted(line.y, reverse=True)

@@ -143,9 +143,9 @@ def test_every_position_counts_as_a_sample() -> None:
 
 def test_branches_are_counted() -> None:
     spec = CASES["branches"]
-    assert list(spec.depth().values()) == [0, 1, 1, 2, 2, 1, 1, 0, 0]
-    assert model("vit").depth()["qkv"] == 1
-    assert {stack[0] for stack in model("vit").stacks().values() if len(stack) == 2} == {(28, 64)}
+    assert list(spec.open_branches().values()) == [0, 1, 1, 2, 2, 1, 1, 0, 0]
+    assert model("vit").open_branches()["qkv"] == 1
+    assert {stack[0] for stack in model("vit").stack_shapes().values() if len(stack) == 2} == {(28, 64)}
 
 
 @pytest.mark.parametrize(("shape", "layers", "words"), [
@@ -184,11 +184,11 @@ def test_what_does_not_fit_is_named(
 def test_text_models_have_the_sizes_of_the_data() -> None:
     for name in TEXT_ZOO:
         spec = model(name, words=50, length=9)
-        assert spec.tokens
+        assert spec.takes_tokens
         assert spec.input_shape == (9,)
         assert list(spec.shapes().values())[-1] == (9, 50)
-    assert model("rnn_lm_dropout").dropouts == ("dropout1", "dropout2")
-    assert not model("vit").tokens
+    assert model("rnn_lm_dropout").dropout_names == ("dropout1", "dropout2")
+    assert not model("vit").takes_tokens
     with pytest.raises(UserError, match=r"lenet.* takes images; words are of text"):
         model("lenet", words=50)
     with pytest.raises(UserError, match="did you mean 'rnn_lm'"):

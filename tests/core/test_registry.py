@@ -11,7 +11,7 @@ from dualml.aggregation import STRATEGIES
 from dualml.errors import UserError
 from dualml.optim import RULES
 from dualml.partition import PARTITIONS
-from dualml.registry import Registry, source_of
+from dualml.registry import Registry, cited_source
 from dualml.report.mathml import mathml
 from dualml.split.schedules import SCHEDULES
 
@@ -93,8 +93,8 @@ def test_the_nearest_name_is_offered(room: Registry[object]) -> None:
 
 
 def test_the_source_of_a_rule_is_what_its_docstring_says() -> None:
-    assert source_of(RULES["adam"]).startswith("Kingma & Ba 2015")
-    assert source_of(test_the_source_of_a_rule_is_what_its_docstring_says) == ""
+    assert cited_source(RULES["adam"]).startswith("Kingma & Ba 2015")
+    assert cited_source(test_the_source_of_a_rule_is_what_its_docstring_says) == ""
     for rule in RULES.values():
         assert rule.source()
         assert rule.variants

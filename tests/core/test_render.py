@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 import yaml
 from command import dualml, lab
-from render_cases import REQUESTS, SCHEMAS, documents, request_, wanted, wrong
+from render_cases import REQUESTS, SCHEMAS, documents, request_, make_request, wrong
 
 from dualml.render import files, node
 from dualml.render.kinds import KINDS
-from dualml.render.kubernetes import claims, fetcher
-from dualml.render.request import Request
+from dualml.render.kubernetes import volume_claims, files_pod
+from dualml.render.request import RenderRequest
 
 __all__ = ["lab", "request_"]
 
@@ -34,14 +34,14 @@ def test_the_schemas_are_the_published_ones() -> None:
     assert sum(path.stat().st_size for path in SCHEMAS.glob("*.json")) < 400_000
 
 
-def test_compose_takes_it(request_: Request) -> None:
+def test_compose_takes_it(request_: RenderRequest) -> None:
     written = files.compose_files(request_)
     (document,) = documents(written["compose.yaml"])
     assert wrong(document, "compose") == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_kubernetes_takes_it(request_: Request, kind: str) -> None:
+def test_kubernetes_takes_it(request_: RenderRequest, kind: str) -> None:
     written = files.kubernetes_files(request_, kind)
     (together,) = documents(written["kustomization.yaml"])
     objects = [item for name in (*together["resources"], "files.yaml")
@@ -62,7 +62,7 @@ def changed(document: Any, *path: str | int, to: Any) -> Any:
 
 
 def test_the_schemas_notice() -> None:
-    (document,) = documents(files.compose_files(wanted())["compose.yaml"])
+    (document,) = documents(files.compose_files(make_request())["compose.yaml"])
     node = ("services", "node0")
     assert wrong(changed(document, *node, "imagee", to="x"), "compose")
     assert wrong(changed(document, *node, "deploy", "resources", "limits", "cpu", to=2), "compose")
@@ -72,7 +72,7 @@ def test_the_schemas_notice() -> None:
         ("pytorchjob", ("spec", "pytorchReplicaSpecs", "Master", "template", "spec")),
         ("volcano", ("spec", "tasks", 0, "template", "spec")),
     ):  # fmt: skip
-        first = KINDS[kind].objects(wanted())[0]
+        first = KINDS[kind].objects(make_request())[0]
         container = (*path, "containers", 0)
         assert wrong(first) == []
         assert wrong(changed(first, *container, "argument", to=["x"]))
@@ -80,13 +80,13 @@ def test_the_schemas_notice() -> None:
         assert wrong(changed(first, *container, "resources", "limits", "cpu", to="two"))
         assert wrong(changed(first, "metadata", "labels", to=["x"]))
         assert wrong(changed(first, "spec", "replicas", to=1))
-    train = KINDS["trainjob"].objects(wanted())[1]
+    train = KINDS["trainjob"].objects(make_request())[1]
     assert wrong(changed(train, "spec", "trainer", "numNodes", to="2"))
-    assert wrong(changed(claims(wanted(), True)[0], "spec", "accessModes", to="ReadWriteOnce"))
-    assert wrong(changed(fetcher(wanted()), "spec", "containers", 0, "name", to=7))
+    assert wrong(changed(volume_claims(make_request(), True)[0], "spec", "accessModes", to="ReadWriteOnce"))
+    assert wrong(changed(files_pod(make_request()), "spec", "containers", 0, "name", to=7))
 
 
-WRITTEN: dict[str, Callable[[Request], dict[str, str]]] = {
+WRITTEN: dict[str, Callable[[RenderRequest], dict[str, str]]] = {
     "compose": files.compose_files,
     **{kind: lambda asked, kind=kind: files.kubernetes_files(asked, kind) for kind in KINDS},
 }
@@ -94,24 +94,24 @@ WRITTEN: dict[str, Callable[[Request], dict[str, str]]] = {
 
 @pytest.mark.parametrize("place", WRITTEN)
 def test_the_token_is_in_one_file_of_the_user_alone(tmp_path: Path, place: str) -> None:
-    asked = wanted()
-    files.write(tmp_path / "out", WRITTEN[place](asked))
+    asked = make_request()
+    files.write_files(tmp_path / "out", WRITTEN[place](asked))
     holders = [path for path in (tmp_path / "out").iterdir() if asked.token in path.read_text()]
     assert [path.suffix or path.name for path in holders] == [".env"]
     assert stat.S_IMODE(holders[0].stat().st_mode) == 0o600
     assert asked.token not in repr(asked)
-    assert wanted().token != asked.token
+    assert make_request().token != asked.token
     alone = WRITTEN[place](REQUESTS["one"])
     assert not [name for name in alone if name.endswith(".env")]
 
 
 def test_the_run_folder_is_on_the_first_node_only() -> None:
-    (document,) = documents(files.compose_files(wanted(nodes=3))["compose.yaml"])
+    (document,) = documents(files.compose_files(make_request(nodes=3))["compose.yaml"])
     having = [name for name, service in document["services"].items()
               if "runs" in [volume["source"] for volume in service["volumes"]]]  # fmt: skip
     assert having == ["node0"]
     for kind, name in (("pytorchjob", "Master"), ("volcano", "first")):
-        objects = yaml.safe_load(files.kubernetes_files(wanted(nodes=3), kind)["job.yaml"])
+        objects = yaml.safe_load(files.kubernetes_files(make_request(nodes=3), kind)["job.yaml"])
         spec = objects["spec"]
         pods = spec.get("pytorchReplicaSpecs") or {task["name"]: task for task in spec["tasks"]}
         having = [
@@ -119,12 +119,12 @@ def test_the_run_folder_is_on_the_first_node_only() -> None:
             if "runs" in [volume["name"] for volume in pod["template"]["spec"]["volumes"]]
         ]  # fmt: skip
         assert having == [name]
-    modes = {k: claims(wanted(), v.shared)[0]["spec"]["accessModes"] for k, v in KINDS.items()}
+    modes = {k: volume_claims(make_request(), v.shared)[0]["spec"]["accessModes"] for k, v in KINDS.items()}
     assert modes == {"trainjob": ["ReadWriteMany"], "pytorchjob": ["ReadWriteOnce"],
                      "volcano": ["ReadWriteOnce"]}  # fmt: skip
 
 
-def filled(words: list[str], values: dict[str, str]) -> list[str]:
+def fill_variables(words: list[str], values: dict[str, str]) -> list[str]:
     """Expand variables as the kubelet does; Compose has no brackets, so nothing is left to
     expand."""
 
@@ -151,23 +151,23 @@ NUMBERED: dict[str, list[tuple[dict[str, str], tuple[str | int, ...]]]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_pod_is_a_node_of_its_own_and_hears_what_was_asked(kind: str) -> None:
-    asked = wanted(nodes=3, words=["lab2", "--set", "a=$HOME $$ $(RANK) $$(RANK)"])
+    asked = make_request(nodes=3, words=["lab2", "--set", "a=$HOME $$ $(RANK) $$(RANK)"])
     numbers = []
     for values, path in NUMBERED[kind]:
         pod = KINDS[kind].objects(asked)[0]["spec"]
         for step in (*path, "template", "spec", "containers", 0, "args"):
             pod = pod[step]
-        words = filled(pod, values)
-        numbers.append(node.number(words[words.index("--node") + 1]))
+        words = fill_variables(pod, values)
+        numbers.append(node.parse_node_number(words[words.index("--node") + 1]))
         assert words[-len(asked.words) :] == asked.words
     assert numbers == [0, 1, 2]
     (document,) = documents(files.compose_files(asked)["compose.yaml"])
-    words = filled(document["services"]["node2"]["command"], {})
+    words = fill_variables(document["services"]["node2"]["command"], {})
     assert words[-len(asked.words) :] == asked.words
 
 
 def test_gpus_of_nodes_on_one_machine_are_not_the_same() -> None:
-    (document,) = documents(files.compose_files(wanted(gpus=2))["compose.yaml"])
+    (document,) = documents(files.compose_files(make_request(gpus=2))["compose.yaml"])
     ids = [
         service["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"]
         for service in document["services"].values()
@@ -183,7 +183,7 @@ def test_gpus_of_nodes_on_one_machine_are_not_the_same() -> None:
 
 
 def test_a_rate_is_set_before_the_node_begins_by_somebody_else() -> None:
-    (document,) = documents(files.compose_files(wanted(rate=10**8))["compose.yaml"])
+    (document,) = documents(files.compose_files(make_request(rate=10**8))["compose.yaml"])
     services = document["services"]
     assert list(services) == ["link0", "node0", "link1", "node1"]
     assert "rate 100000000bit" in services["link1"]["command"][-1]
@@ -194,7 +194,7 @@ def test_a_rate_is_set_before_the_node_begins_by_somebody_else() -> None:
 
 
 def test_a_limit_of_time_is_what_each_engine_has_for_it() -> None:
-    asked = wanted(seconds=5400)
+    asked = make_request(seconds=5400)
     (document,) = documents(files.compose_files(asked)["compose.yaml"])
     command = document["services"]["node1"]["command"]
     assert command[0] == "timeout"
@@ -206,17 +206,17 @@ def test_a_limit_of_time_is_what_each_engine_has_for_it() -> None:
     (job,) = KINDS["volcano"].objects(asked)
     assert {t["template"]["spec"]["activeDeadlineSeconds"] for t in job["spec"]["tasks"]} == {5400}
     assert {"exitCode": 130, "action": "TerminateJob"} in job["spec"]["policies"]
-    assert "activeDeadlineSeconds" not in json.dumps(KINDS["volcano"].objects(wanted()))
+    assert "activeDeadlineSeconds" not in json.dumps(KINDS["volcano"].objects(make_request()))
     assert runtime["spec"]["template"]["spec"]["failurePolicy"]["maxRestarts"] == 3
 
 
 def test_text_that_looks_like_a_number_stays_text() -> None:
     words = ["1e3", "y", "0o7", ".5", "-1", "on", "null", "1_0", "", "日", "a: b", "#x"]
-    text = files.dump({"words": words})
+    text = files.dump_yaml({"words": words})
     assert yaml.safe_load(text)["words"] == words
     for word in ("1e3", "y", "0o7", ".5", "-1", "on"):
         assert f'"{word}"' in text or f"'{word}'" in text
-    assert "&" not in files.dump({"a": words, "b": words})
+    assert "&" not in files.dump_yaml({"a": words, "b": words})
 
 
 @pytest.mark.parametrize(

@@ -10,21 +10,21 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from render_cases import documents, request_, wanted, wrong
+from render_cases import documents, request_, make_request, wrong
 
 from dualml.launch.wire import TOKEN
 from dualml.render import files
-from dualml.render.request import Request
+from dualml.render.request import RenderRequest
 
 __all__ = ["request_"]
 
 
-def test_kustomize_ties_it_together(tmp_path: Path, request_: Request) -> None:
+def test_kustomize_ties_it_together(tmp_path: Path, request_: RenderRequest) -> None:
     """``kubectl kustomize`` accepts the files without a cluster; ``--dry-run=client`` would ask one
     for its kinds."""
     if shutil.which("kubectl") is None:
         pytest.skip("there is no kubectl")
-    files.write(tmp_path / "out", files.kubernetes_files(request_, "volcano"))
+    files.write_files(tmp_path / "out", files.kubernetes_files(request_, "volcano"))
     words = ["kubectl", "kustomize", str(tmp_path / "out")]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
@@ -52,11 +52,11 @@ def compose_here() -> list[str]:
     return []
 
 
-def test_compose_itself_takes_it(tmp_path: Path, request_: Request) -> None:
+def test_compose_itself_takes_it(tmp_path: Path, request_: RenderRequest) -> None:
     """``docker compose config`` accepts the files without a daemon."""
     if not (compose := compose_here()):
         pytest.skip("there is no docker compose")
-    files.write(tmp_path / "out", files.compose_files(request_))
+    files.write_files(tmp_path / "out", files.compose_files(request_))
     words = [*compose, "--project-directory", str(tmp_path / "out"), "config", "--format", "json"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
@@ -79,7 +79,7 @@ def test_tc_takes_the_rate(rate: int) -> None:
         ).returncode
     ):
         pytest.skip("there is no tc, or no network namespace may be made")
-    (document,) = documents(files.compose_files(wanted(rate=rate))["compose.yaml"])
+    (document,) = documents(files.compose_files(make_request(rate=rate))["compose.yaml"])
     link = document["services"]["link0"]
     shape = link["command"][-1].removesuffix(" && exec sleep infinity")
     script = f"{pair} && ! {{ {link['healthcheck']['test'][-1]}; }} && {shape} && "

@@ -98,7 +98,7 @@ def test_a_name_of_an_experiment_becomes_one_of_a_network(tmp_path: Path) -> Non
     ("1-00:00:01", 86401),
 ])  # fmt: skip
 def test_times_are_read_as_slurm_reads_them(text: str, value: int) -> None:
-    assert quantities.seconds(text) == value
+    assert quantities.parse_time_limit(text) == value
 
 
 @pytest.mark.parametrize(("value", "text"), [
@@ -106,11 +106,11 @@ def test_times_are_read_as_slurm_reads_them(text: str, value: int) -> None:
     (10**8, "100M"), (0, "0"),
 ])  # fmt: skip
 def test_quantities_are_short_and_exact(value: int, text: str) -> None:
-    assert quantities.quantity(value) == text
+    assert quantities.format_quantity(value) == text
     assert quantities.QUANTITY.fullmatch(text)
 
 
 def test_rates() -> None:
-    assert quantities.bits("100Mbit") == quantities.bits("12.5MB/s") == 10**8
+    assert quantities.parse_rate("100Mbit") == quantities.parse_rate("12.5MB/s") == 10**8
     with pytest.raises(UserError, match=re.escape("--rate 99Tbit: use one from")):
-        quantities.bits("99Tbit")
+        quantities.parse_rate("99Tbit")

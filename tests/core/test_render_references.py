@@ -7,16 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from render_cases import REQUESTS, wanted
+from render_cases import REQUESTS, make_request
 
 from dualml.errors import UserError
 from dualml.render import files
-from dualml.render.compose import compose
+from dualml.render.compose import compose_document
 from dualml.render.kinds import KINDS
-from dualml.render.kubernetes import claims, fetcher, kustomization
-from dualml.render.references import in_compose, in_kubernetes, leaked
+from dualml.render.kubernetes import volume_claims, files_pod, kustomization
+from dualml.render.references import compose_problems, kubernetes_problems, token_problems
 
-FULL = wanted(rate=10**8, lab=b"", seconds=60)
+FULL = make_request(rate=10**8, lab=b"", seconds=60)
 Change = Callable[[Any], object]
 
 
@@ -46,29 +46,29 @@ def words(service: Any, old: str, new: str) -> None:
      "are no sizes"),
 ])  # fmt: skip
 def test_what_does_not_hold_together_in_compose(change: Change, problem: str) -> None:
-    document = compose(FULL)
-    assert [*in_compose(document, FULL.arms)] == []
+    document = compose_document(FULL)
+    assert [*compose_problems(document, FULL.arms)] == []
     change(document)
-    found = [*in_compose(document, FULL.arms)]
+    found = [*compose_problems(document, FULL.arms)]
     assert any(problem in text for text in found), found
 
 
 def test_ranks_that_an_arm_does_not_have() -> None:
-    found = [*in_compose(compose(wanted()), {"several": 4})]
+    found = [*compose_problems(compose_document(make_request()), {"several": 4})]
     assert "arm several has 4 ranks; there are 2 x 1" in found
 
 
-def together(kind: str) -> dict[str, Any]:
+def all_documents(kind: str) -> dict[str, Any]:
     objects = copy.deepcopy(KINDS[kind].objects(FULL))
     parts = {item["kind"]: item for item in objects}
-    volumes = claims(FULL, KINDS[kind].shared)
-    return {**parts, "runs": volumes[0], "data": volumes[1], "files": fetcher(FULL),
+    volumes = volume_claims(FULL, KINDS[kind].shared)
+    return {**parts, "runs": volumes[0], "data": volumes[1], "files": files_pod(FULL),
             "kustomization": kustomization(FULL)}  # fmt: skip
 
 
 def problems(parts: dict[str, Any]) -> list[str]:
     objects = [item for name, item in parts.items() if name != "kustomization"]
-    return [*in_kubernetes(objects, parts["kustomization"], FULL.arms)]
+    return [*kubernetes_problems(objects, parts["kustomization"], FULL.arms)]
 
 
 def pod(parts: dict[str, Any]) -> Any:
@@ -99,7 +99,7 @@ def pod(parts: dict[str, Any]) -> Any:
     ("pytorchjob", lambda p: p["PyTorchJob"]["metadata"].update(name="x"), "x-master-0"),
 ])  # fmt: skip
 def test_what_does_not_hold_together_in_kubernetes(kind: str, change: Change, problem: str) -> None:
-    parts = together(kind)
+    parts = all_documents(kind)
     assert problems(parts) == []
     change(parts)
     found = problems(parts)
@@ -107,13 +107,13 @@ def test_what_does_not_hold_together_in_kubernetes(kind: str, change: Change, pr
 
 
 def test_a_token_in_yaml_is_found() -> None:
-    assert [*leaked("abc", "x: abcd")] == ["the token stands in a YAML file"]
-    assert [*leaked("abc", "x: y")] == []
+    assert [*token_problems("abc", "x: abcd")] == ["the token stands in a YAML file"]
+    assert [*token_problems("abc", "x: y")] == []
 
 
 def test_nothing_is_written_of_what_does_not_hold_together() -> None:
     with pytest.raises(UserError, match="nothing is written: the token stands in a YAML file"):
-        files.compose_files(wanted(token="service"))
+        files.compose_files(make_request(token="service"))
     with pytest.raises(UserError, match="nothing is written: arm x has 3 ranks"):
-        files.kubernetes_files(wanted(arms={"x": 3}), "volcano")
+        files.kubernetes_files(make_request(arms={"x": 3}), "volcano")
     assert files.compose_files(REQUESTS["two"])

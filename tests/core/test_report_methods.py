@@ -7,11 +7,11 @@ from pathlib import Path
 import fake_run
 import pytest
 
-from dualml.report.methods import Way
+from dualml.report.methods import MethodResult
 from dualml.report.topics.methods import evidence
 from dualml.store.load import load
-from dualml.store.run import Run
-from dualml.words import Words
+from dualml.store.run import RunData
+from dualml.words import Messages
 
 PLAIN = fake_run.MAIN["adam"]
 ARMS = {
@@ -23,7 +23,7 @@ ARMS = {
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path: Path) -> RunData:
     """A run: one process has two threads; two processes each have what the trial recorded."""
 
     def change(content: dict) -> None:
@@ -32,7 +32,7 @@ def run(tmp_path: Path) -> Run:
             if trial["arm"] == "shared":
                 trial |= {"world_size": 2, "threads": 1}
 
-    folder = fake_run.make(
+    folder = fake_run.make_run(
         tmp_path / "run", arms=ARMS, backends=("torch",), seeds=(0,), failed=None,
         different=None, parity=False, change=change,
     )  # fmt: skip
@@ -43,17 +43,17 @@ def run(tmp_path: Path) -> Run:
     ("arm", "ratio"),
     [("again", 4 / 3), ("shared", 1.0), ("lower", None), ("single", None)],
 )
-def test_an_update_by_its_passes_and_threads(run: Run, arm: str, ratio: float | None) -> None:
-    found = Way(run, arm, "torch").closed_ratio
+def test_an_update_by_its_passes_and_threads(run: RunData, arm: str, ratio: float | None) -> None:
+    found = MethodResult(run, arm, "torch").closed_form_ratio
     assert found == (ratio if ratio is None else pytest.approx(ratio))
 
 
-def test_threads_of_more_cores_share_the_work(run: Run) -> None:
+def test_threads_of_more_cores_share_the_work(run: RunData) -> None:
     trial = next(t for t in run.trials if t.arm == "shared")
     object.__setattr__(trial, "threads", 2)
-    assert Way(run, "shared", "torch").closed_ratio == pytest.approx(0.5)
+    assert MethodResult(run, "shared", "torch").closed_form_ratio == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize(("lang", "said"), [("en", "closed form"), ("zh", "理论值")])
-def test_the_table_shows_it_beneath_the_measured(run: Run, lang: str, said: str) -> None:
-    assert f"{said} 1.33" in str(list(evidence(run, Words(lang))))
+def test_the_table_shows_it_beneath_the_measured(run: RunData, lang: str, said: str) -> None:
+    assert f"{said} 1.33" in str(list(evidence(run, Messages(lang))))

@@ -12,26 +12,26 @@ from page_parts import page, row, sections, tables
 from test_report_page import Page, rows
 
 from dualml.aggregation import ASYNCHRONOUS, STRATEGIES
-from dualml.registry import source_of
+from dualml.registry import cited_source
 from dualml.report import machine, ranks, render
-from dualml.report.blocks import Card, Prose, Row, Section, Table, walk
-from dualml.report.figure import Bar, Figure, Line
-from dualml.report.fits import fitted
-from dualml.report.measured import at_once, measured
+from dualml.report.blocks import Card, Prose, RowBlock, SectionBlock, Table, walk
+from dualml.report.figure import Bar, Figure, LineMark
+from dualml.report.fits import predict_seconds
+from dualml.report.measured import uncrowded_measurements, collective_measurements
 from dualml.report.topics import combination, principle, schedules
 from dualml.store.load import load
-from dualml.words import LANGUAGES, Words
+from dualml.words import LANGUAGES, Messages
 from dualml.words.numbers import nbytes
 
 pytestmark = pytest.mark.whole
 
 B = TypeVar("B")
-EN = Words("en")
+EN = Messages("en")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fake_ranks.make(tmp_path_factory.mktemp("ranks"))
+    return fake_ranks.make_run(tmp_path_factory.mktemp("ranks"))
 
 
 def table(folder: Path, name: str) -> Table:
@@ -56,7 +56,7 @@ def test_arms_are_held_against_the_right_ones(folder: Path) -> None:
     assert run.contrast.without_slow_node("slow-ring") in ("ring-n2", "base-ring")
     assert ranks.handicap(run, "slow-ring") == "compute"
     assert ranks.handicap_text(run, "slow-late", EN) == "rank 1: computing × 4, from update 51 on"
-    assert machine.crowded(run) == [("torch", 4, 2, 2), ("mindspore", 4, 2, 2)]
+    assert machine.oversubscribed_backends(run) == [("torch", 4, 2, 2), ("mindspore", 4, 2, 2)]
     assert machine.vector_bytes(run) == 4 * 51_902
 
 
@@ -65,12 +65,12 @@ def test_a_base_of_another_length_is_better_than_none(tmp_path: Path) -> None:
         run["experiment"]["arms"]["base-ring"]["epochs"] = 2
 
     arms = ["single", "base-ring", "slow-ring"]
-    run = load([fake_ranks.make(tmp_path, arms=arms, change=longer)])
+    run = load([fake_ranks.make_run(tmp_path, arms=arms, change=longer)])
     assert run.contrast.without_slow_node("slow-ring") == "base-ring"
 
 
 def test_arms_that_combine_otherwise_have_their_plain_arm(folder: Path) -> None:
-    rules = {arm: (rule, other) for arm, rule, other in combination.held(load([folder]))}
+    rules = {arm: (rule, other) for arm, rule, other in combination.compared_arms(load([folder]))}
     assert rules == {
         "sum": ("sum", "all-reduce-n2"),
         "sum-lr-over-n": ("sum", "all-reduce-n2"),
@@ -86,15 +86,15 @@ def test_arms_that_combine_otherwise_have_their_plain_arm(folder: Path) -> None:
 
 def test_measurements_and_fits(folder: Path) -> None:
     run = load([folder])
-    every = measured(run)
+    every = collective_measurements(run)
     assert [(m.backend, m.n) for m in every] == [
         ("torch", 2), ("torch", 4), ("mindspore", 2), ("mindspore", 4),
     ]  # fmt: skip
-    assert [m.n for m in at_once(run, every)] == [2, 2]  # on two cores
+    assert [m.n for m in uncrowded_measurements(run, every)] == [2, 2]  # on two cores
     for m in every:
         assert "neighbour" not in m.competing(1024)
         for (strategy, size), line in m.rows.items():
-            seconds = fitted(run, m.backend, m.n, strategy, size)
+            seconds = predict_seconds(run, m.backend, m.n, strategy, size)
             assert seconds == pytest.approx(line["seconds"], rel=1e-6)
     assert [nbytes(b) for b in (1000, 1024, 1.5 * 2**20, 2**30)] == [
         "1,000 B", "1 KiB", "1.5 MiB", "1 GiB",
@@ -119,7 +119,7 @@ def test_the_first_table_answers(folder: Path) -> None:
     assert [(c.text, c.note) for c in ring[5:]] == [("2.8", "rank 1: computing × 4")] * 2
     assert [c.tone for c in next(iter(made.cells))[1:5]] == ["good"] * 4
     summary = page(folder).blocks[0]
-    assert isinstance(summary, Section)
+    assert isinstance(summary, SectionBlock)
     assert made in list(walk(summary.blocks))
 
 
@@ -212,26 +212,26 @@ def test_settings_say_what_the_ranks_do(folder: Path, tmp_path: Path) -> None:
 
 def test_every_strategy_has_its_card(folder: Path) -> None:
     run = load([folder])
-    made = {b.title: b for b in principle.strategies(run, EN) if isinstance(b, Card)}
+    made = {b.title: b for b in principle.strategy_cards(run, EN) if isinstance(b, Card)}
     assert set(made) == {*fake_ranks.STRATEGIES, fake_ranks.ASYNC}
     texts = {name: [b.text for b in c.blocks if isinstance(b, Prose)] for name, c in made.items()}
     assert any("Patarasuk & Yuan 2009" in text for text in texts["ring"])
     assert (
         "n = 4: 4 steps; the busiest rank sends 2 messages and 2 S, all ranks together 6 S."
     ) in texts["tree"]
-    assert principle.counts("ring", 4, EN).startswith(
+    assert principle.schedule_counts("ring", 4, EN).startswith(
         "n = 4: 6 steps; the busiest rank sends 6 messages and"
     )
     for name in (*STRATEGIES, ASYNCHRONOUS):
         assert len(principle.formulas(name)) == 3
         assert EN(f"strategy.{name}")
         if name not in ("all_reduce", "all_gather", "reduce_broadcast"):
-            assert source_of(principle.kind(name)), name
+            assert cited_source(principle.strategy_class(name)), name
 
 
 def test_schedules_are_drawn_once(folder: Path) -> None:
     (shown,) = schedules.evidence(load([folder]), EN)
-    assert isinstance(shown, Row)
+    assert isinstance(shown, RowBlock)
     made = {f.name: f for f in shown.blocks if isinstance(f, Figure)}
     assert set(made) == {"schedule-all-reduce", "schedule-reduce-broadcast", "schedule-neighbour"}
     assert made["schedule-all-reduce"].alt == (
@@ -265,7 +265,7 @@ def test_slow_ranks_beside_healthy_ones(folder: Path) -> None:
     (panel,) = made["slowdown"].panels
     assert panel is not None
     points = {(m.owner.backend, m.owner.series): list(m.x) for m in panel.marks
-              if isinstance(m, Line) and not m.joined}  # fmt: skip
+              if isinstance(m, LineMark) and not m.joined}  # fmt: skip
     assert points["torch", ""][0] == pytest.approx(2.8)
     assert points["torch", "predicted"][0] == pytest.approx(3.5)
 
@@ -277,13 +277,13 @@ def test_a_strategy_of_others_has_a_name_and_a_colour(tmp_path: Path) -> None:
         arms = run["experiment"]["arms"]
         arms["ring-n2"] = {**arms["ring-n2"], "aggregation": {"strategy": "gossip"}}
 
-    folder = fake_ranks.make(tmp_path, change=rename)
+    folder = fake_ranks.make_run(tmp_path, change=rename)
     for path in folder.glob("trials/micro-*/*/seed0/collectives.json"):
         path.write_text(path.read_text("utf-8").replace('"ring"', '"gossip"'), "utf-8")
     html = render([folder])[0].read_text("utf-8")
     assert "gossip" in html
     made = {f.name: f for f in blocks(folder, Figure)}
-    keys = {key.name: key for key in made["collectives"].keys if key.of == "series"}
+    keys = {key.name: key for key in made["collectives"].keys if key.kind == "series"}
     assert keys["gossip"].color
     assert keys["gossip"].marker
     assert keys["gossip"].color not in {k.color for n, k in keys.items() if n != "gossip"}

@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_methods import ARMS, TWO, make, serial
+from fake_methods import ARMS, TWO, make_run, serial
 
-from dualml.report.methods import Way
-from dualml.report.topics.method_ranks import lasts
-from dualml.report.trained import wrong
+from dualml.report.methods import MethodResult
+from dualml.report.topics.method_ranks import last_batches
+from dualml.report.trained import exclusion_reason
 from dualml.store.load import load
-from dualml.words import LANGUAGES, Words
+from dualml.words import LANGUAGES, Messages
 
-EN = Words("en")
+EN = Messages("en")
 Change = Callable[[dict[str, Any]], None]
 
 
-def why(folder: Path, arm: str, words: Words = EN) -> str:
-    return wrong(Way(load([folder]), arm, "torch"), words)
+def mismatch_reason(folder: Path, arm: str, words: Messages = EN) -> str:
+    return exclusion_reason(MethodResult(load([folder]), arm, "torch"), words)
 
 
 def altered(arm: str, **values: Any) -> Change:
@@ -41,12 +41,12 @@ def forged(arm: str, rank: int) -> Change:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make(tmp_path_factory.mktemp("methods"))
+    return make_run(tmp_path_factory.mktemp("methods"))
 
 
 @pytest.mark.parametrize("arm", ["single", "bf16", "loop", "ddp", "zero", "lower"])
 def test_who_did_the_same_is_ranked(folder: Path, arm: str) -> None:
-    assert why(folder, arm) == ""
+    assert mismatch_reason(folder, arm) == ""
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_who_did_the_same_is_ranked(folder: Path, arm: str) -> None:
     ],
 )
 def test_who_was_asked_for_something_else_is_not(folder: Path, arm: str, text: str) -> None:
-    assert why(folder, arm) == text
+    assert mismatch_reason(folder, arm) == text
 
 
 @pytest.mark.parametrize(
@@ -74,14 +74,14 @@ def test_who_was_asked_for_something_else_is_not(folder: Path, arm: str, text: s
 def test_what_was_recorded_counts_whatever_was_asked_for(
     tmp_path: Path, change: Change, text: str
 ) -> None:
-    folder = make(tmp_path, arms=("single", "ddp", "zero"), change=change)
-    assert why(folder, "ddp") == text
-    assert why(folder, "zero") == ""
+    folder = make_run(tmp_path, arms=("single", "ddp", "zero"), change=change)
+    assert mismatch_reason(folder, "ddp") == text
+    assert mismatch_reason(folder, "zero") == ""
 
 
 def test_the_samples_of_one_process_are_those_of_its_reference(tmp_path: Path) -> None:
-    folder = make(tmp_path, arms=("single", "loop"), planned=False, change=forged("loop", 0))
-    assert "other samples" in why(folder, "loop")
+    folder = make_run(tmp_path, arms=("single", "loop"), planned=False, change=forged("loop", 0))
+    assert "other samples" in mismatch_reason(folder, "loop")
 
 
 def test_ranks_that_swap_their_parts_are_seen_by_the_plan_alone(tmp_path: Path) -> None:
@@ -90,11 +90,11 @@ def test_ranks_that_swap_their_parts_are_seen_by_the_plan_alone(tmp_path: Path) 
             trial["samples"].reverse()
 
     arms = ("single", "ddp", "padded")
-    assert "other samples" in why(make(tmp_path / "a", arms=arms, change=swap), "ddp")
+    assert "other samples" in mismatch_reason(make_run(tmp_path / "a", arms=arms, change=swap), "ddp")
     # Without a plan the counts are all there is: DistributedSampler repeats one of 355.
-    folder = make(tmp_path / "b", arms=arms, planned=False, change=swap)
-    assert why(folder, "ddp") == ""
-    assert why(folder, "padded") == "other samples: dealt by distributed_sampler"
+    folder = make_run(tmp_path / "b", arms=arms, planned=False, change=swap)
+    assert mismatch_reason(folder, "ddp") == ""
+    assert mismatch_reason(folder, "padded") == "other samples: dealt by distributed_sampler"
 
 
 def test_a_loader_of_an_engine_deals_the_last_batch_in_slices_of_a_full_one(
@@ -103,24 +103,24 @@ def test_a_loader_of_an_engine_deals_the_last_batch_in_slices_of_a_full_one(
     """An engine's loader gives the last 35 of 64 samples to two ranks as 32 and 3, and not as 18
     and 17 like the plan."""
     monkeypatch.setitem(ARMS, "loader", {**TWO, "method": "accelerate_loader"})
-    folder = make(tmp_path / "a", arms=("single", "loader"))
+    folder = make_run(tmp_path / "a", arms=("single", "loader"))
     (trial,) = load([folder]).select("loader", "torch")
     assert [n for n, _ in trial.samples] == [160 + 32, 160 + 3]
-    assert why(folder, "loader") == ""
-    (last,) = lasts(load([folder]), EN)
+    assert mismatch_reason(folder, "loader") == ""
+    (last,) = last_batches(load([folder]), EN)
     assert last.parts == [32, 3]
 
     parts: list[Any] = []
-    make(tmp_path / "b", arms=("single", "ddp"), change=lambda t: parts.append(t["samples"]))
-    folder = make(tmp_path / "c", arms=("single", "loader"),
+    make_run(tmp_path / "b", arms=("single", "ddp"), change=lambda t: parts.append(t["samples"]))
+    folder = make_run(tmp_path / "c", arms=("single", "loader"),
                   change=altered("loader", samples=parts[-1]))  # fmt: skip
-    assert "other samples" in why(folder, "loader")
+    assert "other samples" in mismatch_reason(folder, "loader")
 
 
 def test_without_fingerprints_what_was_asked_for_counts(tmp_path: Path) -> None:
-    folder = make(tmp_path, change=lambda trial: trial.update(samples=[], samples_sha256=""))
-    assert why(folder, "ddp") == ""
-    assert why(folder, "padded") == "other samples: dealt by distributed_sampler"
+    folder = make_run(tmp_path, change=lambda trial: trial.update(samples=[], samples_sha256=""))
+    assert mismatch_reason(folder, "ddp") == ""
+    assert mismatch_reason(folder, "padded") == "other samples: dealt by distributed_sampler"
 
 
 OPEN = {"equivalent": False, "mean": -0.02, "low": -0.035, "high": -0.005, "margin": 0.01}
@@ -148,21 +148,21 @@ OVER = {"evidence": {"equivalence": {**OPEN, "seeds": 3}}}
     ],
 )
 def test_the_verdict_decides_too(tmp_path: Path, judgement: dict[str, Any], text: str) -> None:
-    folder = make(tmp_path, arms=("single", "ddp"), judged=[judgement])
-    assert why(folder, "ddp").startswith(text)
+    folder = make_run(tmp_path, arms=("single", "ddp"), judged=[judgement])
+    assert mismatch_reason(folder, "ddp").startswith(text)
 
 
 @pytest.mark.parametrize("equivalent", [True, False])
 def test_a_lower_precision_is_ranked_by_its_seeds(tmp_path: Path, equivalent: bool) -> None:
     test = {**OPEN, "seeds": 3, "equivalent": equivalent}
     judged = [serial("lower", 0, None, "precision", evidence={"equivalence": test})]
-    folder = make(tmp_path, arms=("single", "lower"), judged=judged)
-    assert bool(why(folder, "lower")) != equivalent
+    folder = make_run(tmp_path, arms=("single", "lower"), judged=judged)
+    assert bool(mismatch_reason(folder, "lower")) != equivalent
 
 
 def test_a_reference_that_failed_is_none(tmp_path: Path) -> None:
-    folder = make(tmp_path, arms=("single", "ddp"), change=altered("single", status="failed"))
-    assert why(folder, "ddp") == "single, which it is held against, did not end well here"
+    folder = make_run(tmp_path, arms=("single", "ddp"), change=altered("single", status="failed"))
+    assert mismatch_reason(folder, "ddp") == "single, which it is held against, did not end well here"
 
 
 def test_of_two_references_that_with_the_same_batches(
@@ -170,18 +170,18 @@ def test_of_two_references_that_with_the_same_batches(
 ) -> None:
     large = {**ARMS["single"], "batch_size": 128}
     monkeypatch.setattr("fake_methods.ARMS", {"large": large, **ARMS})
-    folder = make(tmp_path, arms=("large", "single", "ddp", "twice"))
+    folder = make_run(tmp_path, arms=("large", "single", "ddp", "twice"))
     run = load([folder])
-    held = {arm: Way(run, arm, "torch").reference for arm in ("ddp", "twice")}
+    held = {arm: MethodResult(run, arm, "torch").reference for arm in ("ddp", "twice")}
     assert {arm: one and one.arm for arm, one in held.items()} == {
         "ddp": "single",
         "twice": "large",
     }
-    assert why(folder, "twice") == why(folder, "ddp") == ""
+    assert mismatch_reason(folder, "twice") == mismatch_reason(folder, "ddp") == ""
 
 
 def test_both_languages_give_the_same_reasons(folder: Path) -> None:
     for arm in ARMS:
-        en, zh = (why(folder, arm, Words(lang)) for lang in LANGUAGES)
+        en, zh = (mismatch_reason(folder, arm, Messages(lang)) for lang in LANGUAGES)
         assert bool(en) == bool(zh)
         assert re.findall(r"\d+", en) == re.findall(r"\d+", zh)

@@ -15,7 +15,7 @@ def test_what_a_failure_leaves_of_a_group_goes_on_with_resume(
     first, second = ("first", "mindspore", 0), ("second", "mindspore", 0)
     asked: list[tuple[Any, str]] = []
 
-    class Session:
+    class FakeLaunch:
         size = 2
 
         def __init__(self, *_: Any) -> None: ...
@@ -28,7 +28,7 @@ def test_what_a_failure_leaves_of_a_group_goes_on_with_resume(
         def pending(self) -> list[Any]:
             return []
 
-    monkeypatch.setattr(trials, "Session", Session)
-    monkeypatch.setattr(trials, "groups", lambda pending, plan: [[first, second]])
+    monkeypatch.setattr(trials, "RankGroupLaunch", FakeLaunch)
+    monkeypatch.setattr(trials, "group_trials", lambda pending, plan: [[first, second]])
     trials.run_trials(Folder(), None, {}, {}, lambda trial, event: None)  # type: ignore[arg-type]
     assert asked == [([first, second], "unsupported"), ([second], "interrupted")]

@@ -252,12 +252,12 @@ def test_a_full_disk_is_one_line_and_the_folder_stays_readable(lab: Path, tmp_pa
 def test_reasons_of_a_worker_are_one_line() -> None:
     import errno
 
-    from dualml.launch.child import reason_of
+    from dualml.launch.child import failure_reason
 
     full = OSError(errno.ENOSPC, "No space left on device", "trace.safetensors")
-    assert reason_of(full) == ("failed", "no space left on the device for trace.safetensors")
-    assert "smaller batch" in reason_of(MemoryError())[1]
-    assert reason_of(ZeroDivisionError("a\nb")) == ("failed", "ZeroDivisionError: a")
+    assert failure_reason(full) == ("failed", "no space left on the device for trace.safetensors")
+    assert "smaller batch" in failure_reason(MemoryError())[1]
+    assert failure_reason(ZeroDivisionError("a\nb")) == ("failed", "ZeroDivisionError: a")
 
 
 def test_a_loss_that_only_the_last_evaluation_shows(lab: Path, tmp_path: Path) -> None:
@@ -297,12 +297,12 @@ def test_a_reason_with_brackets_is_printed_as_it_is() -> None:
 
     from rich.console import Console
 
-    from dualml.session.progress import summary
+    from dualml.session.progress import trial_summary
     from dualml.store.manifest import TrialRecord
-    from dualml.words import Words
+    from dualml.words import Messages
 
     for reason in ("cannot open [/tmp/x/y]", "Conv [mindspore/ccsrc/foo.cc] failed"):
         out = StringIO()
         trial = TrialRecord(arm="sgd", backend="numpy", seed=0, status="failed", reason=reason)
-        Console(file=out, width=200).print(summary("sgd", trial, Words("en")))
+        Console(file=out, width=200).print(trial_summary("sgd", trial, Messages("en")))
         assert reason in out.getvalue()

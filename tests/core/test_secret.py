@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from dualml.course.grading import secret as secrets
-from dualml.course.grading.grade import Request
+from dualml.course.grading.grade import GradingRequest
 from dualml.course.grading.rubric import Rubric
-from dualml.course.grading.secret import VARIABLE, hidden_text, read_secret
-from dualml.course.labs import lab
+from dualml.course.grading.secret import VARIABLE, masked_text, read_secret
+from dualml.course.labs import load_lab
 from dualml.errors import UserError
 
 WORD = "hidden-word"
@@ -92,17 +92,17 @@ def test_a_pipe_holds_none(plain: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_it_is_in_no_traceback(tmp_path: Path) -> None:
-    request = Request(lab("lab1"), [], WORD, Rubric(), "en", tmp_path)
+    request = GradingRequest(load_lab("lab1"), [], WORD, Rubric(), "en", tmp_path)
     assert WORD not in repr(request)
-    assert WORD not in request.mark
+    assert WORD not in request.fingerprint
 
 
 def test_only_the_secret_is_hidden() -> None:
-    assert hidden_text(b"--secret", b"ab") == b"**"
-    assert hidden_text(b"", b"--secret=abc") == b"***"
-    assert hidden_text(b"x", b"DUALML_SECRET=a") == b"*"
+    assert masked_text(b"--secret", b"ab") == b"**"
+    assert masked_text(b"", b"--secret=abc") == b"***"
+    assert masked_text(b"x", b"DUALML_SECRET=a") == b"*"
     for text in (b"--secret", b"--secret-file=a", b"PATH=a", b"ab", b""):
-        assert hidden_text(b"--secret-file", text) == b""
+        assert masked_text(b"--secret-file", text) == b""
 
 
 @pytest.mark.system

@@ -34,23 +34,23 @@ def test_a_job_that_was_put_back_says_so(
         def folder(self, number: int) -> Path:
             return tmp_path
 
-    class Of:
+    class FakeJob:
         id, slurm, status, since, stopping, reason = 1, "7", "running", 0.0, False, None
 
-    class Done:
+    class FakeProcess:
         code, out, err = 0, line, ""
 
-    monkeypatch.setattr(slurm, "asked", lambda *words, **more: Done())
+    monkeypatch.setattr(slurm, "run_slurm", lambda *words, **more: FakeProcess())
     monkeypatch.setattr(slurm.shutil, "which", lambda program: program)
-    assert slurm.now(Jobs(), Of(), Of()) == told  # type: ignore[arg-type]
+    assert slurm.query_slurm(Jobs(), FakeJob(), FakeJob()) == told  # type: ignore[arg-type]
 
 
 def test_a_job_inherits_no_options_from_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job inherits no options from variables, so ``--lang en`` under ``DUALML_LANG=zh`` stays
     English."""
     monkeypatch.setenv("DUALML_LANG", "zh")
-    monkeypatch.setattr(slurm, "there", lambda program: None)
-    monkeypatch.setattr(slurm, "bounded", lambda words, limit, environ: environ)
-    environ: Any = slurm.asked("sbatch", environ={"X": "1"})
+    monkeypatch.setattr(slurm, "require_program", lambda program: None)
+    monkeypatch.setattr(slurm, "run_bounded", lambda words, limit, environ: environ)
+    environ: Any = slurm.run_slurm("sbatch", environ={"X": "1"})
     assert "DUALML_LANG" not in environ
     assert (environ["X"], "PATH" in environ) == ("1", True)

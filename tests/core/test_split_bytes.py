@@ -23,7 +23,7 @@ from dualml.split import traffic
 from dualml.split.measured import summary
 from dualml.split.plan import SplitPlan, split_plan
 from dualml.split.timeline import KINDS
-from dualml.store.plan import restore, save
+from dualml.store.plan import restore_plan, save_plan
 from dualml.store.times import TIMELINE
 
 DIGITS = load_data("digits", explicit=True)
@@ -141,8 +141,8 @@ def test_bytes_that_crossed_are_those_of_the_plan(
     traffic: list[tuple[int, int]] = [(0, 0)] * ranks
 
     def work(comm: Any) -> None:
-        training = split.made(comm, NumpyBackend(), case, plan)
-        same = training.executor.same
+        training = split.make_training(comm, NumpyBackend(), case, plan)
+        same = training.executor.dp_group
         for step, samples in enumerate(split.batches(case), start=1):
             comm.barrier()
             before = comm.traffic.sent, comm.traffic.bytes_sent
@@ -203,8 +203,8 @@ def frozen(**settings: Any) -> Plan:
 ], ids=str)  # fmt: skip
 def test_a_plan_on_disk_is_the_plan(settings: dict[str, Any], tmp_path: Path) -> None:
     plan = frozen(**settings)
-    save(plan, tmp_path)
-    again = restore(tmp_path)
+    save_plan(plan, tmp_path)
+    again = restore_plan(tmp_path)
     assert again.hash == plan.hash
     assert again.splits == plan.splits
     told = json.loads((tmp_path / "plan.json").read_text())["splits"]["one"]
@@ -222,13 +222,13 @@ def test_another_cut_is_another_plan(tmp_path: Path) -> None:
     assert plans[0].hash != plans[1].hash == plans[2].hash
     assert {p for p in plans[0].parts if plans[0].parts[p] != plans[1].parts[p]} == {"experiment"}
     plan = frozen(balance="time")
-    save(plan, tmp_path)
+    save_plan(plan, tmp_path)
     told = json.loads((tmp_path / "plan.json").read_text())
     other = "fc2" if told["splits"]["one"]["cut"] != ["fc2"] else "fc1"
     told["splits"]["one"]["cut"] = [other]
     (tmp_path / "plan.json").write_text(json.dumps(told))
     with pytest.raises(UserError, match="the plan was changed after it was made: experiment"):
-        restore(tmp_path)
+        restore_plan(tmp_path)
 
 
 def test_a_measured_cut_is_frozen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,7 +237,7 @@ def test_a_measured_cut_is_frozen(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("dualml.experiment.freeze.reference_times", lambda *_: slow)
     plan = frozen(balance="time")
     assert plan.splits["one"].cut == ("pool2",)
-    save(plan, tmp_path)
+    save_plan(plan, tmp_path)
     monkeypatch.setattr("dualml.experiment.freeze.reference_times", lambda *_: 1 / 0)
-    assert restore(tmp_path).splits["one"].cut == ("pool2",)
-    np.testing.assert_equal(restore(tmp_path).hash, plan.hash)
+    assert restore_plan(tmp_path).splits["one"].cut == ("pool2",)
+    np.testing.assert_equal(restore_plan(tmp_path).hash, plan.hash)

@@ -31,7 +31,7 @@ def links(made: SplitPlan) -> set[tuple[int, int, int, str]]:
 
 def test_a_master_and_two_workers() -> None:
     made = plan(3)
-    assert (made.place, made.driver, made.views(0)) == ((1, 2), 0, ([], {}))
+    assert (made.place, made.driver, made.rank_stages(0)) == ((1, 2), 0, ([], {}))
     assert links(made) == {
         (0, 1, X, "samples"),
         (1, 0, MIDDLE, "activations"),

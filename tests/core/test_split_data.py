@@ -13,11 +13,11 @@ from command import run
 
 from dualml.data import load as load_data
 from dualml.data import partial, sources
-from dualml.data.partial import is_left_out, leave_out, load_partly, read_bytes, take
+from dualml.data.partial import is_placeholder, make_placeholder, load_partial, in_memory_bytes, select_samples
 from dualml.data.registry import DATASETS
 from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
-from dualml.experiment.samples import samples_of
+from dualml.experiment.samples import load_samples
 from dualml.experiment.split import Split
 from dualml.model import model
 from dualml.split.plan import SplitPlan
@@ -95,14 +95,14 @@ def test_ranks_that_read_everything_are_seen() -> None:
     """Ranks that read everything are noticed: if `SplitPlan.reads` were always true, each of three
     ranks would read all bytes."""
     plan = Split(micro_batches=2).plan(model("mlp"), 3)
-    whole = samples_of(freeze(load_text(), DIGITS))
+    whole = load_samples(freeze(load_text(), DIGITS))
 
-    def counted(reads: Any) -> list[tuple[int, int]]:
-        kept = [whole.without(samples=not x, labels=not y) for x, y in map(reads, range(3))]
-        return [samples.read for samples in kept]
+    def samples_read(reads: Any) -> list[tuple[int, int]]:
+        kept = [whole.omit(samples=not x, labels=not y) for x, y in map(reads, range(3))]
+        return [samples.memory_bytes for samples in kept]
 
-    assert counted(plan.reads) == EXPECTED["pipe"]
-    assert counted(lambda rank: (True, True)) == [(X, Y)] * 3
+    assert samples_read(plan.reads) == EXPECTED["pipe"]
+    assert samples_read(lambda rank: (True, True)) == [(X, Y)] * 3
 
 
 def load_text() -> Any:
@@ -143,26 +143,26 @@ def test_files_that_are_not_needed_are_not_opened(
         opened.append(file.name)
         return np.zeros(file.shape, np.uint8)
 
-    monkeypatch.setattr(sources, "read", read)
+    monkeypatch.setattr(sources, "read_idx_file", read)
     place = SimpleNamespace(folder=Path("/nowhere"), kind="env")
     monkeypatch.setattr(partial, "locate", lambda info: place)
-    data = load_partly({"name": "mnist", "sha256": "0"}, samples=samples, labels=labels)
+    data = load_partial({"name": "mnist", "sha256": "0"}, samples=samples, labels=labels)
     assert ["images" in name for name in opened] == [True] * 2 * samples + [False] * 2 * labels
     info = DATASETS["mnist"]
     assert data.train_x.shape == (info.train, 28, 28)
     assert data.test_y.shape == (info.test,)
-    sizes = (read_bytes(data.train_x), read_bytes(data.train_y))
+    sizes = (in_memory_bytes(data.train_x), in_memory_bytes(data.train_y))
     assert sizes == (info.train * 784 * samples, info.train * 8 * labels)
 
 
 def test_what_is_left_out_takes_no_memory_and_is_noticed() -> None:
-    x, y = leave_out((1000, 1, 28, 28), np.float32), leave_out((1000,), np.int64)
-    assert (x.base is not None, x.strides, read_bytes(x)) == (True, (0, 0, 0, 0), 0)
+    x, y = make_placeholder((1000, 1, 28, 28), np.float32), make_placeholder((1000,), np.int64)
+    assert (x.base is not None, x.strides, in_memory_bytes(x)) == (True, (0, 0, 0, 0), 0)
     assert np.isnan(x[3] + 1).all()
     assert y.max() == -1
-    assert is_left_out(take(x, np.arange(7)))
-    assert take(x, np.arange(7)).shape == (7, 1, 28, 28)
-    assert not is_left_out(np.zeros(3))
+    assert is_placeholder(select_samples(x, np.arange(7)))
+    assert select_samples(x, np.arange(7)).shape == (7, 1, 28, 28)
+    assert not is_placeholder(np.zeros(3))
     with pytest.raises(ValueError, match="read-only"):
         x[0] = 0
     with pytest.raises(ValueError, match="negative"):
@@ -170,9 +170,9 @@ def test_what_is_left_out_takes_no_memory_and_is_noticed() -> None:
 
 
 def test_what_was_read_is_put_together() -> None:
-    whole = samples_of(freeze(load_text(), DIGITS))
-    x, y = whole.without(samples=False, labels=True), whole.without(samples=True, labels=False)
-    both = x.filled_from(y)
-    assert both.read == whole.read == (X, Y)
+    whole = load_samples(freeze(load_text(), DIGITS))
+    x, y = whole.omit(samples=False, labels=True), whole.omit(samples=True, labels=False)
+    both = x.fill_from(y)
+    assert both.memory_bytes == whole.memory_bytes == (X, Y)
     assert both.train_x is whole.train_x
     assert both.test_y is whole.test_y

@@ -23,7 +23,7 @@ from dualml.split import traffic
 from dualml.split.measured import summary
 from dualml.split.placed import PlacedExecutor
 from dualml.split.plan import SplitPlan
-from dualml.store.plan import restore, save
+from dualml.store.plan import restore_plan, save_plan
 
 DIGITS = load_data("digits", explicit=True)
 TWO = {"engine": "devices", "devices": ["cpu:0", "cpu:1"]}
@@ -53,7 +53,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def moved(plan: SplitPlan, batch: int) -> dict[tuple[int, str, str], tuple[int, int]]:
+def planned_transfers(plan: SplitPlan, batch: int) -> dict[tuple[int, str, str], tuple[int, int]]:
     """Return (process, from, to) → values and bytes of an update, by the plan."""
     found: dict[tuple[int, str, str], tuple[int, int]] = {}
     for each in traffic.transfers(plan, batch):
@@ -70,7 +70,7 @@ def test_transfers_by_hand() -> None:
         model("lenet"), 1
     )
     both = 10 * 4 * (6 * 14 * 14 + 120)
-    assert moved(plan, 10) == {(0, "cpu:0", "cpu:1"): (6, both), (0, "cpu:1", "cpu:0"): (6, both)}
+    assert planned_transfers(plan, 10) == {(0, "cpu:0", "cpu:1"): (6, both), (0, "cpu:1", "cpu:0"): (6, both)}
     assert traffic.links(plan, 10) == []
     assert traffic.collectives(plan, 10) == []
     assert plan.schedule == "naive"
@@ -79,9 +79,9 @@ def test_transfers_by_hand() -> None:
 def test_stages_on_one_device_hand_over_their_memory() -> None:
     plan = Split(place=[0, 0, 1], **TWO).plan(model("mlp"), 1)
     assert [plan.crosses(s, s + 1) for s in range(2)] == [False, True]
-    assert moved(plan, 4) == {
-        (0, "cpu:0", "cpu:1"): (1, 4 * 4 * plan.boundary(1)),
-        (0, "cpu:1", "cpu:0"): (1, 4 * 4 * plan.boundary(1)),
+    assert planned_transfers(plan, 4) == {
+        (0, "cpu:0", "cpu:1"): (1, 4 * 4 * plan.activation_numel(1)),
+        (0, "cpu:1", "cpu:0"): (1, 4 * 4 * plan.activation_numel(1)),
     }
 
 
@@ -90,7 +90,7 @@ def measured(plan: SplitPlan, batch: int) -> dict[tuple[int, str, str], tuple[fl
     case = {"model": "deep", "optimizer": "sgd", "loss": "cross_entropy", "sizes": [batch, batch]}
 
     def work(comm: Any) -> Any:
-        training = split.made(comm, NumpyBackend(), case, plan)
+        training = split.make_training(comm, NumpyBackend(), case, plan)
         for step, samples in enumerate(split.batches(case), start=1):
             training.step(samples, step)
         return training.executor.timeline.columns()
@@ -110,14 +110,14 @@ def measured(plan: SplitPlan, batch: int) -> dict[tuple[int, str, str], tuple[fl
 ], ids=str)  # fmt: skip
 def test_bytes_that_moved_are_those_of_the_plan(settings: dict[str, Any]) -> None:
     plan = Split(**settings, **TWO).plan(split.SPECS["deep"], settings.get("data", 1))
-    assert measured(plan, 7) == moved(plan, 7)
+    assert measured(plan, 7) == planned_transfers(plan, 7)
 
 
 def test_a_value_that_is_not_moved_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Only transfers are counted: without them, the measured bytes are not those of the plan."""
     plan = Split(place=[0, 1, 0], **TWO).plan(split.SPECS["deep"], 1)
     monkeypatch.delattr(PlacedExecutor, "send")
-    assert measured(plan, 7) != moved(plan, 7)
+    assert measured(plan, 7) != planned_transfers(plan, 7)
 
 
 def test_every_replica_has_accelerators_of_its_own() -> None:
@@ -128,8 +128,8 @@ def test_every_replica_has_accelerators_of_its_own() -> None:
 
 def test_a_plan_on_disk_is_the_plan(lab: Path, tmp_path: Path) -> None:
     plan = freeze(load(str(lab)), DIGITS)
-    save(plan, tmp_path)
-    again = restore(tmp_path)
+    save_plan(plan, tmp_path)
+    again = restore_plan(tmp_path)
     assert again.splits == plan.splits
     told = json.loads((tmp_path / "plan.json").read_text())["splits"]["two"]
     assert told["devices"] == ["cpu:0", "cpu:1", "cpu:0"]

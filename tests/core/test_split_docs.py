@@ -17,7 +17,7 @@ from dualml.errors import UserError
 from dualml.experiment.arm import Arm
 from dualml.experiment.split import Split
 from dualml.model import model
-from dualml.split.order import deadlock, validate
+from dualml.split.order import find_deadlock, validate
 from dualml.split.schedule import Grid
 from dualml.split.schedules import SCHEDULES
 from dualml.split.timeline import COLUMNS, KINDS
@@ -99,7 +99,7 @@ def test_commands_print_what_the_page_shows(
 def test_the_crossed_schedule_is_refused_in_these_words(page: Path) -> None:
     (text,) = [b for b in blocks(page, "text") if "1F1 1F0" in b]
     grid = Grid.read(text)
-    assert deadlock(grid.programs(), grid.owners)
+    assert find_deadlock(grid.programs(), grid.owners)
     with pytest.raises(UserError) as refused:
         validate(grid)
     assert f"dualml: crossed.txt: {refused.value}\n" in blocks(page, "text")

@@ -11,7 +11,7 @@ import pytest
 from conformance import split
 
 from dualml.backend import Segment
-from dualml.backend.stage import seen as seen_of
+from dualml.backend.stage import visible_slices as seen_of
 from dualml.errors import UserError
 from dualml.experiment.split import Split
 from dualml.model import model
@@ -19,8 +19,8 @@ from dualml.model.spec import ModelSpec
 from dualml.reference.backend import NumpyBackend
 from dualml.reference.communicator import run_threads
 from dualml.split import ring, traffic
-from dualml.split.horizontal import ConjugatePair
-from dualml.split.pieces import Piece, joined
+from dualml.split.horizontal import ParallelOp
+from dualml.split.pieces import TensorShard, concat_slices
 from dualml.split.plan import SplitPlan, split_plan
 
 GPT = split.SPECS["longer gpt"]  # 12 positions of 8, 2 blocks, dropout
@@ -31,8 +31,8 @@ CONTEXT = {"context": 2}
 
 
 def kinds(plan: SplitPlan, rank: int = 0) -> list[str]:
-    items = [item for view in plan.views(rank)[0] for item in view.items]
-    return [i.kind if isinstance(i, ConjugatePair) else "ring" for i in items
+    items = [item for view in plan.rank_stages(rank)[0] for item in view.items]
+    return [i.kind if isinstance(i, ParallelOp) else "ring" for i in items
              if not isinstance(i, Segment)]  # fmt: skip
 
 
@@ -50,13 +50,13 @@ def test_chunks_of_a_ring_balance_causal_attention(ranks: int) -> None:
     """Every rank has an early chunk and the mirrored late one, so that all see equally many keys;
     contiguous chunks would leave the first rank with 1 / (2n − 1) of the last one's."""
     length = 4 * ranks
-    deals = [Piece((length,), 0, r, ranks, 2, mirrored=True) for r in range(ranks)]
-    places = [deal.take(np.arange(length)) for deal in deals]
+    deals = [TensorShard((length,), 0, r, ranks, 2, mirrored=True) for r in range(ranks)]
+    places = [deal.extract(np.arange(length)) for deal in deals]
     assert sorted(np.concatenate(places).tolist()) == list(range(length))
     assert len({int((own + 1).sum()) for own in places}) == 1
     for rank, own in enumerate(places):
         for source, others in enumerate(places):
-            queries, keys = seen_of(ring.block(rank, source), len(own))
+            queries, keys = seen_of(ring.kv_block(rank, source), len(own))
             visible = own[:, None] >= others
             assert visible.sum() == visible[queries, keys].sum()
             assert source == rank or visible[queries, keys].all()
@@ -64,11 +64,11 @@ def test_chunks_of_a_ring_balance_causal_attention(ranks: int) -> None:
 
 def test_pieces_that_are_mirrored_make_the_whole() -> None:
     x = np.arange(24).reshape(2, 12)
-    parts = [Piece(x.shape, 1, r, 3, 2, mirrored=True) for r in range(3)]
-    np.testing.assert_array_equal(joined([p.take(x) for p in parts], 1, 2, True), x)
+    parts = [TensorShard(x.shape, 1, r, 3, 2, mirrored=True) for r in range(3)]
+    np.testing.assert_array_equal(concat_slices([p.extract(x) for p in parts], 1, 2, True), x)
     whole = np.zeros_like(x)
     for piece in parts:
-        piece.put(whole, piece.take(x))
+        piece.insert(whole, piece.extract(x))
     np.testing.assert_array_equal(whole, x)
     assert str(parts[0]) == "columns 1/6 and 6/6"
 
@@ -115,7 +115,7 @@ def test_bytes_of_a_ring_by_hand(n: int, groups: int) -> None:
 # --- what is kept, and what really travels ------------------------------------------------------
 
 
-def counted(name: str, settings: dict[str, Any], batch: int = 6) -> tuple[list[int], list[int]]:
+def count_bytes(name: str, settings: dict[str, Any], batch: int = 6) -> tuple[list[int], list[int]]:
     """Return the bytes that each rank of the reference saves for backward passes, and sends in an
     update."""
     case = {"model": name, "optimizer": "sgd", "loss": "cross_entropy", "sizes": [batch]}
@@ -123,11 +123,11 @@ def counted(name: str, settings: dict[str, Any], batch: int = 6) -> tuple[list[i
     plan = Split(**settings).plan(split.SPECS[name], ranks)
 
     def work(comm: Any) -> tuple[int, int]:
-        training = split.made(comm, NumpyBackend(), case, plan)
+        training = split.make_training(comm, NumpyBackend(), case, plan)
         before = comm.traffic.bytes_sent
         training.step(split.batches(case)[0], 1)
         sent = comm.traffic.bytes_sent - before
-        return split.kept(training, case), sent
+        return split.saved_bytes(training, case), sent
 
     kept, sent = zip(*run_threads(ranks, work, 20), strict=True)
     return list(kept), list(sent)
@@ -144,14 +144,14 @@ def test_bytes_that_travel_are_those_by_hand() -> None:
             share = {"all_reduce": parts - 1, "all_gather": parts - 1, "ring": 1}
             how = kind.split()[0]
             total += 2 * nbytes * (share[how] if how in share else (parts - 1) / parts)
-        assert counted("longer gpt", settings)[1] == [total] * parts
+        assert count_bytes("longer gpt", settings)[1] == [total] * parts
 
 
 def test_what_is_collected_again_is_not_kept() -> None:
     """Inputs that are gathered again are not saved: of the two layers per block that start with all
     positions, a rank keeps its own half."""
-    (kept, other), _ = counted("longer gpt", SEQUENCE)
-    (again, _), _ = counted("longer gpt", AGAIN)
+    (kept, other), _ = count_bytes("longer gpt", SEQUENCE)
+    (again, _), _ = count_bytes("longer gpt", AGAIN)
     b, s, h, blocks = 6, 12, 8, 2
     assert kept == other
     assert kept - again == 2 * blocks * 8 * b * s * h // 2

@@ -15,8 +15,8 @@ from dualml.experiment.load import load
 from dualml.experiment.plan import Plan
 from dualml.model import initial_weights, model
 from dualml.model.layers import GRU, LSTM, RNN
-from dualml.model.streams import SLOT, Hidden, beside, merged, streams
-from dualml.store.plan import restore, save
+from dualml.model.streams import SLOT, HiddenStates, extra_inputs, merge_hidden_states, stream_indices
+from dualml.store.plan import restore_plan, save_plan
 
 TOML = """
 name = "tiny"
@@ -112,8 +112,8 @@ def test_an_arm_has_its_own_settings_over_those_of_the_experiment(
     own = plan.initial(0, plan.experiment.arms["gru"])
     assert own["gru.weight_hh_l0"].shape == (24, 8)
     assert plan.experiment.arms["gru"].model == "rnn_lm"
-    save(plan, tmp_path / "plan")
-    again = restore(tmp_path / "plan", plan.hash)
+    save_plan(plan, tmp_path / "plan")
+    again = restore_plan(tmp_path / "plan", plan.hash)
     assert (again.spec, again.models) == (plan.spec, plan.models)
     assert again.hash == plan.hash
 
@@ -140,7 +140,7 @@ def test_a_stateful_arm_reads_streams_in_order(lab: Path) -> None:
     assert order is not None
     assert order.shape == (4, 12)  # of 50 windows two are not read
     assert (np.diff(order, axis=0) == 1).all()
-    feed = plan.feed(arm, 0)
+    feed = plan.batch_sampler(arm, 0)
     assert [feed.batch(step).tolist() for step in (1, 4, 5)] == [
         order[0].tolist(), order[3].tolist(), order[0].tolist(),
     ]  # fmt: skip
@@ -171,33 +171,33 @@ def test_what_a_state_does_not_go_with(lab: Path, overrides: list[str], said: st
 
 def test_states_are_found_by_the_number_of_a_sample() -> None:
     spec = model("rnn_lm", words=9, length=3, recurrent={"hidden": 2, "stateful": True})
-    hidden = Hidden(spec.layers, streams(7, 3))
-    assert hidden.before(np.array([0, 2]))["lstm"].shape == (2, 2, 2)
+    hidden = HiddenStates(spec.layers, stream_indices(7, 3))
+    assert hidden.initial_states(np.array([0, 2]))["lstm"].shape == (2, 2, 2)
     ended = np.arange(12.0).reshape(3, 2, 2) + 1
-    hidden.after(np.array([4, 0, 2]), {"lstm": ended})
-    given = hidden.before(np.array([1, 5, 2, 3]))["lstm"]
+    hidden.store_final_states(np.array([4, 0, 2]), {"lstm": ended})
+    given = hidden.initial_states(np.array([1, 5, 2, 3]))["lstm"]
     np.testing.assert_array_equal(given, [ended[1], ended[0], 0 * ended[0], ended[2]])
     state = hidden.state()
     assert hidden.load({"exp_avg": {}, **state}) == {"exp_avg": {}}
-    np.testing.assert_array_equal(hidden.before(np.array([3]))["lstm"][0], ended[2])
+    np.testing.assert_array_equal(hidden.initial_states(np.array([3]))["lstm"][0], ended[2])
     hidden.load({})
-    assert not hidden.before(np.array([3]))["lstm"].any()
+    assert not hidden.initial_states(np.array([3]))["lstm"].any()
 
 
 def test_ranks_put_together_the_streams_that_each_came_to() -> None:
     spec = model("rnn_lm", words=9, length=3, recurrent={"hidden": 2, "stateful": True})
-    own, other = (Hidden(spec.layers, streams(8, 4)) for _ in range(2))
-    own.after(np.array([0, 2]), {"lstm": np.ones((2, 2, 2))})
-    other.after(np.array([4, 6]), {"lstm": np.full((2, 2, 2), 5.0)})
-    merged(own, [own.tables, other.tables], [own.fresh, other.fresh])
+    own, other = (HiddenStates(spec.layers, stream_indices(8, 4)) for _ in range(2))
+    own.store_final_states(np.array([0, 2]), {"lstm": np.ones((2, 2, 2))})
+    other.store_final_states(np.array([4, 6]), {"lstm": np.full((2, 2, 2), 5.0)})
+    merge_hidden_states(own, [own.tables, other.tables], [own.fresh, other.fresh])
     assert own.state()[SLOT]["lstm"][:, 0, 0].tolist() == [1, 1, 5, 5]
 
 
 def test_masks_and_states_stand_in_the_order_of_the_layers() -> None:
     settings = {"layers": 2, "dropout": 0.1, "stateful": True}
     spec = model("rnn_lm", words=9, length=3, recurrent=settings)
-    hidden = Hidden(spec.layers, None)
-    given = beside(spec, 0, 1, np.array([3, 4]), hidden)
+    hidden = HiddenStates(spec.layers, None)
+    given = extra_inputs(spec, 0, 1, np.array([3, 4]), hidden)
     assert list(given) == ["dropout1", "lstm", "dropout2", "lstm2", "dropout3"]
     assert given["lstm"].shape == (2, 2, 128)
     assert not given["lstm"].any()

@@ -10,20 +10,20 @@ import pytest
 from command import TOML, dualml
 from typer.main import get_command
 
-from dualml.cli import explain
+from dualml.cli import report_error
 from dualml.cli.app import app
-from dualml.cli.defaults import leaves
-from dualml.cli.usage import in_language, pattern
-from dualml.errors import UserError, nearest
-from dualml.words import table
+from dualml.cli.defaults import leaf_commands
+from dualml.cli.usage import translate, template_pattern
+from dualml.errors import UserError, did_you_mean
+from dualml.words import load_messages
 
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
 
 def test_every_command_has_the_short_option(capsys: pytest.CaptureFixture[str]) -> None:
     command = get_command(app)
-    groups = {path[:-1] for path, _ in leaves(command)}
-    for path in [*groups, *(path for path, _ in leaves(command))]:
+    groups = {path[:-1] for path, _ in leaf_commands(command)}
+    for path in [*groups, *(path for path, _ in leaf_commands(command))]:
         command.main([*path, "-h"], "dualml", standalone_mode=False)
         assert f"Usage: dualml {' '.join(path)}".rstrip() in capsys.readouterr().out, path
 
@@ -79,11 +79,11 @@ def test_the_nearest_name_is_said(line: str, meant: str, home: Path) -> None:
 
 
 def test_nearest() -> None:
-    assert nearest("lap1", ["lab1", "x"]) == "; did you mean 'lab1'?"
-    assert nearest("abcd", ["abce", "abcf"], most=2) == "; did you mean 'abcf' or 'abce'?"
-    assert nearest("q", ["lab1", "x"]) == "; known: lab1, x"
-    assert nearest("q", ["lab1"], otherwise="") == ""
-    assert nearest("labx", ["lab1"], cutoff=0.9, otherwise="!") == "!"
+    assert did_you_mean("lap1", ["lab1", "x"]) == "; did you mean 'lab1'?"
+    assert did_you_mean("abcd", ["abce", "abcf"], max_names=2) == "; did you mean 'abcf' or 'abce'?"
+    assert did_you_mean("q", ["lab1", "x"]) == "; known: lab1, x"
+    assert did_you_mean("q", ["lab1"], fallback="") == ""
+    assert did_you_mean("labx", ["lab1"], cutoff=0.9, fallback="!") == "!"
 
 
 @pytest.mark.parametrize(("words", "said"), [
@@ -112,14 +112,14 @@ def test_a_message_of_files_of_defaults_is_in_the_language_too(tmp_path: Path) -
 
 def test_the_frames_are_those_of_the_messages(capsys: pytest.CaptureFixture[str]) -> None:
     """Each frame occurs in a real message: an obsolete frame would never be translated."""
-    sources = Path(explain.__code__.co_filename).parents[1].rglob("*.py")
-    said = " ".join([nearest("lap1", ["lab1"]), *(path.read_text("utf-8") for path in sources)])
+    sources = Path(report_error.__code__.co_filename).parents[1].rglob("*.py")
+    said = " ".join([did_you_mean("lap1", ["lab1"]), *(path.read_text("utf-8") for path in sources)])
     for key in ("meant", "known", "received", "see", "key", "variable"):
         template = (
-            table("en", "errors")[f"errors.{key}"].replace("{name}", "").replace("{names}", "")
+            load_messages("en", "errors")[f"errors.{key}"].replace("{name}", "").replace("{names}", "")
         )
         assert template.strip(" ?") in said, key
-    assert in_language("a; did you mean 'b'?", "en") == "a; did you mean 'b'?"
-    assert re.search(pattern("No '{name}' of {n}."), "No 'x y' of 3.")
-    assert explain(UserError("x; known: a, b"), "zh") == 2
+    assert translate("a; did you mean 'b'?", "en") == "a; did you mean 'b'?"
+    assert re.search(template_pattern("No '{name}' of {n}."), "No 'x y' of 3.")
+    assert report_error(UserError("x; known: a, b"), "zh") == 2
     assert capsys.readouterr().err == "dualml: x；可用的有：a, b\n"

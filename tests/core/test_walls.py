@@ -18,14 +18,14 @@ from typing import Any
 import psutil
 import pytest
 
-from dualml.course.check import Checked, check
-from dualml.course.exercise import NotJudged
+from dualml.course.check import CheckResult, check
+from dualml.course.exercise import MachineFault
 from dualml.course.isolation import client, detect
-from dualml.course.isolation.filters import ARCHITECTURES, REFUSED, compile_filter
-from dualml.course.labs import file
-from dualml.course.workspace import source
+from dualml.course.isolation.filters import ARCHITECTURES, REFUSED_SYSCALLS, compile_filter
+from dualml.course.labs import find_exercise
+from dualml.course.workspace import read_solution
 
-EXERCISE = file("partition")[1]
+EXERCISE = find_exercise("partition")[1]
 LINE = "def random_sampling("
 SECRET = "what nobody may see"
 #: Code that disables the hints, which are no part of the sandbox.
@@ -41,9 +41,9 @@ def needs_walls() -> None:
         pytest.skip(f"no walls here: {found.why}")
 
 
-def raised_by(code: Sequence[str], folder: Path, **options: Any) -> str:
+def error_of(code: Sequence[str], folder: Path, **options: Any) -> str:
     """Return the error of the code when the student's function is first called."""
-    text = source(EXERCISE)
+    text = read_solution(EXERCISE)
     assert text.count(LINE) == 1
     body = "\n    ".join(["import os, sys", *code])
     path = folder / EXERCISE.name
@@ -54,18 +54,18 @@ def raised_by(code: Sequence[str], folder: Path, **options: Any) -> str:
     return f"{trouble.kind}: {trouble.message}" if trouble else "nothing"
 
 
-def judged(path: Path, **options: Any) -> Checked:
+def judged(path: Path, **options: Any) -> CheckResult:
     return check(EXERCISE, path, 3, **{"isolation": detect.WALLS, **options})
 
 
-def shown(expression: str) -> list[str]:
+def raise_with(expression: str) -> list[str]:
     return [f"raise RuntimeError({expression})"]
 
 
 def test_a_right_solution_is_right_behind_them(tmp_path: Path) -> None:
     path = tmp_path / EXERCISE.name
-    path.write_text(source(EXERCISE), "utf-8")
-    assert judged(path).met
+    path.write_text(read_solution(EXERCISE), "utf-8")
+    assert judged(path).is_passed
 
 
 @pytest.mark.parametrize("code", [
@@ -78,7 +78,7 @@ def test_nothing_of_the_machine_is_there(code: str, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text(SECRET)
     (tmp_path / "work").mkdir()
-    told = raised_by(shown(code.format(secret=secret, folder=tmp_path)), tmp_path / "work")
+    told = error_of(raise_with(code.format(secret=secret, folder=tmp_path)), tmp_path / "work")
     assert SECRET not in told
     kinds = "FileNotFoundError PermissionError forbidden AttributeError ModuleNotFoundError OSError"
     assert told.split(":")[0] in kinds.split(), told
@@ -88,8 +88,8 @@ def test_its_process_is_nobody_alone_with_listed_variables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CLOUD_KEY", SECRET)
-    told = raised_by(
-        shown("str([os.getuid(), os.getpid(), os.getppid(), dict(os.environ)])"), tmp_path
+    told = error_of(
+        raise_with("str([os.getuid(), os.getpid(), os.getppid(), dict(os.environ)])"), tmp_path
     )
     uid, pid, parent = told.partition("[")[2].split(", ")[:3]
     assert int(uid) != 0
@@ -105,7 +105,7 @@ def test_the_modules_of_its_process_are_no_solutions(tmp_path: Path) -> None:
             "         'lab2', 'judge', 'aggregation', '.partition', '.split', 'catalogue')",
             "found = [m for m in names if any(p in m for p in parts)]",
             "raise RuntimeError(f'{len(names)} {found}')"]  # fmt: skip
-    number, _, found = raised_by(code, tmp_path).partition(": ")[2].partition(" ")
+    number, _, found = error_of(code, tmp_path).partition(": ")[2].partition(" ")
     assert int(number) > 20
     assert found == "[]"
 
@@ -115,7 +115,7 @@ def test_nothing_of_other_calls_is_in_its_memory(tmp_path: Path) -> None:
             "    frame = frame.f_back",
             "known = ('calls', 'inputs')",
             "raise RuntimeError(str([n for n in names if n in known]))"]  # fmt: skip
-    assert raised_by(code, tmp_path) == "RuntimeError: []"
+    assert error_of(code, tmp_path) == "RuntimeError: []"
 
 
 @pytest.mark.parametrize(("code", "kinds"), [
@@ -139,7 +139,7 @@ def test_nothing_of_other_calls_is_in_its_memory(tmp_path: Path) -> None:
      "t.start(); t.join(); raise RuntimeError(str(e))", "forbidden RuntimeError"),
 ])  # fmt: skip
 def test_what_is_refused_by_the_kernel(code: str, kinds: str, tmp_path: Path) -> None:
-    told = raised_by([code], tmp_path)
+    told = error_of([code], tmp_path)
     assert told.split(":")[0] in kinds.split(), told
     assert "e.append" not in told
     assert not told.endswith("[0]"), told
@@ -148,16 +148,16 @@ def test_what_is_refused_by_the_kernel(code: str, kinds: str, tmp_path: Path) ->
 def test_its_disk_has_a_quota(tmp_path: Path) -> None:
     code = ["for n in range(40):", "    with open(f'f{n}', 'wb') as s:",
             "        s.write(bytes(30 << 20))"]  # fmt: skip
-    assert "No space left" in raised_by(code, tmp_path)
+    assert "No space left" in error_of(code, tmp_path)
     many = ["for n in range(10_000):", "    open(f'f{n}', 'w').close()"]
-    assert "No space left" in raised_by(many, tmp_path)
+    assert "No space left" in error_of(many, tmp_path)
 
 
 def test_nothing_survives(tmp_path: Path) -> None:
-    raised_by(["import threading, time",
+    error_of(["import threading, time",
           "threading.Thread(target=lambda: time.sleep(600), daemon=False).start()",
           "os._exit(0)"], tmp_path)  # fmt: skip
-    raised_by(["import time", "time.sleep(600)"], tmp_path, seconds=0.5)
+    error_of(["import time", "time.sleep(600)"], tmp_path, seconds=0.5)
     deadline = time.monotonic() + 10.0
     while left := [p for s in client.servers.values() for p in children(s.process.pid)]:
         assert time.monotonic() < deadline, left
@@ -172,12 +172,12 @@ def children(pid: int) -> list[psutil.Process]:
 
 def test_a_killed_server_is_no_fault_of_the_student_s(tmp_path: Path) -> None:
     path = tmp_path / EXERCISE.name
-    path.write_text(source(EXERCISE), "utf-8")
-    assert judged(path).met
+    path.write_text(read_solution(EXERCISE), "utf-8")
+    assert judged(path).is_passed
     server = client.server_for("", network=False)
     server.process.kill()
     server.process.wait()
-    assert judged(path).met  # another one is started
+    assert judged(path).is_passed  # another one is started
     server = client.server_for("", network=False)
     started = server.start
 
@@ -187,16 +187,16 @@ def test_a_killed_server_is_no_fault_of_the_student_s(tmp_path: Path) -> None:
         return pid
 
     server.start = killed  # type: ignore[method-assign,assignment]
-    with pytest.raises(NotJudged):
+    with pytest.raises(MachineFault):
         judged(path)
     del server.start  # type: ignore[misc]
-    assert judged(path).met
+    assert judged(path).is_passed
 
 
 def test_a_class_that_cannot_be_made_does_not_keep_the_others(tmp_path: Path) -> None:
     path = tmp_path / EXERCISE.name
     target = EXERCISE.requirements[0].target
-    path.write_text(source(EXERCISE).replace(
+    path.write_text(read_solution(EXERCISE).replace(
         f"def {target}(", f"@not_there\ndef {target}(", 1), "utf-8")  # fmt: skip
     judgements = judged(path).judgements
     of_it = [j for j in judgements if j.requirement.target == target]
@@ -250,13 +250,13 @@ def test_what_a_user_without_rights_gets(
 def test_a_right_solution_is_right_in_bubblewrap_and_sees_nothing(tmp_path: Path) -> None:
     around = detect.Isolation("bubblewrap")
     path = tmp_path / EXERCISE.name
-    path.write_text(source(EXERCISE), "utf-8")
-    assert check(EXERCISE, path, 3, isolation=around).met
+    path.write_text(read_solution(EXERCISE), "utf-8")
+    assert check(EXERCISE, path, 3, isolation=around).is_passed
     for code in ("os.listdir('/root')", "os.listdir('/proc')", f"os.listdir({str(tmp_path)!r})",
                  "open('/home/student/1/x')"):  # fmt: skip
-        told = raised_by(shown(code), tmp_path, isolation=around)
+        told = error_of(raise_with(code), tmp_path, isolation=around)
         assert told.split(":")[0] in ("FileNotFoundError", "PermissionError"), told
-    told = raised_by([OFF + "os.fork()"], tmp_path, isolation=around)
+    told = error_of([OFF + "os.fork()"], tmp_path, isolation=around)
     assert told.startswith("PermissionError"), told
 
 
@@ -267,7 +267,7 @@ def test_the_filter_is_one_for_each_processor(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(filters, "MACHINE", machine)
         program = compile_filter(network=False, own=7)
         assert all(len(instruction) == 8 for instruction in program)
-        assert len(program) > len(REFUSED)
+        assert len(program) > len(REFUSED_SYSCALLS)
         assert len(compile_filter(network=True, own=7)) > len(program)
     monkeypatch.setattr(filters, "MACHINE", "riscv64")
     assert not filters.filter_system_calls(network=False)
@@ -280,9 +280,9 @@ def test_a_warden_that_does_not_end_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(client, "END_S", 0.5)
-    started = client.Server.start
+    started = client.IsolationServer.start
     wardens: list[int] = []
-    monkeypatch.setattr(client.Server, "start", lambda self, *how: wardens.append(
+    monkeypatch.setattr(client.IsolationServer, "start", lambda self, *how: wardens.append(
         started(self, *how)) or wardens[-1])  # fmt: skip
     with client.open_cell("", 1, detect.WALLS):
         os.kill(wardens[0], signal.SIGSTOP)
@@ -295,7 +295,7 @@ def test_a_warden_that_does_not_end_is_killed(
 def test_without_walls_what_a_rank_leaves_behind_ends_too(tmp_path: Path) -> None:
     code = [OFF + "pid = os.fork()", "if not pid:", "    import time; time.sleep(600)",
             "raise RuntimeError(str(pid))"]  # fmt: skip
-    told = raised_by(code, tmp_path, isolation=detect.Isolation("none"))
+    told = error_of(code, tmp_path, isolation=detect.Isolation("none"))
     pid = int(told.rpartition(" ")[2])
     deadline = time.monotonic() + 5.0
     while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
@@ -311,9 +311,9 @@ def test_a_channel_of_datagrams_serves_as_well(
     monkeypatch.setattr(client, "MESSAGES", socket.SOCK_DGRAM)
     monkeypatch.setattr(client, "servers", servers := {})
     path = tmp_path / EXERCISE.name
-    path.write_text(source(EXERCISE), "utf-8")
+    path.write_text(read_solution(EXERCISE), "utf-8")
     try:
-        assert check(EXERCISE, path, 3, isolation=detect.Isolation(kind)).met
+        assert check(EXERCISE, path, 3, isolation=detect.Isolation(kind)).is_passed
     finally:
         for server in servers.values():
             server.close()

@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from mutations import TEXTS, mutated
 
 from dualml.errors import CommunicationError, UserError
-from dualml.launch.adopted import follow
-from dualml.launch.mirror import Mirror
-from dualml.launch.remote import Remote
-from dualml.launch.seat import Seat
-from dualml.launch.wire import Wire, answer
-from dualml.store.sessions import Failure, failures
+from dualml.launch.adopted import follow_leader
+from dualml.launch.mirror import RemoteFolderClient
+from dualml.launch.remote import RemoteRunFolder
+from dualml.launch.seat import RankCredentials
+from dualml.launch.wire import Connection, authenticate_caller
+from dualml.store.sessions import RankFailure, iter_failures
 
 pytestmark = pytest.mark.system
 SECRET, HERE = b"a secret of some length", "127.0.0.1"
@@ -54,7 +54,7 @@ def usual(op: str, path: str) -> Answer:
 def rank0(replies: Replies) -> Iterator[int]:
     """Serve ``replies`` as rank 0 to one rank after the other; yield its port."""
 
-    def serve(wire: Wire) -> None:
+    def serve(wire: Connection) -> None:
         with contextlib.closing(wire), contextlib.suppress(OSError, ValueError):
             wire.receive()
             wire.send({"size": 2})
@@ -65,7 +65,7 @@ def rank0(replies: Replies) -> Iterator[int]:
     def listen() -> None:
         with contextlib.suppress(OSError):
             while True:
-                if (wire := answer(door.accept()[0], SECRET)) is not None:
+                if (wire := authenticate_caller(door.accept()[0], SECRET)) is not None:
                     serve(wire)
 
     with socket.create_server((HERE, 0)) as door:
@@ -78,16 +78,16 @@ def rank0(replies: Replies) -> Iterator[int]:
 def part(port: int, copy: Path) -> None:
     """Do everything once that a rank does before its worker starts."""
     copy.mkdir(parents=True, exist_ok=True)
-    seat = Seat(HERE, port, SECRET, 1, 2)
-    mirror = Mirror(Remote(seat, seat.enter(worker=False, limit=10), copy), copy)
+    seat = RankCredentials(HERE, port, SECRET, 1, 2)
+    mirror = RemoteFolderClient(RemoteRunFolder(seat, seat.connect(worker=False, limit=10), copy), copy)
     with contextlib.closing(mirror.remote.wire):
-        mirror.folders(mirror.awaited(0))
-        mirror.over(0)
-        mirror.failed(0, Failure(code=1, reason=None, result=None))
-        mirror.done(mirror.places)
+        mirror.trial_folders(mirror.next_announcement(0))
+        mirror.is_superseded(0)
+        mirror.report_failure(0, RankFailure(code=1, reason=None, result=None))
+        mirror.finish_session(mirror.places)
 
 
-def refused(tmp_path: Path, replies: Replies) -> str:
+def end_reason(tmp_path: Path, replies: Replies) -> str:
     """Return the error that ends a rank, and assert that nothing was written outside of its
     copy."""
     copy = tmp_path / "below/copy"
@@ -115,7 +115,7 @@ def test_it_names_files_of_the_copy_only(tmp_path: Path, name: object) -> None:
     def replies(op: str, path: str) -> Answer:
         return ({"files": [name]}, b"") if (op, path) == ("list", "plan") else usual(op, path)
 
-    assert "is no name of a file" in refused(tmp_path, replies)
+    assert "is no name of a file" in end_reason(tmp_path, replies)
 
 
 @pytest.mark.parametrize("changed", [
@@ -132,7 +132,7 @@ def test_its_announcements_are_checked(tmp_path: Path, changed: dict[str, Any]) 
         told = (op, path) == ("get", ".sessions/0.json")
         return ({"there": True, "size": len(content)}, content) if told else usual(op, path)
 
-    assert next(iter(changed)) in refused(tmp_path, replies)
+    assert next(iter(changed)) in end_reason(tmp_path, replies)
 
 
 def test_a_backend_that_this_machine_lacks_is_named(tmp_path: Path) -> None:
@@ -142,11 +142,11 @@ def test_a_backend_that_this_machine_lacks_is_named(tmp_path: Path) -> None:
         told = (op, path) == ("get", ".sessions/0.json")
         return ({"there": True, "size": len(content)}, content) if told else usual(op, path)
 
-    seat = Seat(HERE, 0, SECRET, 1, 2)
+    seat = RankCredentials(HERE, 0, SECRET, 1, 2)
     with rank0(replies) as seat.port:
-        mirror = Mirror(Remote(seat, seat.enter(worker=False, limit=10), tmp_path), tmp_path)
+        mirror = RemoteFolderClient(RemoteRunFolder(seat, seat.connect(worker=False, limit=10), tmp_path), tmp_path)
         with pytest.raises(UserError, match=r"announces backend 'nonesuch', which this machine"):
-            follow(1, mirror, 10)
+            follow_leader(1, mirror, 10)
         mirror.remote.wire.close()
 
 
@@ -158,7 +158,7 @@ def test_ranks_do_not_meet_in_a_file_that_it_names(tmp_path: Path, rendezvous: s
         told = (op, path) == ("get", f"{PLACE}/job.json")
         return ({"there": True, "size": len(content)}, content) if told else usual(op, path)
 
-    assert "ranks on several machines meet at tcp://" in refused(tmp_path, replies)
+    assert "ranks on several machines meet at tcp://" in end_reason(tmp_path, replies)
 
 
 @pytest.mark.parametrize(("size", "piece", "message"), [
@@ -172,7 +172,7 @@ def test_a_file_is_as_long_as_it_says(
         told = (op, path) == ("get", "plan/plan.json")
         return ({"there": True, "size": size}, piece) if told else usual(op, path)
 
-    assert re.search(message, refused(tmp_path, replies))
+    assert re.search(message, end_reason(tmp_path, replies))
     assert not list((tmp_path / "below/copy/plan").iterdir())
 
 
@@ -182,7 +182,7 @@ def test_a_note_without_an_end_is_not_read(tmp_path: Path) -> None:
         return ({"there": True, "size": 2**40}, bytes(2**20)) if told else usual(op, path)
 
     begin = time.monotonic()
-    assert "bytes; at most" in refused(tmp_path, replies)
+    assert "bytes; at most" in end_reason(tmp_path, replies)
     assert time.monotonic() - begin < 10
 
 
@@ -240,6 +240,6 @@ def test_a_damaged_note_is_a_failure_of_that_rank(tmp_path: Path, note: str) -> 
     (tmp_path / ".sessions").mkdir()
     (tmp_path / ".sessions/0.rank1.json").write_text(note)
     (tmp_path / ".sessions/0.rankfoo.rank1.json").write_text("{}")
-    ((rank, _, failure),) = failures(tmp_path, 0)
+    ((rank, _, failure),) = iter_failures(tmp_path, 0)
     assert (rank, failure.code, failure.result) == (1, -1, None)
     assert "cannot be read" in str(failure.reason)

@@ -8,7 +8,7 @@ import string
 
 import pytest
 
-from dualml.words import both, phrases, table
+from dualml.words import all_languages, section_messages, load_messages
 
 PACKAGES = [
     name
@@ -24,7 +24,7 @@ def fields(text: str) -> set[str]:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_the_languages_have_the_same_keys_and_values(package: str) -> None:
-    english, chinese = (table(lang, package=package) for lang in ("en", "zh"))
+    english, chinese = (load_messages(lang, package=package) for lang in ("en", "zh"))
     assert english.keys() == chinese.keys()
     for key, text in english.items():
         assert not CHINESE.search(text), key
@@ -38,11 +38,11 @@ def test_the_languages_have_the_same_keys_and_values(package: str) -> None:
 
 
 def test_a_section_is_looked_up_by_the_rest_of_its_keys() -> None:
-    assert phrases("en", "notice")["offline"] == table("en")["notice.offline"]
-    assert phrases("zh", "nothing of that name") == {}
+    assert section_messages("en", "notice")["offline"] == load_messages("en")["notice.offline"]
+    assert section_messages("zh", "nothing of that name") == {}
 
 
 def test_both_languages_at_once() -> None:
-    texts = both("notice.not_set", name="emotion")
+    texts = all_languages("notice.not_set", name="emotion")
     assert texts["en"] == "emotion cannot be downloaded, and DUALML_DATA is not set"
     assert CHINESE.search(texts["zh"])

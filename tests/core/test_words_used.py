@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from dualml.report.topics import REFERENCE, topics
-from dualml.words import table
+from dualml.words import load_messages
 
 ROOT = Path(__file__).resolve().parents[2] / "dualml"
 #: Sections whose keys are looked up by a prefix that is passed on.
@@ -67,7 +67,7 @@ def sources() -> tuple[Source, ...]:
     return tuple(Source(path) for path in sorted(ROOT.rglob("*.py")))
 
 
-def used() -> tuple[set[str], list[str]]:
+def used_keys() -> tuple[set[str], list[str]]:
     """Return the keys named literally, and patterns of those that are composed."""
     keys: set[str] = set()
     patterns: set[str] = set()
@@ -87,34 +87,34 @@ def used() -> tuple[set[str], list[str]]:
     patterns -= {r"topic\.[\w-]+", r"intro\.[\w-]+"}  # of any topic: those there are
     keys |= {f"{text}.{topic.name}" for topic in topics() for text in ("topic", "intro")}
     keys |= {f"intro.{part}" for part in REFERENCE}
-    counted = re.findall(r":(count\.\w+)\}", " ".join(table("en").values()))
+    counted = re.findall(r":(count\.\w+)\}", " ".join(load_messages("en").values()))
     keys |= {*counted}
     return keys, [*patterns, *(re.escape(section) + r"\..+" for section in HANDED_ON)]
 
 
 def test_every_text_is_used() -> None:
-    keys, patterns = used()
+    keys, patterns = used_keys()
     whole = re.compile("|".join(f"(?:{p})" for p in patterns))
     idle = [
         key
-        for key in table("en")
+        for key in load_messages("en")
         if not any(k in keys or whole.fullmatch(k) for k in (key, FORMS.sub("", key)))
     ]
     assert not idle, "\n".join(idle)
 
 
 def test_every_text_that_is_asked_for_exists() -> None:
-    texts = table("en")
+    texts = load_messages("en")
     missing = [
         (source.path.name, key)
         for source in sources()
-        for key in asked(source)
+        for key in literal_keys(source)
         if not (key in texts or f"{key}.one" in texts)
     ]
     assert missing == []
 
 
-def asked(source: Source) -> Iterator[str]:
+def literal_keys(source: Source) -> Iterator[str]:
     """Yield the keys that appear literally in calls."""
     for call in calls(source.tree):
         first = call.args[0] if call.args else None
@@ -133,8 +133,8 @@ def asked(source: Source) -> Iterator[str]:
 
 
 def test_the_search_notices() -> None:
-    keys, patterns = used()
+    keys, patterns = used_keys()
     assert "page.footer" in keys
     assert any(re.fullmatch(p, "verdict.anything") for p in patterns)
     assert not any(re.fullmatch(p, "nothing.of_the_kind") for p in patterns)
-    assert "say.speed.ratio" in {k for s in sources() for k in asked(s)}
+    assert "say.speed.ratio" in {k for s in sources() for k in literal_keys(s)}

@@ -12,7 +12,7 @@ from conformance.backends import require
 from sklearn.datasets import load_digits
 
 from dualml.diffs.load import catalogue
-from dualml.partition import DirichletLabels, state
+from dualml.partition import DirichletLabels, partition_stats
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
@@ -37,9 +37,9 @@ def sampler(rows: list[str]) -> None:
     assert [row[:2] for row in table] == [[0, 0], [1, 0], [0, 1], [1, 1]]
     assert table[0][3:] == table[1][3:]
     assert sum(row[2] for row in table) == 2 * len(y)
-    parts = DirichletLabels(alpha=0.3).deal(y, 2, seed=0, epoch=1)
+    parts = DirichletLabels(alpha=0.3).partition(y, 2, seed=0, epoch=1)
     assert rows[6] == "dealt to nobody: 0, to both: 0"
-    assert rows[7].endswith(state(parts, y).sha256)
+    assert rows[7].endswith(partition_stats(parts, y).sha256)
 
 
 def communicator(rows: list[str]) -> None:

@@ -110,7 +110,7 @@ class Copy:
         if text.count(fault.find) != 1:
             return (
                 "no text",
-                f"{text.count(fault.find)} times in {fault.file}{self.elsewhere(fault)}",
+                f"{text.count(fault.find)} times in {fault.file}{self.other_places(fault)}",
             )
         times = path.stat()
         path.write_text(text.replace(fault.find, fault.put), "utf-8")
@@ -126,7 +126,7 @@ class Copy:
             return "caught", "hung" if code == HUNG else ""
         return ("survived" if code == PASSED else "broken"), last
 
-    def elsewhere(self, fault: Fault) -> str:
+    def other_places(self, fault: Fault) -> str:
         package = self.root / fault.file.split("/")[0]
         found = [p for p in sorted(package.rglob("*.py")) if fault.find in p.read_text("utf-8")]
         return "".join(f", also in {p.relative_to(self.root)}" for p in found)
@@ -136,7 +136,7 @@ def sound(copy: Copy, faults: list[Fault], jobs: int, limit: float) -> dict[str,
     """Return test → reason, for tests that do not pass without a fault."""
     wrong: dict[str, str] = {}
 
-    def one(framework: str) -> None:
+    def check_framework(framework: str) -> None:
         tests = list(dict.fromkeys(f.test for f in faults if f.framework == framework))
         code, _ = copy.pytest(tests, framework, limit * len(tests))
         for test in tests if code != PASSED else ():  # which of them
@@ -145,7 +145,7 @@ def sound(copy: Copy, faults: list[Fault], jobs: int, limit: float) -> dict[str,
                 wrong[test] = output.strip().splitlines()[-1] if output.strip() else f"exit {code}"
 
     with ThreadPoolExecutor(jobs) as pool:
-        list(pool.map(one, dict.fromkeys(f.framework for f in faults)))
+        list(pool.map(check_framework, dict.fromkeys(f.framework for f in faults)))
     return wrong
 
 

@@ -145,12 +145,12 @@ def differences(was: Any, now: Any, place: str = "", *, close: bool = False) -> 
     return [] if same else [f"{place}: {was!r}, now {now!r}"]
 
 
-def written(value: Any, indent: int = 0) -> str:
+def format_json(value: Any, indent: int = 0) -> str:
     """Return JSON that diffs well line by line: a list of plain values is one line."""
     if isinstance(value, dict) and value:
-        inner = [f"{json.dumps(k)}: {written(v, indent + 1)}" for k, v in value.items()]
+        inner = [f"{json.dumps(k)}: {format_json(v, indent + 1)}" for k, v in value.items()]
     elif isinstance(value, list) and any(isinstance(v, dict | list) for v in value):
-        inner = [written(v, indent + 1) for v in value]
+        inner = [format_json(v, indent + 1) for v in value]
     else:
         return json.dumps(value, ensure_ascii=False, allow_nan=False)
     first, last = "{}" if isinstance(value, dict) else "[]"
@@ -160,4 +160,4 @@ def written(value: Any, indent: int = 0) -> str:
 
 def write_record(path: Path, record: dict[str, Any]) -> None:
     path.parent.mkdir(exist_ok=True)
-    path.write_text(written(record) + "\n", "utf-8")
+    path.write_text(format_json(record) + "\n", "utf-8")

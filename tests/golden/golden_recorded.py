@@ -15,7 +15,7 @@ from typing import Any
 import golden_numpy
 from golden_files import HERE, arguments, differences, labs, read_json
 
-from dualml.parity.judge import judge
+from dualml.parity.judge import judge_run
 from dualml.report import render
 from dualml.store.load import load
 from dualml.words import LANGUAGES
@@ -43,7 +43,7 @@ def check(name: str) -> list[str]:
 
 def verdicts(out: Path, was: dict[str, Any]) -> list[str]:
     """Judge the folder again and return the verdicts that differ from ``was``."""
-    judged = json.loads(json.dumps(judge(out)))
+    judged = json.loads(json.dumps(judge_run(out)))
     return differences(was, judged, "parity.json", close=True)
 
 

@@ -45,15 +45,15 @@ def other_sizes(comm: Any, argument: dict[str, Any]) -> dict[str, str]:
     from conformance.methods import recipe
 
     from dualml.errors import TrialError
-    from dualml.methods.driven import Driven, Driving
-    from dualml.worker.methods import MethodAlone
+    from dualml.methods.driven import EngineDataParallel, EngineSupport
+    from dualml.worker.methods import MethodSingleRank
 
     backend, feed = create("torch"), SimpleNamespace()
-    driving, said = backend.ability(Driving), {}
+    driving, said = backend.require_capability(EngineSupport), {}
     alone = {name: driving.method(name, recipe(), None) for name in ("accelerate", "single")}
     for name, start in (
-        ("accelerate", lambda: Driven(backend, alone["accelerate"], comm)),
-        ("single", lambda: MethodAlone(backend, alone["single"], Path(), feed)),
+        ("accelerate", lambda: EngineDataParallel(backend, alone["accelerate"], comm)),
+        ("single", lambda: MethodSingleRank(backend, alone["single"], Path(), feed)),
     ):
         try:
             start()
@@ -68,13 +68,13 @@ def overflow(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
     from conformance.backends import create
 
     from dualml.errors import TrialError
-    from dualml.methods.driven import Driven, Driving
+    from dualml.methods.driven import EngineDataParallel, EngineSupport
 
     backend = create("torch")
-    training = backend.ability(Driving).method(argument["method"], methods.recipe(), comm)
-    driven = Driven(backend, training, comm)
+    training = backend.require_capability(EngineSupport).method(argument["method"], methods.recipe(), comm)
+    driven = EngineDataParallel(backend, training, comm)
     parts = np.array_split(methods.BATCHES[0], comm.size)
-    driven.load(methods.WEIGHTS, methods.recipe().state(), 0)
+    driven.load(methods.WEIGHTS, methods.recipe().initial_state(), 0)
     driven.step(parts, 1)
     before, whole, told = driven.weights(), training.loss, ""
     training.method.criterion = lambda logits, y: Infinite.apply(whole(logits, y))
@@ -85,7 +85,7 @@ def overflow(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
             lost.append(training.skips.lost)
     except TrialError as error:
         told = str(error)
-    driven.now += 1  # what is gathered is not that of the update before
+    driven.step_count += 1  # what is gathered is not that of the update before
     after = driven.weights()
     return {
         "lost": lost,

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.backend import Recipe, backends
+from dualml.backend import TrainingSpec, backends
 from dualml.data.wordpiece import WordPiece
 from dualml.errors import Unsupported, UserError
-from dualml.model.pretrained import KIND, Pretrained, modules_of
+from dualml.model.pretrained import KIND, PretrainedBert, module_names
 from dualml.optim import AdamW
 
 transformers = pytest.importorskip("transformers")
@@ -65,7 +65,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def batch(folder: Path) -> tuple[np.ndarray, np.ndarray]:
-    rows, cut = WordPiece.open(folder).tokens("x", [s.split() for s in SENTENCES], LENGTH)
+    rows, cut = WordPiece.open(folder).encode_sentences("x", [s.split() for s in SENTENCES], LENGTH)
     assert 0 < cut < len(rows)
     assert (rows == 0).any(), "padding takes part"
     labels = np.array([0, 5, 2, 3, 1, 4, 2, 0])
@@ -81,7 +81,7 @@ def test_tokens_are_those_of_transformers(folder: Path, batch: Any, tmp_path: Pa
     tokenizer.save_pretrained(tmp_path)
     for name in ("vocab.txt", "config.json"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
-    again, _ = WordPiece.open(tmp_path).tokens("x", [s.split() for s in SENTENCES], LENGTH)
+    again, _ = WordPiece.open(tmp_path).encode_sentences("x", [s.split() for s in SENTENCES], LENGTH)
     assert (again == batch[0]).all(), "with the settings that transformers writes"
     joined = [sentence.replace(" ", "") for sentence in SENTENCES[:2]]
     without = tokenizer(joined, padding="max_length", truncation=True, max_length=LENGTH)
@@ -98,7 +98,7 @@ def exact(folder: Path, batch: Any) -> dict[str, np.ndarray]:
     of = {name.removeprefix("bert."): p.grad.numpy() for name, p in model.named_parameters()}
     gradients = {"kind.bias": of[KIND][0]}
     assert not of[KIND][1].any()
-    for layer, modules in (modules_of(BLOCKS) | {"head": ["classifier"]}).items():
+    for layer, modules in (module_names(BLOCKS) | {"head": ["classifier"]}).items():
         for leaf in ("weight", "bias"):
             if f"{modules[0]}.{leaf}" in of:
                 gradients[f"{layer}.{leaf}"] = np.concatenate([of[f"{m}.{leaf}"] for m in modules])
@@ -128,7 +128,7 @@ def test_other_models_of_the_library(folder: Path, tmp_path: Path) -> None:
     """Other models of the library are read: names without ``bert.``, another dtype, no pooler."""
     whole = transformers.BertModel.from_pretrained(folder)
     whole.save_pretrained(tmp_path / "plain")
-    plain, own = (Pretrained.open(at) for at in (tmp_path / "plain", folder))
+    plain, own = (PretrainedBert.open(at) for at in (tmp_path / "plain", folder))
     assert not plain.has_head(CLASSES)
     assert own.has_head(CLASSES)
     expected = own.weights(LENGTH, CLASSES)
@@ -136,10 +136,10 @@ def test_other_models_of_the_library(folder: Path, tmp_path: Path) -> None:
         assert (array == expected[name]).all(), name
     whole.to(torch.bfloat16).save_pretrained(tmp_path / "short")
     with pytest.raises(UserError, match=r"expected F32, found BF16; .* and 29 more; remedy: save "):
-        Pretrained.open(tmp_path / "short").check()
+        PretrainedBert.open(tmp_path / "short").check_tensors()
     transformers.BertForMaskedLM.from_pretrained(folder).save_pretrained(tmp_path / "masked")
     with pytest.raises(UserError, match=r"pooler.dense.weight: expected \(24, 24\), found nothing"):
-        Pretrained.open(tmp_path / "masked").check()
+        PretrainedBert.open(tmp_path / "masked").check_tensors()
 
 
 def test_updates_are_those_of_a_loop_by_hand(folder: Path, batch: Any) -> None:
@@ -147,9 +147,9 @@ def test_updates_are_those_of_a_loop_by_hand(folder: Path, batch: Any) -> None:
     model = transformers.BertForSequenceClassification.from_pretrained(folder).train()
     x, y = (torch.from_numpy(part).long() for part in batch)
     rule = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
-    found = Pretrained.open(folder)
+    found = PretrainedBert.open(folder)
     training = backends()["torch"].create("cpu", 1).training(
-        Recipe(spec=found.spec(LENGTH, CLASSES), weights=found.weights(LENGTH, CLASSES),
+        TrainingSpec(spec=found.spec(LENGTH, CLASSES), weights=found.weights(LENGTH, CLASSES),
                rule=AdamW(lr=1e-3, weight_decay=0.01), x=batch[0], y=batch[1], updates=10)
     )  # fmt: skip
     losses = []

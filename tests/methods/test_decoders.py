@@ -81,7 +81,7 @@ def of_llama(theirs: Mapping[str, np.ndarray]) -> Arrays:
     return own
 
 
-def made(name: str) -> tuple[Any, ModelSpec]:
+def make_models(name: str) -> tuple[Any, ModelSpec]:
     """Return the transformers model and our specification of the same size."""
     if name == "gpt":
         config = transformers.GPT2Config(
@@ -114,20 +114,20 @@ def case(
         import_torchvision()
     folder, ours = tmp_path_factory.mktemp(request.param), OURS[request.param]
     torch.manual_seed(0)
-    theirs, spec = made(request.param)
+    theirs, spec = make_models(request.param)
     with torch.no_grad():  # so that no bias is zero, and no norm the identity
         for parameter in theirs.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
     theirs = theirs.double().eval()
 
-    def named(what: str) -> Arrays:
+    def collect_named(what: str) -> Arrays:
         found = {}
         for name, p in theirs.named_parameters():
             short = name.removeprefix("transformer.").removeprefix("model.")
             found[short] = (p if what == "weight" else p.grad).detach().numpy()
         return ours(found)
 
-    weights = {name: w.astype(np.float32) for name, w in named("weight").items()}
+    weights = {name: w.astype(np.float32) for name, w in collect_named("weight").items()}
     with torch.no_grad():  # both of the same numbers
         for parameter in theirs.parameters():
             parameter.copy_(parameter.float().double())
@@ -140,7 +140,7 @@ def case(
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), torch.from_numpy(y).flatten())
     loss.backward()
     exact = {"logits": logits.detach().numpy(), "loss": loss.detach().numpy()}
-    gradients = {f"gradient/{name}": g for name, g in named("gradient").items()}
+    gradients = {f"gradient/{name}": g for name, g in collect_named("gradient").items()}
     return request.param, folder, exact | gradients
 
 

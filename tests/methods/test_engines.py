@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from conformance.backends import on_ranks, require
 
-from dualml.precision.scaling import HOPELESS
+from dualml.precision.scaling import MAX_SKIPPED_UPDATES
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
 
@@ -38,7 +38,7 @@ ARMS = {
 
 
 @pytest.fixture(scope="module")
-def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for module in ("torch", "accelerate", "deepspeed"):
         require(module)
     folder = tmp_path_factory.mktemp("engines")
@@ -52,21 +52,21 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
-def test_every_engine_trains_what_one_process_trains(out: Path) -> None:
-    parity = json.loads((out / "parity.json").read_text())
+def test_every_engine_trains_what_one_process_trains(run_folder: Path) -> None:
+    parity = json.loads((run_folder / "parity.json").read_text())
     verdicts = {s["arm"]: s["verdict"] for s in parity["serial"]}
     assert verdicts == dict.fromkeys(list(ARMS)[1:], "equal")
 
 
-def test_a_launcher_that_starts_one_process_for_two_is_named_and_not_ranked(out: Path) -> None:
+def test_a_launcher_that_starts_one_process_for_two_is_named_and_not_ranked(run_folder: Path) -> None:
     trials: dict[str, Any] = {
-        t["arm"]: t for t in json.loads((out / "run.json").read_text())["trials"]
+        t["arm"]: t for t in json.loads((run_folder / "run.json").read_text())["trials"]
     }
     sizes = {arm: t.get("world_size", 1) for arm, t in trials.items()}
     assert sizes == {"single": 1, "alone": 1, "launch-cpu": 1} | dict.fromkeys(
         ("torchrun", "launch", "zero1", "zero2", "zero3"), 2
     )
-    page = (out / "report.html").read_text()
+    page = (run_folder / "report.html").read_text()
     ranked = page[page.index('id="table-methods"') :].partition("</table>")[0]
     others = page[page.index('id="table-others"') :].partition("</table>")[0]
     assert "launch-cpu" not in ranked
@@ -176,16 +176,16 @@ def test_deepspeed_skips_infinite_gradients_in_float32_too_until_the_trial_ends(
 ) -> None:
     require("deepspeed")
     for rank in on_two(monkeypatch, "overflow", {"method": method}):
-        assert rank["lost"] == list(range(1, HOPELESS))
-        assert f"{HOPELESS} updates in a row were skipped" in rank["said"]
+        assert rank["lost"] == list(range(1, MAX_SKIPPED_UPDATES))
+        assert f"{MAX_SKIPPED_UPDATES} updates in a row were skipped" in rank["said"]
         assert not rank["moved"]
-        assert rank["state"] == {"scale": 1.0, "lost": HOPELESS, "skipped": HOPELESS}
+        assert rank["state"] == {"scale": 1.0, "lost": MAX_SKIPPED_UPDATES, "skipped": MAX_SKIPPED_UPDATES}
 
 
-def test_what_shards_hold_stands_beside_the_closed_form(out: Path) -> None:
+def test_what_shards_hold_stands_beside_the_closed_form(run_folder: Path) -> None:
     """Memory follows the closed form: 784 · 10 + 10 parameters, padded so that each of two ranks'
     parts is even."""
-    trials = {t["arm"]: t for t in json.loads((out / "run.json").read_text())["trials"]}
+    trials = {t["arm"]: t for t in json.loads((run_folder / "run.json").read_text())["trials"]}
     psi = 7850
     for arm in ("zero1", "zero2"):
         ranks = trials[arm]["device_memory"]
@@ -197,7 +197,7 @@ def test_what_shards_hold_stands_beside_the_closed_form(out: Path) -> None:
     for part in ("weights", "gradients", "state"):
         assert [rank[part] for rank in ranks] == [4 * psi // 2] * 2
     assert [rank["state"] for rank in trials["torchrun"]["device_memory"]] == [4 * psi] * 2
-    page = (out / "report.md").read_text()
+    page = (run_folder / "report.md").read_text()
     assert "(4 + 4/2 + 8/2)Ψ" in page
     assert "zero1 on torch gradients +8 B and optimizer's state +16 B" in page
     assert "a bucket of 5·10⁸ numbers" in page

@@ -11,14 +11,14 @@ pytest.importorskip("mindspore")
 from conformance import native
 
 from dualml.backend import (
-    Divisible,
-    Grouping,
-    NativeParallel,
-    Observable,
-    Overlapping,
-    RemoteCalls,
-    Replicable,
-    Staging,
+    GradientAccess,
+    ProcessGroups,
+    FrameworkDataParallel,
+    ActivationCapture,
+    CommOverlap,
+    RemoteProcedureCalls,
+    DeviceReplication,
+    PipelineStages,
     backends,
 )
 from dualml.errors import Unsupported
@@ -28,20 +28,20 @@ def backend() -> Any:
     return backends()["mindspore"].create("cpu", 1)
 
 
-@pytest.mark.parametrize("kind", [Observable, Divisible, NativeParallel])
+@pytest.mark.parametrize("kind", [ActivationCapture, GradientAccess, FrameworkDataParallel])
 def test_a_training_has(kind: Any) -> None:
     training = backend().training(native.recipe())
     assert training.ability(kind) is training
 
 
-@pytest.mark.parametrize("kind", [Grouping, Staging])
+@pytest.mark.parametrize("kind", [ProcessGroups, PipelineStages])
 def test_the_backend_has(kind: Any) -> None:
     assert isinstance(backend().ability(kind), kind)
 
 
 @pytest.mark.parametrize(
     ("kind", "reason"),
-    [(Overlapping, "one by one on a CPU"), (Replicable, "no training by replicas")],
+    [(CommOverlap, "one by one on a CPU"), (DeviceReplication, "no training by replicas")],
 )
 def test_what_a_training_lacks(kind: Any, reason: str) -> None:
     with pytest.raises(Unsupported, match=reason):
@@ -50,10 +50,10 @@ def test_what_a_training_lacks(kind: Any, reason: str) -> None:
 
 def test_it_cannot_call_stages_and_says_what_runs_instead() -> None:
     with pytest.raises(Unsupported, match='no remote procedure calls; engine = "messages" runs'):
-        backend().ability(RemoteCalls)
+        backend().ability(RemoteProcedureCalls)
 
 
 def test_the_records_name_what_sends() -> None:
-    from dualml_ms.native import MindSporeNative
+    from dualml_ms.native import MindSporeDataParallel
 
-    assert MindSporeNative.detail == "mindspore.nn.DistributedGradReducer in DATA_PARALLEL mode"
+    assert MindSporeDataParallel.detail == "mindspore.nn.DistributedGradReducer in DATA_PARALLEL mode"

@@ -12,9 +12,9 @@ from mindspore import nn, ops
 
 from dualml.model.layers import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Tanh
 from dualml_ms import compiled
-from dualml_ms.compiled import Compiled
-from dualml_ms.model import LOSSES, Part, modules
-from dualml_ms.split_tape import Tape
+from dualml_ms.compiled import CompiledCell
+from dualml_ms.model import LOSSES, ModelPart, modules
+from dualml_ms.split_tape import SegmentTape
 
 
 class Slope(nn.Cell):
@@ -51,7 +51,7 @@ def test_a_graph_by_name_is_the_cell(private: bool, monkeypatch: pytest.MonkeyPa
     if not private:
         monkeypatch.setattr(compiled, "RUN", None)
     cell = nn.Dense(3, 2)
-    fast = Compiled(cell)
+    fast = CompiledCell(cell)
     for n in (1, 4, 1, 4):
         x = ms.Tensor(np.random.default_rng(n).normal(size=(n, 3)).astype(np.float32))
         np.testing.assert_array_equal(fast(x).asnumpy(), cell(x).asnumpy())
@@ -97,11 +97,11 @@ def test_a_tape_has_what_derivatives_need_and_no_copy_for_flatten(
     copy for Flatten: Linear uses Flatten's input."""
     layers = (("conv", Conv2d(1, 2, 3, 1)), ("relu", ReLU()), ("pool", MaxPool2d(2)),
               ("flatten", Flatten()), ("fc", Linear(8, 3)))  # fmt: skip
-    tape = Tape(Part(layers), wanted)
+    tape = SegmentTape(ModelPart(layers), wanted)
     assert tape.kept == kept
-    assert tape.of == [0, 2, 2, 3, 3]
+    assert tape.top_numbers == [0, 2, 2, 3, 3]
 
 
 def test_of_a_tanh_at_the_end_what_it_gave_is_kept() -> None:
-    tape = Tape(Part((("flatten", Flatten()), ("fc", Linear(4, 3)), ("tanh", Tanh()))), False)
-    assert (tape.first, tape.kept, tape.of) == (1, (0, 3), [0, 0, 3])
+    tape = SegmentTape(ModelPart((("flatten", Flatten()), ("fc", Linear(4, 3)), ("tanh", Tanh()))), False)
+    assert (tape.first, tape.kept, tape.top_numbers) == (1, (0, 3), [0, 0, 3])

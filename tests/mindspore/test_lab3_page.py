@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dualml.aggregation import NATIVE, REPLICAS
-from dualml.backend import NativeParallel, Overlapping, Replicable
+from dualml.backend import FrameworkDataParallel, CommOverlap, DeviceReplication
 from dualml.experiment.load import load
 from dualml_ms.parallel import MindSporeParallel
 
@@ -17,11 +17,11 @@ ROOT = Path(__file__).parents[2]
 
 def lacking() -> set[str]:
     """Return the arms of lab 3 that need a capability which MindSpore's training lacks."""
-    lacks = MindSporeParallel.lacks
+    lacks = MindSporeParallel.missing_reasons
     needs = {
-        Overlapping: lambda a: a.overlap,
-        Replicable: lambda a: a.strategy == REPLICAS,
-        NativeParallel: lambda a: a.strategy == NATIVE,
+        CommOverlap: lambda a: a.overlap,
+        DeviceReplication: lambda a: a.strategy == REPLICAS,
+        FrameworkDataParallel: lambda a: a.strategy == NATIVE,
     }
     arms = load("lab3", arms=["all"]).arms
     return {

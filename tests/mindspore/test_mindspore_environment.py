@@ -14,20 +14,20 @@ from dualml.errors import Unsupported, UserError
 from dualml.machine import WAITING, default_threads
 from dualml_ms import environ as rooms
 from dualml_ms.environ import environ
-from dualml_ms.isa import TOLD, VARIABLE, Choice
+from dualml_ms.isa import REASON_VARIABLE, VARIABLE, IsaChoice
 
 if "mindspore" in os.environ.get("DUALML_REQUIRE", "").split(","):
     import mindspore
 else:
     mindspore = pytest.importorskip("mindspore")
-from dualml_ms.environment import environment, onednn, resolve_device
+from dualml_ms.environment import environment, onednn_info, resolve_device
 
 
 @pytest.fixture
 def choose(clean_environ: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Fix the choice of instruction set without a measurement."""
-    made = Choice("AVX2", "measured_cap", "because", 9.0)
-    clean_environ.setattr(rooms, "choice", lambda: made)
+    made = IsaChoice("AVX2", "measured_cap", "because", 9.0)
+    clean_environ.setattr(rooms, "choose_isa", lambda: made)
     return clean_environ
 
 
@@ -43,14 +43,14 @@ def test_environ_sets_threads_log_level_and_instruction_set(choose: pytest.Monke
     made = environ(3)
     assert {made[f"{k}_NUM_THREADS"] for k in ("OMP", "MKL", "OPENBLAS")} == {"3"}
     assert made["GLOG_v"] == "3"
-    assert (made[VARIABLE], made[TOLD]) == ("AVX2", "because")
+    assert (made[VARIABLE], made[REASON_VARIABLE]) == ("AVX2", "because")
     assert environ(0)["OMP_NUM_THREADS"] == str(default_threads())
 
 
 def test_environ_leaves_the_users_settings_alone(choose: pytest.MonkeyPatch) -> None:
     choose.setenv("GLOG_v", "1")
     assert environ(2)["GLOG_v"] == "1"
-    choose.setattr(rooms, "choice", lambda: Choice("", "not_needed", "no AVX-512"))
+    choose.setattr(rooms, "choose_isa", lambda: IsaChoice("", "not_needed", "no AVX-512"))
     assert VARIABLE not in environ(2)
 
 
@@ -94,7 +94,7 @@ def test_environment_tells_how_threads_wait_and_where(monkeypatch: pytest.Monkey
 
 
 def test_the_bundled_onednn_tells_its_version() -> None:
-    version, isa = onednn()
+    version, isa = onednn_info()
     assert int(version.partition(".")[0]) >= 2
     assert isa
 

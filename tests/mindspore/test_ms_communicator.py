@@ -27,7 +27,7 @@ import numpy as np
 from mindspore import nn, ops
 
 from dualml.backend import backends
-from dualml.communicator import MemoryBoard, Place
+from dualml.communicator import MemoryStore, RankContext
 from dualml.errors import CommunicationError, Unsupported, UserError
 from dualml_ms import rendezvous
 from dualml_ms.cluster import join
@@ -236,27 +236,27 @@ def no_cluster() -> Iterator[None]:
 )
 def test_a_rendezvous_that_cannot_be_is_refused(tmp_path: Path, where: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
-        join(Place(0, 2, MemoryBoard(), where.format(folder=tmp_path), 1.0))
+        join(RankContext(0, 2, MemoryStore(), where.format(folder=tmp_path), 1.0))
 
 
 def test_another_device_is_refused() -> None:
     with pytest.raises(Unsupported, match="cuda"):
-        join(Place(0, 2, MemoryBoard(), timeout=1.0), "cuda")
+        join(RankContext(0, 2, MemoryStore(), timeout=1.0), "cuda")
 
 
 def test_a_free_port_is_looked_for_again_when_it_is_taken() -> None:
     tried: list[int] = []
 
-    def make(port: int) -> str:
+    def connect_on(port: int) -> str:
         tried.append(port)
         if len(tried) < 3:
             raise RuntimeError("Failure info [Failed to initialize the master node.].")
         return "made"
 
-    assert rendezvous.attempt(make, "127.0.0.1", 0) == ("made", tried[-1])
+    assert rendezvous.open_at_port(connect_on, "127.0.0.1", 0) == ("made", tried[-1])
     tried.clear()
     with pytest.raises(CommunicationError, match=r"port 5 of 127.0.0.1.*\[Failed"):
-        rendezvous.attempt(make, "127.0.0.1", 5)
+        rendezvous.open_at_port(connect_on, "127.0.0.1", 5)
 
 
 class Double(nn.Cell):
@@ -303,7 +303,7 @@ def test_a_parameter_lies_in_the_memory_it_is_given() -> None:
     """A parameter shares the memory of the array part it is given, which shards rely on, also in
     compiled cells that read and assign it."""
 
-    class Both(nn.Cell):
+    class ReadAndAdd(nn.Cell):
         def __init__(self, parameter: ms.Parameter) -> None:
             super().__init__()
             self.p = parameter
@@ -315,7 +315,7 @@ def test_a_parameter_lies_in_the_memory_it_is_given() -> None:
     memory = np.ones(10, np.float32)
     parameter = ms.Parameter(ms.Tensor(np.zeros(8, np.float32)), name="p")
     parameter.set_data(ms.Tensor.from_numpy(memory[1:9]))
-    cell, two = Both(parameter), ms.Tensor(np.full(8, 2, np.float32))
+    cell, two = ReadAndAdd(parameter), ms.Tensor(np.full(8, 2, np.float32))
     assert cell(two).asnumpy().tolist() == [2.0] * 8
     assert memory.tolist() == [1.0, *[3.0] * 8, 1.0]
     memory[:] = 5

@@ -69,11 +69,11 @@ def values(params: list[Any]) -> list[np.ndarray]:
     return [p.asnumpy().copy() for p in params]
 
 
-def same(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
+def arrays_equal(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
     return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
 
 
-def reference(rule: rules.Rule, params: list[Any], rates: list[float]) -> list[np.ndarray]:
+def reference(rule: rules.OptimizerSpec, params: list[Any], rates: list[float]) -> list[np.ndarray]:
     """Return the parameters after the float64 recurrence with these learning rates."""
     now = {p.name: p.asnumpy().astype(np.float64) for p in params}
     kept = rule.init(now)
@@ -170,7 +170,7 @@ def test_named_state_round_trip_continues_bit_identically(
     load_state(fresh, kept, 6, names)
     assert fresh.global_step.asnumpy().tolist() == [6]
     train(fresh, part, 6, first=6)
-    assert same(values(whole), values(part))
+    assert arrays_equal(values(whole), values(part))
 
 
 def test_load_state_of_step_zero_is_a_fresh_start() -> None:
@@ -183,7 +183,7 @@ def test_load_state_of_step_zero_is_a_fresh_start() -> None:
         p.set_data(tensor(value))
     train(opt, params, 3)
     train(Adagrad(other, lr=0.1, initial_accumulator=0.5), other, 3)
-    assert same(values(params), values(other))
+    assert arrays_equal(values(params), values(other))
 
 
 def test_load_state_names_what_is_missing() -> None:
@@ -228,7 +228,7 @@ def test_a_list_of_rates_that_ends_is_an_error() -> None:
     before = values(params)
     with pytest.raises(RuntimeError):
         train(opt, params, 1)
-    assert same(before, values(params))
+    assert arrays_equal(before, values(params))
 
 
 def test_a_learning_rate_schedule() -> None:
@@ -313,11 +313,11 @@ def test_factory_picks_by_the_rule_and_refuses_unknown_rules() -> None:
     assert isinstance(made, AdamW)
     assert made.rule == rules.AdamW(lr=0.1, betas=(0.8, 0.9))
 
-    class Other(rules.SGD):
+    class UnknownRule(rules.SGD):
         name = "other"
 
     with pytest.raises(Unsupported, match="'other'"):
-        optimizer(Other(lr=0.1), params)
+        optimizer(UnknownRule(lr=0.1), params)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "rmsprop", "adagrad"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dualml.backend import Recipe, backends
+from dualml.backend import TrainingSpec, backends
 from dualml.distance import distance
 from dualml.model import initial_weights, model
 from dualml.optim import SGD
@@ -26,7 +26,7 @@ def test_outputs_gradients_and_updates() -> None:
     for name in spec.buffers:
         start[name] = start[name] + draw.uniform(0, 0.5, start[name].shape).astype(np.float32)
     rule = SGD(lr=0.05, momentum=0.9)
-    recipe = Recipe(spec=spec, weights=start, rule=rule, x=x, y=y, updates=UPDATES)
+    recipe = TrainingSpec(spec=spec, weights=start, rule=rule, x=x, y=y, updates=UPDATES)
     ours, referee = (backends()[n].create("cpu").training(recipe) for n in ("mindspore", "numpy"))
     a, b = (training.trace(everything, everything) for training in (ours, referee))
     assert a.loss == pytest.approx(b.loss, rel=NEAR)

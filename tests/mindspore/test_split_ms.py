@@ -14,7 +14,7 @@ pytest.importorskip("mindspore")
 import mindspore as ms
 import numpy as np
 
-from dualml.backend import Recipe, Segment, Staging, backends
+from dualml.backend import TrainingSpec, Segment, PipelineStages, backends
 from dualml.communicator import Communicator
 from dualml.errors import CommunicationError
 from dualml.launch.ranks import run_ranks
@@ -33,7 +33,7 @@ def ranks(function: str, timeout: float = 20) -> list[Any]:
         return run_ranks("mindspore", 2, target, timeout=timeout, limit=60)
 
 
-def told_of(call: Any) -> str:
+def error_of(call: Any) -> str:
     try:
         call()
     except CommunicationError as error:
@@ -56,7 +56,7 @@ def messages(comm: Communicator, argument: Any) -> dict[str, Any]:
     for pending in sent:
         pending.wait()
     told["books"] = [comm.traffic.sent, comm.traffic.received, comm.traffic.bytes_sent]
-    told["refused"] = [told_of(lambda p=p: comm.irecv(full(1, 0), p)) for p in (comm.rank, 2)]
+    told["refused"] = [error_of(lambda p=p: comm.irecv(full(1, 0), p)) for p in (comm.rank, 2)]
     return told
 
 
@@ -76,7 +76,7 @@ def deserted(comm: Communicator, argument: Any) -> list[Any]:
         time.sleep(8)
         return ["", 0.0]
     begin = time.monotonic()
-    text = told_of(lambda: comm.irecv(full(1000, 0), 1).wait())
+    text = error_of(lambda: comm.irecv(full(1000, 0), 1).wait())
     return [text, time.monotonic() - begin]
 
 
@@ -93,19 +93,19 @@ def test_bytes_kept_of_a_linear_and_a_tanh() -> None:
     x = np.random.default_rng(0).normal(size=(20, 7)).astype(np.float32)
     layers = (("fc", Linear(7, 5)), ("tanh", Tanh()))
     spec = ModelSpec("two layers", (7,), layers)
-    recipe = Recipe(
+    recipe = TrainingSpec(
         spec=spec, weights={}, rule=SGD(lr=0.1), x=x, y=np.zeros(20, np.int64), updates=1
     )
     backend = backends()["mindspore"].create("cpu", 1)
-    stage = backend.ability(Staging).stage([Segment(layers, 1, {})], recipe, first=True, last=False)
-    stage.zero()
-    stage.measuring = True
-    held = [stage.held()]
+    stage = backend.require_capability(PipelineStages).stage([Segment(layers, 1, {})], recipe, first=True, last=False)
+    stage.zero_grad()
+    stage.counts_saved_bytes = True
+    held = [stage.saved_activation_bytes()]
     for micro in range(2):
         stage.forward(0, micro, (stage.samples(np.arange(4)),))
-        held.append(stage.held())
+        held.append(stage.saved_activation_bytes())
     for micro in range(2):
         stage.backward(0, micro, (full(20, 1.0).reshape(4, 5),))
-        held.append(stage.held())
+        held.append(stage.saved_activation_bytes())
     assert held == [0, 4 * 4 * 12, 2 * 4 * 4 * 12, 4 * 4 * 12, 0]
     np.testing.assert_array_equal(stage.gradients()["fc.bias"].shape, (5,))

@@ -103,15 +103,15 @@ def test_the_core_alone_runs(folder: Path, tmp_path: Path) -> None:
     uv("pip", "install", "--quiet", "--python", python, *folder.glob("*.whl"))
     dualml = tmp_path / "venv/bin/dualml"
 
-    def say(*words: object) -> str:
+    def call_dualml(*words: object) -> str:
         done = run(dualml, *words, cwd=tmp_path, DUALML_CACHE=str(tmp_path / "cache"))
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     version = run("git", "grep", "-h", "^__version__", "--", "dualml/version.py").stdout
-    assert say("--version").strip() in version.replace('__version__ = "', "dualml ")
-    assert "lab1" in say("list")
+    assert call_dualml("--version").strip() in version.replace('__version__ = "', "dualml ")
+    assert "lab1" in call_dualml("list")
     tiny = ("--quick", "--arm", "sgd", "--set", "arms.sgd.epochs=1", "--data", "digits")
     words = ("--backend", "numpy", "--no-report", "--out", "runs/x", "--json")
-    [trial] = json.loads(say("run", "lab1", *tiny, *words))["trials"]
+    [trial] = json.loads(call_dualml("run", "lab1", *tiny, *words))["trials"]
     assert trial["status"] == "ok"

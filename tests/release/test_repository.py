@@ -160,12 +160,12 @@ def test_a_wrong_tag_is_one_line_and_exit_code_2() -> None:
 # --- make -----------------------------------------------------------------------------------------
 
 
-def make(*words: str) -> Any:
+def run_make(*words: str) -> Any:
     return run("make", "--no-print-directory", *words)
 
 
 def test_make_lists_its_targets() -> None:
-    told = make().stdout
+    told = run_make().stdout
     for target in ("lab1", "test", "test-all", "test-fast", "lint", "types", "bench", "clean"):
         assert re.search(rf"make {target}\s+\w", told), told
 
@@ -176,11 +176,11 @@ def test_make_refuses_a_python_that_is_too_old(tmp_path: Path) -> None:
     old.write_text('#!/bin/sh\n[ "$1" = --version ] && echo "Python 3.8.10"\nexit 1\n')
     old.chmod(0o755)
     for settings in ([f"PYTHON={old}"], ["PYTHON="]):
-        refused = make("lab1", f"VENV={tmp_path / 'venv'}", *settings)
+        refused = run_make("lab1", f"VENV={tmp_path / 'venv'}", *settings)
         assert refused.returncode == 2
         assert "needs Python 3.11 or 3.12" in refused.stderr
         assert not (tmp_path / "venv").exists()
-    assert "3.8.10" in make("lab1", f"VENV={tmp_path / 'venv'}", f"PYTHON={old}").stderr
+    assert "3.8.10" in run_make("lab1", f"VENV={tmp_path / 'venv'}", f"PYTHON={old}").stderr
 
 
 # --- versions that are tried ----------------------------------------------------------------------

@@ -49,7 +49,7 @@ aggregation = { strategy = "ring" }
 """
 
 
-class Run:
+class LaunchedRun:
     """A process (``dualml run …``, a launcher) and everything it starts, found by an inherited
     environment variable, also in new sessions and after the parent has gone."""
 
@@ -69,7 +69,7 @@ class Run:
                 stderr=subprocess.STDOUT,
             )
 
-    def everything(self) -> list[psutil.Process]:
+    def marked_processes(self) -> list[psutil.Process]:
         """Return all living processes with the mark."""
         found = []
         for process in psutil.process_iter():
@@ -100,7 +100,7 @@ class Run:
 
     def note_ports(self) -> None:
         """Remember the ports that listen now."""
-        for process in self.everything():
+        for process in self.marked_processes():
             try:
                 self.ports |= {
                     c.laddr.port for c in process.net_connections("tcp") if c.status == "LISTEN"
@@ -116,12 +116,12 @@ class Run:
         except subprocess.TimeoutExpired:
             self.sweep()
             raise
-        self.nothing_left()
+        self.assert_nothing_left()
         return code
 
-    def nothing_left(self, seconds: float = 5) -> None:
+    def assert_nothing_left(self, seconds: float = 5) -> None:
         deadline = time.monotonic() + seconds
-        while left := self.everything():
+        while left := self.marked_processes():
             if time.monotonic() > deadline:
                 told = [(p.pid, p.cmdline()) for p in left]
                 self.sweep()
@@ -132,7 +132,7 @@ class Run:
 
     def sweep(self) -> None:
         """End whatever is left, so that one failure does not cause others."""
-        for process in self.everything():
+        for process in self.marked_processes():
             try:
                 process.send_signal(signal.SIGKILL)
             except psutil.Error:
@@ -141,7 +141,7 @@ class Run:
     def text(self) -> str:
         return self.output.read_text("utf-8", errors="replace")
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> LaunchedRun:
         return self
 
     def __exit__(self, *_: object) -> None:

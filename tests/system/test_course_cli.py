@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from conformance.backends import require
 
-from dualml.course.catalogue import planted, plants
-from dualml.course.labs import file
-from dualml.course.workspace import source
+from dualml.course.catalogue import apply_plant, load_plants
+from dualml.course.labs import find_exercise
+from dualml.course.workspace import read_solution
 
 pytestmark = pytest.mark.whole
-EXERCISE = file("optim_torch")[1]
+EXERCISE = find_exercise("optim_torch")[1]
 CALL = [sys.executable, "-m", "dualml"]
 
 
@@ -39,10 +39,10 @@ def workspace(tmp_path: Path) -> Path:
 
 
 def solve(workspace: Path, mistake: str = "") -> None:
-    text = source(EXERCISE)
-    for plant in plants("lab1"):
+    text = read_solution(EXERCISE)
+    for plant in load_plants("lab1"):
         if plant.name == mistake and plant.file == EXERCISE.name and plant.target == "Adam":
-            text = planted(text, plant)
+            text = apply_plant(text, plant)
     (workspace / EXERCISE.name).write_text(text, "utf-8")
 
 

@@ -7,29 +7,29 @@ from conformance.backends import require
 
 from dualml.cli.app import app
 from dualml.diffs import load
-from dualml.diffs.compare import Found
+from dualml.diffs.compare import EntryResult
 from dualml.diffs.load import catalogue
-from dualml.diffs.measure import frameworks, measure
+from dualml.diffs.measure import frameworks, measure_entries
 
 pytestmark = pytest.mark.system
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Found]:
+def measured_entries() -> dict[str, EntryResult]:
     """Measure all entries at once, because starting the frameworks takes most of the time."""
     require("torch")
     require("mindspore")
-    return {one.entry.name: one for one in measure(list(catalogue().values()), frameworks())}
+    return {one.entry.name: one for one in measure_entries(list(catalogue().values()), frameworks())}
 
 
 @pytest.mark.parametrize("name", list(catalogue()))
-def test_it_is_as_described(name: str, found: dict[str, Found]) -> None:
-    assert found[name].plain is not None
-    assert found[name].problem is None
+def test_it_is_as_described(name: str, measured_entries: dict[str, EntryResult]) -> None:
+    assert measured_entries[name].plain is not None
+    assert measured_entries[name].problem is None
 
 
 def test_what_has_changed_is_named(
-    found: dict[str, Found], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    measured_entries: dict[str, EntryResult], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An entry that overstates a difference is noticed, by its bounds and by its kind."""
     right = catalogue()["gelu"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from conformance.backends import require
-from running import MARK, Run
+from running import MARK, LaunchedRun
 
 pytestmark = pytest.mark.system
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
@@ -57,5 +57,5 @@ def test_what_is_planted_is_found(
     assert row["score"] >= 0.9
     assert row["detail"] == detail
     assert f"{backend} leaves the rule at update 1" in row["text"]
-    left = Run.everything(SimpleNamespace(mark=mark))  # type: ignore[arg-type]
+    left = LaunchedRun.marked_processes(SimpleNamespace(mark=mark))  # type: ignore[arg-type]
     assert [p.cmdline() for p in left] == []

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from conformance.backends import require
-from running import TINY, Run, dualml, losses, trials
+from running import TINY, LaunchedRun, dualml, losses, trials
 
 from dualml.launch.route import free_port
 
@@ -39,7 +39,7 @@ def launcher(backend: str, folder: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def by_itself(
+def self_launched_run(
     request: pytest.FixtureRequest, lab: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[str, Path]:
     """Return a backend, and one of two folders of concurrent runs that started their own ranks."""
@@ -48,8 +48,8 @@ def by_itself(
     folder = tmp_path_factory.mktemp("itself")
     words = ["--backend", backend, "--no-report", "--out"]
     with (
-        Run(dualml("run", lab, *words, folder / "1"), folder) as one,
-        Run(dualml("run", lab, *words, folder / "2"), folder) as two,
+        LaunchedRun(dualml("run", lab, *words, folder / "1"), folder) as one,
+        LaunchedRun(dualml("run", lab, *words, folder / "2"), folder) as two,
     ):
         assert one.end() == 0, one.text()
         assert two.end() == 0, two.text()
@@ -62,12 +62,12 @@ EITHER = pytest.mark.parametrize("by_itself", FRAMEWORKS, indirect=True)
 
 @EITHER
 def test_a_launcher_gives_the_numbers_of_a_run_by_itself(
-    by_itself: tuple[str, Path], lab: Path, tmp_path: Path
+    self_launched_run: tuple[str, Path], lab: Path, tmp_path: Path
 ) -> None:
-    backend, alone = by_itself
+    backend, alone = self_launched_run
     out = tmp_path / "out"
     words = [*launcher(backend, tmp_path), "run", lab, "--out", out, "--no-report"]
-    with Run(words, tmp_path, PATH) as run:
+    with LaunchedRun(words, tmp_path, PATH) as run:
         assert run.end() == 0, run.text()
     (trial,) = trials(out).values()
     assert (trial["status"], trial["world_size"], trial["backend"]) == ("ok", 2, backend)
@@ -76,7 +76,7 @@ def test_a_launcher_gives_the_numbers_of_a_run_by_itself(
     assert (place / "rank1.log").exists()
     # The same command again finds the folder in use, on every rank, and leaves it as it is.
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
-    with Run([*words[:-1]], tmp_path, PATH) as again:
+    with LaunchedRun([*words[:-1]], tmp_path, PATH) as again:
         assert again.end(60) != 0
         told = again.text() + logs(tmp_path)
         assert "is not empty; choose another --out" in told, told
@@ -97,7 +97,7 @@ def test_wrong_input_ends_the_launcher_in_time(
 ) -> None:
     require(backend)
     given = [word.replace("OUT", str(tmp_path / "out")) for word in words]
-    with Run([*launcher(backend, tmp_path), "run", lab, *given], tmp_path, PATH) as run:
+    with LaunchedRun([*launcher(backend, tmp_path), "run", lab, *given], tmp_path, PATH) as run:
         assert run.end(60) != 0
         lines = (run.text() + logs(tmp_path)).splitlines()
     mine = [line for line in lines if "dualml: " in line]
@@ -111,7 +111,7 @@ def test_a_rank_of_a_launcher_that_is_killed(backend: str, lab: Path, tmp_path: 
     require(backend)
     out = tmp_path / "out"
     words = ["run", lab, "--out", out, "--no-report", "--set", "arms.ring.updates=20000"]
-    with Run([*launcher(backend, tmp_path), *words], tmp_path, PATH) as run:
+    with LaunchedRun([*launcher(backend, tmp_path), *words], tmp_path, PATH) as run:
         records = out / "trials/ring" / backend / "seed0/rank0.jsonl"
         run.wait_for(lambda: records.exists() and records.stat().st_size > 1000)
         victim = run.wait_for(lambda: run.rank(1))
@@ -124,7 +124,7 @@ def test_a_rank_of_a_launcher_that_is_killed(backend: str, lab: Path, tmp_path: 
     (trial,) = trials(out).values()
     assert (trial["status"], trial["reason"]) == ("failed", "rank 1 was ended by SIGKILL"), told
     resumed = dualml("run", "--resume", out, "--no-report")
-    with Run(resumed, tmp_path) as again:
+    with LaunchedRun(resumed, tmp_path) as again:
         again.wait_for(lambda: again.rank(1))
         again.process.send_signal(signal.SIGTERM)
         assert again.end(20) == 130, again.text()
@@ -133,13 +133,13 @@ def test_a_rank_of_a_launcher_that_is_killed(backend: str, lab: Path, tmp_path: 
 @EITHER
 @pytest.mark.parametrize("scheme", ["tcp", "file"])
 def test_a_rendezvous_of_ones_own(
-    by_itself: tuple[str, Path], scheme: str, lab: Path, tmp_path: Path
+    self_launched_run: tuple[str, Path], scheme: str, lab: Path, tmp_path: Path
 ) -> None:
-    backend, alone = by_itself
+    backend, alone = self_launched_run
     out = tmp_path / "out"
     where = {"tcp": f"tcp://127.0.0.1:{free_port()}", "file": f"file://{tmp_path}/store"}[scheme]
     words = ["run", lab, "--backend", backend, "--out", out, "--no-report", "--check"]
-    with Run(dualml(*words, "--rendezvous", where), tmp_path) as run:
+    with LaunchedRun(dualml(*words, "--rendezvous", where), tmp_path) as run:
         code = run.end()
     (trial,) = trials(out).values()
     if (backend, scheme) == ("mindspore", "file"):
@@ -159,7 +159,7 @@ def test_a_port_in_use_is_named(backend: str, lab: Path, tmp_path: Path) -> None
         taken.listen()
         port = taken.getsockname()[1]
         words = ["run", lab, "--backend", backend, "--out", tmp_path / "o", "--no-report"]
-        with Run(dualml(*words, "--rendezvous", f"tcp://127.0.0.1:{port}"), tmp_path) as run:
+        with LaunchedRun(dualml(*words, "--rendezvous", f"tcp://127.0.0.1:{port}"), tmp_path) as run:
             assert run.end(60) == 1
     (trial,) = trials(tmp_path / "o").values()
     assert trial["status"] == "failed"

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 from conformance.backends import require
-from running import TINY, Run, bed, dualml, losses, netbed, trials
+from running import TINY, LaunchedRun, bed, dualml, losses, netbed, trials
 
 from dualml.launch.route import free_port
 
@@ -49,7 +49,7 @@ def address() -> str:
     return f"tcp://127.0.0.1:{free_port()}"
 
 
-def rank(number: int, where: str, folder: Path, *words: object, **env: str) -> Run:
+def rank(number: int, where: str, folder: Path, *words: object, **env: str) -> LaunchedRun:
     """Return the terminal of one rank, which does not look into the others' folders."""
     ranks = ["--rank", number, "--world-size", 2, "--rendezvous", where]
     at = folder / f"machine{number}"
@@ -57,7 +57,7 @@ def rank(number: int, where: str, folder: Path, *words: object, **env: str) -> R
     temporary = at / "tmp"
     temporary.mkdir(exist_ok=True)
     settings = {**TOKEN, "TMPDIR": str(temporary), **env}
-    return Run(dualml("run", *words, *ranks), at, settings)
+    return LaunchedRun(dualml("run", *words, *ranks), at, settings)
 
 
 def weights(out: Path, backend: str) -> bytes:
@@ -92,7 +92,7 @@ def test_both_frameworks_in_one_run(lab: Path, tmp_path: Path) -> None:
             f"--rank 1 --world-size 2 --rendezvous {where}" in first.text()  # fmt: skip
         assert f"rank 1 of 2 is part of the run at {where}" in other.text()
     assert not list((tmp_path / "machine1/tmp").glob("dualml-*"))
-    with Run(dualml("run", lab, "--out", tmp_path / "alone", "--arm", "ring", "--backend", "both",
+    with LaunchedRun(dualml("run", lab, "--out", tmp_path / "alone", "--arm", "ring", "--backend", "both",
                     "--no-report"), tmp_path) as alone:  # fmt: skip
         assert alone.end() == 0, alone.text()
     for backend in FRAMEWORKS:
@@ -112,16 +112,16 @@ def uninterrupted(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> Callab
     """Return a function: backend → folder of an uninterrupted run of `LONG`."""
     made = dict[str, Path]()
 
-    def of(backend: str) -> Path:
+    def reference_folder(backend: str) -> Path:
         if backend not in made:
             folder = tmp_path_factory.mktemp(backend)
             words = ["--backend", backend, "--no-report", "--threads", 1, *LONG]
-            with Run(dualml("run", lab, "--out", folder / "out", *words), folder) as run:
+            with LaunchedRun(dualml("run", lab, "--out", folder / "out", *words), folder) as run:
                 assert run.end() == 0, run.text()
             made[backend] = folder / "out"
         return made[backend]
 
-    return of
+    return reference_folder
 
 
 @pytest.mark.timeout(600)
@@ -138,7 +138,7 @@ def test_a_machine_that_dies_is_named_and_the_run_goes_on(
     ):
         first.wait_for(lambda: checkpoints(out, backend))
         begin = time.monotonic()
-        for process in other.everything():  # as when the power fails
+        for process in other.marked_processes():  # as when the power fails
             with contextlib.suppress(psutil.Error):
                 process.send_signal(signal.SIGKILL)
         assert first.end(30) == 1, first.text()
@@ -195,7 +195,7 @@ def test_where_rank_0_dies_the_others_end(lab: Path, tmp_path: Path) -> None:
         first.end(20)
     # One alone takes it up again, without the other machine.
     again = dualml("run", "--resume", out, "--no-report", "--no-find")
-    with Run(again, tmp_path) as run:
+    with LaunchedRun(again, tmp_path) as run:
         assert run.end() == 0, run.text()
 
 
@@ -260,7 +260,7 @@ def test_who_does_not_fit_says_so_in_one_line(
     start = [lab, "--out", tmp_path / "out", "--backend", "numpy"]
     with (
         rank(0, where, tmp_path, *start) as first,
-        Run(dualml("run", "--rank", 1, "--world-size", 2, "--rendezvous", where, *words),
+        LaunchedRun(dualml("run", "--rank", 1, "--world-size", 2, "--rendezvous", where, *words),
             tmp_path, {**TOKEN, **env}) as second,
     ):  # fmt: skip
         assert second.end(60) == 2
@@ -285,11 +285,11 @@ def test_torchrun_starts_its_ranks_again(
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
                 "--max-restarts", "1", "--master-port", port, "-m", "dualml"]  # fmt: skip
     words = ["run", lab, "--out", out, "--no-report", "--threads", 1, *LONG, *where]
-    with Run([*launcher, *words], tmp_path, {**TOKEN, **SAVING}) as run:
+    with LaunchedRun([*launcher, *words], tmp_path, {**TOKEN, **SAVING}) as run:
         run.wait_for(lambda: checkpoints(out, "torch"))
 
         def victim() -> psutil.Process | None:
-            for process in run.everything():
+            for process in run.marked_processes():
                 with contextlib.suppress(psutil.Error):
                     if process.environ().get("RANK") == "1" and "dualml" in process.cmdline():
                         return process
@@ -311,9 +311,9 @@ def test_over_a_network(backend: str, lab: Path, tmp_path: Path) -> None:
     with bed(None, None) as (here, there):
         where, out = f"tcp://{here.address}:29500", tmp_path / "out"
 
-        def node(at: Any, number: int, *words: object, **env: str) -> Run:
+        def node(at: Any, number: int, *words: object, **env: str) -> LaunchedRun:
             ranks = ["--rank", number, "--world-size", 2, "--rendezvous", where]
-            return Run(at.command(*dualml("run", *words, *ranks)), tmp_path / str(number), env)
+            return LaunchedRun(at.command(*dualml("run", *words, *ranks)), tmp_path / str(number), env)
 
         start = [lab, "--out", out, "--backend", backend, "--no-report", "--arm", "ring"]
         with node(here, 0, *start) as alone:
@@ -341,10 +341,10 @@ def test_a_cable_that_is_pulled_ends_both_sides(lab: Path, tmp_path: Path) -> No
     with bed(None, None) as (here, there):
         where, out = f"tcp://{here.address}:29500", tmp_path / "out"
 
-        def node(at: Any, number: int, *words: object) -> Run:
+        def node(at: Any, number: int, *words: object) -> LaunchedRun:
             ranks = ["--rank", number, "--world-size", 2, "--rendezvous", where]
             dualml = [sys.executable, "-P", "-c", SOON, "run", *words, *ranks]
-            return Run(at.command(*dualml), tmp_path / str(number), TOKEN)
+            return LaunchedRun(at.command(*dualml), tmp_path / str(number), TOKEN)
 
         words = [lab, "--out", out, "--backend", "torch", "--no-report", *LONG]
         words[-1] = "arms.ring.updates=20000"

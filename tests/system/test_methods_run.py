@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from conformance.backends import require
-from running import Run, dualml, settings, trials
+from running import LaunchedRun, dualml, settings, trials
 
 from dualml.model import model
 
@@ -34,7 +34,7 @@ def file(folder: Path, arms: dict[str, str], updates: int = 30) -> Path:
     return path
 
 
-def several(method: str, launcher: str = "") -> str:
+def two_rank_arm(method: str, launcher: str = "") -> str:
     lines = [f'method = "{method}"', "world_size = 2"]
     return "\n".join([*lines, f'launcher = "{launcher}"'] if launcher else lines)
 
@@ -43,19 +43,19 @@ ARMS = {
     "torch": {
         "single": "",
         "loop": 'method = "single"',
-        "ddp": several("ddp"),
-        "torchrun": several("ddp", "torchrun"),
-        "spawn": several("ddp", "spawn"),
-        "launch": several("ddp", "torch.distributed.launch"),
-        "fsdp": several("fsdp"),
-        "fsdp_layers": several("fsdp_layers"),
+        "ddp": two_rank_arm("ddp"),
+        "torchrun": two_rank_arm("ddp", "torchrun"),
+        "spawn": two_rank_arm("ddp", "spawn"),
+        "launch": two_rank_arm("ddp", "torch.distributed.launch"),
+        "fsdp": two_rank_arm("fsdp"),
+        "fsdp_layers": two_rank_arm("fsdp_layers"),
     },
     "mindspore": {
         "single": "",
         "loop": 'method = "single"',
         "model": 'method = "model_train"',
-        "reducer": several("reducer"),
-        "msrun": several("reducer", "msrun"),
+        "reducer": two_rank_arm("reducer"),
+        "msrun": two_rank_arm("reducer", "msrun"),
     },
 }
 #: What a rank sends of the gradients, as a multiple of the model's bytes / 2; MindSpore's own sum
@@ -64,25 +64,25 @@ SENT = {"torch": {"ddp": 2, "torchrun": 2, "spawn": 2, "launch": 2, "fsdp": 3, "
 
 
 @pytest.fixture(scope="module", params=ARMS)
-def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def finished_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     backend = request.param
     require(backend)
     folder = tmp_path_factory.mktemp(backend)
     path, out = file(folder, ARMS[backend]), folder / "out"
-    with Run(dualml("run", path, "--backend", backend, "--out", out), folder) as run:
+    with LaunchedRun(dualml("run", path, "--backend", backend, "--out", out), folder) as run:
         assert run.end(280) == 0, run.text()
     return backend, out
 
 
-def test_every_way_trains_what_one_process_trains(ran: Any) -> None:
-    backend, out = ran
+def test_every_way_trains_what_one_process_trains(finished_run: Any) -> None:
+    backend, out = finished_run
     parity = json.loads((out / "parity.json").read_text())
     verdicts = {s["arm"]: s["verdict"] for s in parity["serial"]}
     assert verdicts == dict.fromkeys(list(ARMS[backend])[1:], "equal")
 
 
-def test_samples_of_each_rank_and_what_it_sends(ran: Any) -> None:
-    backend, out = ran
+def test_samples_of_each_rank_and_what_it_sends(finished_run: Any) -> None:
+    backend, out = finished_run
     found = trials(out)
     for arm, trial in found.items():
         counts = [each["n"] for each in trial["samples"]]
@@ -99,8 +99,8 @@ def test_samples_of_each_rank_and_what_it_sends(ran: Any) -> None:
         assert 0.98 * closed < found[arm]["sent_bytes"] < 1.1 * closed + 1000, arm
 
 
-def test_the_page_has_the_methods_and_their_code(ran: Any) -> None:
-    backend, out = ran
+def test_the_page_has_the_methods_and_their_code(finished_run: Any) -> None:
+    backend, out = finished_run
     page = (out / "report.html").read_text()
     assert 'id="table-methods"' in page
     assert 'id="table-others"' not in page  # all have the samples that the plan deals to them
@@ -131,7 +131,7 @@ def shipped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     words = ["run", "methods", "--backend", backend, "--seed", 0, "--out", out, *arms, *FEW]
     with pytest.MonkeyPatch.context() as environ:
         environ.delenv("DUALML_DATA", raising=False)
-        with Run(dualml(*words), folder) as run:
+        with LaunchedRun(dualml(*words), folder) as run:
             assert run.end(280) == 0, run.text()
     return backend, out
 
@@ -187,7 +187,7 @@ def test_updates_that_an_engine_skips_are_recorded(backend: str, tmp_path: Path)
     path, out = file(tmp_path, arms, updates=40), tmp_path / "out"
     text = path.read_text().replace("size = 60", "size = 1")
     path.write_text(text.replace("lr = 0.1, momentum = 0.9", "lr = 0.5"))
-    with Run(dualml("run", path, "--backend", backend, "--out", out), tmp_path) as run:
+    with LaunchedRun(dualml("run", path, "--backend", backend, "--out", out), tmp_path) as run:
         assert run.end(200) == 0, run.text()
     scale = trials(out)["only"]["loss_scale"]
     assert scale["skipped"] >= 1
@@ -199,31 +199,31 @@ def test_updates_that_an_engine_skips_are_recorded(backend: str, tmp_path: Path)
 def test_ranks_of_a_launcher_go_with_their_owner(launcher: str, tmp_path: Path) -> None:
     require("torch")
     out = tmp_path / "out"
-    path = file(tmp_path, {"only": several("ddp", launcher)}, updates=200_000)
+    path = file(tmp_path, {"only": two_rank_arm("ddp", launcher)}, updates=200_000)
     words = ["--backend", "torch", "--out", out, "--no-report"]
     records = out / "trials/only/torch/seed0/rank0.jsonl"
-    with Run(dualml("run", path, *words), tmp_path) as run:
+    with LaunchedRun(dualml("run", path, *words), tmp_path) as run:
         run.wait_for(lambda: records.exists() and records.stat().st_size > 1000)
         run.wait_for(lambda: "seed 0: training" in run.text())  # what they say comes at once
         run.process.send_signal(signal.SIGINT)
         assert run.end(60) == 130, run.text()
-    with Run(dualml("run", "--resume", out, "--no-report"), tmp_path) as again:
+    with LaunchedRun(dualml("run", "--resume", out, "--no-report"), tmp_path) as again:
         before = records.stat().st_mtime_ns
         again.wait_for(lambda: records.stat().st_mtime_ns != before)
         again.process.send_signal(signal.SIGKILL)
         again.process.wait(timeout=5)
-        again.nothing_left(20)
+        again.assert_nothing_left(20)
 
 
 def test_a_rank_that_is_killed_under_its_launcher_ends_the_trial(tmp_path: Path) -> None:
     require("torch")
     out = tmp_path / "out"
-    path = file(tmp_path, {"only": several("ddp", "torchrun")}, updates=200_000)
+    path = file(tmp_path, {"only": two_rank_arm("ddp", "torchrun")}, updates=200_000)
     words = ["--backend", "torch", "--out", out, "--no-report"]
     records = out / "trials/only/torch/seed0/rank0.jsonl"
-    with Run(dualml("run", path, *words), tmp_path) as run:
+    with LaunchedRun(dualml("run", path, *words), tmp_path) as run:
         run.wait_for(lambda: records.exists() and records.stat().st_size > 1000)
-        workers = [p for p in run.everything() if "dualml.worker.hosted" in p.cmdline()]
+        workers = [p for p in run.marked_processes() if "dualml.worker.hosted" in p.cmdline()]
         last = [p for p in workers if p.environ().get("RANK") == "1" and "--standalone" not in
                 p.cmdline()]  # fmt: skip
         last[0].send_signal(signal.SIGKILL)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dualml.errors import UserError
-from dualml.parity import Comparison, compare, compare_traces
+from dualml.parity import ModelComparison, compare, compare_traces
 from dualml.testing import assert_parity
 
 pytestmark = [
@@ -32,13 +32,13 @@ def draw(*shape: int) -> Any:
     return np.random.default_rng(7).normal(size=shape).astype(np.float32)
 
 
-def mixed() -> tuple[list[Any], Any]:
+def mixed_batch() -> tuple[list[Any], Any]:
     rng = np.random.default_rng(0)
     return [draw(6, 1, 4, 4), rng.integers(0, 10, (6, 7))], rng.integers(0, 3, 6)
 
 
-def judged(port: str, **options: Any) -> Comparison:
-    inputs, targets = mixed()
+def judged(port: str, **options: Any) -> ModelComparison:
+    inputs, targets = mixed_batch()
     return compare(f"{TORCH}:Mixed", f"{MS}:{port}", inputs, targets=targets,
                    loss="cross_entropy", **options)  # fmt: skip
 
@@ -86,7 +86,7 @@ def test_a_default_epsilon_is_found_in_its_layer() -> None:
 
 
 def test_a_default_formula_is_found_from_the_command_line(tmp_path: Path) -> None:
-    inputs, targets = mixed()
+    inputs, targets = mixed_batch()
     np.savez(tmp_path / "in.npz", image=inputs[0], tokens=inputs[1], y=targets)
     done = dualml("compare", f"{TORCH}:Mixed", f"{MS}:Tanh", "--inputs", tmp_path / "in.npz",
                   "--loss", "cross_entropy", "--optimizer", "adam", "--json")  # fmt: skip

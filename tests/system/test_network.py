@@ -136,8 +136,8 @@ def test_the_wire_sees_what_is_counted_and_two_levels_beat_a_ring(tmp_path: Path
         rows = micro(nodes, tmp_path, ["ring", "hierarchical"], ranks=2)
     elements = 1048576 // 4
     for name, row in rows.items():
-        way = strategy(name).on_nodes(2).schedule(4)
-        sent = [way.sent(r, elements)[1] * 4 for r in range(4)]
+        way = strategy(name).for_nodes(2).schedule(4)
+        sent = [way.sent_volume(r, elements)[1] * 4 for r in range(4)]
         assert [t["bytes_sent"] for t in row["traffic"]] == sent
         for node, port in enumerate(row["ports"][::2]):
             leaving = sum(

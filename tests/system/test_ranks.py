@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 from conformance.backends import require
-from running import Run, dualml, trials
+from running import LaunchedRun, dualml, trials
 
 pytestmark = pytest.mark.system
 FRAMEWORKS = ["torch", "mindspore"]
@@ -75,7 +75,7 @@ def test_a_rank_that_is_killed_or_stopped_fails_its_trial_alone(
     out = tmp_path / "out"
     words = ["--backend", backend, "--out", out, "--no-report"]
     took = {}
-    with Run(dualml("run", lab(tmp_path, list(MISFORTUNES[backend])), *words), tmp_path) as run:
+    with LaunchedRun(dualml("run", lab(tmp_path, list(MISFORTUNES[backend])), *words), tmp_path) as run:
         for arm, misfortune in MISFORTUNES[backend].items():
             place = out / "trials" / arm / backend / "seed0"
             if misfortune is None:
@@ -106,7 +106,7 @@ def test_a_rank_that_is_killed_or_stopped_fails_its_trial_alone(
     record_property("seconds", took)
     print(backend, took)
     assert max(took.values()) < WITHIN_S, took
-    with Run(dualml("run", "--resume", out, "--no-report"), tmp_path) as again:
+    with LaunchedRun(dualml("run", "--resume", out, "--no-report"), tmp_path) as again:
         assert again.end() == 0, again.text()
     assert {t["status"] for t in trials(out).values()} == {"ok"}
 
@@ -163,7 +163,7 @@ def test_the_rank_at_fault_is_named_not_those_that_waited_for_it(
     out = tmp_path / "out"
     file = lab(tmp_path, ["errs", "hangs", "strays"], 3, 30, ", silence = 12")
     words = ["--backend", backend, "--out", out, "--no-report"]
-    with Run(dualml("run", file, *words), tmp_path, env) as run:
+    with LaunchedRun(dualml("run", file, *words), tmp_path, env) as run:
         assert run.end(200) == 1, run.text()
     told = {arm: (t["status"], t["reason"]) for arm, t in trials(out).items()}
     assert told["errs"] == ("failed", "rank 2: ValueError: a planted error")
@@ -192,7 +192,7 @@ def test_ranks_go_with_their_owner_and_the_run_goes_on(
     records = out / "trials/only" / backend / "seed0/rank0.jsonl"
     file = lab(tmp_path, ["only"], updates=1000)
     words = ["--backend", backend, "--out", out, "--no-report"]
-    with Run(dualml("run", file, *words), tmp_path) as run:
+    with LaunchedRun(dualml("run", file, *words), tmp_path) as run:
         run.wait_for(lambda: size_of(records) > 3000)
         begin = time.monotonic()
         for sign in signs:
@@ -204,15 +204,15 @@ def test_ranks_go_with_their_owner_and_the_run_goes_on(
         assert "Traceback" not in run.text()
     assert trials(out)["only"]["status"] == "interrupted"
     before = records.stat().st_mtime_ns
-    with Run(dualml("run", "--resume", out, "--no-report"), tmp_path) as again:
+    with LaunchedRun(dualml("run", "--resume", out, "--no-report"), tmp_path) as again:
         again.wait_for(lambda: records.stat().st_mtime_ns != before)
         stopped = again.rank(1)
         assert stopped is not None
         stopped.send_signal(signal.SIGSTOP)
         again.process.send_signal(signal.SIGKILL)
         again.process.wait(timeout=5)
-        again.nothing_left(WITHIN_S)
-    with Run(dualml("run", "--resume", out, "--no-report"), tmp_path) as last:
+        again.assert_nothing_left(WITHIN_S)
+    with LaunchedRun(dualml("run", "--resume", out, "--no-report"), tmp_path) as last:
         assert last.end() == 0, last.text()
     assert trials(out)["only"]["status"] == "ok"
     lines = [json.loads(line) for line in records.read_text().splitlines()]

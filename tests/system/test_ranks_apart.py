@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from conformance.backends import require
-from running import Run, dualml, settings, trials
+from running import LaunchedRun, dualml, settings, trials
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
 
@@ -72,7 +72,7 @@ def run(lab: str, plant: str, backend: str, arms: list[str], folder: Path) -> Pa
         "PYTHONPATH": os.pathsep.join([str(PLANTS), *([path] if path else [])]),
         "DUALML_TEST_APART": plant,
     }
-    with Run(dualml(*words, *settings(**few)), folder, environ) as started:
+    with LaunchedRun(dualml(*words, *settings(**few)), folder, environ) as started:
         code = started.end(380)
         assert code == (1 if plant else 0), started.text()
     return out
@@ -92,7 +92,7 @@ def check(out: Path, arms: list[str], said: str) -> None:
     assert "They have no verdict" in page or "It has no verdict" in page
 
 
-def each() -> Iterator[Any]:
+def all_cases() -> Iterator[Any]:
     """Yield every case on every backend; most cases of MindSpore, which compiles, are marked
     slow."""
     for backend in BACKENDS:
@@ -102,7 +102,7 @@ def each() -> Iterator[Any]:
             yield pytest.param(backend, lab, plant, marks=marks, id=f"{backend}-{lab}-{plant}")
 
 
-@pytest.mark.parametrize(("backend", "lab", "plant"), list(each()))
+@pytest.mark.parametrize(("backend", "lab", "plant"), list(all_cases()))
 def test_separate_training_fails(backend: str, lab: str, plant: str, tmp_path: Path) -> None:
     arms, said = CASES[lab, plant]
     check(run(lab, plant, backend, arms, tmp_path), arms, said)

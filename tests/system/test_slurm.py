@@ -232,7 +232,7 @@ print("on node", os.environ["SLURM_NODEID"], "local rank", os.environ["LOCAL_RAN
 COMMAND = ["submit", "--on", "slurm", "--nodes", 2, "--workers", 2]
 
 
-def ended(queue: Callable[..., Any], number: int, folder: Path) -> Any:
+def wait_for_end(queue: Callable[..., Any], number: int, folder: Path) -> Any:
     """Wait until a job has ended and return its status."""
     wait(lambda: status(queue, number) not in ("queued", "running"), 180, folder)
     return queue("status", number)
@@ -242,7 +242,7 @@ def test_a_command_on_two_nodes(queue: Callable[..., Any], tmp_path: Path) -> No
     (tmp_path / "run.py").write_text(MEET)
     told = queue(*COMMAND, "--name", "meeting", "--", sys.executable, "run.py")
     assert told["name"] == "meeting", told
-    row = ended(queue, 1, tmp_path)
+    row = wait_for_end(queue, 1, tmp_path)
     assert (row["status"], row["reason"]) == ("ok", None), (tmp_path / "jobs/1/log").read_text()
     logs = [queue("logs", "meeting", "--rank", rank)["lines"] for rank in (0, 1)]
     assert logs == [["heard of [1]", "on node 0 local rank 0"], ["on node 1 local rank 0"]]
@@ -258,11 +258,11 @@ def test_a_command_whose_workers_fail_or_ignore_their_rank(
     queue(*COMMAND, "--", sys.executable, "same.py")
     code = "import os, sys, time; sys.exit(7) if os.environ['RANK'] == '1' else time.sleep(600)"
     queue(*COMMAND, "--", sys.executable, "-c", code)
-    row = ended(queue, 1, tmp_path)
+    row = wait_for_end(queue, 1, tmp_path)
     assert row["status"] == "ok"
     assert "the script seems to ignore its rank" in row["reason"]
     begin = time.monotonic()
-    row = ended(queue, 2, tmp_path)
+    row = wait_for_end(queue, 2, tmp_path)
     assert time.monotonic() - begin < 120
     assert (row["status"], row["code"]) == ("failed", 7)
     assert row["reason"] == "worker 1 ended with exit code 7"
@@ -279,7 +279,7 @@ def test_a_job_that_waits_for_too_long_and_one_that_is_stopped(
     wait(lambda: status(queue, 1) == "running", 60, tmp_path)
     wait(lambda: len(marked(mark)) == 2, 60, tmp_path)
     queue(*COMMAND, "--time", "1", "--wait-at-most", 1, "--", sys.executable, "-c", "1")
-    row = ended(queue, 2, tmp_path)
+    row = wait_for_end(queue, 2, tmp_path)
     assert (row["status"], row["reason"]) == (
         "stopped", "waited for longer than 1 s (--wait-at-most)")  # fmt: skip
     assert queue("stop", 1)["status"] == "stopped"

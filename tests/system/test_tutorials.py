@@ -64,7 +64,7 @@ def bare(text: str) -> str:
     return re.sub(r"[\s…]", "", NUMBER.sub("#", text))
 
 
-def missing(shown: str, output: str) -> str:
+def missing_piece(shown: str, output: str) -> str:
     """Return the first piece of a page's output, between two `…`, that does not appear in order."""
     rest = bare(PROGRESS.sub("", output))
     for piece in filter(None, map(bare, shown.split("…"))):
@@ -95,7 +95,7 @@ class Reader:
                 self.change(text)
             elif kind == "bash":
                 self.run(text)
-            elif not kind and (piece := missing(text, self.output)):
+            elif not kind and (piece := missing_piece(text, self.output)):
                 yield f"not printed: {piece}\n{self.output}"
 
     def change(self, text: str) -> None:
@@ -175,5 +175,5 @@ def test_a_reader_notices_what_is_not_as_the_page_says(tmp_path: Path) -> None:
     change = "```diff\n--- a.py\n-print(1, 'one')\n+print('two')\n```\n"
     again = "```bash\npython a.py\n```\n```\ntwo\n```\n"
     assert not list(Reader(tmp_path, {}).follow(page.format("one") + change + again))
-    assert not missing("a … c", "a b c")
-    assert missing("c … a", "a b c") == "a"
+    assert not missing_piece("a … c", "a b c")
+    assert missing_piece("c … a", "a b c") == "a"

@@ -10,14 +10,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dualml.communicator import Communicator, How, Place
-from dualml.communicator.place import exchange_notes
+from dualml.communicator import Communicator, Implementation, RankContext
+from dualml.communicator.place import all_gather_via_store
 from dualml.errors import CommunicationError
 
 OPS = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 
 
-class Line:
+class PeerConnection:
     """The connection to another rank. A separate thread sends, so that `send` never blocks."""
 
     def __init__(self, peer: int, connection: Connection, timeout: float) -> None:
@@ -46,23 +46,23 @@ class Line:
         self.connection.close()
 
 
-def connect(place: Place) -> SocketCommunicator:
+def connect(place: RankContext) -> SocketCommunicator:
     """Connect this rank with all others: every rank listens, and each calls the ranks below its
     own."""
     listener = Listener(None, backlog=place.size)
-    addresses = exchange_notes(
-        place.board, f"listens.{place.key}", place.rank, range(place.size), str(listener.address),
+    addresses = all_gather_via_store(
+        place.store, f"listens.{place.key}", place.rank, range(place.size), str(listener.address),
         place.timeout, "the ranks to listen",
     )  # fmt: skip
     lines = {}
     for peer in range(place.rank):
         connection = Client(addresses[peer])
         connection.send(place.rank)
-        lines[peer] = Line(peer, connection, place.timeout)
+        lines[peer] = PeerConnection(peer, connection, place.timeout)
     for _ in range(place.rank + 1, place.size):
         connection = listener.accept()
         peer = connection.recv()
-        lines[peer] = Line(peer, connection, place.timeout)
+        lines[peer] = PeerConnection(peer, connection, place.timeout)
     listener.close()
     return SocketCommunicator(place, lines)
 
@@ -74,19 +74,19 @@ class SocketCommunicator(Communicator):
     backend: ClassVar[str] = "single"
 
     def __init__(
-        self, place: Place, lines: Mapping[int, Line], ranks: Sequence[int] | None = None
+        self, place: RankContext, lines: Mapping[int, PeerConnection], ranks: Sequence[int] | None = None
     ) -> None:
         super().__init__(place, ranks)
         self.lines = lines
 
-    def how(self, primitive: str, dtype: str = "float32", op: str = "sum") -> How:
+    def implementation_of(self, primitive: str, dtype: str = "float32", op: str = "sum") -> Implementation:
         if primitive in ("exchange", "barrier", "subgroup"):
-            return How("native", "sockets between processes")
+            return Implementation("native", "sockets between processes")
         if primitive in ("tags", "any_source"):
-            return How("unsupported", "a line has one queue for each rank")
+            return Implementation("unsupported", "a line has one queue for each rank")
         if primitive == "asynchronous":
-            return How("unsupported", "who waits cannot compute meanwhile")
-        return How("composed", "messages over sockets, added up in the order of ranks")
+            return Implementation("unsupported", "who waits cannot compute meanwhile")
+        return Implementation("composed", "messages over sockets, added up in the order of ranks")
 
     # --- tensors ----------------------------------------------------------------------------------
 
@@ -118,10 +118,10 @@ class SocketCommunicator(Communicator):
     def slice(self, x: Any, start: int, stop: int) -> Any:
         return x[start:stop]
 
-    def write(self, x: Any, start: int, value: Any, then: str) -> Any:
+    def write(self, x: Any, start: int, value: Any, op: str) -> Any:
         place = slice(start, start + len(value))
         with np.errstate(over="ignore"):
-            x[place] = x[place] + value if then == "add" else value
+            x[place] = x[place] + value if op == "add" else value
         return x
 
     def synchronize(self) -> None:
@@ -129,7 +129,7 @@ class SocketCommunicator(Communicator):
 
     # --- messages ---------------------------------------------------------------------------------
 
-    def _line(self, peer: int) -> Line:
+    def _line(self, peer: int) -> PeerConnection:
         return self.lines[self.ranks[peer]]
 
     def _exchange(self, send: Mapping[int, Any], receive: Mapping[int, Any]) -> dict[int, Any]:
@@ -151,7 +151,7 @@ class SocketCommunicator(Communicator):
             self._line(peer).receive()
 
     def _subgroup(self, ranks: Sequence[int]) -> Communicator:
-        return SocketCommunicator(self.place, self.lines, [self.ranks[r] for r in ranks])
+        return SocketCommunicator(self.context, self.lines, [self.ranks[r] for r in ranks])
 
     def close(self) -> None:
         for line in self.lines.values():

@@ -11,7 +11,7 @@ from scipy.special import erf
 
 from dualml.model import decoder, vision
 from dualml.model import layers as spec
-from dualml.model.spec import canonical
+from dualml.model.spec import canonical_parameter_names
 from third_backend.values import Array, Value, lift, stack
 
 Own = Mapping[str, Value]
@@ -236,20 +236,20 @@ def _(layer: decoder.GroupedAttention, x: Value, own: Own) -> Value:
     later = np.triu(np.full((length, length), -1e30, np.float32), 1)
     heads = []
     for head in range(layer.heads):
-        group = head // layer.each
-        first = group * (layer.each + 2)
-        q, k, v = (parts[first + n] for n in (head % layer.each, layer.each, layer.each + 1))
+        group = head // layer.heads_per_group
+        first = group * (layer.heads_per_group + 2)
+        q, k, v = (parts[first + n] for n in (head % layer.heads_per_group, layer.heads_per_group, layer.heads_per_group + 1))
         if layer.base:
-            q, k = turned(layer, q), turned(layer, k)
+            q, k = rotate_pairs(layer, q), rotate_pairs(layer, k)
         scores = q @ k.transpose(0, 2, 1) * (1 / np.sqrt(layer.width)) + later
         heads.append(softmax(scores) @ v)
     return stack(heads, 2).reshape(b, length, -1)
 
 
-def turned(layer: decoder.GroupedAttention, x: Value) -> Value:
+def rotate_pairs(layer: decoder.GroupedAttention, x: Value) -> Value:
     """Apply rotary position embedding: entry i times its cosine, plus the paired entry times its
     signed sine."""
-    cos, sin = (np.float32(np.concatenate([a, a], 1)) for a in decoder.turns(layer))
+    cos, sin = (np.float32(np.concatenate([a, a], 1)) for a in decoder.rotary_cos_sin(layer))
     half = layer.width // 2
     other = np.roll(np.arange(layer.width), half)
     sign = np.float32(np.where(np.arange(layer.width) < half, -1, 1))
@@ -282,8 +282,8 @@ def forward(
         elif isinstance(layer, spec.Dropout):
             x = x * next(waiting) if masks else x
         else:
-            given = {leaf: own[full] for leaf, full in canonical(name, layer).items()}
-            if layer.padded:
+            given = {leaf: own[full] for leaf, full in canonical_parameter_names(name, layer).items()}
+            if layer.needs_padding_mask:
                 given[HERE] = Value(np.float32(tokens != spec.PADDING))
             if layer.buffers():
                 given |= {leaf: own[f"{name}.{leaf}"] for leaf in layer.buffers()}

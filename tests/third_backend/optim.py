@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dualml.errors import Unsupported
-from dualml.optim import Rule
+from dualml.optim import OptimizerSpec
 
 Arrays = dict[str, np.ndarray]
 
@@ -85,7 +85,7 @@ UPDATES = {
 class Optimizer:
     """An optimizer that applies one rule to float32 parameters and changes them in place."""
 
-    def __init__(self, rule: Rule, own: Arrays) -> None:
+    def __init__(self, rule: OptimizerSpec, own: Arrays) -> None:
         if rule.name not in UPDATES:
             raise Unsupported(f"single does not implement the update rule {rule.name!r}")
         self.rule, self.own = rule, own
@@ -106,5 +106,5 @@ class Optimizer:
         start = state if step else self.rule.init(self.own)
         self.slots = {
             slot: {name: np.array(start[slot][name], np.float32) for name in self.own}
-            for slot in self.rule.slots
+            for slot in self.rule.state_keys
         }

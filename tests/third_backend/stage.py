@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dualml.backend import Recipe, Segment
-from dualml.model.spec import parameters
+from dualml.backend import TrainingSpec, Segment
+from dualml.model.spec import parameter_shapes
 from third_backend.network import LOSSES, forward
 from third_backend.optim import Optimizer
 from third_backend.values import Array, Value, backward
@@ -19,10 +19,10 @@ Values = tuple[Array, ...]
 class SingleStage:
     """A pipeline stage in float32 NumPy that implements `dualml.backend.Stage`."""
 
-    def __init__(self, segments: Sequence[Segment], recipe: Recipe, *, first: bool) -> None:
+    def __init__(self, segments: Sequence[Segment], recipe: TrainingSpec, *, first: bool) -> None:
         self.segments, self.recipe, self.first = segments, recipe, first
         self.criterion, self.measuring, self.infers = LOSSES[recipe.loss], False, 0
-        shapes = parameters([layer for segment in segments for layer in segment.layers])
+        shapes = parameter_shapes([layer for segment in segments for layer in segment.layers])
         self.own = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
         self.optimizer = Optimizer(recipe.rule, self.own)
         self.kept: dict[tuple[int, int], Any] = {}
@@ -53,7 +53,7 @@ class SingleStage:
 
     # --- one micro-batch --------------------------------------------------------------------------
 
-    def _through(self, segment: int, values: Values, masks: Sequence[Array] = ()) -> Any:
+    def _run_segment(self, segment: int, values: Values, masks: Sequence[Array] = ()) -> Any:
         """Run a segment; return its parameters, inputs, outputs and the output of every layer."""
         own = {name: Value(w) for name, w in self.own.items()}
         inputs: list[Any] = [v if v.dtype.kind == "i" else Value(v) for v in values]
@@ -63,13 +63,13 @@ class SingleStage:
     def forward(
         self, segment: int, micro: int, values: Values, masks: Sequence[Array] = ()
     ) -> Values:
-        own, inputs, outputs, _ = self._through(segment, values, masks)
+        own, inputs, outputs, _ = self._run_segment(segment, values, masks)
         self.kept[segment, micro] = (own, inputs, outputs)
         return tuple(np.ascontiguousarray(y.data) for y in outputs)
 
     def loss(self, micro: int, values: Values, labels: Array, masks: Sequence[Array] = ()) -> float:
         segment = len(self.segments) - 1
-        own, inputs, outputs, _ = self._through(segment, values, masks)
+        own, inputs, outputs, _ = self._run_segment(segment, values, masks)
         value = self.criterion(outputs[-1], labels)
         self.kept[segment, micro] = (own, inputs, [value])
         return float(value.data)
@@ -95,7 +95,7 @@ class SingleStage:
     # --- evaluation -------------------------------------------------------------------------------
 
     def infer(self, segment: int, values: Values) -> tuple[Values, list[Array]]:
-        _, _, outputs, layers = self._through(segment, values)
+        _, _, outputs, layers = self._run_segment(segment, values)
         return tuple(y.data for y in outputs), [y.data for y in layers.values()]
 
     def score(self, logits: Array, labels: Array) -> tuple[float, Array]:
@@ -120,7 +120,7 @@ class SingleStage:
         return {name: g.copy() for name, g in self.sums.items()}
 
     def update(self, step: int) -> None:
-        self.optimizer.update(self.sums, step, self.recipe.rate(step))
+        self.optimizer.update(self.sums, step, self.recipe.learning_rate(step))
 
     def weights(self) -> dict[str, Array]:
         return {name: w.copy() for name, w in self.own.items()}

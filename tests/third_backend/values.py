@@ -55,12 +55,12 @@ class Value:
         )
 
     def __getitem__(self, key: Any) -> Value:
-        def back(g: Array) -> Array:
+        def scatter_gradient(g: Array) -> Array:
             whole = np.zeros(self.shape, np.float32)
             np.add.at(whole, key, g)
             return whole
 
-        return Value(self.data[key], [(self, back)])
+        return Value(self.data[key], [(self, scatter_gradient)])
 
     def reshape(self, *shape: int) -> Value:
         return Value(self.data.reshape(shape), [(self, lambda g: g.reshape(self.shape))])
@@ -118,11 +118,11 @@ def fit(g: Array, shape: tuple[int, ...]) -> Array:
 
 
 def stack(parts: Sequence[Value], axis: int) -> Value:
-    def taken(i: int) -> Back:
+    def take_gradient(i: int) -> Back:
         return lambda g: np.take(g, i, axis)
 
     data = np.stack([part.data for part in parts], axis)
-    return Value(data, [(part, taken(i)) for i, part in enumerate(parts)])
+    return Value(data, [(part, take_gradient(i)) for i, part in enumerate(parts)])
 
 
 def backward(ends: Sequence[tuple[Value, Array]], wanted: Sequence[Value]) -> list[Array]:

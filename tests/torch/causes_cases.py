@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from dualml.parity.causes.explanation import Explanation
 from dualml.parity.causes.search import Search
 from dualml.parity.models.trace import Trace
-from dualml_torch.causes.explore import Explored, Explorer
+from dualml_torch.causes.explore import MutatingRecorder, Explorer
 from dualml_torch.models import losses, step
 from dualml_torch.record import Recorder
 
@@ -34,18 +34,18 @@ class Net(nn.Module):
     def normed(self, x: Any) -> Any:
         return F.layer_norm(x, (6,), self.norm.weight, self.norm.bias, self.eps)
 
-    def mixed(self, x: Any) -> Any:
+    def mix(self, x: Any) -> Any:
         return torch.softmax((x @ x.transpose(1, 2)) * self.scale, -1) @ x
 
     def added(self, x: Any, y: Any) -> Any:
         return x + y
 
-    def first(self, x: Any) -> Any:
+    def first_layer(self, x: Any) -> Any:
         return self.inner(x)
 
     def forward(self, x: Any) -> Any:
-        y = self.added(x, F.leaky_relu(self.first(x), self.slope))
-        y = self.added(y, self.other(self.mixed(self.normed(y))))
+        y = self.added(x, F.leaky_relu(self.first_layer(x), self.slope))
+        y = self.added(y, self.other(self.mix(self.normed(y))))
         return self.head(y[:, 0])
 
 
@@ -79,12 +79,12 @@ def searched(
     a, b = trace(base, ours, steps), trace(kind, theirs, steps)
     torch.manual_seed(0)
     model = base()
-    recorder = Explored(model, None, ours(model.parameters()), steps=steps, draws=0)
+    recorder = MutatingRecorder(model, None, ours(model.parameters()), steps=steps, draws=0)
     loss = losses()["cross_entropy"]
     explorer = Explorer(recorder, lambda r: step(model, loss, r.optimizer, r), inputs(), steps)
     return Search(a, b, explorer, margin=10.0, sides=("A", "B"), budget=60.0).explain()
 
 
-def named(found: Explanation) -> list[Named]:
+def mutation_keys(found: Explanation) -> list[Named]:
     """Return kind, action, argument and value of the first cause's mutations."""
     return [(c.kind, c.action, c.argument, c.value) for c in found.causes[0].alterations]

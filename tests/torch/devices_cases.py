@@ -26,7 +26,7 @@ def weights_after(comm: Any, lost: bool) -> dict[str, Any]:
         TorchPlacedStage.expect_last = lambda self, micro: None  # type: ignore[method-assign]
     backend = backends()["torch"].create("cpu", 1)
     plan = Split(**CASE["split"]).plan(split.spec_of(CASE), comm.size)
-    training = split.made(comm, backend, CASE, plan)
+    training = split.make_training(comm, backend, CASE, plan)
     for step, batch in enumerate(split.batches(CASE), start=1):
         training.step(batch, step)
     stage: Any = training.stage

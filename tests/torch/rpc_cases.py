@@ -13,16 +13,16 @@ import psutil
 import torch
 import torch.distributed.rpc as rpc
 
-from dualml.backend import Recipe, backends
+from dualml.backend import TrainingSpec, backends
 from dualml.experiment.split import Split
 from dualml.model import initial_weights, model
 from dualml.model.zoo import rnn_lm_dropout
-from dualml.optim import Schedule, rule_from
+from dualml.optim import LRSchedule, rule_from
 from dualml.precision import Precision
 
 STEPS, SAMPLES, BATCH = 4, 40, 17
 RULES = {"sgd": {"name": "sgd", "lr": 0.1}, "adam": {"name": "adam", "lr": 0.01}}
-FALLING = Schedule(kind="cosine")
+FALLING = LRSchedule(kind="cosine")
 
 
 def spec_of(name: str) -> Any:
@@ -38,7 +38,7 @@ def data(spec: Any, enlarged: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     return x, draw.integers(0, 10, SAMPLES)
 
 
-def watched(training: Any, case: dict[str, Any]) -> dict[str, Any]:
+def observe_training(training: Any, case: dict[str, Any]) -> dict[str, Any]:
     """Return losses, a trace, an evaluation, weights and state of a few updates, as lists."""
     spec, rule = spec_of(case["model"]), rule_from(RULES[case["rule"]])
     weights, (x, y) = initial_weights(spec, 0), data(spec, case.get("enlarged", 1.0))
@@ -63,16 +63,16 @@ def watched(training: Any, case: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def recipe_of(case: dict[str, Any], spec: Any) -> Recipe:
+def recipe_of(case: dict[str, Any], spec: Any) -> TrainingSpec:
     x, y = data(spec, case.get("enlarged", 1.0))
-    return Recipe(
+    return TrainingSpec(
         spec=spec, weights=initial_weights(spec, 0), rule=rule_from(RULES[case["rule"]]),
         schedule=FALLING, x=x, y=y, updates=STEPS + 1, seed=5,
         precision=Precision(*case.get("precision", ())),
     )  # fmt: skip
 
 
-def made(comm: Any, case: dict[str, Any]) -> tuple[Any, Any]:
+def make_training(comm: Any, case: dict[str, Any]) -> tuple[Any, Any]:
     backend, spec = backends()[comm.backend].create("cpu", 1), spec_of(case["model"])
     plan = Split(**case["split"]).plan(spec, comm.size)
     return plan, backend.rpc(plan, comm, recipe_of(case, spec))
@@ -83,8 +83,8 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
     serve."""
     found = []
     for case in argument["cases"]:
-        plan, training = made(comm, case)
-        told = watched(training, case)
+        plan, training = make_training(comm, case)
+        told = observe_training(training, case)
         own: dict[str, Any] = {"kinds": [row[1] for row in training.executor.timeline.rows]}
         if training.drives:
             every = [training.call(stage, "parameters")() for stage in training.stages]
@@ -107,16 +107,16 @@ def listening() -> list[str]:
     return sorted({c.laddr.ip for c in there if c.status == psutil.CONN_LISTEN})
 
 
-def whole(case: dict[str, Any]) -> dict[str, Any]:
+def run_on_one_rank(case: dict[str, Any]) -> dict[str, Any]:
     """Train the case on one rank, in this process."""
     backend, spec = backends()["torch"].create("cpu", 1), spec_of(case["model"])
     training = backend.training(recipe_of(case, spec))
-    return watched(training, case | {"read": backend.read})
+    return observe_training(training, case | {"read": backend.materialize_losses})
 
 
 def dies(comm: Any, argument: dict[str, Any]) -> None:
     """Kill one rank while the driver continues calling."""
-    _, training = made(comm, argument)
+    _, training = make_training(comm, argument)
     training.load(initial_weights(spec_of(argument["model"]), 0), {}, 0)
     comm.barrier()
     if comm.rank == argument["rank"]:
@@ -129,7 +129,7 @@ def dies(comm: Any, argument: dict[str, Any]) -> None:
 
 def fails(comm: Any, argument: dict[str, Any]) -> None:
     """Make a call that cannot be served, or that takes too long."""
-    _, training = made(comm, argument)
+    _, training = make_training(comm, argument)
     if training.drives:
         last = training.stages[-1]
         training.on(last, sleep)() if argument["late"] else training.call(last, "nothing")()

@@ -36,14 +36,14 @@ def train(comm: Any, lost: bool) -> dict[str, Any]:
         own.to_device = lambda x: x.new_zeros(x.shape)  # type: ignore[method-assign]
     backend = backends()["torch"].create("cpu", 1)
     plan = Split(**CASE["split"]).plan(split.spec_of(CASE), comm.size)
-    training = split.made(own, backend, CASE, plan)
-    own.staged[:] = 0, 0
+    training = split.make_training(own, backend, CASE, plan)
+    own.staged_bytes[:] = 0, 0
     for step, batch in enumerate(split.batches(CASE), start=1):
         training.step(batch, step)
-    moved, want = list(own.staged), split.expected(CASE)
+    moved, want = list(own.staged_bytes), split.expected(CASE)
     weights = training.stage.weights()
     apart = max(float(np.abs(w - want[f"weight {name}"]).max()) for name, w in weights.items())
-    return {"moved": moved, "apart": apart, "how": str(own.how("exchange"))}
+    return {"moved": moved, "apart": apart, "how": str(own.implementation_of("exchange"))}
 
 
 def collectives(comm: Any, argument: Any) -> dict[str, Any]:
@@ -66,5 +66,5 @@ def collectives(comm: Any, argument: Any) -> dict[str, Any]:
         }  # fmt: skip
         found[name] = {key: np.array(value).tolist() for key, value in told.items()}
     group: Any = own.subgroup([0, 1])
-    assert group.staged is own.staged
+    assert group.staged is own.staged_bytes
     return {**found, "device": own.device}

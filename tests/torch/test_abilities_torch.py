@@ -11,14 +11,14 @@ torch = pytest.importorskip("torch")
 from conformance import native  # noqa: E402
 
 from dualml.backend import (  # noqa: E402
-    Divisible,
-    Grouping,
-    NativeParallel,
-    Observable,
-    Overlapping,
-    RemoteCalls,
-    Replicable,
-    Staging,
+    GradientAccess,
+    ProcessGroups,
+    FrameworkDataParallel,
+    ActivationCapture,
+    CommOverlap,
+    RemoteProcedureCalls,
+    DeviceReplication,
+    PipelineStages,
     backends,
 )
 from dualml.errors import Unsupported  # noqa: E402
@@ -28,13 +28,13 @@ def backend() -> Any:
     return backends()["torch"].create("cpu", 1)
 
 
-@pytest.mark.parametrize("kind", [Observable, Divisible, Overlapping, NativeParallel, Replicable])
+@pytest.mark.parametrize("kind", [ActivationCapture, GradientAccess, CommOverlap, FrameworkDataParallel, DeviceReplication])
 def test_a_training_has(kind: Any) -> None:
     training = backend().training(native.recipe())
     assert training.ability(kind) is training
 
 
-@pytest.mark.parametrize("kind", [Grouping, Staging, RemoteCalls])
+@pytest.mark.parametrize("kind", [ProcessGroups, PipelineStages, RemoteProcedureCalls])
 def test_the_backend_has(kind: Any) -> None:
     assert isinstance(backend().ability(kind), kind)
 
@@ -46,8 +46,8 @@ def test_replicas_need_several_gpus() -> None:
 
 
 def test_the_records_name_what_sends() -> None:
-    from dualml_torch.native import TorchNative
-    from dualml_torch.overlap import TorchOverlap
+    from dualml_torch.native import TorchDataParallel
+    from dualml_torch.overlap import TorchReducingBuckets
 
-    assert TorchNative.detail == "torch.nn.parallel.DistributedDataParallel"
-    assert "gradient hooks" in TorchOverlap.detail
+    assert TorchDataParallel.detail == "torch.nn.parallel.DistributedDataParallel"
+    assert "gradient hooks" in TorchReducingBuckets.detail

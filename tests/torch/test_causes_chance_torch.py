@@ -55,12 +55,12 @@ class Unknown(Plain):
     def forward(self, x: Any) -> Any:
         for one in self.linears:
             x = self.active(one(x)) + x
-        return self.last(self.head(x[:, 0]))
+        return self.last_operation(self.head(x[:, 0]))
 
     def active(self, x: Any) -> Any:
         return F.silu(x)
 
-    def last(self, x: Any) -> Any:
+    def last_operation(self, x: Any) -> Any:
         return x
 
 
@@ -68,7 +68,7 @@ class OtherUnknown(Unknown):
     def active(self, x: Any) -> Any:
         return F.relu(x)
 
-    def last(self, x: Any) -> Any:
+    def last_operation(self, x: Any) -> Any:
         return x * torch.linspace(0.1, 0.9, x.numel()).view_as(x).sin() + (x**3).cos()
 
 
@@ -114,7 +114,7 @@ class Normed(Convolved):
     added = True
 
 
-class Settled(Deep):
+class TwoSettings(Deep):
     """A model with two settings of one call."""
 
     momentum = 0.1
@@ -129,14 +129,14 @@ class Settled(Deep):
         return self.head(x[:, 0])
 
 
-class OtherSettings(Settled):
+class OtherSettings(TwoSettings):
     eps, momentum = 1e-3, 0.01
 
 
-class Alone(Net):
+class DiagonalSoftmaxGradient(Net):
     """A softmax with MindSpore's gradient for an axis of length one."""
 
-    def mixed(self, x: Any) -> Any:
+    def mix(self, x: Any) -> Any:
         scores = (x @ x.transpose(1, 2)) * self.scale
         weights = torch.softmax(scores, -1)
         slope = (weights * (1 - weights)).detach()
@@ -192,13 +192,13 @@ def test_a_norm_and_its_activation_more() -> None:
 
 
 def test_a_softmax_with_a_wrong_gradient() -> None:
-    found = searched(Alone)
+    found = searched(DiagonalSoftmaxGradient)
     assert found.equal
     assert found.causes[0].alterations[0].argument == "alone"
 
 
 def test_two_settings_of_one_call() -> None:
-    found = searched(OtherSettings, base=Settled)
+    found = searched(OtherSettings, base=TwoSettings)
     assert found.equal
     changes = [cause.alterations[0] for cause in found.causes]
     assert [(one.argument, len(one.sites)) for one in changes] == [("eps", 4), ("momentum", 4)]

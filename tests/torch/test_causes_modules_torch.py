@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from causes_cases import Net, inputs, named, searched, sgd, trace
+from causes_cases import Net, inputs, mutation_keys, searched, sgd, trace
 from torch import nn
 from torch.nn import functional as F
 
-from dualml.parity.causes.explainer import written_out
+from dualml.parity.causes.explainer import expand_fused
 from dualml.parity.causes.search import Search
-from dualml_torch.causes.explore import Explored, Explorer
+from dualml_torch.causes.explore import MutatingRecorder, Explorer
 from dualml_torch.models import losses, step
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -58,7 +58,7 @@ class NoBias(Net):
         if self.bias:
             self.middle.bias = nn.Parameter(torch.linspace(0.1, 0.6, 6))
 
-    def first(self, x: Any) -> Any:
+    def first_layer(self, x: Any) -> Any:
         return self.middle(self.inner(x))
 
 
@@ -112,15 +112,15 @@ class Norms(Net):
         self.later = nn.LayerNorm(6)
 
     def forward(self, x: Any) -> Any:
-        y = self.before(x)
+        y = self.normalise(x)
         return self.head(self.later(x + self.inner(y))[:, 0])
 
-    def before(self, x: Any) -> Any:
+    def normalise(self, x: Any) -> Any:
         return self.norm(x)
 
 
 class WrongNorm(Norms):
-    def before(self, x: Any) -> Any:
+    def normalise(self, x: Any) -> Any:
         return self.later(x)
 
 
@@ -169,10 +169,10 @@ def test_inside_of_a_fused_function() -> None:
     a, b = trace(Fused, sgd, 2), trace(SquaredTwice, sgd, 2)
     torch.manual_seed(0)
     model = Fused()
-    recorder = Explored(model, None, sgd(model.parameters()), steps=2, draws=0)
+    recorder = MutatingRecorder(model, None, sgd(model.parameters()), steps=2, draws=0)
     loss = losses()["cross_entropy"]
     explorer = Explorer(recorder, lambda r: step(model, loss, r.optimizer, r), inputs(), 2)
-    parts = written_out(explorer, a)
+    parts = expand_fused(explorer, a)
     assert parts is not None
     assert {"sub", "square"} <= {one.name for one in parts.operations}
     search = Search(parts, replace(b), explorer, margin=10.0, sides=("A", "B"), budget=60.0)
@@ -193,7 +193,7 @@ class Unbiased(Net):
 def test_a_bias_that_the_other_side_does_not_have() -> None:
     found = searched(Unbiased)
     assert found.equal
-    assert named(found)[0] == ("missing", "input", 2, ("neutral",))
+    assert mutation_keys(found)[0] == ("missing", "input", 2, ("neutral",))
     assert len(found.causes) == 1
     assert len(found.causes[0].alterations[0].sites) == 2
 

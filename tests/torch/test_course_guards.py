@@ -12,22 +12,22 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dualml.course.check import Checked, check
+from dualml.course.check import CheckResult, check
 from dualml.course.isolation import client
-from dualml.course.labs import file
-from dualml.course.workspace import source
+from dualml.course.labs import find_exercise
+from dualml.course.workspace import read_solution
 
-EXERCISE = file("optim_torch")[1]
+EXERCISE = find_exercise("optim_torch")[1]
 LINE = 'p.sub_(group["lr"] * p.grad)'
 SECONDS = 3.0
 
 
-def judged(code: str, folder: Path, seconds: float = SECONDS) -> Checked:
+def judged(code: str, folder: Path, seconds: float = SECONDS) -> CheckResult:
     """Judge gradient descent with this code in place of its update."""
-    assert source(EXERCISE).count(LINE) == 1
+    assert read_solution(EXERCISE).count(LINE) == 1
     path = folder / EXERCISE.name
-    path.write_text(source(EXERCISE).replace(LINE, code), "utf-8")
-    return check(EXERCISE, path, 7, chosen=lambda r: r.target == "GD", seconds=seconds)
+    path.write_text(read_solution(EXERCISE).replace(LINE, code), "utf-8")
+    return check(EXERCISE, path, 7, select=lambda r: r.target == "GD", seconds=seconds)
 
 
 @pytest.mark.parametrize(("code", "message"), [
@@ -94,7 +94,7 @@ def test_what_ends_the_process_ends_only_that(
 
 def test_other_functions_are_judged_beside_one_that_kills_the_process(tmp_path: Path) -> None:
     path = tmp_path / EXERCISE.name
-    path.write_text(source(EXERCISE).replace(LINE, "import os; os._exit(3)"), "utf-8")
+    path.write_text(read_solution(EXERCISE).replace(LINE, "import os; os._exit(3)"), "utf-8")
     checked = check(EXERCISE, path, 7, seconds=SECONDS)
     met = {j.requirement.target for j in checked.judgements if j.status == "met"}
     assert met == {"SGD", "Adam"}
@@ -120,7 +120,7 @@ def test_nothing_of_it_is_left(tmp_path: Path) -> None:
 
 def test_a_class_is_not_graded_without_walls_unless_somebody_says_so(tmp_path: Path) -> None:
     (tmp_path / "class" / "ann").mkdir(parents=True)
-    (tmp_path / "class" / "ann" / EXERCISE.name).write_text(source(EXERCISE), "utf-8")
+    (tmp_path / "class" / "ann" / EXERCISE.name).write_text(read_solution(EXERCISE), "utf-8")
     (tmp_path / "secret").write_text("a long secret of this class")
     (tmp_path / "secret").chmod(0o600)
     grade = [sys.executable, "-P", "-m", "dualml", "grade", str(tmp_path / "class"), "--backend",
@@ -151,6 +151,6 @@ def test_what_was_drawn_follows_from_the_seed(tmp_path: Path) -> None:
     one, two = judged(wrong, tmp_path), judged(wrong, tmp_path)
     assert one.judgements[0].difference == two.judgements[0].difference
     path = tmp_path / EXERCISE.name
-    other = check(EXERCISE, path, 8, chosen=lambda r: r.target == "GD")
+    other = check(EXERCISE, path, 8, select=lambda r: r.target == "GD")
     assert other.judgements[0].difference != one.judgements[0].difference
     assert os.path.exists(path)

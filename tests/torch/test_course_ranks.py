@@ -9,21 +9,21 @@ import pytest
 
 from dualml.course.check import check
 from dualml.course.exercise import Trouble
-from dualml.course.labs import file
-from dualml.course.workspace import source
+from dualml.course.labs import find_exercise
+from dualml.course.workspace import read_solution
 
 pytestmark = pytest.mark.system
-EXERCISE = file("zero_torch")[1]
+EXERCISE = find_exercise("zero_torch")[1]
 LINE = "g = self.comm.reduce_scatter(gradient) / self.comm.size"
 
 
 def trouble(code: str, folder: Path) -> Trouble:
-    text = source(EXERCISE)
+    text = read_solution(EXERCISE)
     assert text.count(LINE) == 1
     path = folder / EXERCISE.name
     path.write_text(text.replace(LINE, f"{code}\n        {LINE}"), "utf-8")
     began = time.monotonic()
-    (judgement,) = check(EXERCISE, path, 3, chosen=lambda r: r.name == "zero.sent").judgements
+    (judgement,) = check(EXERCISE, path, 3, select=lambda r: r.name == "zero.sent").judgements
     assert time.monotonic() - began < 40.0
     assert judgement.trouble is not None
     return judgement.trouble

@@ -353,11 +353,11 @@ def test_factory_picks_by_the_rule_and_refuses_unknown_rules() -> None:
     assert isinstance(made, torch.optim.Optimizer)
     assert made.param_groups[0]["betas"] == (0.8, 0.9)
 
-    class Other(rules.SGD):
+    class UnknownRule(rules.SGD):
         name = "other"
 
     with pytest.raises(Unsupported, match="'other'"):
-        optimizer(Other(lr=0.1), p)
+        optimizer(UnknownRule(lr=0.1), p)
 
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "rmsprop", "adagrad"])

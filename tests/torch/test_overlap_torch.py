@@ -19,7 +19,7 @@ def training_of() -> Any:
     return backends()["torch"].create("cpu", 1).training(native.recipe())
 
 
-class Told:
+class RecordingCommunicator:
     """A communicator of one rank that notes the calls made to it, in order."""
 
     def __init__(self, events: list[str]) -> None:
@@ -38,7 +38,7 @@ def hooked() -> tuple[Training, Any, list[str]]:
     """Return a training, its overlapping buckets, and the events of both."""
     events: list[str] = []
     training = training_of()
-    pieces = training.overlapping(native.BUCKETS, Told(events))
+    pieces = training.overlapping(native.BUCKETS, RecordingCommunicator(events))
     inner = training.backward
 
     def backward(part: Any, share: float) -> Any:

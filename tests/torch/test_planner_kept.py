@@ -6,13 +6,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dualml.model.recompute import recomputed
+from dualml.model.recompute import recompute_groups
 from dualml.model.zoo import model
 from dualml.planner.engine import DUALML
 from dualml.planner.layouts import Layouts
 from dualml.planner.memory import stage_memory
-from dualml.planner.zoo import shape_of
-from dualml_torch.model.kept import kept_of
+from dualml.planner.zoo import shape_from_spec
+from dualml_torch.model.kept import saved_activation_bytes
 
 SIZES = [
     {"blocks": 3},
@@ -32,9 +32,9 @@ def test_one_rank_keeps_what_the_formula_says(
     """One rank saves what the formula says, to the byte, except for the tokens, which the formula
     omits."""
     spec = model(name, words=80, length=24, sizes=sizes)
-    x = Layouts.one(BATCH, micro=BATCH, recompute=again)
-    m = stage_memory(shape_of(spec), x, DUALML.precisions["fp32"], np.zeros(1), engine=DUALML)
-    kept = kept_of(spec, BATCH, recomputed(spec, again))
+    x = Layouts.from_axes(BATCH, micro=BATCH, recompute=again)
+    m = stage_memory(shape_from_spec(spec), x, DUALML.precisions["fp32"], np.zeros(1), engine=DUALML)
+    kept = saved_activation_bytes(spec, BATCH, recompute_groups(spec, again))
     predicted = float(m.activations[0] + m.logits[0])
     assert kept is not None
     assert 0 <= kept - predicted <= BATCH * 24 * 5 + 4

@@ -10,11 +10,11 @@ import pytest
 import torch
 from conformance.recompute import BATCH, CHUNK, SIZES, recipe, spec_of
 
-from dualml.backend import Weighable, backends
-from dualml.model.recompute import recomputed
+from dualml.backend import MemoryReport, backends
+from dualml.model.recompute import recompute_groups
 from dualml_torch.model import LOSSES, Network
-from dualml_torch.model.kept import kept_of
-from dualml_torch.recorded import Recorded, record
+from dualml_torch.model.kept import saved_activation_bytes
+from dualml_torch.recorded import RecordedGradient, record_gradient
 
 CASES: list[tuple[str, list[Any]]] = [
     ("softmax", ["none"]),
@@ -28,7 +28,7 @@ CASES: list[tuple[str, list[Any]]] = [
 ]  # fmt: skip
 
 
-def made(name: str, setting: Any, **options: Any) -> Any:
+def make_training(name: str, setting: Any, **options: Any) -> Any:
     return backends()["torch"].create("cpu", 1).training(recipe(name, setting, **options))
 
 
@@ -37,12 +37,12 @@ def made(name: str, setting: Any, **options: Any) -> Any:
 )
 def test_autograd_keeps_the_closed_form_to_the_byte(name: str, setting: Any) -> None:
     spec = spec_of(name)
-    counted = made(name, setting).ability(Weighable).memory(BATCH).activations
-    assert counted == kept_of(spec, CHUNK, recomputed(spec, setting))
+    counted = make_training(name, setting).ability(MemoryReport).memory(BATCH).activations
+    assert counted == saved_activation_bytes(spec, CHUNK, recompute_groups(spec, setting))
 
 
 def test_what_a_kernel_of_onednn_keeps_is_not_known() -> None:
-    assert kept_of(spec_of("rnn_lm_dropout"), CHUNK) is None
+    assert saved_activation_bytes(spec_of("rnn_lm_dropout"), CHUNK) is None
 
 
 def recorded(name: str, setting: Any, times: int = 1) -> tuple[Any, Any, Any]:
@@ -79,7 +79,7 @@ def test_the_recorded_calls_are_made_again() -> None:
     found = {}
     for setting in ("none", "full"):
         network, loss, (x, y) = recorded("text_classifier", setting, times=16)
-        graph = record(network, loss, torch.ones(()), y, (x,))
+        graph = record_gradient(network, loss, torch.ones(()), y, (x,))
         assert not [node for node in graph.graph.nodes if node.op == "get_attr"]
         targets = [str(node.target) for node in graph.graph.nodes]
         found[setting] = sum("gelu.default" in t for t in targets), live(graph)
@@ -90,7 +90,7 @@ def test_the_recorded_calls_are_made_again() -> None:
 
 def test_a_recorded_gradient_has_the_bits_of_autograd() -> None:
     network, loss, (x, y) = recorded("text_classifier", "full")
-    _, *gradients = Recorded(network, loss).gradient((x,), y)
+    _, *gradients = RecordedGradient(network, loss).gradient((x,), y)
     loss(network(x), y).backward()
     for parameter, gradient in zip(network.parameters(), gradients, strict=True):
         assert torch.equal(parameter.grad, gradient)
@@ -99,7 +99,7 @@ def test_a_recorded_gradient_has_the_bits_of_autograd() -> None:
 def test_parameters_of_the_day_are_used_in_both_passes() -> None:
     """Recorded calls after an update equal those of a network that was never recorded."""
     network, loss, (x, y) = recorded("text_classifier", "full")
-    call = Recorded(network, loss)
+    call = RecordedGradient(network, loss)
     call.gradient((x,), y)
     with torch.no_grad():
         for parameter in network.parameters():
@@ -112,13 +112,13 @@ def test_parameters_of_the_day_are_used_in_both_passes() -> None:
 
 def test_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DUALML_TORCH_COMPILE", "always")
-    again = made("vit", "full", batch=CHUNK)
+    again = make_training("vit", "full", batch=CHUNK)
     assert not again.choice.compiled
 
 
 def test_an_update_overlapped_with_messages_has_every_gradient_once() -> None:
     """Parameter hooks run once, although their layers are computed twice."""
-    again = made("text_classifier", "full")
+    again = make_training("text_classifier", "full")
     again.flat()
     again.recorded = None
     seen: list[str] = []

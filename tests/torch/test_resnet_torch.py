@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from dualml.backend import Recipe, backends
+from dualml.backend import TrainingSpec, backends
 from dualml.distance import distance
 from dualml.errors import Unsupported
 from dualml.model import initial_weights, model
@@ -24,7 +24,7 @@ RATE, UPDATES = 0.05, 2
 
 
 @pytest.fixture(scope="module")
-def theirs() -> torch.nn.Module:
+def torchvision_net() -> torch.nn.Module:
     try:
         vision = import_torchvision()
     except Unsupported as error:
@@ -34,16 +34,16 @@ def theirs() -> torch.nn.Module:
 
 
 @pytest.fixture(scope="module")
-def weights(theirs: torch.nn.Module) -> dict[str, np.ndarray]:
+def weights(torchvision_net: torch.nn.Module) -> dict[str, np.ndarray]:
     """Return torchvision's weights by our names, with running statistics that are not the initial
     ones."""
     with torch.no_grad():
-        for name, buffer in theirs.named_buffers():
+        for name, buffer in torchvision_net.named_buffers():
             if name.endswith("running_mean"):
                 buffer.uniform_(-0.2, 0.2)
             elif name.endswith("running_var"):
                 buffer.uniform_(0.5, 2)
-    return {n: t.numpy().copy() for n, t in theirs.state_dict().items()
+    return {n: t.numpy().copy() for n, t in torchvision_net.state_dict().items()
             if not n.endswith("num_batches_tracked")}  # fmt: skip
 
 
@@ -55,9 +55,9 @@ def samples() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def expected(theirs: torch.nn.Module, weights: Any, samples: Any) -> dict[str, Any]:
+def expected(torchvision_net: torch.nn.Module, weights: Any, samples: Any) -> dict[str, Any]:
     """Return what torchvision's network computes in float64, then after two updates by SGD."""
-    network = theirs.double()
+    network = torchvision_net.double()
     network.load_state_dict({n: torch.from_numpy(w).double() for n, w in weights.items()})
     x, y = torch.from_numpy(samples[0]).double(), torch.from_numpy(samples[1])
     network.eval()
@@ -77,11 +77,11 @@ def expected(theirs: torch.nn.Module, weights: Any, samples: Any) -> dict[str, A
     return found
 
 
-def test_names_and_shapes_are_torchvisions(theirs: torch.nn.Module, weights: Any) -> None:
+def test_names_and_shapes_are_torchvisions(torchvision_net: torch.nn.Module, weights: Any) -> None:
     ours = SPEC.tensors()
     assert list(ours) == list(weights)
     assert ours == {name: tuple(w.shape) for name, w in weights.items()}
-    assert list(SPEC.parameters()) == [name for name, _ in theirs.named_parameters()]
+    assert list(SPEC.parameters()) == [name for name, _ in torchvision_net.named_parameters()]
     thousand = resnet18((3, 224, 224), 1000).parameters().values()
     assert sum(int(np.prod(shape)) for shape in thousand) == 11_689_512
 
@@ -95,7 +95,7 @@ def test_outputs_gradients_and_updates_of_the_referee(
     x, y = samples
     near, far = 1e-12, 1e-11
     rule = SGD(lr=RATE, momentum=0.9)
-    recipe = Recipe(spec=SPEC, weights=weights, rule=rule, x=x, y=y, updates=UPDATES)
+    recipe = TrainingSpec(spec=SPEC, weights=weights, rule=rule, x=x, y=y, updates=UPDATES)
     training = backends()["numpy"].create("cpu").training(recipe)
     everything = np.arange(BATCH)
     trace = training.trace(everything, everything)

@@ -54,7 +54,7 @@ def path() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module", params=CASES)
-def trained(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Any:
+def training_results(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Any:
     """Return the cases, the results of every rank for each, and the text of all logs."""
     size, folder = request.param, tmp_path_factory.mktemp("rpc")
     found = run_ranks(
@@ -64,10 +64,10 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Any:
     return CASES[size], found, logs
 
 
-def test_it_computes_what_the_whole_model_computes(trained: Any) -> None:
-    cases, found, _ = trained
+def test_it_computes_what_the_whole_model_computes(training_results: Any) -> None:
+    cases, found, _ = training_results
     for number, case in enumerate(cases):
-        want, got = rpc_cases.whole(case), found[0][number]
+        want, got = rpc_cases.run_on_one_rank(case), found[0][number]
         assert got["trace"][0] == want["trace"][0]
         for part in ("losses", "evaluation"):
             for a, b in zip(got[part], want[part], strict=True):
@@ -87,10 +87,10 @@ def compare(got: dict[str, Any], want: dict[str, Any]) -> None:
         assert np.linalg.norm(a - b) <= 1e-5 * np.linalg.norm(b) + 1e-12, name
 
 
-def test_an_update_that_overflows_is_skipped(trained: Any) -> None:
+def test_an_update_that_overflows_is_skipped(training_results: Any) -> None:
     """An update that overflows is skipped, as for the unsplit model, whose state is compared
     elsewhere."""
-    cases, found, _ = trained
+    cases, found, _ = training_results
     for number, case in enumerate(cases):
         scaling = found[0][number]["state"].get("loss_scale")
         assert (scaling is not None) == ("enlarged" in case)
@@ -98,25 +98,25 @@ def test_an_update_that_overflows_is_skipped(trained: Any) -> None:
             assert 1 <= scaling["skipped"] < rpc_cases.STEPS
 
 
-def test_all_ranks_are_told_the_same(trained: Any) -> None:
-    _, found, _ = trained
+def test_all_ranks_are_told_the_same(training_results: Any) -> None:
+    _, found, _ = training_results
     first, *others = ([{**case, "own": None} for case in rank] for rank in found)
     assert all(other == first for other in others)
 
 
-def test_the_parameters_are_where_the_plan_says(trained: Any) -> None:
-    cases, found, _ = trained
+def test_the_parameters_are_where_the_plan_says(training_results: Any) -> None:
+    cases, found, _ = training_results
     for number, case in enumerate(cases):
         plan = rpc_cases.Split(**case["split"]).plan(rpc_cases.spec_of(case["model"]), len(found))
         told = found[plan.driver][number]["own"]
-        ranks = [(rank, plan.views(rank)[1]) for rank in range(len(found))]
+        ranks = [(rank, plan.rank_stages(rank)[1]) for rank in range(len(found))]
         want = {name: rank for rank, pieces in ranks for name in pieces}
         assert dict(told["held"]) == want
         assert told["optimizers"] == len(set(want.values()))
 
 
-def test_the_driver_notes_what_it_does(trained: Any) -> None:
-    cases, found, _ = trained
+def test_the_driver_notes_what_it_does(training_results: Any) -> None:
+    cases, found, _ = training_results
     for number, _ in enumerate(cases):
         driver = found[0][number]["driver"]
         one = [KINDS.index(kind) for kind in ("F", "B", "update")]
@@ -125,8 +125,8 @@ def test_the_driver_notes_what_it_does(trained: Any) -> None:
             assert told[number]["own"]["kinds"] == wanted
 
 
-def test_ranks_serve_quietly_on_the_loopback_with_their_threads(trained: Any) -> None:
-    _, found, logs = trained
+def test_ranks_serve_quietly_on_the_loopback_with_their_threads(training_results: Any) -> None:
+    _, found, logs = training_results
     assert logs == ""
     for told in (case for rank in found for case in rank):
         assert told["listening"] == ["127.0.0.1"]

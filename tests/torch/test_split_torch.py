@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 
-from dualml.backend import Recipe, Segment, Staging, backends  # noqa: E402
+from dualml.backend import TrainingSpec, Segment, PipelineStages, backends  # noqa: E402
 from dualml.communicator import Communicator  # noqa: E402
 from dualml.errors import CommunicationError  # noqa: E402
 from dualml.launch.ranks import run_ranks  # noqa: E402
@@ -45,7 +45,7 @@ def ranks(function: str, size: int = 2, timeout: float = 20) -> list[Any]:
 # --- messages -----------------------------------------------------------------------------------
 
 
-def told_of(call: Any) -> str:
+def error_of(call: Any) -> str:
     try:
         call()
     except CommunicationError as error:
@@ -69,7 +69,7 @@ def messages(comm: Communicator, argument: Any) -> dict[str, Any]:
     told["big"] = comm.irecv(torch.empty_like(big), peer).wait().unique().tolist()
     first.wait()
     told["books"] = [comm.traffic.sent, comm.traffic.received, comm.traffic.bytes_sent]
-    told["refused"] = [told_of(lambda p=p: comm.isend(big, p)) for p in (comm.rank, 2, -1)]
+    told["refused"] = [error_of(lambda p=p: comm.isend(big, p)) for p in (comm.rank, 2, -1)]
     return told
 
 
@@ -104,7 +104,7 @@ def deserted(comm: Communicator, argument: Any) -> list[Any]:
         dist.destroy_process_group()
         return ["", 0.0]
     begin = time.monotonic()
-    text = told_of(pending.wait)
+    text = error_of(pending.wait)
     took = time.monotonic() - begin
     leave(comm.member)
     return [text, took]
@@ -122,7 +122,7 @@ def kept_waiting(comm: Communicator, argument: Any) -> str:
     if comm.rank == 1:
         time.sleep(3)
         return ""
-    text = told_of(lambda: comm.irecv(torch.empty(3), 1).wait())
+    text = error_of(lambda: comm.irecv(torch.empty(3), 1).wait())
     leave(comm.member)
     return text
 
@@ -142,27 +142,27 @@ def test_bytes_kept_of_a_linear_and_a_tanh(first: bool) -> None:
     x = np.random.default_rng(0).normal(size=(20, 7)).astype(np.float32)
     layers = (("fc", Linear(7, 5)), ("tanh", Tanh()))
     spec = ModelSpec("two layers", (7,), layers)
-    recipe = Recipe(
+    recipe = TrainingSpec(
         spec=spec, weights={}, rule=SGD(lr=0.1), x=x, y=np.zeros(20, np.int64), updates=1
     )
     backend = backends()["torch"].create("cpu", 1)
-    stage = backend.ability(Staging).stage(
+    stage = backend.require_capability(PipelineStages).stage(
         [Segment(layers, 1, {})], recipe, first=first, last=False
     )
-    stage.zero()
-    stage.measuring = True
-    held = [stage.held()]
+    stage.zero_grad()
+    stage.counts_saved_bytes = True
+    held = [stage.saved_activation_bytes()]
     for micro, size in enumerate((4, 3)):
         out = stage.forward(0, micro, (stage.samples(np.arange(size)),))
-        held.append(stage.held())
+        held.append(stage.saved_activation_bytes())
         assert out[0].shape == (size, 5)
     for micro, size in enumerate((4, 3)):
         stage.backward(0, micro, (torch.ones(size, 5),))
-        held.append(stage.held())
+        held.append(stage.saved_activation_bytes())
     assert held == [0, 4 * 4 * 12, 7 * 4 * 12, 3 * 4 * 12, 0]
-    stage.measuring = False
+    stage.counts_saved_bytes = False
     stage.forward(0, 0, (stage.samples(np.arange(4)),))
-    assert stage.held() == 0
+    assert stage.saved_activation_bytes() == 0
 
 
 # --- a stage that dies --------------------------------------------------------------------------

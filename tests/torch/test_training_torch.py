@@ -6,7 +6,7 @@ import numpy as np
 from torch import nn
 from torch.nn import functional
 
-from dualml.backend import Recipe
+from dualml.backend import TrainingSpec
 from dualml.model import initial_weights, model
 from dualml.optim import SGD
 from dualml_torch.backend import TorchBackend
@@ -25,7 +25,7 @@ def test_a_parameter_that_the_loss_does_not_reach_has_a_gradient_of_zeros() -> N
     y = np.arange(16) % 10
     weights = dict(initial_weights(spec, 0))
     training = TorchBackend().training(
-        Recipe(spec=spec, weights=weights, rule=SGD(lr=0.05), x=x, y=y, updates=1)
+        TrainingSpec(spec=spec, weights=weights, rule=SGD(lr=0.05), x=x, y=y, updates=1)
     )
     (layer,) = (m for m in training.network.modules() if isinstance(m, nn.Linear))
     layer.__class__ = NoBias

@@ -42,7 +42,7 @@ class Plant:
 
 
 @cache
-def plants(lab: str) -> tuple[Plant, ...]:
+def load_plants(lab: str) -> tuple[Plant, ...]:
     """Return all known mutations of a lab's solutions."""
     text = (files(__name__) / f"{lab}.toml").read_text("utf-8")
     found = []
@@ -55,7 +55,7 @@ def plants(lab: str) -> tuple[Plant, ...]:
     return tuple(found)
 
 
-def planted(source: str, plant: Plant) -> str:
+def apply_plant(source: str, plant: Plant) -> str:
     """Apply a mutation to the source of a file.
 
     Raises:

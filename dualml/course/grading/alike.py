@@ -23,12 +23,12 @@ from itertools import combinations
 K, W = 10, 8
 #: Minimum number of students, and minimum share of the class, from which a passage counts as common
 #: to all.
-MANY, PART = 5, 0.25
+MIN_COMMON_STUDENTS, MIN_COMMON_SHARE = 5, 0.25
 #: Minimum number of fingerprints shared by two similar files: four lines may have only one form.
-FEWEST = 12
+MIN_SHARED_FINGERPRINTS = 12
 #: Minimum share and number of common fingerprints that make one file a copy, however common they
 #: are.
-SAME, LONG = 0.95, 40
+MIN_COPY_SHARE, MIN_COPY_FINGERPRINTS = 0.95, 40
 SKIPPED = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
            tokenize.ENCODING, tokenize.ENDMARKER}  # fmt: skip
 #: Hash → lines of the file on which its tokens are.
@@ -36,7 +36,7 @@ Prints = dict[int, set[int]]
 
 
 @dataclass(frozen=True)
-class Pair:
+class SimilarPair:
     """Similarity of two students' files.
 
     Attributes:
@@ -92,7 +92,7 @@ def fingerprints(source: str, names: bool) -> Prints:
     return kept
 
 
-def pairs(files: Mapping[str, Mapping[str, str]], skeletons: Mapping[str, str]) -> list[Pair]:
+def compare_files(files: Mapping[str, Mapping[str, str]], skeletons: Mapping[str, str]) -> list[SimilarPair]:
     """Compare every two students' files of one name; return the pairs, the most similar first.
 
     Args:
@@ -103,11 +103,11 @@ def pairs(files: Mapping[str, Mapping[str, str]], skeletons: Mapping[str, str]) 
     for name, given in skeletons.items():
         base = [fingerprints(given, names) for names in (False, True)]
         prints = {
-            student: [own(fingerprints(own_files[name], names), base[names])
+            student: [drop_common(fingerprints(own_files[name], names), base[names])
                       for names in (False, True)]
             for student, own_files in files.items() if name in own_files
         }  # fmt: skip
-        most = max(MANY, PART * len(prints))
+        most = max(MIN_COMMON_STUDENTS, MIN_COMMON_SHARE * len(prints))
         held = [Counter(h for both in prints.values() for h in both[which]) for which in (0, 1)]
         rare = {
             student: [
@@ -117,34 +117,34 @@ def pairs(files: Mapping[str, Mapping[str, str]], skeletons: Mapping[str, str]) 
             for student, both in prints.items()
         }
         for a, b in combinations(prints, 2):
-            whole = same(prints[a][0], prints[b][0])
+            whole = is_copy(prints[a][0], prints[b][0])
             one, other = (prints if whole else rare)[a], (prints if whole else rare)[b]
             common = one[0].keys() & other[0].keys()
             if common:
                 lines = tuple(frozenset(n for h in common for n in own_prints[0][h])
                               for own_prints in (one, other))  # fmt: skip
-                found.append(Pair(a, b, name, share(one[0], other[0]), share(one[1], other[1]),
+                found.append(SimilarPair(a, b, name, overlap_share(one[0], other[0]), overlap_share(one[1], other[1]),
                                   len(common), (lines[0], lines[1])))  # fmt: skip
     return sorted(found, key=lambda pair: (-pair.share, -pair.common, pair.a, pair.b))
 
 
-def own(prints: Prints, given: Prints) -> Prints:
+def drop_common(prints: Prints, given: Prints) -> Prints:
     """Remove the fingerprints of the skeleton."""
     return {h: lines for h, lines in prints.items() if h not in given}
 
 
-def same(a: Prints, b: Prints) -> bool:
+def is_copy(a: Prints, b: Prints) -> bool:
     """Return whether two files are so similar that one is a copy."""
-    return len(a.keys() & b.keys()) >= max(LONG, SAME * max(len(a), len(b)))
+    return len(a.keys() & b.keys()) >= max(MIN_COPY_FINGERPRINTS, MIN_COPY_SHARE * max(len(a), len(b)))
 
 
-def share(a: Prints, b: Prints) -> float:
+def overlap_share(a: Prints, b: Prints) -> float:
     """Return the fraction of the smaller file's fingerprints that both have."""
     smaller = min(len(a), len(b))
     return len(a.keys() & b.keys()) / smaller if smaller else 0.0
 
 
-def remarkable(found: Sequence[Pair], pairs: int, most: int = 20, least: float = 0.5) -> list[Pair]:
+def select_suspicious(found: Sequence[SimilarPair], pairs: int, most: int = 20, least: float = 0.5) -> list[SimilarPair]:
     """Return the pairs to inspect: at least half similar and more similar than the class, and every
     copy. Renaming changes nothing, because it is the first thing to do for anyone who copies.
 
@@ -152,8 +152,8 @@ def remarkable(found: Sequence[Pair], pairs: int, most: int = 20, least: float =
         found: pairs that have something in common.
         pairs: number of all pairs.
     """
-    long = [pair for pair in found if pair.common >= FEWEST]
+    long = [pair for pair in found if pair.common >= MIN_SHARED_FINGERPRINTS]
     shares = sorted((pair.share for pair in long), reverse=True)
     middle = shares[pairs // 2] if 1 < pairs // 2 < len(shares) else 0.0
     bar = max(least, (1 + middle) / 2)
-    return [pair for pair in long if pair.share >= min(bar, SAME)][:most]
+    return [pair for pair in long if pair.share >= min(bar, MIN_COPY_SHARE)][:most]

@@ -8,17 +8,17 @@ from math import comb
 from pathlib import Path
 from typing import Any
 
-from dualml.course.grading.alike import pairs, remarkable
+from dualml.course.grading.alike import compare_files, select_suspicious
 from dualml.course.grading.pages import write_overview, write_student
-from dualml.course.grading.request import Request
+from dualml.course.grading.request import GradingRequest
 from dualml.course.grading.results import reason_of
 from dualml.course.grading.tables import write_autograders, write_csv
-from dualml.course.workspace import skeleton_of
-from dualml.words import Words
+from dualml.course.workspace import read_skeleton
+from dualml.words import Messages
 
 
 def finish(
-    request: Request, results: Mapping[str, Mapping[str, Any]], words: Words
+    request: GradingRequest, results: Mapping[str, Mapping[str, Any]], words: Messages
 ) -> tuple[list[Path], dict[str, str]]:
     """Write the class's table and overview, each student's page and files.
 
@@ -44,7 +44,7 @@ def finish(
     return [path for path in (table, overview) if path.name not in failures], failures
 
 
-def write_files(result: Mapping[str, Any], folder: Path, words: Words) -> None:
+def write_files(result: Mapping[str, Any], folder: Path, words: Messages) -> None:
     """Write one student's page and the files for autograders."""
     folder.mkdir(parents=True, exist_ok=True)
     write_student(result, folder / "index.html", words)
@@ -52,11 +52,11 @@ def write_files(result: Mapping[str, Any], folder: Path, words: Words) -> None:
 
 
 def write_class(
-    request: Request, results: Mapping[str, Mapping[str, Any]], path: Path, words: Words
+    request: GradingRequest, results: Mapping[str, Mapping[str, Any]], path: Path, words: Messages
 ) -> None:
     """Write the overview of the class, with the similar pairs."""
     sources = {student: result["sources"] for student, result in results.items()}
-    given = {f.name: skeleton_of(f, request.lab.name, "en") for f in request.files}
+    given = {f.name: read_skeleton(f, request.lab.name, "en") for f in request.files}
     handed = [sum(name in files for files in sources.values()) for name in given]
-    alike = remarkable(pairs(sources, given), sum(comb(n, 2) for n in handed))
+    alike = select_suspicious(compare_files(sources, given), sum(comb(n, 2) for n in handed))
     write_overview(results, alike, path, request.lab.name, words)

@@ -11,24 +11,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dualml.course.check import Checked, check
+from dualml.course.check import CheckResult, check
 from dualml.course.encoding import presentable
-from dualml.course.exercise import File
-from dualml.course.grading.request import Request as Request
-from dualml.course.grading.results import failed, not_graded, reason_of, unjudged, with_files
-from dualml.course.grading.submissions import Handed, Refused, Submission, unpack
-from dualml.course.source import MOST, Problem
-from dualml.files import finite, read_json, write_json
-from dualml.seeds import seed_for
-from dualml.words import Words
+from dualml.course.exercise import ExerciseFile
+from dualml.course.grading.request import GradingRequest as GradingRequest
+from dualml.course.grading.results import failed_result, not_graded_result, reason_of, refused_result, add_files
+from dualml.course.grading.submissions import FoundFiles, SubmissionRefused, Submission, unpack
+from dualml.course.source import MAX_SOURCE_BYTES, Problem
+from dualml.files import nonfinite_to_none, read_json, write_json
+from dualml.seeds import derive_seed
+from dualml.words import Messages
 
 RESULT = "result.json"
 #: Largest number of characters of a student's file, including escapes.
-LONGEST_SOURCE = 10 * MOST
+MAX_SOURCE_CHARS = 10 * MAX_SOURCE_BYTES
 
 
 def grade(
-    request: Request,
+    request: GradingRequest,
     found: Sequence[Submission],
     jobs: int,
     done: Callable[[str, bool], None] = lambda student, again: None,
@@ -39,9 +39,9 @@ def grade(
         done: function called with each finished student, and whether the result already existed.
     """
     results: dict[str, dict[str, Any]] = {}
-    assert request.mark  # made once, not in every thread
+    assert request.fingerprint  # made once, not in every thread
     with ThreadPoolExecutor(jobs) as pool:
-        running = {pool.submit(result_of, request, submission): submission for submission in found}
+        running = {pool.submit(grade_submission, request, submission): submission for submission in found}
         try:
             for future in as_completed(running):
                 submission = running[future]
@@ -54,21 +54,21 @@ def grade(
     return {submission.student: results[submission.student] for submission in found}
 
 
-def folder_of(request: Request, submission: Submission) -> Path:
+def folder_of(request: GradingRequest, submission: Submission) -> Path:
     """Return the folder of a submission's results."""
-    return request.out / "students" / submission.results
+    return request.out / "students" / submission.results_folder
 
 
-def key_of(request: Request, submission: Submission) -> str:
+def key_of(request: GradingRequest, submission: Submission) -> str:
     """Return the key under which a result is kept; empty if it is not kept."""
     try:
         digest = submission.digest()
     except OSError:
         return ""
-    return hashlib.sha256(f"{request.mark}{digest}".encode()).hexdigest()
+    return hashlib.sha256(f"{request.fingerprint}{digest}".encode()).hexdigest()
 
 
-def finished(request: Request, submission: Submission, key: str) -> dict[str, Any] | None:
+def load_finished(request: GradingRequest, submission: Submission, key: str) -> dict[str, Any] | None:
     """Load the existing result of the same submission and request; None if there is none."""
     path = folder_of(request, submission) / RESULT
     try:
@@ -78,42 +78,42 @@ def finished(request: Request, submission: Submission, key: str) -> dict[str, An
     return result if isinstance(result, dict) and result.get("key") == key else None
 
 
-def result_of(request: Request, submission: Submission) -> tuple[dict[str, Any], bool]:
+def grade_submission(request: GradingRequest, submission: Submission) -> tuple[dict[str, Any], bool]:
     """Return the result of one submission, and whether it already existed."""
-    words = Words(request.lang)
+    words = Messages(request.lang)
     try:
         key = key_of(request, submission)
-        if (old := finished(request, submission, key)) is not None:
-            return old | {"folder": submission.results}, True
-        result = judged(request, submission, words) | {"key": key}
+        if (old := load_finished(request, submission, key)) is not None:
+            return old | {"folder": submission.results_folder}, True
+        result = judge_submission(request, submission, words) | {"key": key}
         if not request.stop.is_set():
-            return stored(request, submission, result, words), False
+            return store_result(request, submission, result, words), False
     except Exception as error:  # the others' grades do not depend on it
-        result = failed(request, submission, error, words)
+        result = failed_result(request, submission, error, words)
     if request.stop.is_set():
         raise KeyboardInterrupt
-    return stored(request, submission, result, words), False
+    return store_result(request, submission, result, words), False
 
 
-def judged(request: Request, submission: Submission, words: Words) -> dict[str, Any]:
+def judge_submission(request: GradingRequest, submission: Submission, words: Messages) -> dict[str, Any]:
     """Judge one submission."""
     with tempfile.TemporaryDirectory(prefix="dualml-", ignore_cleanup_errors=True) as temporary:
         home = Path(temporary)
         try:
             handed = unpack(submission, home, [file.name for file in request.files])
-        except Refused as error:
+        except SubmissionRefused as error:
             why = words(f"grade.refusal.{error.kind}", what=error.what)
-            return unjudged(request, submission, why, words)
-        checked = [one_file(request, file, handed, home) for file in request.files]
-        return with_files(request, submission, checked, words)
+            return refused_result(request, submission, why, words)
+        checked = [check_one_file(request, file, handed, home) for file in request.files]
+        return add_files(request, submission, checked, words)
 
 
-def stored(
-    request: Request, submission: Submission, result: dict[str, Any], words: Words
+def store_result(
+    request: GradingRequest, submission: Submission, result: dict[str, Any], words: Messages
 ) -> dict[str, Any]:
     """Write a result, and return it as it will be read. If it cannot be written, return an ungraded
     result, so that the next call grades again."""
-    sources = presentable(result["sources"], LONGEST_SOURCE)
+    sources = presentable(result["sources"], MAX_SOURCE_CHARS)
     result = presentable(result | {"sources": {}}) | {"sources": sources}
     folder = folder_of(request, submission)
     try:
@@ -121,16 +121,16 @@ def stored(
         write_json(folder / RESULT, result)
     except OSError as error:
         if result["not_graded"] is None:
-            result = not_graded(request, submission, reason_of(error, words))
-    normal: dict[str, Any] = json.loads(json.dumps(finite(result)))
+            result = not_graded_result(request, submission, reason_of(error, words))
+    normal: dict[str, Any] = json.loads(json.dumps(nonfinite_to_none(result)))
     return normal
 
 
-def one_file(request: Request, file: File, handed: Handed, home: Path) -> Checked:
+def check_one_file(request: GradingRequest, file: ExerciseFile, handed: FoundFiles, home: Path) -> CheckResult:
     """Check one of the requested files, whether it was handed in or not."""
     path = handed.paths.get(file.name, home / ".absent" / file.name)
-    seed = seed_for(0, "grade", request.secret, request.lab.name, file.name)
-    checked = check(file, path, seed, over=request.stop.is_set, isolation=request.isolation)
+    seed = derive_seed(0, "grade", request.secret, request.lab.name, file.name)
+    checked = check(file, path, seed, is_cancelled=request.stop.is_set, isolation=request.isolation)
     if file.name in handed.twice:
         problem = Problem("twice", handed.twice[file.name])
         checked = replace(checked, problems=[problem])

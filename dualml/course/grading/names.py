@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from dualml.course.encoding import decode_names
-from dualml.errors import plain
+from dualml.errors import escape_unprintable
 
 #: Maximum bytes of a folder's name, and of the part kept of a name that is not plain.
-LONGEST, CUT = 150, 80
+MAX_NAME_BYTES, MAX_KEPT_BYTES = 150, 80
 #: Characters that some file system forbids in names.
 RESERVED = re.compile(r'[/\\:*?"<>|]')
 #: Ending of the names from `with_hash`, and names of devices on Windows.
@@ -23,7 +23,7 @@ DEVICES = re.compile(r"(?i)(con|prn|aux|nul|com\d|lpt\d)(\..*)?")
 def readable_names(raw: Sequence[bytes]) -> list[str]:
     """Return the displayed names for these file names: all different, without control characters.
     ``unzip`` leaves names as Chinese Windows wrote them, in GBK or Big5."""
-    shown = [plain(name) for name in decode_names(raw)]
+    shown = [escape_unprintable(name) for name in decode_names(raw)]
     times = Counter(shown)
     taken = {name for name in shown if times[name] == 1}
     names = []
@@ -40,14 +40,14 @@ def readable_names(raw: Sequence[bytes]) -> list[str]:
 def folder_names(students: Sequence[str]) -> list[str]:
     """Return a folder name for each student. No two are equal on any file system: names that differ
     only in case or composition get a hash."""
-    same = Counter(alike(student) for student in students)
+    same = Counter(filesystem_key(student) for student in students)
     return [
-        student if same[alike(student)] == 1 and is_plain(student) else with_hash(student)
+        student if same[filesystem_key(student)] == 1 and is_plain(student) else with_hash(student)
         for student in students
     ]
 
 
-def alike(name: str) -> str:
+def filesystem_key(name: str) -> str:
     """Return a key that is equal for names which a file system may confuse."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
@@ -55,7 +55,7 @@ def alike(name: str) -> str:
 def is_plain(name: str) -> bool:
     """Return whether a name can be a folder's on every file system and in every command."""
     return (
-        0 < len(name.encode()) <= LONGEST
+        0 < len(name.encode()) <= MAX_NAME_BYTES
         and name.isprintable()
         and not RESERVED.search(name)
         and name[0] not in "-.~ "
@@ -68,7 +68,7 @@ def is_plain(name: str) -> bool:
 def with_hash(name: str) -> str:
     """Return the usable part of a name, with a hash of the full name."""
     kept = "".join(letter if letter.isalnum() else "_" for letter in name)
-    cut = kept.encode(errors="ignore")[:CUT].decode(errors="ignore")
+    cut = kept.encode(errors="ignore")[:MAX_KEPT_BYTES].decode(errors="ignore")
     return f"{cut} {digest(name.encode(errors='surrogatepass'))[:12]}"
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from dualml.course.exercise import File, Lab
+from dualml.course.exercise import ExerciseFile, Lab
 from dualml.course.grading.rubric import Rubric
 from dualml.course.isolation.detect import WALLS, Isolation
 from dualml.version import __version__
@@ -19,7 +19,7 @@ FORMAT = 4
 
 
 @dataclass(frozen=True)
-class Request:
+class GradingRequest:
     """A request to grade the submissions of a class.
 
     Attributes:
@@ -30,7 +30,7 @@ class Request:
     """
 
     lab: Lab
-    files: Sequence[File]
+    files: Sequence[ExerciseFile]
     secret: str = field(repr=False)
     rubric: Rubric
     lang: str
@@ -39,7 +39,7 @@ class Request:
     stop: threading.Event = field(default_factory=threading.Event)
 
     @cached_property
-    def mark(self) -> str:
+    def fingerprint(self) -> str:
         """Fingerprint that changes whenever a grade could change. It is slow to compute on purpose:
         students may see it, and a short secret could be found by trying."""
         slow = hashlib.pbkdf2_hmac("sha256", self.secret.encode(), b"dualml grade", 600_000)

@@ -13,7 +13,7 @@ from dualml.files import read_bytes
 
 VARIABLE, OPTION = "DUALML_SECRET", "--secret"
 #: Maximum bytes of a secret file.
-MOST = 1 << 16
+MAX_SECRET_BYTES = 1 << 16
 #: Fields of ``/proc/self/stat``, from 0, with the addresses at which arguments and variables begin
 #: and end.
 PLACES = (47, 48, 49, 50)
@@ -44,7 +44,7 @@ def read_secret(
         warn("seen", "")
         secret = option
     elif file is not None:
-        secret = secret_in(file, warn)
+        secret = read_secret_file(file, warn)
     elif variable is not None:
         secret = variable
     elif sys.stdin.isatty() and sys.stderr.isatty():
@@ -62,10 +62,10 @@ def read_secret(
     return secret
 
 
-def secret_in(path: Path, warn: Callable[[str, str], None]) -> str:
+def read_secret_file(path: Path, warn: Callable[[str, str], None]) -> str:
     """Read a file's text without the line break at its end; warn if others can read the file."""
     try:
-        secret = read_bytes(path, MOST).decode()
+        secret = read_bytes(path, MAX_SECRET_BYTES).decode()
         mode = path.stat().st_mode
     except UnicodeDecodeError:
         raise UserError(f"--secret-file {path}: no text in UTF-8") from None
@@ -89,13 +89,13 @@ def hide_secret() -> None:
                 memory.seek(begin)
                 texts = memory.read(size).split(b"\0")
                 for before, text in zip([b"", *texts], texts, strict=False):
-                    hidden = hidden_text(before, text)
+                    hidden = masked_text(before, text)
                     memory.seek(begin + len(text) - len(hidden))
                     memory.write(hidden)
                     begin += len(text) + 1
 
 
-def hidden_text(before: bytes, text: bytes) -> bytes:
+def masked_text(before: bytes, text: bytes) -> bytes:
     """Return the replacement for the end of an argument or a variable; ``before`` is the preceding
     one."""
     if before == OPTION.encode():

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from dualml.course.faults import kind_of_fault
 from dualml.course.grading.names import folder_names, readable_names
-from dualml.course.grading.unpacking import Refused as Refused
-from dualml.course.grading.unpacking import content_of, copy_programs, extract, is_wanted, walk
-from dualml.course.grading.unpacking import readable as readable
+from dualml.course.grading.unpacking import SubmissionRefused as SubmissionRefused
+from dualml.course.grading.unpacking import content_of, copy_programs, extract, is_course_file, walk
+from dualml.course.grading.unpacking import decode_member_name as decode_member_name
 from dualml.course.workspace import NAME
-from dualml.errors import UserError, plain
+from dualml.errors import UserError, escape_unprintable
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Submission:
     folder: str = ""
 
     @property
-    def results(self) -> str:
+    def results_folder(self) -> str:
         """Name of the folder of results."""
         return self.folder or folder_names([self.student])[0]
 
@@ -50,16 +50,16 @@ class Submission:
             if self.path.is_dir() and not self.path.is_symlink():
                 for inside, size in walk(self.path):
                     total.update(os.fsencode(f"{inside}\0{size}\0"))
-                    if is_wanted(inside.name):
+                    if is_course_file(inside.name):
                         total.update(content_of(self.path / inside))
             else:
                 total.update(content_of(self.path))
-        except Refused as error:
+        except SubmissionRefused as error:
             total.update(str(error).encode())
         return total.hexdigest()
 
 
-def submissions(folder: Path, out: Path | None = None) -> tuple[list[Submission], list[str]]:
+def find_submissions(folder: Path, out: Path | None = None) -> tuple[list[Submission], list[str]]:
     """Return every folder and zip in a folder, by name, and the names of all other files.
 
     Args:
@@ -86,7 +86,7 @@ def submissions(folder: Path, out: Path | None = None) -> tuple[list[Submission]
     if not found:
         raise UserError(f"{folder} has no submissions: no folders and no zips")
     raw = [name for name, _ in found]
-    if twice := sorted({plain(name) for name in raw if raw.count(name) > 1}):
+    if twice := sorted({escape_unprintable(name) for name in raw if raw.count(name) > 1}):
         raise UserError(f"{folder} has two submissions of {', '.join(twice)}; keep one")
     names = readable_names([os.fsencode(name) for name in raw])
     folders = folder_names(names)
@@ -97,7 +97,7 @@ def submissions(folder: Path, out: Path | None = None) -> tuple[list[Submission]
 
 
 @dataclass(frozen=True)
-class Handed:
+class FoundFiles:
     """The exercises' files found in a submission.
 
     Attributes:
@@ -109,7 +109,7 @@ class Handed:
     twice: Mapping[str, str]
 
 
-def unpack(submission: Submission, target: Path, wanted: Sequence[str]) -> Handed:
+def unpack(submission: Submission, target: Path, wanted: Sequence[str]) -> FoundFiles:
     """Unpack the programs of a submission into ``target``, and find the files with these names.
 
     Raises:
@@ -119,26 +119,26 @@ def unpack(submission: Submission, target: Path, wanted: Sequence[str]) -> Hande
     """
     try:
         if submission.path.is_symlink():
-            raise Refused("special", plain(submission.path.name))
+            raise SubmissionRefused("special", escape_unprintable(submission.path.name))
         if submission.path.is_dir():
             copy_programs(submission.path, target)
         else:
             extract(content_of(submission.path), target)
         handed = locate(target, wanted)
-    except Refused:
+    except SubmissionRefused:
         raise
     except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError, ValueError,
             NotImplementedError, RuntimeError, OverflowError) as error:  # fmt: skip
         if kind_of_fault(error):
             raise
         what = (error.strerror if isinstance(error, OSError) else "") or str(error)
-        raise Refused("unreadable", what) from error
+        raise SubmissionRefused("unreadable", what) from error
     if not handed.paths and not handed.twice and not any(target.rglob(NAME)):
-        raise Refused("none", ", ".join(sorted(wanted)))
+        raise SubmissionRefused("none", ", ".join(sorted(wanted)))
     return handed
 
 
-def locate(target: Path, wanted: Sequence[str]) -> Handed:
+def locate(target: Path, wanted: Sequence[str]) -> FoundFiles:
     """Find for each name the least nested file; of several, the one in a workspace."""
     paths: dict[str, Path] = {}
     twice: dict[str, str] = {}
@@ -151,4 +151,4 @@ def locate(target: Path, wanted: Sequence[str]) -> Handed:
             twice[name] = ", ".join(str(path.relative_to(target)) for path in first)
         elif first:
             paths[name] = first[0]
-    return Handed(paths, twice)
+    return FoundFiles(paths, twice)

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from dualml.course.encoding import decode_names
 from dualml.course.workspace import NAME
-from dualml.errors import UserError, plain
+from dualml.errors import UserError, escape_unprintable
 from dualml.files import open_to_read
 
 #: Limits of one submission: bytes and files, packed or not, and depth of folders.
@@ -25,7 +25,7 @@ IDLE = {"__pycache__", ".git", ".ipynb_checkpoints", "__MACOSX", "rank_0", "kern
 PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2)
 
 
-class Refused(Exception):
+class SubmissionRefused(Exception):
     """Error: a submission cannot be read; its message is ``grade.refusal.KIND`` with the detail
     ``what``."""
 
@@ -34,7 +34,7 @@ class Refused(Exception):
         self.kind, self.what = kind, what
 
 
-def is_wanted(name: str) -> bool:
+def is_course_file(name: str) -> bool:
     """Return whether judging needs a file: a program, or the file that marks a workspace."""
     return name.endswith(".py") or name == NAME
 
@@ -47,11 +47,11 @@ def content_of(path: Path) -> bytes:
         OSError: the file cannot be read.
     """
     try:
-        with open_to_read(path, links=False) as stream:
+        with open_to_read(path, follow_links=False) as stream:
             content = stream.read(BYTES + 1)
     except UserError:
-        raise Refused("special", plain(path.name)) from None
-    bounded(len(content), 0, ())
+        raise SubmissionRefused("special", escape_unprintable(path.name)) from None
+    check_limits(len(content), 0, ())
     return content
 
 
@@ -70,17 +70,17 @@ def walk(folder: Path) -> Iterator[tuple[Path, int]]:
             for entry in listed:
                 seen += 1
                 if seen > ENTRIES:
-                    raise Refused("files", f"{ENTRIES:,}")
+                    raise SubmissionRefused("files", f"{ENTRIES:,}")
                 entries.append(entry)
         for entry in sorted(entries, key=lambda entry: entry.name, reverse=True):
             inside = here / entry.name
             if entry.is_dir(follow_symlinks=False) and entry.name not in IDLE:
-                bounded(0, 0, inside.parts)
+                check_limits(0, 0, inside.parts)
                 left.append(inside)
             elif entry.is_file(follow_symlinks=False):
                 size = entry.stat(follow_symlinks=False).st_size
                 total += size
-                bounded(total, files, inside.parts)
+                check_limits(total, files, inside.parts)
                 files += 1
                 yield inside, size
 
@@ -88,7 +88,7 @@ def walk(folder: Path) -> Iterator[tuple[Path, int]]:
 def copy_programs(source: Path, target: Path) -> None:
     """Copy the programs of a folder: regular files only, no links."""
     for inside, _ in walk(source):
-        if is_wanted(inside.name):
+        if is_course_file(inside.name):
             place = target / inside
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content_of(source / inside))
@@ -98,40 +98,40 @@ def extract(content: bytes, target: Path) -> None:
     """Unpack the programs of a zip without trusting its metadata."""
     # A member needs a directory entry, which begins with these bytes.
     if content.count(b"PK\x01\x02") > ENTRIES:
-        raise Refused("files", f"{ENTRIES:,}")
+        raise SubmissionRefused("files", f"{ENTRIES:,}")
     total = files = 0
     with zipfile.ZipFile(io.BytesIO(content)) as packed:
         members = packed.infolist()
-        for member, shown in zip(members, readable_of(members), strict=True):
+        for member, shown in zip(members, decode_member_names(members), strict=True):
             name = PurePosixPath(shown.replace("\\", "/"))
             if name.is_absolute() or ".." in name.parts or ":" in str(name):
-                raise Refused("outside", str(name))
+                raise SubmissionRefused("outside", str(name))
             if stat.S_ISLNK(member.external_attr >> 16):
-                raise Refused("link", str(name))
+                raise SubmissionRefused("link", str(name))
             if IDLE & set(name.parts) or shown.endswith(("/", "\\")):
                 continue
-            bounded(total + member.file_size, files, name.parts)
+            check_limits(total + member.file_size, files, name.parts)
             files += 1
-            if not is_wanted(name.name):
+            if not is_course_file(name.name):
                 total += member.file_size
                 continue
             if member.compress_type not in PACKED:
-                raise Refused("unreadable", f"{name}: compression method {member.compress_type}")
+                raise SubmissionRefused("unreadable", f"{name}: compression method {member.compress_type}")
             place = target / name
             place.parent.mkdir(parents=True, exist_ok=True)
             with packed.open(member) as source, place.open("wb") as out:
                 while piece := source.read(1 << 16):
                     total += len(piece)
-                    bounded(total, files - 1, name.parts)
+                    check_limits(total, files - 1, name.parts)
                     out.write(piece)
 
 
-def readable(member: zipfile.ZipInfo) -> str:
+def decode_member_name(member: zipfile.ZipInfo) -> str:
     """Return the name of a file in a zip."""
-    return readable_of([member])[0]
+    return decode_member_names([member])[0]
 
 
-def readable_of(members: Sequence[zipfile.ZipInfo]) -> list[str]:
+def decode_member_names(members: Sequence[zipfile.ZipInfo]) -> list[str]:
     """Return the names of files in one zip. Python reads names without the UTF-8 flag in code page
     437; Chinese Windows writes GBK or Big5."""
     flagged = [bool(member.flag_bits & 0x800) for member in members]
@@ -141,11 +141,11 @@ def readable_of(members: Sequence[zipfile.ZipInfo]) -> list[str]:
     return [m.filename if own else next(others) for m, own in zip(members, flagged, strict=True)]
 
 
-def bounded(total: int, number: int, parts: Sequence[str]) -> None:
+def check_limits(total: int, number: int, parts: Sequence[str]) -> None:
     """Raise `SubmissionRefused` if a submission exceeds the limits of bytes, files or depth."""
     if total > BYTES:
-        raise Refused("bytes", f"{BYTES:,}")
+        raise SubmissionRefused("bytes", f"{BYTES:,}")
     if number >= FILES:
-        raise Refused("files", f"{FILES:,}")
+        raise SubmissionRefused("files", f"{FILES:,}")
     if len(parts) > DEEP:
-        raise Refused("deep", str(len(parts)))
+        raise SubmissionRefused("deep", str(len(parts)))

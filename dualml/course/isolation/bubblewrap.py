@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from dualml.course.isolation.root import HOME, QUOTA, Contents
 from dualml.launch.process import IMPORT_S
-from dualml.machine import python
+from dualml.machine import python_argv
 
 #: Program that prints, as JSON, the result of `find_contents` and the imported files of dualml.
 DESCRIBE = """
@@ -67,7 +67,7 @@ def describe(
     """Return the contents of the root, and the files of dualml that the server imports."""
     try:
         done = subprocess.run(
-            [*python("-c", DESCRIBE), *modules], env=dict(environ), stdin=subprocess.DEVNULL,
+            [*python_argv("-c", DESCRIBE), *modules], env=dict(environ), stdin=subprocess.DEVNULL,
             capture_output=True, timeout=IMPORT_S, check=True,
         )  # fmt: skip
         shown, links, hidden, ours = json.loads(done.stdout.splitlines()[-1])

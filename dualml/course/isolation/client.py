@@ -21,36 +21,36 @@ from dataclasses import dataclass
 from typing import Any
 
 from dualml.backend import backends
-from dualml.course.exercise import NotJudged
+from dualml.course.exercise import MachineFault
 from dualml.course.frames import Arrays, receive, send
 from dualml.course.isolation import bubblewrap
 from dualml.course.isolation.detect import Isolation, Kind, candidates
-from dualml.errors import plain
+from dualml.errors import escape_unprintable
 from dualml.launch.process import IMPORT_S
-from dualml.machine import python
+from dualml.machine import python_argv
 from dualml.messages import Header
 
 #: Variables that a server inherits, if they are set: library paths and numbers of threads.
 #: Students' code sees no other variable of the environment.
-LISTED = ("LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHASHSEED", "LANG", "LC_ALL", "LC_CTYPE",
+INHERITED_VARIABLES = ("LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHASHSEED", "LANG", "LC_ALL", "LC_CTYPE",
           "TZ", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "KMP_AFFINITY", "TMPDIR")  # fmt: skip
 #: Time limits in seconds: for setting up the isolation, and for the rest of a warden's message once
 #: it has begun.
 WALLS_S, MESSAGE_S, END_S, POLL_S = 30.0, 30.0, 10.0, 0.1
 #: Beginning of the error if the warden of the ranks is gone or silent.
-LOST = "the process that looks after the ranks is lost"
+WARDEN_LOST = "the process that looks after the ranks is lost"
 #: Socket type that keeps message boundaries; macOS has no SOCK_SEQPACKET.
 MESSAGES = socket.SOCK_SEQPACKET if sys.platform == "linux" else socket.SOCK_DGRAM
 #: Largest number of bytes of a server's answer.
 ANSWER = 4096
 
 
-class Server:
+class IsolationServer:
     """Connection to a `dualml.course.isolation.server` process."""
 
     def __init__(self, backend: str, network: bool, kind: Kind = "namespaces") -> None:
         info = backends()[backend or "numpy"]
-        environ = {name: os.environ[name] for name in LISTED if name in os.environ}
+        environ = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
         environ |= {**info.environ(1), "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/tmp",
                     "CUDA_VISIBLE_DEVICES": "", "PATH": "/usr/bin:/bin"}  # fmt: skip
         paths = filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))
@@ -59,12 +59,12 @@ class Server:
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115
         self.lock, self.ready = threading.Lock(), False
         with theirs:
-            module = python("-m", "dualml.course.isolation.server")
+            module = python_argv("-m", "dualml.course.isolation.server")
             preload = info.preload[1:] if backend else ()  # not the backend itself: a solution
             if network:
                 drives = (f"{info.package}.course.drive_{name}" for name in ("rpc", "group"))
                 preload = (*preload, *drives)
-            modules = [drive_of(backend), *preload]
+            modules = [drive_module(backend), *preload]
             around = bubblewrap.command(modules, environ) if kind == "bubblewrap" else []
             words = [*around, *module, str(theirs.fileno()), backend or "numpy", kind, *modules]
             self.process = subprocess.Popen(
@@ -97,13 +97,13 @@ class Server:
         answer: dict[str, Any] = json.loads(message)
         return answer
 
-    def last_words(self) -> str:
+    def last_error_line(self) -> str:
         """Return the last line of the server's error output."""
         with contextlib.suppress(OSError, ValueError, subprocess.TimeoutExpired):
             self.process.wait(1.0)
             self.errors.seek(0)
             lines = self.errors.read(ANSWER).decode("utf-8", "replace").split("\n")
-            return plain(next((line for line in reversed(lines) if line.strip()), ""))
+            return escape_unprintable(next((line for line in reversed(lines) if line.strip()), ""))
         return ""
 
     def close(self) -> None:
@@ -115,20 +115,20 @@ class Server:
         self.errors.close()
 
 
-servers: dict[tuple[str, bool], Server] = {}
+servers: dict[tuple[str, bool], IsolationServer] = {}
 turn = threading.Lock()
 
 
-def server_for(backend: str, network: bool) -> Server:
+def server_for(backend: str, network: bool) -> IsolationServer:
     """Return the server of a framework, started if necessary."""
     with turn:
         server = servers.get((backend, network))
         if server is None or server.process.poll() is not None:
-            server = servers[backend, network] = Server(backend, network)
+            server = servers[backend, network] = IsolationServer(backend, network)
         return server
 
 
-def drive_of(backend: str) -> str:
+def drive_module(backend: str) -> str:
     """Return the module that runs the calls of a framework's exercises; without a framework
     dualml's own."""
     return f"{backends()[backend].package}.course.drive" if backend else "dualml.course.drive"
@@ -159,7 +159,7 @@ def find_isolation(backend: str) -> Isolation:
 
 
 @dataclass
-class Cell:
+class SandboxCell:
     """A running group of isolated ranks.
 
     Attributes:
@@ -180,10 +180,10 @@ class Cell:
         try:
             send(self.control, header, arrays)
         except OSError as error:
-            raise NotJudged(f"{LOST}: {error}") from None
+            raise MachineFault(f"{WARDEN_LOST}: {error}") from None
 
     def wait_for_result(
-        self, seconds: float, over: Callable[[], bool]
+        self, seconds: float, is_cancelled: Callable[[], bool]
     ) -> tuple[Header, dict[str, Any]] | None:
         """Return the result of the job's start or of a call; None if the check was cancelled.
 
@@ -196,16 +196,16 @@ class Cell:
         """
         deadline = time.monotonic() + seconds
         while not select.select([self.control], [], [], POLL_S)[0]:
-            if over():
+            if is_cancelled():
                 return None
             if time.monotonic() > deadline:
-                raise NotJudged(f"{LOST}: silent for {seconds:g} s")
+                raise MachineFault(f"{WARDEN_LOST}: silent for {seconds:g} s")
         try:
             header, arrays = receive(self.control, MESSAGE_S)
         except (OSError, ValueError) as error:
-            raise NotJudged(f"{LOST}: {error}") from None
+            raise MachineFault(f"{WARDEN_LOST}: {error}") from None
         if header.get("event") == "failed":
-            raise NotJudged(str(header.get("why")))
+            raise MachineFault(str(header.get("why")))
         return header, arrays
 
     def tail(self, rank: int, size: int = 4000) -> str:
@@ -220,7 +220,7 @@ class Cell:
 @contextlib.contextmanager
 def open_cell(
     backend: str, ranks: int, isolation: Isolation, network: bool = False
-) -> Iterator[Cell]:
+) -> Iterator[SandboxCell]:
     """Open a cell for ``ranks`` ranks, whose processes have all ended at the end of the block.
 
     Raises:
@@ -229,30 +229,30 @@ def open_cell(
     """
     ours, theirs = socket.socketpair()
     printed: list[int] = []
-    alone: list[Server] = []  # of bubblewrap, whose server does one job
-    server: Server | None = None
+    alone: list[IsolationServer] = []  # of bubblewrap, whose server does one job
+    server: IsolationServer | None = None
     pid = 0
     try:
         with theirs:
             if isolation.kind == "bubblewrap":
-                alone.append(Server(backend, network, isolation.kind))
+                alone.append(IsolationServer(backend, network, isolation.kind))
             try:
                 printed += [printed_file(rank) for rank in range(ranks)]
                 server = alone[0] if alone else server_for(backend, network)
                 pid = server.start(isolation.walls, network, [theirs.fileno(), *printed])
             except (OSError, ValueError) as error:
                 if alone:
-                    said = alone[0].last_words() or str(error)
+                    said = alone[0].last_error_line() or str(error)
                     raise OSError(f"bubblewrap does not start: {said}") from None
                 discard(server)
-                raise NotJudged(f"checks cannot be started: {error}") from None
+                raise MachineFault(f"checks cannot be started: {error}") from None
         try:
             first, _ = receive(ours, WALLS_S)
         except (OSError, ValueError) as error:
-            raise NotJudged(f"checks cannot be started: {error}") from None
+            raise MachineFault(f"checks cannot be started: {error}") from None
         if first.get("event") == "no walls":
             raise OSError(f"user namespaces are not allowed: {first.get('why')}")
-        yield Cell(ours, printed)
+        yield SandboxCell(ours, printed)
     finally:
         wait_for_end(ours, 0 if alone else pid)
         for descriptor in printed:
@@ -261,7 +261,7 @@ def open_cell(
             one_job.close()
 
 
-def discard(server: Server | None) -> None:
+def discard(server: IsolationServer | None) -> None:
     """End a server that does not answer, but no server that has replaced it."""
     if server is None:
         return

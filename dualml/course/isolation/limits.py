@@ -21,7 +21,7 @@ def address_space() -> int:
     return pages * resource.getpagesize()
 
 
-def limit(seconds: float, taken: int, memory: int = MEMORY, walls: bool = False) -> None:
+def apply_limits(seconds: float, taken: int, memory: int = MEMORY, walls: bool = False) -> None:
     """Limit the resources of this process from now on.
 
     Args:
@@ -44,11 +44,11 @@ def limit(seconds: float, taken: int, memory: int = MEMORY, walls: bool = False)
             (resource.RLIMIT_MSGQUEUE, 0),
         ]
     for kind, most in limits:
-        lower(kind, most, most)
-    lower(resource.RLIMIT_CPU, processor, processor + 2)  # SIGXCPU first, which has a name
+        lower_limit(kind, most, most)
+    lower_limit(resource.RLIMIT_CPU, processor, processor + 2)  # SIGXCPU first, which has a name
 
 
-def lower(kind: int, soft: int, hard: int) -> None:
+def lower_limit(kind: int, soft: int, hard: int) -> None:
     """Set a limit, but never above the current one."""
     _, before = resource.getrlimit(kind)
     if before != resource.RLIM_INFINITY:

@@ -41,7 +41,7 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 #: Modules of a framework's operators.
 OPERATORS = re.compile(r"mindspore\.ops(\.|$)|torch(\._C.*)?$|^$")
 #: Packages that are hidden because exercises ask for their solutions.
-HIDDEN = re.compile(r"dualml(_torch|_ms)?([-_.].*)?", re.IGNORECASE)
+HIDDEN_PACKAGES = re.compile(r"dualml(_torch|_ms)?([-_.].*)?", re.IGNORECASE)
 ACCOUNTS = "student:x:{uid}:{gid}::{home}:/nowhere\n"
 #: Mount point on which the root is assembled, any folder that every system has.
 STAGE = "/tmp"
@@ -62,9 +62,9 @@ class Contents:
     hidden: Sequence[str]
 
 
-def contents() -> Contents:
+def find_contents() -> Contents:
     """Return the contents that this interpreter needs, with the modules that it has imported."""
-    wanted = [*SYSTEM, sys.prefix, sys.base_prefix, sys.exec_prefix, *libraries()]
+    wanted = [*SYSTEM, sys.prefix, sys.base_prefix, sys.exec_prefix, *loaded_library_folders()]
     wanted += [path for path in sysconfig.get_paths().values() if os.path.isdir(path)]
     packages = [path for path in sys.path if os.path.isabs(path) and os.path.isdir(path)]
     for path in packages:
@@ -80,11 +80,11 @@ def contents() -> Contents:
         if os.path.exists(path) and not inside:
             shown = [there for there in shown if not there.startswith(f"{path}/")]
             shown.append(path)
-    hidden = {*hidden_below(packages, shown), *ready_made_files()}
+    hidden = {*own_packages(packages, shown), *ready_made_files()}
     return Contents(shown, links, sorted(hidden))
 
 
-def libraries() -> set[str]:
+def loaded_library_folders() -> set[str]:
     """Return the folders of the shared libraries that this process has loaded."""
     with contextlib.suppress(OSError):
         lines = Path("/proc/self/maps").read_text("utf-8", "replace").splitlines()
@@ -106,28 +106,28 @@ def modules_in(path: str) -> Iterable[str]:
     for name in os.listdir(path):
         whole = f"{path}/{name}"
         package = os.path.isfile(f"{whole}/__init__.py") or name.endswith((".libs", ".dist-info"))
-        if not HIDDEN.fullmatch(name) and (package or name.endswith((".py", ".so"))):
+        if not HIDDEN_PACKAGES.fullmatch(name) and (package or name.endswith((".py", ".so"))):
             yield whole
 
 
-def hidden_below(packages: Iterable[str], shown: Sequence[str]) -> Iterable[str]:
+def own_packages(packages: Iterable[str], shown: Sequence[str]) -> Iterable[str]:
     """Yield dualml's own packages in the visible folders."""
     for folder in packages:
         real = os.path.realpath(folder)
         if any(real == there or real.startswith(f"{there}/") for there in shown):
-            yield from (f"{real}/{name}" for name in os.listdir(real) if HIDDEN.fullmatch(name))
+            yield from (f"{real}/{name}" for name in os.listdir(real) if HIDDEN_PACKAGES.fullmatch(name))
 
 
 def ready_made_files() -> Iterable[str]:
     """Yield the files of the frameworks' ready-made solutions; modules of operators, which contain
     much else, are not hidden."""
     for name, module in list(sys.modules.items()):
-        if OWN_MODULE.fullmatch(name) or name in holders():
+        if OWN_MODULE.fullmatch(name) or name in defining_modules():
             yield from filter(None, (module.__file__, module.__cached__))
 
 
 @functools.cache
-def holders() -> frozenset[str]:
+def defining_modules() -> frozenset[str]:
     """Return the modules that define the names of `READY_MADE`."""
     found = set()
     for dotted in (name for names in READY_MADE.values() for name in names):
@@ -137,7 +137,7 @@ def holders() -> frozenset[str]:
     return frozenset(name for name in found if not OPERATORS.match(name))
 
 
-def build(files: Contents, uid: int, gid: int) -> None:
+def build_root(files: Contents, uid: int, gid: int) -> None:
     """Build the root of this process's mount namespace, and change into it."""
     os.umask(0o022)  # what is made here is for somebody else
     mount("none", "/", "", MS_REC | MS_SLAVE)

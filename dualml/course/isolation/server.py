@@ -26,13 +26,13 @@ from pathlib import Path
 
 from dualml.course.forbidden import READY_MADE
 from dualml.course.guards import disable_ready_made
-from dualml.course.isolation.root import Contents, contents
+from dualml.course.isolation.root import Contents, find_contents
 from dualml.course.isolation.walls import NOBODY, Walls
 from dualml.course.isolation.warden import run_warden
 from dualml.launch.child import on_death_of_parent
 
 #: Maximum bytes of a request, and maximum number of descriptors sent with it.
-LONGEST, MOST = 4096, 66
+MAX_REQUEST_BYTES, MAX_DESCRIPTORS = 4096, 66
 #: Modules that contain, or lie beside, solutions of exercises.
 SOLUTION = re.compile(
     r"dualml\.(optim|precision|model|backend|reference|aggregation|partition|split|zero|parity)\b"
@@ -40,7 +40,7 @@ SOLUTION = re.compile(
     r"|dualml_(torch|ms)\.(?!course)"
 )
 #: Time limit in seconds for assembling a warden's root.
-ASKED_S = 10.0
+ROOT_S = 10.0
 
 
 def main() -> None:
@@ -55,7 +55,7 @@ def main() -> None:
     disable_ready_made(READY_MADE.get(backend, ()))
     with contextlib.suppress(AttributeError):
         sys.modules[drive].seal()
-    shown_files = contents()
+    shown_files = find_contents()
     gc.collect()
     gc.freeze()  # nothing of it becomes garbage: no child needs to go through it
     channel.send(json.dumps({"ready": True}).encode())
@@ -71,7 +71,7 @@ def serve(channel: socket.socket, shown_files: Contents, in_bubblewrap: bool) ->
                 pass
         if not select.select([channel], [], [], 1.0)[0]:
             continue
-        message, descriptors, *_ = socket.recv_fds(channel, LONGEST, MOST)
+        message, descriptors, *_ = socket.recv_fds(channel, MAX_REQUEST_BYTES, MAX_DESCRIPTORS)
         if not message:
             return
         request = json.loads(message)
@@ -100,7 +100,7 @@ def serve(channel: socket.socket, shown_files: Contents, in_bubblewrap: bool) ->
 def map_users(pid: int, asked: int, done: int) -> None:
     """Map the users of a warden's new namespace when it asks, which only root outside of it may
     do."""
-    if select.select([asked], [], [], ASKED_S)[0] and os.read(asked, 1):
+    if select.select([asked], [], [], ROOT_S)[0] and os.read(asked, 1):
         with contextlib.suppress(OSError):
             for kind in ("uid", "gid"):
                 Path(f"/proc/{pid}/{kind}_map").write_text(f"{NOBODY} {NOBODY} 1", "ascii")

@@ -57,7 +57,7 @@ class Walls:
         if uid == 0:  # root builds the root as it is, and is nobody afterwards
             syscalls.unshare(NAMESPACES)
             bring_up_loopback(self.network)
-            root.build(self.contents, NOBODY, NOBODY)
+            root.build_root(self.contents, NOBODY, NOBODY)
             os.setgroups([])
             syscalls.unshare(syscalls.NEWUSER)
             os.write(self.mapped[1], b"m")
@@ -71,19 +71,19 @@ class Walls:
             Path("/proc/self/uid_map").write_text(f"{uid} {uid} 1", "ascii")
             Path("/proc/self/gid_map").write_text(f"{gid} {gid} 1", "ascii")
             bring_up_loopback(self.network)
-            root.build(self.contents, uid, gid)
+            root.build_root(self.contents, uid, gid)
         on_death_of_parent(signal.SIGKILL)  # which was lost with the change of users
 
     def confine_rank(self, seconds: float) -> None:
         """Confine this process for good, as a rank whose calls may take ``seconds``."""
         if not self.is_up:
-            limits.limit(seconds, self.baseline_bytes)
+            limits.apply_limits(seconds, self.baseline_bytes)
             return
         if not self.in_bubblewrap:
             alone = syscalls.NEWNS | syscalls.NEWIPC
             syscalls.unshare(alone | (0 if self.network else syscalls.NEWNET))
             root.make_home()
-        limits.limit(seconds, self.baseline_bytes, walls=True)
+        limits.apply_limits(seconds, self.baseline_bytes, walls=True)
         syscalls.drop_capabilities()
         syscalls.prctl(syscalls.NO_NEW_PRIVS, 1)
 

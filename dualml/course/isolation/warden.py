@@ -25,7 +25,7 @@ from dualml.course.isolation.walls import Walls
 from dualml.course.mediator import Mediator
 from dualml.course.member import Member
 from dualml.course.student import RANKS_S, Student
-from dualml.launch.child import died, on_death_of_parent
+from dualml.launch.child import describe_exit, on_death_of_parent
 
 #: Time limits in seconds: for the judge's job, and for the late answer of a rank.
 JOB_S, LATE_S = 60.0, 3.0
@@ -147,7 +147,7 @@ class ExitCodes:
                 continue
             time.sleep(0.005)
         code = self.codes.get(rank)
-        return "closed its connection" if code is None else died(code)
+        return "closed its connection" if code is None else describe_exit(code)
 
 
 def run_first_process(
@@ -205,7 +205,7 @@ def run_rank(
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
         os.chdir(home)
-        redirect(printed[int(job["rank"])], door)
+        redirect_output(printed[int(job["rank"])], door)
         walls.seal(home)
         student = Student(job, home, door)
         student.prepare()
@@ -222,7 +222,7 @@ def run_rank(
     os._exit(0)
 
 
-def redirect(printed: int, door: socket.socket) -> None:
+def redirect_output(printed: int, door: socket.socket) -> None:
     """Redirect Python's output to ``printed`` and libraries' output to nowhere; close all else."""
     for descriptor, flags in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
         nothing = os.open(os.devnull, flags)

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from dualml.course.exercise import Array, Arrays, Call
-from dualml.course.lab1.rules import RULES, State, typed
+from dualml.course.exercise import Array, Arrays, ExerciseCall
+from dualml.course.lab1.rules import RULES, State, cast_hyperparameters
 from dualml.data.dataset import normalised
 from dualml.data.sources import load
-from dualml.seeds import generator
+from dualml.seeds import make_generator
 
 SAMPLES, BATCH, UPDATES, CLASSES = 2000, 50, 80, 10
 #: Learning rates with which each optimizer learns well here.
@@ -26,13 +26,13 @@ HYPER: dict[str, dict[str, Any]] = {
              "decoupled": False, "bias_correction": True},
 }  # fmt: skip
 #: Tolerance of a right answer: this multiple of the float32 rule's own error, plus this constant.
-MARGIN, LEAST = 30, 1e-5
+ROUNDOFF_FACTOR, MIN_TOLERANCE = 30, 1e-5
 
 
-def calls() -> tuple[list[Call], str]:
+def make_calls() -> tuple[list[ExerciseCall], str]:
     """Make one call for each optimizer, and return the name of the dataset, too."""
     data = load("mnist", explicit=False)
-    draw = generator(0, "exercise", "curves")
+    draw = make_generator(0, "exercise", "curves")
     chosen = draw.permutation(len(data.train_y))[:SAMPLES]
     x = normalised(data.train_x[chosen], data.mean, data.std).reshape(len(chosen), -1)
     y = data.train_y[chosen].astype(np.int32)
@@ -45,20 +45,20 @@ def calls() -> tuple[list[Call], str]:
         "bias": np.zeros(CLASSES, np.float32),
     }
     made = [
-        Call("training", target, {"hyper": hyper, "whole": target == "GD"}, [arrays])
+        ExerciseCall("training", target, {"hyper": hyper, "whole": target == "GD"}, [arrays])
         for target, hyper in HYPER.items()
     ]
     return made, data.name
 
 
-def losses(call: Call, number: type[np.floating[Any]] = np.float64) -> Array:
+def reference_losses(call: ExerciseCall, number: type[np.floating[Any]] = np.float64) -> Array:
     """Compute the loss before each update by the rule, shape (UPDATES,)."""
     arrays, rule = call.arrays[0], RULES[call.target]
-    h = typed(call.options["hyper"], number)
+    h = cast_hyperparameters(call.options["hyper"], number)
     now = {name: arrays[name].astype(number) for name in ("weight", "bias")}
     states: dict[str, State] = {name: {} for name in now}
     out = []
-    for step, batch in enumerate(batches(call), 1):
+    for step, batch in enumerate(batch_indices(call), 1):
         x, y = arrays["x"][batch].astype(number), arrays["y"][batch]
         logits = x @ now["weight"] + now["bias"]
         logits = logits - logits.max(1, keepdims=True)
@@ -72,7 +72,7 @@ def losses(call: Call, number: type[np.floating[Any]] = np.float64) -> Array:
     return np.array(out, np.float64)
 
 
-def batches(call: Call) -> Array:
+def batch_indices(call: ExerciseCall) -> Array:
     """Return the samples that each update takes; all of them for GD."""
     order = call.arrays[0]["order"]
     if call.options["whole"]:
@@ -80,12 +80,12 @@ def batches(call: Call) -> Array:
     return order
 
 
-def tolerance(call: Call, exact: Array) -> Array:
+def loss_tolerance(call: ExerciseCall, exact: Array) -> Array:
     """Return the tolerance of a right answer for each update."""
-    off = np.maximum.accumulate(np.abs(losses(call, np.float32) - exact))
-    return MARGIN * off + LEAST
+    off = np.maximum.accumulate(np.abs(reference_losses(call, np.float32) - exact))
+    return ROUNDOFF_FACTOR * off + MIN_TOLERANCE
 
 
-def seen(arrays: Arrays) -> Array:
+def observed_losses(arrays: Arrays) -> Array:
     """Return the student's losses as float64."""
     return np.asarray(arrays["losses"], np.float64)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.course.exercise import RIGHT, Answer, Arrays, Call, Difference, Flags, Requirement
+from dualml.course.exercise import RIGHT, Answer, Arrays, ExerciseCall, Difference, Flags, Requirement
 from dualml.course.lab1.rules import trajectory
 
 #: Shapes of the parameters: two equal ones, for state that is shared by mistake; a name that
@@ -25,7 +25,7 @@ COARSE = 1e-2
 COMMON = ("sign", "nothing", "no_lr", "twice", "first_parameter", "last_parameter")
 DECAY = ("decay_ignored", "decay_sign", "decay_double", "decay_l1", "decay_exempt", "decay_alone")
 #: Mistakes in SGD with weight decay.
-OF_SGD_DECAY = (*DECAY, "decay_decoupled", "decay_no_lr", "decay_afterwards")
+SGD_DECAY = (*DECAY, "decay_decoupled", "decay_no_lr", "decay_afterwards")
 MOMENTUM = ("momentum_ignored", "dampened", "lr_in_buffer", "buffer_of_parameter", "aliased",
             "first_skipped", "first_lost", "aliased#2", "shared_state")  # fmt: skip
 NESTEROV = ("nesterov_ignored", "nesterov_alone", "nesterov_twice", "nesterov_kept",
@@ -47,46 +47,46 @@ CORRECTION = (
 Draw = np.random.Generator
 
 
-def lr(draw: Draw) -> float:
+def draw_lr(draw: Draw) -> float:
     """Draw a learning rate."""
-    return rounded(draw.uniform(0.02, 0.2))
+    return round_for_display(draw.uniform(0.02, 0.2))
 
 
-def rounded(value: float) -> float:
+def round_for_display(value: float) -> float:
     """Round a number so that a person can calculate with it."""
     return float(round(value, 3))
 
 
-def gd(draw: Draw) -> dict[str, Any]:
+def draw_gd(draw: Draw) -> dict[str, Any]:
     """Draw the hyperparameters of GD."""
-    return {"lr": lr(draw)}
+    return {"lr": draw_lr(draw)}
 
 
-def sgd(momentum: bool = False, decay: bool = False, nesterov: bool = False) -> Any:
+def make_sgd_draw(momentum: bool = False, decay: bool = False, nesterov: bool = False) -> Any:
     """Make a function that draws hyperparameters of SGD."""
 
     def hyper(draw: Draw) -> dict[str, Any]:
         """Draw hyperparameters of SGD."""
         return {
-            "lr": lr(draw),
-            "momentum": rounded(draw.uniform(0.5, 0.9)) if momentum else 0.0,
-            "weight_decay": rounded(draw.uniform(0.1, 0.4)) if decay else 0.0,
+            "lr": draw_lr(draw),
+            "momentum": round_for_display(draw.uniform(0.5, 0.9)) if momentum else 0.0,
+            "weight_decay": round_for_display(draw.uniform(0.1, 0.4)) if decay else 0.0,
             "nesterov": nesterov,
         }
 
     return hyper
 
 
-def adam(decay: bool = False, decoupled: bool = False, corrected: bool = True) -> Any:
+def make_adam_draw(decay: bool = False, decoupled: bool = False, corrected: bool = True) -> Any:
     """Make a function that draws hyperparameters of Adam."""
 
     def hyper(draw: Draw) -> dict[str, Any]:
         """Draw hyperparameters of Adam."""
         return {
-            "lr": lr(draw),
-            "betas": [rounded(draw.uniform(0.6, 0.8)), rounded(draw.uniform(0.85, 0.98))],
-            "eps": rounded(draw.uniform(0.01, 0.2)),
-            "weight_decay": rounded(draw.uniform(0.1, 0.4)) if decay else 0.0,
+            "lr": draw_lr(draw),
+            "betas": [round_for_display(draw.uniform(0.6, 0.8)), round_for_display(draw.uniform(0.85, 0.98))],
+            "eps": round_for_display(draw.uniform(0.01, 0.2)),
+            "weight_decay": round_for_display(draw.uniform(0.1, 0.4)) if decay else 0.0,
             "decoupled": decoupled,
             "bias_correction": corrected,
         }
@@ -95,7 +95,7 @@ def adam(decay: bool = False, decoupled: bool = False, corrected: bool = True) -
 
 
 @dataclass
-class Steps(Requirement):
+class OptimizerRequirement(Requirement):
     """Requirement on some updates of four parameters.
 
     Attributes:
@@ -122,13 +122,13 @@ class Steps(Requirement):
     errors: Sequence[tuple[str, str]] = ()
     otherwise: str = ""
 
-    def calls(self, draw: Draw) -> list[Call]:
+    def calls(self, draw: Draw) -> list[ExerciseCall]:
         options: dict[str, Any] = {"hyper": self.hyper(draw), "steps": STEPS, "mode": self.mode}
         if self.rates:
-            options["rates"] = [lr(draw) for _ in range(STEPS)]
+            options["rates"] = [draw_lr(draw) for _ in range(STEPS)]
             options["hyper"]["lr"] = options["rates"][0]
         if self.groups:
-            own = {"lr": rounded(options["hyper"]["lr"] * 3)}
+            own = {"lr": round_for_display(options["hyper"]["lr"] * 3)}
             options["groups"] = dict.fromkeys(("beta", "scale"), own)
         options["rewritten"] = self.rewritten
         arrays: dict[str, Any] = {f"p/{n}": draw.normal(size=s) for n, s in SHAPES.items()}
@@ -144,21 +144,21 @@ class Steps(Requirement):
         drawn = {n: np.where((a.round(2) == 0) & (a != 0), 0.05, a.round(2))
                  for n, a in arrays.items()}  # fmt: skip
         rounded_arrays = {n: a.astype(np.float32) for n, a in drawn.items()}
-        return [Call("optimizer", self.target, options, [rounded_arrays])]
+        return [ExerciseCall("optimizer", self.target, options, [rounded_arrays])]
 
-    def expected(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+    def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
         return [trajectory(self.target, call.options, call.arrays[0], flags)]
 
-    def tolerance(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+    def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
         exact = trajectory(self.target, call.options, call.arrays[0], flags)
         single = trajectory(self.target, call.options, call.arrays[0], flags, np.float32)
         with np.errstate(all="ignore"):
             off = [np.abs(single[key] - exact[key]) for key in exact]
-            largest = max((finite_most(a) for a in exact.values()), default=0.0)
-        most = MARGIN * max(map(finite_most, off)) + PLACES * np.spacing(np.float32(largest))
+            largest = max((max_finite(a) for a in exact.values()), default=0.0)
+        most = MARGIN * max(map(max_finite, off)) + PLACES * np.spacing(np.float32(largest))
         return [dict.fromkeys(exact, np.asarray(most))]
 
-    def rules_out(self, call: Call, answer: Answer, flags: Flags) -> bool:
+    def rules_out(self, call: ExerciseCall, answer: Answer, flags: Flags) -> bool:
         """Return whether the first update already differs."""
         options = {**call.options, "steps": 1}
         for key, expected in trajectory(self.target, options, call.arrays[0], flags).items():
@@ -169,7 +169,7 @@ class Steps(Requirement):
                 return True
         return False
 
-    def inputs(self, call: Call, difference: Difference) -> dict[str, Any]:
+    def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
         step, _, name = difference.key.partition("/")
         arrays, index = call.arrays[0], difference.index
         if index is None:
@@ -184,53 +184,53 @@ class Steps(Requirement):
         return {**call.options["hyper"], **numbers}
 
 
-def finite_most(a: Any) -> float:
+def max_finite(a: Any) -> float:
     """Return the largest absolute value of the finite numbers."""
     sizes = np.abs(np.asarray(a, np.float64))
     return float(np.max(sizes, where=np.isfinite(sizes), initial=0.0))
 
 
-def of(backend: str) -> list[Requirement]:
+def optimizer_requirements(backend: str) -> list[Requirement]:
     """Return the requirements of one framework's file, in the order in which a student works on
     them."""
     torch = backend == "torch"
-    m, md = sgd(momentum=True), sgd(momentum=True, decay=True)
-    every = sgd(momentum=True, decay=True, nesterov=True)
+    m, md = make_sgd_draw(momentum=True), make_sgd_draw(momentum=True, decay=True)
+    every = make_sgd_draw(momentum=True, decay=True, nesterov=True)
     # MindSpore looks up the rate by the update's number, so there is one rate per update.
     ahead = () if torch else (("Gather.*input_indices", "counter_ahead"),)
     found: list[Requirement] = [
-        Steps("gd.update", "GD", gd, (*COMMON, "accumulated")),
-        Steps("gd.rates", "GD", gd, ("initial_lr",), rates=True, errors=ahead),
-        Steps("sgd.plain", "SGD", sgd(), COMMON),
-        Steps("sgd.momentum", "SGD", m, (*COMMON, *MOMENTUM), rewritten=True),
-        Steps("sgd.decay", "SGD", sgd(decay=True), OF_SGD_DECAY),
-        Steps("sgd.nesterov", "SGD", sgd(momentum=True, nesterov=True), (*MOMENTUM, *NESTEROV),
+        OptimizerRequirement("gd.update", "GD", draw_gd, (*COMMON, "accumulated")),
+        OptimizerRequirement("gd.rates", "GD", draw_gd, ("initial_lr",), rates=True, errors=ahead),
+        OptimizerRequirement("sgd.plain", "SGD", make_sgd_draw(), COMMON),
+        OptimizerRequirement("sgd.momentum", "SGD", m, (*COMMON, *MOMENTUM), rewritten=True),
+        OptimizerRequirement("sgd.decay", "SGD", make_sgd_draw(decay=True), SGD_DECAY),
+        OptimizerRequirement("sgd.nesterov", "SGD", make_sgd_draw(momentum=True, nesterov=True), (*MOMENTUM, *NESTEROV),
               rewritten=True),
-        Steps("sgd.all", "SGD", every, (*MOMENTUM, *NESTEROV, "nesterov_undecayed", *OF_SGD_DECAY)),
-        Steps("sgd.rates", "SGD", md, ("initial_lr", "lr_in_buffer"), rates=True, errors=ahead),
-        Steps("adam.biased", "Adam", adam(corrected=False),
+        OptimizerRequirement("sgd.all", "SGD", every, (*MOMENTUM, *NESTEROV, "nesterov_undecayed", *SGD_DECAY)),
+        OptimizerRequirement("sgd.rates", "SGD", md, ("initial_lr", "lr_in_buffer"), rates=True, errors=ahead),
+        OptimizerRequirement("adam.biased", "Adam", make_adam_draw(corrected=False),
               (*COMMON, *MOMENTS, "always_corrected", "always_corrected#2")),
-        Steps("adam.update", "Adam", adam(), (*COMMON, *MOMENTS, *CORRECTION)),
-        Steps("adam.decay", "Adam", adam(decay=True),
+        OptimizerRequirement("adam.update", "Adam", make_adam_draw(), (*COMMON, *MOMENTS, *CORRECTION)),
+        OptimizerRequirement("adam.decay", "Adam", make_adam_draw(decay=True),
               (*DECAY, "always_decoupled", "second_undecayed")),
-        Steps("adam.decoupled", "Adam", adam(decay=True, decoupled=True),
+        OptimizerRequirement("adam.decoupled", "Adam", make_adam_draw(decay=True, decoupled=True),
               ("decay_ignored", "always_coupled", "decoupled_no_lr", "decoupled_late",
                "decoupled_twice", "decoupled_twice#2")),
-        Steps("adam.rates", "Adam", adam(decay=True), ("initial_lr",), rates=True,
+        OptimizerRequirement("adam.rates", "Adam", make_adam_draw(decay=True), ("initial_lr",), rates=True,
               errors=ahead),
-        Steps("sgd.zero", "SGD", md, ("zero_as_missing",), zero=True),
-        Steps("adam.zero", "Adam", adam(decay=True), ("zero_as_missing",), zero=True),
+        OptimizerRequirement("sgd.zero", "SGD", md, ("zero_as_missing",), zero=True),
+        OptimizerRequirement("adam.zero", "Adam", make_adam_draw(decay=True), ("zero_as_missing",), zero=True),
     ]  # fmt: skip
     if torch:
         grouped: Sequence[tuple[str, Any, Sequence[str]]] = (
-            ("GD", gd, ()),
+            ("GD", draw_gd, ()),
             ("SGD", md, ()),
-            ("Adam", adam(decay=True), ("step_global", "step_per_parameter")),
+            ("Adam", make_adam_draw(decay=True), ("step_global", "step_per_parameter")),
         )
         for target, hyper, more in grouped:
             low = target.lower()
             found += [
-                Steps(
+                OptimizerRequirement(
                     f"{low}.groups",
                     target,
                     hyper,
@@ -238,7 +238,7 @@ def of(backend: str) -> list[Requirement]:
                     groups=True,
                     errors=(("shape|size of tensor", "shared_state"),),
                 ),
-                Steps(
+                OptimizerRequirement(
                     f"{low}.missing",
                     target,
                     hyper,
@@ -249,15 +249,15 @@ def of(backend: str) -> list[Requirement]:
             ]
     else:
         compiled: Sequence[tuple[str, Any, Sequence[str]]] = (
-            ("GD", gd, ()),
+            ("GD", draw_gd, ()),
             ("SGD", every, ("momentum_ignored",)),
-            ("Adam", adam(decay=True), ("compiled_constant", "never_corrected")),
+            ("Adam", make_adam_draw(decay=True), ("compiled_constant", "never_corrected")),
         )
         for target, hyper, more in compiled:
             # A Python number that counts in construct has 64 bits once it is compiled.
             errors = (("Data type conversion", "compiled_constant"),) if target == "Adam" else ()
             name = f"{target.lower()}.graph"
-            found.append(Steps(name, target, hyper, more, mode="graph", errors=errors,
+            found.append(OptimizerRequirement(name, target, hyper, more, mode="graph", errors=errors,
                                otherwise="compiled_apart"))  # fmt: skip
     order = ["GD", "SGD", "Adam"]
     return sorted(found, key=lambda requirement: order.index(requirement.target))

@@ -23,15 +23,15 @@ def gd(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any:
     """Update a parameter by gradient descent."""
     if "accumulated" in f:
         s["sum"] = g = g + s.get("sum", 0)
-    return p - way(h["lr"], f) * g
+    return p - signed_step_size(h["lr"], f) * g
 
 
-def way(lr: Any, f: Flags) -> Any:
+def signed_step_size(lr: Any, f: Flags) -> Any:
     """Return the learning rate with its sign, as these mistakes change it."""
     return (-1 if "sign" in f else 1) * (1 if "no_lr" in f else lr)
 
 
-def coupled(p: Any, g: Any, decay: Any, f: Flags) -> Any:
+def add_weight_decay(p: Any, g: Any, decay: Any, f: Flags) -> Any:
     """Add weight decay to the gradient."""
     if "decay_ignored" in f:
         return g
@@ -55,7 +55,7 @@ def sgd(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any
     elif "decay_no_lr" in f:
         p = p * (1 - decay)
     else:
-        g = coupled(p, g, decay, f)
+        g = add_weight_decay(p, g, decay, f)
     d = g
     if mu:
         start = p if "buffer_of_parameter" in f else g * 0
@@ -90,7 +90,7 @@ def sgd(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any
                 s["b"] = d
         if "lr_in_buffer" in f:
             lr = 1
-    p = p - way(lr, f) * d
+    p = p - signed_step_size(lr, f) * d
     return p * (1 - h["lr"] * decay) if "decay_afterwards" in f else p
 
 
@@ -111,11 +111,11 @@ def adam(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> An
     if decoupled and not late and "decay_ignored" not in f:
         p = p * (1 - (decay if "decoupled_no_lr" in f else lr * decay))
     if not decoupled or "decoupled_twice" in f:
-        g = coupled(p, g, decay, f)
+        g = add_weight_decay(p, g, decay, f)
     elif "decoupled_twice#2" in f:
-        g = coupled(before, g, decay, f)
+        g = add_weight_decay(before, g, decay, f)
     old_m, old_v = s.get("m", g * 0), s.get("v", g * 0)
-    m = moment(old_m, g, b1, f, "first")
+    m = update_moment(old_m, g, b1, f, "first")
     power = {
         "second_undecayed": raw * raw,
         "v_not_squared": g,
@@ -125,7 +125,7 @@ def adam(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> An
     square = next((v for flag, v in power.items() if flag in f), g * g)
     if "moments_shared" in f:
         old_v = m
-    v = moment(old_v, square, b2, f, "second")
+    v = update_moment(old_v, square, b2, f, "second")
     if "moments_shared" in f:
         m = v
     if "v_maximum" in f:
@@ -175,13 +175,13 @@ def adam(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> An
         d = g / (np.sqrt(v_hat) + eps)
     else:
         d = m_hat / (np.sqrt(v_hat) + eps)
-    p = p - way(lr, f) * d
+    p = p - signed_step_size(lr, f) * d
     if late:
         p = p * (1 - lr * decay)
     return p
 
 
-def moment(old: Any, new: Any, beta: Any, f: Flags, which: str) -> Any:
+def update_moment(old: Any, new: Any, beta: Any, f: Flags, which: str) -> Any:
     """Update a running average."""
     forgotten = {"first": "moments_forgotten#2", "second": "moments_forgotten#3"}
     if "moments_forgotten" in f or forgotten[which] in f:
@@ -249,7 +249,7 @@ def trajectory(
             counts[owner[name]] += 1
             calls += 1
             own = groups.get(name, {})
-            h = typed({**options["hyper"], **({} if "first_group" in flags else own)}, number)
+            h = cast_hyperparameters({**options["hyper"], **({} if "first_group" in flags else own)}, number)
             if "rates" in options and "initial_lr" not in flags:
                 h["lr"] = number(options["rates"][step - 1])
             if "decay_exempt" in flags and ("beta" in name or "gamma" in name):
@@ -264,13 +264,13 @@ def trajectory(
     return out
 
 
-def typed(h: Mapping[str, Any], number: type[np.floating[Any]]) -> dict[str, Any]:
+def cast_hyperparameters(h: Mapping[str, Any], number: type[np.floating[Any]]) -> dict[str, Any]:
     """Return hyperparameters with numbers of this dtype."""
 
-    def one(value: Any) -> Any:
+    def cast_value(value: Any) -> Any:
         """Convert one value; leave booleans unchanged."""
         if isinstance(value, list | tuple):
             return tuple(number(v) for v in value)
         return value if isinstance(value, bool) else number(value)
 
-    return {name: one(value) for name, value in h.items()}
+    return {name: cast_value(value) for name, value in h.items()}

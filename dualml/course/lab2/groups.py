@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.course.exercise import RIGHT, Arrays, Call, Flags, Requirement
+from dualml.course.exercise import RIGHT, Arrays, ExerciseCall, Flags, Requirement
 
 #: Errors of a wrong start, by message, and the mistake.
 STARTS = (
@@ -21,7 +21,7 @@ BEFORE_RPC = (r"(?i)rpc.* not.* init|init_rpc", "rpc_before_start")
 
 
 @dataclass
-class Started(Requirement):
+class GroupStartRequirement(Requirement):
     """Requirement on a group that is started, used, and ended.
 
     Attributes:
@@ -40,37 +40,37 @@ class Started(Requirement):
     remote: bool = False
     points: float = 1.0
 
-    def calls(self, draw: np.random.Generator) -> list[Call]:
+    def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:
         return [
-            Call(self.kind, self.target, {"comm": True, "hyper": {}}, [
+            ExerciseCall(self.kind, self.target, {"comm": True, "hyper": {}}, [
                 {"value": np.asarray(float(draw.integers(1, 50)))} for _ in range(size)
             ])
             for size in self.sizes
         ]  # fmt: skip
 
-    def expected(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+    def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
         values = [float(own["value"]) for own in call.arrays]
         left = 1.0 if flags & {"group_left", "rpc_left"} else 0.0
 
-        def found(value: float) -> float:
+        def expected_sum(value: float) -> float:
             """Return a rank's result."""
             if "group_unreturned" in flags:
                 return -1.0
             return value + 1.0 if self.remote else sum(values)
 
-        return [{"sum": np.asarray(found(v)), "left": np.asarray(left)} for v in values]
+        return [{"sum": np.asarray(expected_sum(v)), "left": np.asarray(left)} for v in values]
 
-    def tolerance(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+    def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
         return [dict.fromkeys(("sum", "left"), np.asarray(1e-3)) for _ in call.arrays]
 
 
-def of_groups(rpc: bool) -> list[Requirement]:
+def group_requirements(rpc: bool) -> list[Requirement]:
     """Return the requirements, including those on remote calls if the framework has them."""
     flags = ("group_left", "group_unreturned")
     kind = "group" if rpc else "cluster"
-    group = Started("group.sum", "run_group", (2, 3), flags, (*STARTS, BEFORE_GROUP), kind)
+    group = GroupStartRequirement("group.sum", "run_group", (2, 3), flags, (*STARTS, BEFORE_GROUP), kind)
     if not rpc:
         return [group]
     flags = ("rpc_left", "group_unreturned")
     errors = (*STARTS, BEFORE_RPC)
-    return [group, Started("agents.call", "run_rpc", (3,), flags, errors, remote=True)]
+    return [group, GroupStartRequirement("agents.call", "run_rpc", (3,), flags, errors, remote=True)]

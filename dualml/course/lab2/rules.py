@@ -12,7 +12,7 @@ from dualml.course.exercise import RIGHT, Arrays, Flags
 Number = type[np.floating[Any]]
 
 
-def gradients(
+def average_gradients(
     ranks: Sequence[Arrays], flags: Flags = RIGHT, number: Number = np.float64
 ) -> list[dict[str, Any]]:
     """Compute the weighted mean of every tensor on each rank."""
@@ -24,11 +24,11 @@ def gradients(
         own = [a[name].astype(number) for a in ranks]
         weighted = [n * g for n, g in zip(counts, own, strict=True)]
         for r, made in enumerate(out):
-            made[str(i)] = combined(r, i, own, weighted, counts, total, flags, number)
+            made[str(i)] = combine_tensor(r, i, own, weighted, counts, total, flags, number)
     return out
 
 
-def combined(
+def combine_tensor(
     rank: int, tensor: int, own: Sequence[Any], weighted: Sequence[Any], counts: Sequence[Any],
     total: Any, f: Flags, number: Number,
 ) -> Any:  # fmt: skip
@@ -60,7 +60,7 @@ def combined(
     return mean / n if "sum_divided_twice" in f else mean
 
 
-def parameters(
+def average_parameters(
     ranks: Sequence[Arrays], flags: Flags = RIGHT, number: Number = np.float64
 ) -> list[dict[str, Any]]:
     """Compute the mean of every parameter on each rank."""
@@ -83,7 +83,7 @@ def parameters(
     return out
 
 
-def ring(
+def ring_all_reduce(
     ranks: Sequence[Arrays], flags: Flags = RIGHT, number: Number = np.float64
 ) -> list[dict[str, Any]]:
     """Compute each rank's result of a ring all-reduce, and the messages and elements that it
@@ -130,6 +130,6 @@ def ring(
     return out
 
 
-def seconds(options: Mapping[str, Any], size: int) -> float:
+def all_reduce_seconds(options: Mapping[str, Any], size: int) -> float:
     """Return the seconds of one undisturbed all-reduce of ``size`` bytes."""
     return float(options["alpha"] + options["beta"] * size)

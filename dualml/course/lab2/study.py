@@ -7,21 +7,21 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dualml.course.exercise import Array, Call, File
+from dualml.course.exercise import Array, ExerciseCall, ExerciseFile
 from dualml.course.study import Run, Study
 from dualml.report.blocks import Block, Cells, Column, Table
-from dualml.report.figure import Axis, Figure, Key, Line, Owner, Panel
-from dualml.words import Words
+from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, SeriesId, Panel
+from dualml.words import Messages
 
 SIZES = tuple(4 * 4**n for n in range(1, 11))
 RANKS = 2
 COLOURS = {"torch": "blue", "mindspore": "vermilion"}
 
 
-def study(files: Sequence[File], run: Run, words: Words) -> Study:
+def study(files: Sequence[ExerciseFile], run: Run, words: Messages) -> Study:
     """Make the study of Lab 2."""
     options = {"comm": True, "hyper": {}, "sizes": list(SIZES), "unchecked": True}
-    call = Call("measured", "measure", options, [{} for _ in range(RANKS)])
+    call = ExerciseCall("measured", "measure", options, [{} for _ in range(RANKS)])
     times: dict[str, Array] = {}
     for file in files:
         (answer,) = run(file, [call])
@@ -31,12 +31,12 @@ def study(files: Sequence[File], run: Run, words: Words) -> Study:
                 times[file.backend] = seen
     if not times:
         return Study()
-    fits = {backend: fit(seen) for backend, seen in times.items()}
+    fits = {backend: fit_alpha_beta(seen) for backend, seen in times.items()}
     blocks: list[Block] = [figure(times, fits, words), table(times, fits, words)]
     return Study(blocks, questions(times, fits, words))
 
 
-def fit(seen: Array) -> tuple[float, float]:
+def fit_alpha_beta(seen: Array) -> tuple[float, float]:
     """Fit α and β of T = α + βS by least squares of relative errors, neither below 0."""
     from scipy.optimize import nnls
 
@@ -46,24 +46,24 @@ def fit(seen: Array) -> tuple[float, float]:
 
 
 def figure(
-    times: Mapping[str, Array], fits: Mapping[str, tuple[float, float]], words: Words
+    times: Mapping[str, Array], fits: Mapping[str, tuple[float, float]], words: Messages
 ) -> Figure:
     """Make the figure of the times and the fitted lines."""
     sizes = np.array(SIZES, np.float64)
     lines = []
     for backend, seen in times.items():
         alpha, beta = fits[backend]
-        owner = Owner(backend=backend)
-        lines.append(Line(sizes, 1e3 * seen, owner, joined=False, marker="circle"))
-        lines.append(Line(sizes, 1e3 * (alpha + beta * sizes), owner, weight="thin"))
-    keys = [Key("backend", backend, color=COLOURS[backend]) for backend in times]
+        owner = SeriesId(backend=backend)
+        lines.append(LineMark(sizes, 1e3 * seen, owner, joined=False, marker="circle"))
+        lines.append(LineMark(sizes, 1e3 * (alpha + beta * sizes), owner, weight="thin"))
+    keys = [LegendEntry("backend", backend, color=COLOURS[backend]) for backend in times]
     x, y = Axis(words("study.lab2.size"), scale="log"), Axis(words("study.lab2.ms"), scale="log")
     caption = words("study.lab2.caption", n=RANKS)
     return Figure("measured", caption, caption, [Panel(lines, x, y, height=300)], keys)
 
 
 def table(
-    times: Mapping[str, Array], fits: Mapping[str, tuple[float, float]], words: Words
+    times: Mapping[str, Array], fits: Mapping[str, tuple[float, float]], words: Messages
 ) -> Table:
     """Make the table of the times and the fitted constants."""
     heads = [
@@ -83,7 +83,7 @@ def table(
 
 
 def questions(
-    times: Mapping[str, Array], fits: Mapping[str, tuple[float, float]], words: Words
+    times: Mapping[str, Array], fits: Mapping[str, tuple[float, float]], words: Messages
 ) -> list[str]:
     """Return the questions to the student, with the student's own numbers."""
     asked = []

@@ -12,18 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 #: Number of tests of right answers per false alarm.
-ONCE_IN = 1e9
-LOG = math.log(2 * ONCE_IN)
+TESTS_PER_FALSE_ALARM = 1e9
+LOG = math.log(2 * TESTS_PER_FALSE_ALARM)
 
 
-def chi_square_most(freedom: int) -> float:
+def chi_square_bound(freedom: int) -> float:
     """Return a bound that a χ² variable with this many degrees of freedom exceeds with probability
     1 / TESTS_PER_FALSE_ALARM at most (Laurent & Massart 2000, "Adaptive estimation of a quadratic functional",
     lemma 1)."""
     return freedom + 2 * math.sqrt(freedom * LOG) + 2 * LOG
 
 
-def even(counts: NDArray[np.int64], share: float | None = None, draws: int = 0) -> float:
+def chi_square(counts: NDArray[np.int64], share: float | None = None, draws: int = 0) -> float:
     """Return χ² of counts that should all be equal.
 
     Args:
@@ -40,14 +40,14 @@ def even(counts: NDArray[np.int64], share: float | None = None, draws: int = 0) 
     return float(((counts - draws * share) ** 2).sum() / variance * (n - 1) / n)
 
 
-def mean_most(variance: float, draws: int) -> float:
+def mean_bound(variance: float, draws: int) -> float:
     """Return the largest deviation of the mean of ``draws`` independent numbers from [0, 1]
     (Bernstein's inequality)."""
     third = LOG / (3 * draws)
     return third + math.sqrt(third**2 + 2 * variance * LOG / draws)
 
 
-def concentration(alpha: float, ranks: int) -> tuple[float, float]:
+def square_sum_moments(alpha: float, ranks: int) -> tuple[float, float]:
     """Return mean and variance of Σ p_r² for p ~ Dir(α, …, α): (α + 1)/(rα + 1), and by fourth
     moments."""
     a, n = alpha, ranks

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from dualml.course.exercise import RIGHT, Answer, Arrays, Call, Difference, Flags, Requirement
+from dualml.course.exercise import RIGHT, Answer, Arrays, ExerciseCall, Difference, Flags, Requirement
 from dualml.course.lab3 import properties as p
-from dualml.course.lab3.lists import Ask, Lists, kinds, unpacked
-from dualml.course.lab3.mistakes import first_found
+from dualml.course.lab3.lists import Ask, SampleLists, list_types, unpack_lists
+from dualml.course.lab3.mistakes import find_mistake
 
 #: Number of epochs or seeds that are drawn to test statistical properties.
-MANY = 300
+STATISTICS_DRAWS = 300
 #: Mistakes that make all other tests impossible.
 UNUSABLE = ("draw_no_integers", "draw_from_one")
 SIZES = ("deal_whole", "deal_dropped", "deal_padded", "deal_uneven")
@@ -25,7 +25,7 @@ Draw = np.random.Generator
 
 
 @dataclass
-class Open(Requirement):
+class PropertyRequirement(Requirement):
     """Requirement with many right answers, of which properties are checked.
 
     Attributes:
@@ -35,45 +35,45 @@ class Open(Requirement):
 
     name: str
     target: str
-    holds: Sequence[p.Property]
+    properties: Sequence[p.Property]
     flags: Sequence[str] = ()
     points: float = 1.0
     errors: Sequence[tuple[str, str]] = ()
 
-    def expected(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
+    def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
         raise ValueError("there are many right answers")
 
     tolerance = expected
 
-    def lists(self, call: Call, arrays: Arrays) -> Lists:
+    def read_lists(self, call: ExerciseCall, arrays: Arrays) -> SampleLists:
         """Read the lists of an answer."""
         raise NotImplementedError
 
-    def problem(self, call: Call, answer: Answer) -> tuple[Difference, tuple[str, ...]] | None:
-        lists = self.lists(call, answer.arrays[0])
-        for holds in (p.usable, *self.holds):
+    def problem(self, call: ExerciseCall, answer: Answer) -> tuple[Difference, tuple[str, ...]] | None:
+        lists = self.read_lists(call, answer.arrays[0])
+        for holds in (p.check_indices, *self.properties):
             seen = holds(lists)
             if seen is not None:
                 difference = Difference(0, seen.what, None, seen.value, seen.expected)
-                return difference, first_found((*UNUSABLE, *self.flags), lists)
+                return difference, find_mistake((*UNUSABLE, *self.flags), lists)
         return None
 
 
-def situations(draw: Draw) -> list[dict[str, Any]]:
+def draw_cases(draw: Draw) -> list[dict[str, Any]]:
     """Draw numbers of samples that the ranks cannot share evenly, with two or more left over."""
     size = [int(k) for k in draw.integers(7, 12, size=2)]
     return [{"n": 3 * size[0] + 2, "ranks": 3}, {"n": 4 * size[1] + int(draw.integers(2, 4)),
                                                  "ranks": 4}]  # fmt: skip
 
 
-def two_seeds(draw: Draw) -> list[int]:
+def draw_two_seeds(draw: Draw) -> list[int]:
     """Draw two different seeds."""
     first = int(draw.integers(1, 1000))
     return [first, first + int(draw.integers(1, 1000))]
 
 
 @dataclass
-class Dealt(Open):
+class PartitionRequirement(PropertyRequirement):
     """Requirement on the lists of a function of (n, ranks, rank, seed, epoch).
 
     Attributes:
@@ -81,26 +81,26 @@ class Dealt(Open):
             epoch on rank 0; empty: some epochs of two seeds, and every call twice.
     """
 
-    many: str = ""
+    repeats_over: str = ""
 
-    def calls(self, draw: Draw) -> list[Call]:
-        cases = situations(draw)
-        if self.many:
+    def calls(self, draw: Draw) -> list[ExerciseCall]:
+        cases = draw_cases(draw)
+        if self.repeats_over:
             cases = cases[:1]
-        return [Call("sample_lists", self.target, self.options(case, draw), [{}]) for case in cases]
+        return [ExerciseCall("sample_lists", self.target, self.options(case, draw), [{}]) for case in cases]
 
     def options(self, case: dict[str, Any], draw: Draw) -> dict[str, Any]:
-        seeds, epochs, ranks = two_seeds(draw), range(3), range(case["ranks"])
-        if self.many == "epochs":
-            seeds, epochs = seeds[:1], range(MANY)
-        elif self.many == "seeds":
-            seeds, epochs, ranks = list(range(seeds[0], seeds[0] + MANY)), range(1), range(1)
+        seeds, epochs, ranks = draw_two_seeds(draw), range(3), range(case["ranks"])
+        if self.repeats_over == "epochs":
+            seeds, epochs = seeds[:1], range(STATISTICS_DRAWS)
+        elif self.repeats_over == "seeds":
+            seeds, epochs, ranks = list(range(seeds[0], seeds[0] + STATISTICS_DRAWS)), range(1), range(1)
         asks = [[r, seed, epoch] for seed in seeds for epoch in epochs for r in ranks]
-        return {"hyper": case, "asks": asks, "again": not self.many}
+        return {"hyper": case, "asks": asks, "again": not self.repeats_over}
 
-    def lists(self, call: Call, arrays: Arrays) -> Lists:
+    def read_lists(self, call: ExerciseCall, arrays: Arrays) -> SampleLists:
         case, asks = call.options["hyper"], [tuple(ask) for ask in call.options["asks"]]
-        found = unpacked(arrays)
+        found = unpack_lists(arrays)
         first: dict[Ask, Any] = dict(zip(asks, found, strict=False))
         again = dict(zip(asks[::-1], found[len(asks) :], strict=True)) if len(
             found) > len(asks) else first  # fmt: skip
@@ -110,32 +110,32 @@ class Dealt(Open):
             rank, seed, epoch = ask
             return f"{self.target}({case['n']}, {case['ranks']}, {rank=}, {seed=}, {epoch=})"
 
-        return Lists(case["n"], case["ranks"], first, again, *kinds(arrays),
+        return SampleLists(case["n"], case["ranks"], first, again, *list_types(arrays),
                      bool(arrays["touched"]), title)  # fmt: skip
 
 
-def of_functions() -> list[Requirement]:
+def function_requirements() -> list[Requirement]:
     """Return the requirements on `random_sampling` and `random_partition`."""
     sampling, partition = "random_sampling", "random_partition"
     unsteady = "draw_not_repeatable"
     return [
-        Dealt("sampling.sizes", sampling, [p.even_sizes], SIZES),
-        Dealt("sampling.repeatable", sampling, [p.repeatable, p.untouched],
+        PartitionRequirement("sampling.sizes", sampling, [p.check_sizes], SIZES),
+        PartitionRequirement("sampling.repeatable", sampling, [p.check_repeatable, p.check_global_rng],
               [unsteady, "draw_global"]),
-        Dealt("sampling.ranks", sampling, [p.ranks_differ],
+        PartitionRequirement("sampling.ranks", sampling, [p.check_ranks_differ],
               ["draw_rank_ignored", "draw_seeds_added"]),
-        Dealt("sampling.epochs", sampling, [p.epochs_differ, p.seeds_differ],
+        PartitionRequirement("sampling.epochs", sampling, [p.check_epochs_differ, p.check_seeds_differ],
               ["draw_epoch_ignored", "draw_seed_ignored"]),
-        Dealt("sampling.replacement", sampling, [p.repeated], ["draw_never_twice"], many="epochs"),
-        Dealt("sampling.uniform", sampling, [p.uniform],
-              ["draw_epoch_ignored", "draw_own_part", "draw_ends_missing"], many="epochs"),
-        Dealt("partition.once", partition, [p.even_sizes, p.every_once],
+        PartitionRequirement("sampling.replacement", sampling, [p.check_replacement], ["draw_never_twice"], repeats_over="epochs"),
+        PartitionRequirement("sampling.uniform", sampling, [p.check_uniform],
+              ["draw_epoch_ignored", "draw_own_part", "draw_ends_missing"], repeats_over="epochs"),
+        PartitionRequirement("partition.once", partition, [p.check_sizes, p.check_coverage],
               [unsteady, *PARTS]),
-        Dealt("partition.repeatable", partition, [p.repeatable, p.untouched],
+        PartitionRequirement("partition.repeatable", partition, [p.check_repeatable, p.check_global_rng],
               [unsteady, "draw_global"]),
-        Dealt("partition.kept", partition, [p.kept], [unsteady, "deal_each_epoch"]),
-        Dealt("partition.order", partition, [p.unsorted, p.epochs_differ],
+        PartitionRequirement("partition.kept", partition, [p.check_same_samples], [unsteady, "deal_each_epoch"]),
+        PartitionRequirement("partition.order", partition, [p.check_unsorted, p.check_epochs_differ],
               ["deal_sorted", "deal_order_fixed"]),
-        Dealt("partition.random", partition, [p.seeds_deal_otherwise, p.dealt_uniformly],
-              ["deal_whole", "deal_strided", "deal_blocks", "draw_seed_ignored"], many="seeds"),
+        PartitionRequirement("partition.random", partition, [p.check_seeds_repartition, p.check_uniform_partition],
+              ["deal_whole", "deal_strided", "deal_blocks", "draw_seed_ignored"], repeats_over="seeds"),
     ]  # fmt: skip

@@ -12,13 +12,13 @@ import numpy as np
 from dualml.course.exercise import Array, Arrays
 
 #: Maximum number of lists in an answer, far more than are requested.
-MOST = 10_000
+MAX_LISTS = 10_000
 #: (rank, seed, epoch).
 Ask = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Seen:
+class Violation:
     """A violated property: an expression of the student's functions, its value, and the expected
     value."""
 
@@ -28,7 +28,7 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Lists:
+class SampleLists:
     """Lists that a function or a sampler returned.
 
     Attributes:
@@ -62,31 +62,31 @@ class Lists:
         return list(dict.fromkeys(epoch for _, _, epoch in self.first))
 
     @property
-    def own(self) -> list[int]:
+    def asked_ranks(self) -> list[int]:
         """Ranks that were requested."""
         return list(dict.fromkeys(rank for rank, _, _ in self.first))
 
-    def times(self) -> list[tuple[int, int]]:
+    def seed_epoch_pairs(self) -> list[tuple[int, int]]:
         """Return all pairs of seed and epoch."""
         return list(product(self.seeds, self.epochs))
 
-    def of_ranks(self, seed: int, epoch: int) -> list[Array]:
+    def rank_lists(self, seed: int, epoch: int) -> list[Array]:
         """Return the lists of all ranks."""
-        return [self.first[rank, seed, epoch] for rank in self.own]
+        return [self.first[rank, seed, epoch] for rank in self.asked_ranks]
 
-    def of_epochs(self, rank: int, seed: int) -> list[Array]:
+    def epoch_lists(self, rank: int, seed: int) -> list[Array]:
         """Return the lists of all epochs."""
         return [self.first[rank, seed, epoch] for epoch in self.epochs]
 
 
-def unpacked(arrays: Arrays, prefix: str = "") -> list[Array]:
+def unpack_lists(arrays: Arrays, prefix: str = "") -> list[Array]:
     """Unpack the lists that `dualml.course.drive_lab3.pack_lists` has packed, as integers.
 
     Raises:
         ValueError: there are too many lists, or their sizes do not add up.
     """
     values, sizes = arrays[f"{prefix}values"], arrays[f"{prefix}sizes"]
-    if values.ndim != 1 or sizes.ndim != 1 or len(sizes) > MOST:
+    if values.ndim != 1 or sizes.ndim != 1 or len(sizes) > MAX_LISTS:
         raise ValueError(f"{sizes.size:,} lists")
     if np.any(sizes < 0) or int(sizes.sum()) != len(values):
         raise ValueError("lists of sizes that do not add up")
@@ -94,17 +94,17 @@ def unpacked(arrays: Arrays, prefix: str = "") -> list[Array]:
         return np.split(np.floor(values).astype(np.int64), np.cumsum(sizes)[:-1])
 
 
-def kinds(arrays: Arrays, prefix: str = "") -> tuple[list[str], list[int]]:
+def list_types(arrays: Arrays, prefix: str = "") -> tuple[list[str], list[int]]:
     """Return the letter of each list's dtype, and its number of dimensions."""
     return [chr(k) for k in arrays[f"{prefix}kinds"]], [int(d) for d in arrays[f"{prefix}dims"]]
 
 
-def same(a: Array, b: Array) -> bool:
+def is_same_list(a: Array, b: Array) -> bool:
     """Return whether one list is the beginning of the other; ranks' sizes may differ by one."""
     shorter = min(len(a), len(b))
     return shorter > 0 and abs(len(a) - len(b)) < 2 and bool((a[:shorter] == b[:shorter]).all())
 
 
-def alike(a: Array, b: Array) -> bool:
+def has_same_samples(a: Array, b: Array) -> bool:
     """Return whether two lists have the same samples in any order."""
     return np.array_equal(np.sort(a), np.sort(b))

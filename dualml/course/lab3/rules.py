@@ -33,7 +33,7 @@ def loss_and_gradient(p: Weights, shift: Array, x: Array, y: Array) -> tuple[Any
     return (off**2).mean(), gradient
 
 
-def same_start(ranks: Sequence[Arrays], f: Flags, number: Any) -> list[Arrays]:
+def broadcast_start(ranks: Sequence[Arrays], f: Flags, number: Any) -> list[Arrays]:
     """Return the initial parameters of every rank."""
     every = [{name[2:]: a.astype(number) for name, a in own.items()} for own in ranks]
     root = every[-1 if "start_other_root" in f else 0]
@@ -50,7 +50,7 @@ def same_start(ranks: Sequence[Arrays], f: Flags, number: Any) -> list[Arrays]:
     return out
 
 
-def combined(name: str, gradients: Sequence[Weights], sizes: Sequence[int], rank: int,
+def combine_gradient(name: str, gradients: Sequence[Weights], sizes: Sequence[int], rank: int,
              f: Flags, number: Any) -> Any:  # fmt: skip
     """Return the gradient of one parameter with which a rank makes its update."""
     own, count, total = gradients[rank][name], len(sizes), sum(sizes)
@@ -72,7 +72,7 @@ def combined(name: str, gradients: Sequence[Weights], sizes: Sequence[int], rank
     return mean / number(count) if "update_divided_twice" in f else mean
 
 
-def reported(losses: Sequence[Any], sizes: Sequence[int], rank: int, f: Flags, number: Any) -> Any:
+def reported_loss(losses: Sequence[Any], sizes: Sequence[int], rank: int, f: Flags, number: Any) -> Any:
     """Return the loss that a rank reports."""
     seen = [number(0) if not size and "update_loss_nan" not in f else loss
             for loss, size in zip(losses, sizes, strict=True)]  # fmt: skip
@@ -106,10 +106,10 @@ def trajectory(
                 gradient |= {name: gradient[name] + before[name] for name in WEIGHTS}
         for rank, p in enumerate(weights):
             if options["loss"]:
-                loss = reported([loss for loss, _ in found], sizes, rank, f, number)
+                loss = reported_loss([loss for loss, _ in found], sizes, rank, f, number)
                 out[rank][f"{step}/loss"] = np.asarray(loss)
             for name in WEIGHTS:
-                g = combined(name, gradients, sizes, rank, f, number)
+                g = combine_gradient(name, gradients, sizes, rank, f, number)
                 if "update_accumulated#2" in f:  # every rank adds what all of them have kept
                     g = g + number(len(ranks)) * kept[rank][name]
                 kept[rank][name] = g
@@ -120,13 +120,13 @@ def trajectory(
                     g = g / (np.sqrt(sums[rank][name]) + eps)
                 p[name] = p[name] - lr * g
         if "update_parameters" in f:
-            weights = averaged(weights, sizes, f, number)
+            weights = average_parameters(weights, sizes, f, number)
         for own, p in zip(out, weights, strict=True):
             own |= {f"{step}/{name}": p[name] for name in WEIGHTS}
     return [dict(own) for own in out]
 
 
-def averaged(weights: Sequence[Weights], sizes: Sequence[int], f: Flags, number: Any) -> list[Any]:
+def average_parameters(weights: Sequence[Weights], sizes: Sequence[int], f: Flags, number: Any) -> list[Any]:
     """Return the mean of the parameters, once for every rank."""
     even = "update_unweighted" in f
     shares = [number(1) / number(len(sizes)) if even else number(s) / number(sum(sizes))

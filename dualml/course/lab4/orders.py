@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.course.exercise import Answer, Call, Difference, Requirement
+from dualml.course.exercise import Answer, ExerciseCall, Difference, Requirement
 
 #: Time units of a forward and of a backward pass.
 FORWARD, BACKWARD = 1, 2
@@ -19,7 +19,7 @@ FLAGS = ("order_gpipe_for_1f1b", "order_1f1b_for_gpipe", "warm_up_long", "warm_u
          "order_slow")  # fmt: skip
 
 
-def schedule(stages: int, count: int, kind: str, flag: str = "") -> list[Order]:
+def make_schedule(stages: int, count: int, kind: str, flag: str = "") -> list[Order]:
     """Return the passes of every stage, (0 forward or 1 backward, micro-batch), with one mistake or
     none."""
     if flag == "order_gpipe_for_1f1b":
@@ -44,15 +44,15 @@ def schedule(stages: int, count: int, kind: str, flag: str = "") -> list[Order]:
     return orders
 
 
-def seconds(orders: Sequence[Order]) -> int | None:
+def makespan(orders: Sequence[Order]) -> int | None:
     """Return the time units until the last pass has ended; None for a deadlock."""
-    begun = starts(orders)
+    begun = start_times(orders)
     if begun is None:
         return None
     return max(time + (BACKWARD if way else FORWARD) for (way, _, _), time in begun.items())
 
 
-def starts(orders: Sequence[Order]) -> dict[tuple[int, int, int], int] | None:
+def start_times(orders: Sequence[Order]) -> dict[tuple[int, int, int], int] | None:
     """Return (way, stage, micro-batch) → start time of the pass, each as early as possible; None
     for a deadlock."""
     begun: dict[tuple[int, int, int], int] = {}
@@ -80,7 +80,7 @@ def starts(orders: Sequence[Order]) -> dict[tuple[int, int, int], int] | None:
     return begun if all(n == len(o) for n, o in zip(at, orders, strict=True)) else None
 
 
-def kept(order: Order) -> int:
+def max_in_flight(order: Order) -> int:
     """Return the largest number of micro-batches whose activations a stage keeps at a time."""
     now = most = 0
     for way, _ in order:
@@ -90,7 +90,7 @@ def kept(order: Order) -> int:
 
 
 @dataclass
-class Orders(Requirement):
+class ScheduleRequirement(Requirement):
     """Requirement on schedules of several sizes.
 
     Attributes:
@@ -101,38 +101,38 @@ class Orders(Requirement):
 
     name: str
     kind: str
-    looks: str
+    aspect: str
     target: str = "schedule"
     flags: Sequence[str] = FLAGS
     points: float = 1.0
     errors: Sequence[tuple[str, str]] = ()
 
-    def calls(self, draw: np.random.Generator) -> list[Call]:
+    def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:
         sizes = []
         for _ in range(3):
             stages = int(draw.integers(2, 6))
             sizes.append((stages, stages + int(draw.integers(1, 5))))
         sizes += [(4, 2), (1, int(draw.integers(1, 5)))]
-        return [Call("orders", self.target, {"stages": p, "micro_batches": m, "kind": self.kind},
+        return [ExerciseCall("orders", self.target, {"stages": p, "micro_batches": m, "kind": self.kind},
                      [{}]) for p, m in sizes]  # fmt: skip
 
-    def problem(self, call: Call, answer: Answer) -> tuple[Difference, tuple[str, ...]] | None:
+    def problem(self, call: ExerciseCall, answer: Answer) -> tuple[Difference, tuple[str, ...]] | None:
         p, count = call.options["stages"], call.options["micro_batches"]
         arrays = answer.arrays[0]
         if int(arrays["stages"]) != p:
             return Difference(0, "stages", None, int(arrays["stages"]), p), ("order_stages",)
         orders = [[(int(a), int(b)) for a, b in arrays[str(s)]] for s in range(p)]
-        found = self.wrong(orders, p, count)
+        found = self.find_violation(orders, p, count)
         if found is None:
             return None
         difference, general = found
         # What it is named by must tell it apart: with one stage all orders are alike.
         for flag in self.flags if p > 1 else ():
-            if schedule(p, count, self.kind, flag) == orders:
+            if make_schedule(p, count, self.kind, flag) == orders:
                 return difference, (flag,)
         return difference, (general,)
 
-    def wrong(self, orders: list[Order], p: int, count: int) -> tuple[Difference, str] | None:
+    def find_violation(self, orders: list[Order], p: int, count: int) -> tuple[Difference, str] | None:
         """Return the first violation, and its kind of mistake; None if there is none."""
         every = {(way, m) for way in (0, 1) for m in range(count)}
         for s, order in enumerate(orders):
@@ -144,32 +144,32 @@ class Orders(Requirement):
                 return Difference(0, where, None, seen, 1 - seen), "order_incomplete"
             if len(order) != len(every):
                 return Difference(0, f"stage {s}", None, len(order), len(every)), "order_twice"
-        if self.looks == "complete":
+        if self.aspect == "complete":
             return None
-        time = seconds(orders)
+        time = makespan(orders)
         if time is None:
             return Difference(0, "passes", None, "deadlock", "end"), "order_impossible"
-        if self.looks == "possible":
+        if self.aspect == "possible":
             return None
-        if self.looks == "shape":
+        if self.aspect == "shape":
             for s, order in enumerate(orders):
                 most = count if self.kind == "gpipe" else min(p - s, count)
                 early = self.kind == "gpipe" and any(way for way, _ in order[:count])
-                off = Difference(0, f"stage {s}", None, kept(order), most)
-                if kept(order) > most or early:
+                off = Difference(0, f"stage {s}", None, max_in_flight(order), most)
+                if max_in_flight(order) > most or early:
                     return off, "order_1f1b_for_gpipe" if early else "order_kept_too_long"
             return None
         best = (count + p - 1) * (FORWARD + BACKWARD)
         return None if time <= best else (Difference(0, "time", None, time, best), "order_slow")
 
-    def inputs(self, call: Call, difference: Difference) -> dict[str, Any]:
+    def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
         return {"p": call.options["stages"], "m": call.options["micro_batches"]}
 
 
-def of_schedule() -> list[Requirement]:
+def schedule_requirements() -> list[Requirement]:
     """Return the requirements on `schedule`."""
     return [
-        Orders(f"schedule.{kind}.{looks}", kind, looks)
+        ScheduleRequirement(f"schedule.{kind}.{looks}", kind, looks)
         for kind in ("gpipe", "1f1b")
         for looks in ("complete", "possible", "shape", "time")
     ]

@@ -12,7 +12,7 @@ from dualml.course.exercise import RIGHT, Arrays, Flags
 Number = type[np.floating[Any]]
 
 
-def stages(
+def train_stages(
     options: Mapping[str, Any],
     ranks: Sequence[Arrays],
     flags: Flags = RIGHT,
@@ -69,14 +69,14 @@ def stages(
     return out
 
 
-def spans(length: int, n: int, reverse: bool) -> list[slice]:
+def rank_slices(length: int, n: int, reverse: bool) -> list[slice]:
     """Return each rank's slice of ``length`` elements."""
     each = length // n
     parts = [slice(r * each, (r + 1) * each) for r in range(n)]
     return parts[::-1] if reverse else parts
 
 
-def column(
+def column_layer(
     options: Mapping[str, Any],
     ranks: Sequence[Arrays],
     f: Flags = RIGHT,
@@ -86,7 +86,7 @@ def column(
     n = len(ranks)
     w, b = ranks[0]["w"].astype(number), ranks[0]["b"].astype(number)
     x = ranks[0]["x"].astype(number)
-    own = spans(len(w), n, "column_reversed" in f)
+    own = rank_slices(len(w), n, "column_reversed" in f)
     backs = [a["g"].astype(number) @ w[s] for a, s in zip(ranks, own, strict=True)]
     out = []
     for r, (a, s) in enumerate(zip(ranks, own, strict=True)):
@@ -94,11 +94,11 @@ def column(
         y = x @ w[s].T + (0 if "column_bias_missing" in f else b[s])
         back: Any = backs[r] if "column_gradient_local" in f else sum(backs)
         back = back / number(n) if "column_gradient_mean" in f else back
-        out.append(common(y, back, g, x, f, number))
+        out.append(add_parameter_gradients(y, back, g, x, f, number))
     return out
 
 
-def row(
+def row_layer(
     options: Mapping[str, Any],
     ranks: Sequence[Arrays],
     f: Flags = RIGHT,
@@ -107,7 +107,7 @@ def row(
     """Compute the results of a row-parallel layer on every rank."""
     n = len(ranks)
     w, b = ranks[0]["w"].astype(number), ranks[0]["b"].astype(number)
-    own = spans(w.shape[1], n, "row_reversed" in f)
+    own = rank_slices(w.shape[1], n, "row_reversed" in f)
     xs = [a["x"].astype(number) for a in ranks]
     products = [x @ w[:, s].T for x, s in zip(xs, own, strict=True)]
     times = {"row_bias_every_rank": number(n), "row_bias_missing": number(0)}
@@ -118,11 +118,11 @@ def row(
         y: Any = products[r] if "row_not_reduced" in f else sum(products)
         y = y / number(n) if "row_mean" in f else y
         back = sum(backs) if "row_gradient_reduced" in f else backs[r]
-        out.append(common(y + bias, back, ranks[r]["g"].astype(number), x, f, number))
+        out.append(add_parameter_gradients(y + bias, back, ranks[r]["g"].astype(number), x, f, number))
     return out
 
 
-def common(y: Any, back: Any, g: Any, x: Any, f: Flags, number: Number) -> dict[str, Any]:
+def add_parameter_gradients(y: Any, back: Any, g: Any, x: Any, f: Flags, number: Number) -> dict[str, Any]:
     """Add the gradients of the parameters, which need no other rank, to a layer's results."""
     bias = g.mean(0) if "bias_gradient_mean" in f else g.sum(0)
     weight = g.T @ x / number(len(x)) if "weight_gradient_mean" in f else g.T @ x

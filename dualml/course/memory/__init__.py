@@ -4,13 +4,13 @@ Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Tri
 Models", section 5.1.
 """
 
-from dualml.course.exercise import File, Lab
+from dualml.course.exercise import ExerciseFile, Lab
 from dualml.course.memory.requirements import REQUIREMENTS
 
 LAB = Lab(
     "memory",
     (
-        File("zero_torch.py", "torch", "dualml_torch.course:zero_torch.py", REQUIREMENTS),
-        File("zero_ms.py", "mindspore", "dualml_ms.course:zero_ms.py", REQUIREMENTS),
+        ExerciseFile("zero_torch.py", "torch", "dualml_torch.course:zero_torch.py", REQUIREMENTS),
+        ExerciseFile("zero_ms.py", "mindspore", "dualml_ms.course:zero_ms.py", REQUIREMENTS),
     ),
 )

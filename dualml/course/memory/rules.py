@@ -50,14 +50,14 @@ def zero_adam(
                 change = lr * (m[r] / c1) / (np.sqrt(v[r] / c2) + eps)
             parts.append(now[r][spans[r]] - change)
         for r in range(n):
-            now[r] = gathered(now[r], parts, r, spans, flags)
+            now[r] = gather_parameters(now[r], parts, r, spans, flags)
             out[r][f"{step}/parameters"] = now[r]
     for r in range(n):
-        out[r] |= {"m": m[r], "v": v[r], **traffic(n, length, flags)}
+        out[r] |= {"m": m[r], "v": v[r], **collective_sizes(n, length, flags)}
     return list(out)
 
 
-def gathered(now: Any, parts: Sequence[Any], rank: int, spans: Sequence[slice], f: Flags) -> Any:
+def gather_parameters(now: Any, parts: Sequence[Any], rank: int, spans: Sequence[slice], f: Flags) -> Any:
     """Return the parameters of a rank after the all-gather."""
     if "not_gathered" in f:
         new = now.copy()
@@ -70,7 +70,7 @@ def gathered(now: Any, parts: Sequence[Any], rank: int, spans: Sequence[slice], 
     return np.concatenate(parts)
 
 
-def traffic(n: int, length: int, flags: Flags) -> dict[str, Any]:
+def collective_sizes(n: int, length: int, flags: Flags) -> dict[str, Any]:
     """Return the elements that one update passes to each collective: N to the reduce-scatter, N/n
     to the all-gather, none to the others."""
     sent = {"reduce_scatter": [n * length], "all_gather": [length], "all_reduce": [],

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dualml.course.exercise import RIGHT, Arrays, Call, Difference, Flags, Requirement
-from dualml.course.lab1.requirements import MARGIN, PLACES, finite_most, rounded
-from dualml.course.methods.rules import scaling
+from dualml.course.exercise import RIGHT, Arrays, ExerciseCall, Difference, Flags, Requirement
+from dualml.course.lab1.requirements import MARGIN, PLACES, max_finite, round_for_display
+from dualml.course.methods.rules import scaled_training
 
 SHAPES: dict[str, tuple[int, ...]] = {"a": (3,), "b": (2, 2), "c": ()}
 #: Approximate size of the largest gradient before scaling; the smallest float16 number is 6e-8.
@@ -25,7 +25,7 @@ KINDS = ((np.inf, "a"), (np.nan, "b"), (-np.inf, "c"))
 
 
 @dataclass
-class Scaled(Requirement):
+class LossScalerRequirement(Requirement):
     """Requirement on some steps of gradient descent.
 
     Attributes:
@@ -36,14 +36,14 @@ class Scaled(Requirement):
 
     name: str
     flags: Sequence[str]
-    over: Sequence[int] = ()
+    overflow_steps: Sequence[int] = ()
     interval: int = 1000
     steps: int = 5
     target: str = "LossScaler"
     points: float = 1.0
     errors: Sequence[tuple[str, str]] = ()
 
-    def calls(self, draw: np.random.Generator) -> list[Call]:
+    def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:
         scale = float(2 ** draw.integers(11, 14))
         hyper = {
             "scale": scale,
@@ -53,7 +53,7 @@ class Scaled(Requirement):
             "interval": self.interval,
         }
         options = {"hyper": hyper, "steps": self.steps, "lr": float(draw.integers(2000, 9000))}
-        arrays: dict[str, Any] = {"loss": np.asarray(rounded(draw.uniform(0.5, 3.0)), np.float32)}
+        arrays: dict[str, Any] = {"loss": np.asarray(round_for_display(draw.uniform(0.5, 3.0)), np.float32)}
         for name, shape in SHAPES.items():
             arrays[f"p/{name}"] = np.asarray(draw.normal(size=shape).round(2), np.float32)
         kinds = draw.permutation(len(KINDS))
@@ -61,28 +61,28 @@ class Scaled(Requirement):
             for name, shape in SHAPES.items():
                 g = scale * SMALL * draw.uniform(0.3, 1.0, shape) * draw.choice([-1, 1], shape)
                 arrays[f"g/{step}/{name}"] = np.asarray(g, np.float16)
-            if step in self.over:
-                value, name = KINDS[kinds[self.over.index(step) % len(KINDS)]]
+            if step in self.overflow_steps:
+                value, name = KINDS[kinds[self.overflow_steps.index(step) % len(KINDS)]]
                 g = arrays[f"g/{step}/{name}"].copy()
                 g.reshape(-1)[-1] = value
                 arrays[f"g/{step}/{name}"] = g
-        return [Call("scaler", self.target, options, [arrays])]
+        return [ExerciseCall("scaler", self.target, options, [arrays])]
 
-    def expected(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
-        return [scaling(call.options, call.arrays[0], flags)]
+    def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        return [scaled_training(call.options, call.arrays[0], flags)]
 
-    def tolerance(self, call: Call, flags: Flags = RIGHT) -> list[Arrays]:
-        exact = scaling(call.options, call.arrays[0], flags)
-        single = scaling(call.options, call.arrays[0], flags, np.float32)
+    def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        exact = scaled_training(call.options, call.arrays[0], flags)
+        single = scaled_training(call.options, call.arrays[0], flags, np.float32)
         with np.errstate(all="ignore"):
             off = [np.abs(single[k] - exact[k]) for k in exact if "scale" not in k]
         weights = [a for k, a in exact.items() if k[-1] in SHAPES]
-        largest = max(map(finite_most, weights))
-        most = MARGIN * max(map(finite_most, off)) + PLACES * np.spacing(np.float32(largest))
-        return [{k: np.asarray(1e-5 * finite_most(a) if "s" in k else most)
+        largest = max(map(max_finite, weights))
+        most = MARGIN * max(map(max_finite, off)) + PLACES * np.spacing(np.float32(largest))
+        return [{k: np.asarray(1e-5 * max_finite(a) if "s" in k else most)
                  for k, a in exact.items()}]  # fmt: skip
 
-    def inputs(self, call: Call, difference: Difference) -> dict[str, Any]:
+    def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
         step, _, name = difference.key.partition("/")
         if not name:
             return {"loss": float(call.arrays[0]["loss"])}
@@ -96,7 +96,7 @@ class Scaled(Requirement):
 
 
 REQUIREMENTS: Sequence[Requirement] = (
-    Scaled("scaling.update", ("loss_divided", *UNSCALING)),
-    Scaled("scaling.overflow", OVERFLOW, over=(2, 4, 5, 7), steps=8),
-    Scaled("scaling.growth", GROWTH, over=(6, 12), interval=3, steps=14),
+    LossScalerRequirement("scaling.update", ("loss_divided", *UNSCALING)),
+    LossScalerRequirement("scaling.overflow", OVERFLOW, overflow_steps=(2, 4, 5, 7), steps=8),
+    LossScalerRequirement("scaling.growth", GROWTH, overflow_steps=(6, 12), interval=3, steps=14),
 )

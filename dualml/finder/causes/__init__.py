@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from dualml.finder.causes import aggregation, data, forward, gradient, loss, update
-from dualml.finder.causes.base import Guess, Suspect
+from dualml.finder.causes.base import Hypothesis, Observation
 
-GUESSES: dict[str, Callable[[Suspect], Iterator[Guess]]] = {
-    "data": data.guesses,
-    "forward": forward.guesses,
-    "loss": loss.guesses,
-    "gradient": gradient.guesses,
-    "aggregation": aggregation.guesses,
-    "update": update.guesses,
-    "state": update.guesses,
+GUESSES: dict[str, Callable[[Observation], Iterator[Hypothesis]]] = {
+    "data": data.hypotheses,
+    "forward": forward.hypotheses,
+    "loss": loss.hypotheses,
+    "gradient": gradient.hypotheses,
+    "aggregation": aggregation.hypotheses,
+    "update": update.hypotheses,
+    "state": update.hypotheses,
 }
 
-__all__ = ["GUESSES", "Guess", "Suspect"]
+__all__ = ["GUESSES", "Hypothesis", "Observation"]

@@ -12,86 +12,86 @@ from typing import Any
 import numpy as np
 
 from dualml.finder.causes import decoders as decoders  # imported to register its layers
-from dualml.finder.causes.base import Arrays, Guess, Predict, Suspect, fit, narrow
-from dualml.finder.causes.layers import Change, again, alternatives
-from dualml.finder.scene import Place
+from dualml.finder.causes.base import Arrays, Hypothesis, Predict, Observation, fit_factor, half_precision_tensors
+from dualml.finder.causes.layers import Change, recompute_layer, alternatives
+from dualml.finder.scene import LayerIO
 from dualml.model.layers import Dropout
 
 
-def guesses(suspect: Suspect) -> Iterator[Guess]:
+def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:
     """Yield the hypotheses about the layer whose output deviates first."""
     layer = dict(suspect.scene.recipe.spec.layers).get(suspect.tensor)
     if layer is None:
         return
     for cause, change, detail in alternatives(layer):
-        yield Guess(cause, only(suspect, change), detail)
-    yield from stale(suspect)
-    yield from resized(suspect)
-    for guess in narrow(suspect):
-        yield replace(guess, predict=first_of(suspect, guess.predict))
+        yield Hypothesis(cause, predict_layer(suspect, change), detail)
+    yield from stale_weights(suspect)
+    yield from scaled_output(suspect)
+    for guess in half_precision_tensors(suspect):
+        yield replace(guess, predict=keep_first_layer(suspect, guess.predict))
     if isinstance(layer, Dropout):
-        yield Guess("train-mode", dropped(suspect), {"layer": suspect.tensor}, free=1)
+        yield Hypothesis("train-mode", predict_dropout(suspect), {"layer": suspect.tensor}, fitted_count=1)
 
 
-def place_of(suspect: Suspect, step: int) -> Place:
+def layer_io_at(suspect: Observation, step: int) -> LayerIO:
     """Return input and output of the deviating layer in an update."""
-    places = suspect.scene.places(step, suspect.scene.batch(step))
+    places = suspect.scene.layer_io(step, suspect.scene.batch_indices(step))
     return next(place for place in places if place.name == suspect.tensor)
 
 
-def first_of(suspect: Suspect, predict: Predict) -> Predict:
+def keep_first_layer(suspect: Observation, predict: Predict) -> Predict:
     """Restrict a prediction to the first deviating layer."""
     return lambda step, rank: {suspect.tensor: predict(step, rank)[suspect.tensor]}
 
 
-def only(suspect: Suspect, change: Change) -> Predict:
+def predict_layer(suspect: Observation, change: Change) -> Predict:
     """Return the prediction of the deviating layer's output; the layers after it follow from it."""
 
     def predict(step: int, rank: int) -> Arrays:
         try:
             with np.errstate(all="ignore"):
-                return {suspect.tensor: change(place_of(suspect, step))}
+                return {suspect.tensor: change(layer_io_at(suspect, step))}
         except ValueError:  # the change does not fit these shapes
             return {}
 
     return predict
 
 
-def stale(suspect: Suspect) -> Iterator[Guess]:
+def stale_weights(suspect: Observation) -> Iterator[Hypothesis]:
     """Hypothesis: the layer uses the weights from before the last update, or the initial ones."""
     scene = suspect.scene
 
     def predict(step: int, old: int) -> Arrays:
-        place = place_of(suspect, step)
-        if old not in scene.states or old == step or not place.own:
+        place = layer_io_at(suspect, step)
+        if old not in scene.states or old == step or not place.parameters:
             return {}
         before = scene.weights(old)
-        own = {leaf: before[f"{place.name}.{leaf}"] for leaf in place.own}
-        return {place.name: again(place, **own)}
+        own = {leaf: before[f"{place.name}.{leaf}"] for leaf in place.parameters}
+        return {place.name: recompute_layer(place, **own)}
 
     earlier: dict[str, Any] = {
         "the update before": lambda step, rank: predict(step, step - 1),
         "the start": lambda step, rank: predict(step, min(scene.states)),
     }
     for name, guess in earlier.items():
-        yield Guess("stale-parameters", guess, {"of": name})
+        yield Hypothesis("stale-parameters", guess, {"of": name})
 
 
-def resized(suspect: Suspect) -> Iterator[Guess]:
+def scaled_output(suspect: Observation) -> Iterator[Hypothesis]:
     """Hypothesis: the output is multiplied by a fitted number."""
-    pairs = [(seen, right) for _, name, seen, right in suspect.pairs() if name == suspect.tensor]
-    if len(pairs) == len(suspect.looks):
-        factor = fit(pairs)
-        change = only(suspect, lambda place: factor * place.output)
-        yield Guess("scaled-output", change, {"factor": factor}, free=1)
+    pairs = [(seen, right) for _, name, seen, right in suspect.comparable_tensors() if name == suspect.tensor]
+    if len(pairs) == len(suspect.violations):
+        factor = fit_factor(pairs)
+        change = predict_layer(suspect, lambda place: factor * place.output)
+        yield Hypothesis("scaled-output", change, {"factor": factor}, fitted_count=1)
 
 
-def dropped(suspect: Suspect) -> Predict:
+def predict_dropout(suspect: Observation) -> Predict:
     """Return the prediction with dropout applied wrongly: zeros as recorded, and the rest scaled
     up."""
 
     def predict(step: int, rank: int) -> Arrays:
-        place, seen = place_of(suspect, step), suspect.seen(step, rank)[suspect.tensor]
+        place, seen = layer_io_at(suspect, step), suspect.recorded(step, rank)[suspect.tensor]
         if seen.shape != place.output.shape:
             return {}
         kept = seen != 0

@@ -12,214 +12,214 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.communicator.parts import parts_of
+from dualml.communicator.parts import part_lengths
 from dualml.finder.causes.base import (
     Arrays,
-    Guess,
+    Hypothesis,
     Predict,
-    Suspect,
-    clipped,
-    fit,
-    flat,
-    narrow,
-    norm_of,
-    quarters,
-    scaled,
+    Observation,
+    clip_by_norm,
+    fit_factor,
+    concat_flat,
+    half_precision_tensors,
+    global_norm,
+    fit_weights,
+    scaled_tensors,
 )
 from dualml.reference.losses import LOSSES
 
 #: Largest number of samples with separately fitted weights.
-MOST_SAMPLES = 256
+MAX_FITTED_SAMPLES = 256
 #: (update, rank) → groups of the rank's samples.
 Groups = Callable[[int, int], list[NDArray[Any]]]
 
 
-def guesses(suspect: Suspect) -> Iterator[Guess]:
+def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:
     """Yield the hypotheses about the gradient."""
-    yield from sizes(suspect)
-    yield from by_sample(suspect)
-    yield from micro_batches(suspect)
-    yield from cut_off(suspect)
-    yield decayed(suspect)
-    yield from left_out(suspect)
-    yield from stale(suspect)
-    yield Guess("not-zeroed", suspect.times(2), {"factor": 2})
-    yield from other_loss(suspect)
-    yield from narrow(suspect)
-    yield Guess("transposed-weight", suspect.each(turned))
+    yield from scaled_gradients(suspect)
+    yield from fit_sample_weights(suspect)
+    yield from fit_micro_batch_weights(suspect)
+    yield from clipped_gradients(suspect)
+    yield decayed_gradient(suspect)
+    yield from zero_gradients(suspect)
+    yield from stale_gradients(suspect)
+    yield Hypothesis("not-zeroed", suspect.scale_all(2), {"factor": 2})
+    yield from other_loss_gradients(suspect)
+    yield from half_precision_tensors(suspect)
+    yield Hypothesis("transposed-weight", suspect.transform_all(transpose_square))
 
 
-def sizes(suspect: Suspect) -> Iterator[Guess]:
+def scaled_gradients(suspect: Observation) -> Iterator[Hypothesis]:
     """Hypothesis: the whole gradient is scaled."""
-    scene, ranks, micro = suspect.scene, suspect.ranks, micro_count(suspect)
+    scene, ranks, micro = suspect.scene, suspect.world_size, micro_batch_count(suspect)
 
     def samples(step: int, rank: int) -> Arrays:
-        return suspect.times(scene.recipe.y[scene.part(step, rank)].size)(step, rank)
+        return suspect.scale_all(scene.recipe.y[scene.rank_indices(step, rank)].size)(step, rank)
 
-    yield Guess("sum-not-mean", samples, {"factor": "samples"})
+    yield Hypothesis("sum-not-mean", samples, {"factor": "samples"})
     if ranks > 1:
-        yield Guess("sum-not-mean", suspect.times(ranks), {"factor": "ranks"})
-        yield Guess("averaged-twice", suspect.times(1 / ranks), {"factor": f"1/{ranks}"})
+        yield Hypothesis("sum-not-mean", suspect.scale_all(ranks), {"factor": "ranks"})
+        yield Hypothesis("averaged-twice", suspect.scale_all(1 / ranks), {"factor": f"1/{ranks}"})
     if micro > 1:
-        yield Guess("sum-not-mean", suspect.times(micro), {"factor": "micro-batches"})
-    yield Guess("flipped-sign", suspect.times(-1), {"factor": -1})
-    yield Guess("frozen-parameters", suspect.times(0), {"factor": 0})
-    yield scaled(suspect, "scaled-gradient")
+        yield Hypothesis("sum-not-mean", suspect.scale_all(micro), {"factor": "micro-batches"})
+    yield Hypothesis("flipped-sign", suspect.scale_all(-1), {"factor": -1})
+    yield Hypothesis("frozen-parameters", suspect.scale_all(0), {"factor": 0})
+    yield scaled_tensors(suspect, "scaled-gradient")
 
 
-def micro_count(suspect: Suspect) -> int:
+def micro_batch_count(suspect: Observation) -> int:
     """Return the number of micro-batches; 1 for a model that is not split."""
     split = suspect.scene.plan.splits.get(suspect.scene.arm_name)
     return split.micro_batches if split is not None else 1
 
 
-def weighted(suspect: Suspect, cause: str, groups: Groups, what: str) -> Iterator[Guess]:
+def fit_group_weights(suspect: Observation, cause: str, groups: Groups, what: str) -> Iterator[Hypothesis]:
     """Hypothesis: groups of samples have other weights, which are fitted and rounded to multiples
     of 1/4."""
 
-    def totals(step: int, rank: int) -> list[Arrays]:
+    def group_gradients(step: int, rank: int) -> list[Arrays]:
         """Return what each group adds to the gradient of all ranks."""
-        index = suspect.scene.part(step, rank)
-        each = [gradient for _, gradient in suspect.scene.each_gradient(step, index)]
-        scale = suspect.share(step, rank) / len(index)
+        index = suspect.scene.rank_indices(step, rank)
+        each = [gradient for _, gradient in suspect.scene.sample_gradients(step, index)]
+        scale = suspect.batch_share(step, rank) / len(index)
         return [{n: scale * sum(each[i][n] for i in group) for n in each[0]}
                 for group in groups(step, rank)]  # fmt: skip
 
     fitted: dict[tuple[int, int], NDArray[Any]] = {}
-    for step, rank in suspect.looks:
-        seen, right = suspect.seen(step, rank), suspect.right(step, rank)
+    for step, rank in suspect.violations:
+        seen, right = suspect.recorded(step, rank), suspect.expected(step, rank)
         alike = {n: a.shape for n, a in seen.items()} == {n: a.shape for n, a in right.items()}
         if not alike or not all(np.isfinite(a).all() for a in seen.values()):
             return
-        parts = totals(step, rank)
-        fitted[step, rank] = quarters(list(map(flat, parts)), flat({n: seen[n] for n in parts[0]}))
+        parts = group_gradients(step, rank)
+        fitted[step, rank] = fit_weights(list(map(concat_flat, parts)), concat_flat({n: seen[n] for n in parts[0]}))
 
     def predict(step: int, rank: int) -> Arrays:
         if (step, rank) not in fitted:
             return {}
-        parts = list(zip(fitted[step, rank], totals(step, rank), strict=True))
+        parts = list(zip(fitted[step, rank], group_gradients(step, rank), strict=True))
         return {n: sum(weight * total[n] for weight, total in parts) for n in parts[0][1]}
 
-    first = fitted[suspect.looks[0]]
+    first = fitted[suspect.violations[0]]
     if len(set(first.tolist())) == 1:
         return  # equal weights: covered by scaled gradients
     usual = float(np.median(first))
     odd = [i for i, w in enumerate(first) if w != usual][:8]
     detail = {what: odd, "weights": [float(first[i]) for i in odd], "usual": usual}
-    yield Guess(cause, predict, detail, free=1)
+    yield Hypothesis(cause, predict, detail, fitted_count=1)
 
 
-def by_sample(suspect: Suspect) -> Iterator[Guess]:
+def fit_sample_weights(suspect: Observation) -> Iterator[Hypothesis]:
     """Hypothesis: some samples count twice, or not at all."""
     scene = suspect.scene
-    if not all(0 < len(scene.part(s, r)) <= MOST_SAMPLES for s, r in suspect.looks):
+    if not all(0 < len(scene.rank_indices(s, r)) <= MAX_FITTED_SAMPLES for s, r in suspect.violations):
         return
 
     def groups(step: int, rank: int) -> list[NDArray[Any]]:
-        return [np.array([i]) for i in range(len(scene.part(step, rank)))]
+        return [np.array([i]) for i in range(len(scene.rank_indices(step, rank)))]
 
-    for guess in weighted(suspect, "dropped-samples", groups, "samples"):
+    for guess in fit_group_weights(suspect, "dropped-samples", groups, "samples"):
         more = max(guess.detail["weights"]) > guess.detail["usual"]
         cause = "padded-duplicates" if more else "dropped-samples"
-        yield Guess(cause, guess.predict, guess.detail, 2)
+        yield Hypothesis(cause, guess.predict, guess.detail, 2)
 
 
-def micro_batches(suspect: Suspect) -> Iterator[Guess]:
+def fit_micro_batch_weights(suspect: Observation) -> Iterator[Hypothesis]:
     """Hypothesis: some micro-batches count twice, or not at all."""
-    scene, count = suspect.scene, micro_count(suspect)
-    if count == 1 or any(len(scene.part(s, r)) > MOST_SAMPLES for s, r in suspect.looks):
+    scene, count = suspect.scene, micro_batch_count(suspect)
+    if count == 1 or any(len(scene.rank_indices(s, r)) > MAX_FITTED_SAMPLES for s, r in suspect.violations):
         return
     replicas = scene.plan.splits[scene.arm_name].mesh.data
 
     def groups(step: int, rank: int) -> list[NDArray[Any]]:
-        shares = cut(np.arange(len(scene.part(step, rank))), replicas)
-        return [group for share in shares for group in cut(share, count) if len(group)]
+        shares = split_samples(np.arange(len(scene.rank_indices(step, rank))), replicas)
+        return [group for share in shares for group in split_samples(share, count) if len(group)]
 
-    yield from weighted(suspect, "lost-micro-batch", groups, "micro-batches")
+    yield from fit_group_weights(suspect, "lost-micro-batch", groups, "micro-batches")
 
 
-def cut(samples: NDArray[Any], count: int) -> list[NDArray[Any]]:
+def split_samples(samples: NDArray[Any], count: int) -> list[NDArray[Any]]:
     """Split samples into nearly equal parts."""
-    return np.split(samples, np.cumsum(parts_of(len(samples), count))[:-1])
+    return np.split(samples, np.cumsum(part_lengths(len(samples), count))[:-1])
 
 
-def cut_off(suspect: Suspect) -> Iterator[Guess]:
+def clipped_gradients(suspect: Observation) -> Iterator[Hypothesis]:
     """Hypothesis: the gradient is clipped at a norm or at a value."""
-    seen = suspect.seen(*suspect.looks[0])
-    norm = norm_of(seen)
+    seen = suspect.recorded(*suspect.violations[0])
+    norm = global_norm(seen)
     largest = max((float(np.abs(a).max()) for a in seen.values() if a.size), default=0.0)
-    by_norm: Predict = lambda s, r: clipped(suspect.right(s, r), norm)  # noqa: E731
-    yield Guess("clipped-gradient", by_norm, {"norm": norm}, free=1)
-    by_value = suspect.each(lambda a: np.clip(a, -largest, largest))
-    yield Guess("clipped-gradient", by_value, {"value": largest}, free=1)
+    by_norm: Predict = lambda s, r: clip_by_norm(suspect.expected(s, r), norm)  # noqa: E731
+    yield Hypothesis("clipped-gradient", by_norm, {"norm": norm}, fitted_count=1)
+    by_value = suspect.transform_all(lambda a: np.clip(a, -largest, largest))
+    yield Hypothesis("clipped-gradient", by_value, {"value": largest}, fitted_count=1)
 
 
-def decayed(suspect: Suspect) -> Guess:
+def decayed_gradient(suspect: Observation) -> Hypothesis:
     """Hypothesis: the gradient already includes weight decay, with a fitted λ."""
     weights = suspect.scene.weights
-    decay = fit([(seen - g, weights(step)[n]) for step, n, seen, g in suspect.pairs()])
+    decay = fit_factor([(seen - g, weights(step)[n]) for step, n, seen, g in suspect.comparable_tensors()])
 
     def predict(step: int, rank: int) -> Arrays:
-        return {n: g + decay * weights(step)[n] for n, g in suspect.right(step, rank).items()}
+        return {n: g + decay * weights(step)[n] for n, g in suspect.expected(step, rank).items()}
 
-    return Guess("penalty-in-loss", predict, {"decay": decay}, free=1)
+    return Hypothesis("penalty-in-loss", predict, {"decay": decay}, fitted_count=1)
 
 
-def left_out(suspect: Suspect) -> Iterator[Guess]:
+def zero_gradients(suspect: Observation) -> Iterator[Hypothesis]:
     """Hypothesis: the gradients of some parameters are zero."""
-    look = suspect.looks[0]
-    names = [n for n, a in suspect.seen(*look).items() if a.size and not a.any()]
-    if names and len(names) < len(suspect.right(*look)):
+    look = suspect.violations[0]
+    names = [n for n, a in suspect.recorded(*look).items() if a.size and not a.any()]
+    if names and len(names) < len(suspect.expected(*look)):
 
         def predict(step: int, rank: int) -> Arrays:
-            return {n: np.zeros_like(suspect.right(step, rank)[n]) for n in names}
+            return {n: np.zeros_like(suspect.expected(step, rank)[n]) for n in names}
 
-        yield Guess("frozen-parameters", predict, {"parameters": names})
+        yield Hypothesis("frozen-parameters", predict, {"parameters": names})
 
 
-def mean_of(suspect: Suspect, step: int, rank: int, part: int = 0, **changed: Any) -> Arrays:
+def rank_gradient(suspect: Observation, step: int, rank: int, part: int = 0, **changed: Any) -> Arrays:
     """Return the gradient of a rank's samples of update ``part`` (default: ``step``), weighted as
     in the sum over the ranks; for ``changed`` see `ReplayContext.gradient`."""
-    scene, share = suspect.scene, suspect.share(step, rank)
-    grads = scene.gradient(step, scene.part(part or step, rank), **changed)[1]
+    scene, share = suspect.scene, suspect.batch_share(step, rank)
+    grads = scene.gradient(step, scene.rank_indices(part or step, rank), **changed)[1]
     return {n: share * g for n, g in grads.items()}
 
 
-def stale(suspect: Suspect) -> Iterator[Guess]:
+def stale_gradients(suspect: Observation) -> Iterator[Hypothesis]:
     """Hypothesis: the gradient is of the weights before the last update, or of the previous
     batch."""
     scene = suspect.scene
 
-    def of_weights(step: int, rank: int) -> Arrays:
+    def from_old_weights(step: int, rank: int) -> Arrays:
         if step - 1 not in scene.states:
             return {}
-        return mean_of(suspect, step, rank, weights=scene.weights(step - 1))
+        return rank_gradient(suspect, step, rank, weights=scene.weights(step - 1))
 
-    def of_batch(step: int, rank: int) -> Arrays:
-        return {} if step == 1 else mean_of(suspect, step, rank, step - 1)
+    def from_old_batch(step: int, rank: int) -> Arrays:
+        return {} if step == 1 else rank_gradient(suspect, step, rank, step - 1)
 
-    yield Guess("stale-parameters", of_weights)
-    yield Guess("stale-gradient", of_batch)
+    yield Hypothesis("stale-parameters", from_old_weights)
+    yield Hypothesis("stale-gradient", from_old_batch)
 
 
-def other_loss(suspect: Suspect) -> Iterator[Guess]:
+def other_loss_gradients(suspect: Observation) -> Iterator[Hypothesis]:
     """Hypothesis: the gradient is of another loss than the recorded one."""
     scene = suspect.scene
     for by in (1, -1):
 
         def shifted(step: int, rank: int, by: int = by) -> Arrays:
-            index = scene.part(step, rank)
+            index = scene.rank_indices(step, rank)
             classes = scene.logits(step, index)[0].shape[-1]
             labels = (scene.recipe.y[index] + by) % classes
-            return mean_of(suspect, step, rank, labels=labels)
+            return rank_gradient(suspect, step, rank, labels=labels)
 
-        yield Guess("shifted-labels", shifted, {"by": by})
+        yield Hypothesis("shifted-labels", shifted, {"by": by})
     for name, loss in LOSSES.items():
         if name != scene.plan.experiment.loss:
-            predict: Predict = lambda s, r, loss=loss: mean_of(suspect, s, r, loss=loss)  # noqa: E731
-            yield Guess("other-loss", predict, {"is": name})
+            predict: Predict = lambda s, r, loss=loss: rank_gradient(suspect, s, r, loss=loss)  # noqa: E731
+            yield Hypothesis("other-loss", predict, {"is": name})
 
 
-def turned(a: NDArray[Any]) -> NDArray[Any]:
+def transpose_square(a: NDArray[Any]) -> NDArray[Any]:
     """Return a square matrix transposed, other arrays unchanged."""
     return a.T if a.ndim == 2 and a.shape[0] == a.shape[1] else a

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from dualml.finder.causes.base import HALVES, rounded
-from dualml.finder.scene import Place
+from dualml.finder.causes.base import HALVES, round_to_half
+from dualml.finder.scene import LayerIO
 from dualml.model.base import Layer
 from dualml.model.layers import (
     LSTM,
@@ -29,7 +29,7 @@ from dualml.reference.layers import PAIRS
 
 Array = NDArray[Any]
 #: Changed output of a layer, from its input and parameters.
-Change = Callable[[Place], Array]
+Change = Callable[[LayerIO], Array]
 Changes = Iterator[tuple[str, Change, dict[str, Any]]]
 EPSILONS = (0.0, 1e-12, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 
@@ -41,41 +41,41 @@ def alternatives(layer: Layer) -> Changes:
             yield from changes(layer)
     leaves = list(layer.parameters())
     if "bias" in leaves:
-        yield "missing-bias", lambda p: again(p, bias=0 * p.own["bias"]), {}
-        yield "doubled-bias", lambda p: again(p, bias=2 * p.own["bias"]), {}
+        yield "missing-bias", lambda p: recompute_layer(p, bias=0 * p.parameters["bias"]), {}
+        yield "doubled-bias", lambda p: recompute_layer(p, bias=2 * p.parameters["bias"]), {}
     if "weight" in leaves:
-        yield "transposed-weight", lambda p: again(p, weight=transposed(p.own["weight"])), {}
+        yield "transposed-weight", lambda p: recompute_layer(p, weight=transpose_weight(p.parameters["weight"])), {}
     if isinstance(layer, tuple(PAIRS)):
         for half in HALVES:
-            narrow: Change = lambda p, half=half: narrowed(p, half)  # noqa: E731
+            narrow: Change = lambda p, half=half: compute_in_half(p, half)  # noqa: E731
             yield "half-precision", narrow, {"type": half, "of": "inputs and weights"}
     yield "skipped-layer", lambda p: p.value, {}
 
 
-def again(place: Place, **own: Array) -> Array:
+def recompute_layer(place: LayerIO, **own: Array) -> Array:
     """Return the output of the layer with some of its parameters replaced."""
-    return PAIRS[type(place.layer)][0](place.layer, place.value, {**place.own, **own})[0]
+    return PAIRS[type(place.layer)][0](place.layer, place.value, {**place.parameters, **own})[0]
 
 
-def altered(place: Place, **fields: Any) -> Array:
+def with_fields(place: LayerIO, **fields: Any) -> Array:
     """Return the output of the layer with some of its fields replaced."""
-    return again(place._replace(layer=replace(place.layer, **fields)))
+    return recompute_layer(place._replace(layer=replace(place.layer, **fields)))
 
 
-def narrowed(place: Place, kind: str) -> Array:
+def compute_in_half(place: LayerIO, kind: str) -> Array:
     """Return the output of the layer with input and parameters in half precision."""
-    value = rounded(place.value, kind) if place.value.dtype.kind == "f" else place.value
-    own = {name: rounded(a, kind) for name, a in place.own.items()}
-    return again(place._replace(value=value), **own)
+    value = round_to_half(place.value, kind) if place.value.dtype.kind == "f" else place.value
+    own = {name: round_to_half(a, kind) for name, a in place.parameters.items()}
+    return recompute_layer(place._replace(value=value), **own)
 
 
-def transposed(weight: Array) -> Array:
+def transpose_weight(weight: Array) -> Array:
     """Return the weight with its last two axes swapped, reshaped to the original shape."""
     turned = weight.swapaxes(-1, -2)
     return turned if turned.shape == weight.shape else turned.reshape(weight.shape)
 
 
-def of_relu(layer: ReLU) -> Changes:
+def relu_changes(layer: ReLU) -> Changes:
     """Yield possible errors of a ReLU."""
     from scipy.special import erf
 
@@ -97,7 +97,7 @@ def of_relu(layer: ReLU) -> Changes:
     yield "other-activation", lambda p: np.tanh(p.value), {"is": "tanh"}
 
 
-def of_tanh(layer: Tanh) -> Changes:
+def tanh_changes(layer: Tanh) -> Changes:
     """Yield possible errors of a tanh."""
     yield "other-activation", lambda p: np.maximum(p.value, 0), {"is": "ReLU"}
     yield "other-activation", lambda p: 1 / (1 + np.exp(-p.value)), {"is": "sigmoid"}
@@ -112,27 +112,27 @@ def rational_tanh(x: Array) -> Any:
     return np.clip(up / (135135 + s * (62370 + s * (3150 + s * 28))), -1, 1)
 
 
-def of_conv(layer: Conv2d) -> Changes:
+def conv_changes(layer: Conv2d) -> Changes:
     """Yield possible errors of a convolution."""
     n = layer.padding
 
-    def bordered(place: Place, before: int, after: int, mode: Any = "constant") -> Array:
+    def pad_and_convolve(place: LayerIO, before: int, after: int, mode: Any = "constant") -> Array:
         """Return the output of the convolution with another padding."""
         side = (before, after)
         value = np.pad(place.value, ((0, 0), (0, 0), side, side), mode)
-        return altered(place._replace(value=value), padding=0)
+        return with_fields(place._replace(value=value), padding=0)
 
-    yield "flipped-kernel", lambda p: again(p, weight=p.own["weight"][..., ::-1, ::-1]), {}
+    yield "flipped-kernel", lambda p: recompute_layer(p, weight=p.parameters["weight"][..., ::-1, ::-1]), {}
     for padding in {0, layer.kernel // 2, layer.kernel - 1} - {n}:
-        yield "conv-padding", lambda p, m=padding: altered(p, padding=m), {"padding": padding}
+        yield "conv-padding", lambda p, m=padding: with_fields(p, padding=m), {"padding": padding}
     for mode in ("edge", "reflect", "wrap"):
-        yield "pad-mode", lambda p, mode=mode: bordered(p, n, n, mode), {"mode": mode}
+        yield "pad-mode", lambda p, mode=mode: pad_and_convolve(p, n, n, mode), {"mode": mode}
     # More padding on one side, as 'same' does with an odd total.
     for by in (1, -1) if n else ():
-        yield "shifted-padding", lambda p, by=by: bordered(p, n + by, n - by), {"by": by}
+        yield "shifted-padding", lambda p, by=by: pad_and_convolve(p, n + by, n - by), {"by": by}
 
 
-def of_pool(layer: MaxPool2d) -> Changes:
+def pool_changes(layer: MaxPool2d) -> Changes:
     """Yield possible errors of max pooling."""
     k = layer.kernel
 
@@ -147,81 +147,81 @@ def of_pool(layer: MaxPool2d) -> Changes:
     yield "maxpool-stride", sliding, {"stride": 1}
 
 
-def of_norm(layer: LayerNorm) -> Changes:
+def layer_norm_changes(layer: LayerNorm) -> Changes:
     """Yield possible errors of a LayerNorm."""
 
-    def normalised(p: Place, ddof: int = 0, outside: bool = False, axis: int = -1) -> Any:
+    def normalise(p: LayerIO, ddof: int = 0, outside: bool = False, axis: int = -1) -> Any:
         mean = p.value.mean(axis, keepdims=True)
         var = p.value.var(axis, keepdims=True, ddof=ddof)
         root = np.sqrt(var) + layer.eps if outside else np.sqrt(var + layer.eps)
-        return (p.value - mean) / root * p.own["weight"] + p.own["bias"]
+        return (p.value - mean) / root * p.parameters["weight"] + p.parameters["bias"]
 
     for eps in EPSILONS:
         if eps != layer.eps:
-            yield "layernorm-eps", lambda p, e=eps: altered(p, eps=e), {"eps": eps}
-    yield "biased-variance", lambda p: normalised(p, ddof=1), {"ddof": 1}
-    yield "eps-outside-root", lambda p: normalised(p, outside=True), {}
-    yield "normalised-axis", lambda p: normalised(p, axis=1), {"axis": 1}
+            yield "layernorm-eps", lambda p, e=eps: with_fields(p, eps=e), {"eps": eps}
+    yield "biased-variance", lambda p: normalise(p, ddof=1), {"ddof": 1}
+    yield "eps-outside-root", lambda p: normalise(p, outside=True), {}
+    yield "normalised-axis", lambda p: normalise(p, axis=1), {"axis": 1}
 
 
-def of_lstm(layer: LSTM) -> Changes:
+def lstm_changes(layer: LSTM) -> Changes:
     """Yield possible errors of an LSTM."""
 
-    def gates(place: Place, order: tuple[str, ...]) -> Array:
+    def reorder_gates(place: LayerIO, order: tuple[str, ...]) -> Array:
         """Read the rows of all parameters as if the gates were stored in another order."""
         at = ["ifgo".index(gate) for gate in order]
-        return again(place, **{leaf: np.concatenate([np.split(a, 4)[i] for i in at])
-                               for leaf, a in place.own.items()})  # fmt: skip
+        return recompute_layer(place, **{leaf: np.concatenate([np.split(a, 4)[i] for i in at])
+                               for leaf, a in place.parameters.items()})  # fmt: skip
 
-    def forget(place: Place) -> Array:
+    def add_forget_bias(place: LayerIO) -> Array:
         """Add 1 to the bias of the forget gate."""
-        bias = place.own["bias_ih_l0"].copy()
+        bias = place.parameters["bias_ih_l0"].copy()
         bias[layer.hidden : 2 * layer.hidden] += 1
-        return again(place, bias_ih_l0=bias)
+        return recompute_layer(place, bias_ih_l0=bias)
 
     for order in itertools.permutations("ifgo"):
         if order != tuple("ifgo"):
-            yield "gate-order", lambda p, o=order: gates(p, o), {"order": "".join(order)}
+            yield "gate-order", lambda p, o=order: reorder_gates(p, o), {"order": "".join(order)}
     for leaf in ("bias_ih_l0", "bias_hh_l0"):
-        missing: Change = lambda p, leaf=leaf: again(p, **{leaf: 0 * p.own[leaf]})  # noqa: E731
+        missing: Change = lambda p, leaf=leaf: recompute_layer(p, **{leaf: 0 * p.parameters[leaf]})  # noqa: E731
         yield "missing-bias", missing, {"bias": leaf}
-    backwards: Change = lambda p: again(p._replace(value=p.value[:, ::-1]))[:, ::-1]  # noqa: E731
+    backwards: Change = lambda p: recompute_layer(p._replace(value=p.value[:, ::-1]))[:, ::-1]  # noqa: E731
     yield "reversed-sequence", backwards, {}
-    yield "forget-bias", forget, {"added": 1.0}
+    yield "forget-bias", add_forget_bias, {"added": 1.0}
 
 
-def of_attention(layer: Attention) -> Changes:
+def attention_changes(layer: Attention) -> Changes:
     """Yield possible errors of attention."""
 
-    def width(place: Place) -> int:
+    def head_width(place: LayerIO) -> int:
         """Return the width of a head."""
         return int(place.value.shape[-1] // 3 // layer.heads)
 
-    def rescaled(place: Place, factor: float) -> Array:
+    def rescale_scores(place: LayerIO, factor: float) -> Array:
         """Multiply the scores by a number, by scaling the queries."""
         value = place.value.copy()
         value[..., : value.shape[-1] // 3] *= factor
-        return again(place._replace(value=value))
+        return recompute_layer(place._replace(value=value))
 
-    yield "attention-mask", lambda p: altered(p, causal=not layer.causal), {}
-    yield "attention-scale", lambda p: rescaled(p, width(p) ** 0.5), {"scale": "left out"}
-    yield "attention-scale", lambda p: rescaled(p, width(p) ** -0.5), {"scale": "1/d"}
-    yield "attention-scale", lambda p: rescaled(p, layer.heads**-0.5), {"scale": "1/√D"}
+    yield "attention-mask", lambda p: with_fields(p, causal=not layer.causal), {}
+    yield "attention-scale", lambda p: rescale_scores(p, head_width(p) ** 0.5), {"scale": "left out"}
+    yield "attention-scale", lambda p: rescale_scores(p, head_width(p) ** -0.5), {"scale": "1/d"}
+    yield "attention-scale", lambda p: rescale_scores(p, layer.heads**-0.5), {"scale": "1/√D"}
     for heads in (1, 2, 4, 8):
         if heads != layer.heads:
-            yield "attention-heads", lambda p, h=heads: altered(p, heads=h), {"heads": heads}
+            yield "attention-heads", lambda p, h=heads: with_fields(p, heads=h), {"heads": heads}
 
 
-def of_embedding(layer: Embedding) -> Changes:
+def embedding_changes(layer: Embedding) -> Changes:
     """Yield possible errors of an embedding."""
     for by in (1, -1):
-        shifted: Change = lambda p, by=by: again(p, weight=np.roll(p.own["weight"], by, 0))  # noqa: E731
+        shifted: Change = lambda p, by=by: recompute_layer(p, weight=np.roll(p.parameters["weight"], by, 0))  # noqa: E731
         yield "shifted-tokens", shifted, {"by": by}
-    yield "padding-row", lambda p: np.where((p.value == 0)[..., None], 0.0, again(p)), {"token": 0}
-    yield "scaled-embedding", lambda p: again(p) * np.sqrt(layer.features), {"factor": "√D"}
+    yield "padding-row", lambda p: np.where((p.value == 0)[..., None], 0.0, recompute_layer(p)), {"token": 0}
+    yield "scaled-embedding", lambda p: recompute_layer(p) * np.sqrt(layer.features), {"factor": "√D"}
 
 
-def of_mean(layer: MeanPool) -> Changes:
+def mean_pool_changes(layer: MeanPool) -> Changes:
     """Yield possible errors of mean pooling."""
     yield "sum-not-mean", lambda p: p.value.sum(1), {}
     yield "last-not-mean", lambda p: p.value[:, -1], {}
@@ -229,13 +229,13 @@ def of_mean(layer: MeanPool) -> Changes:
 
 
 CHANGES: dict[type[Layer], Callable[[Any], Changes]] = {
-    ReLU: of_relu,
-    Tanh: of_tanh,
-    Conv2d: of_conv,
-    MaxPool2d: of_pool,
-    LayerNorm: of_norm,
-    LSTM: of_lstm,
-    Attention: of_attention,
-    Embedding: of_embedding,
-    MeanPool: of_mean,
+    ReLU: relu_changes,
+    Tanh: tanh_changes,
+    Conv2d: conv_changes,
+    MaxPool2d: pool_changes,
+    LayerNorm: layer_norm_changes,
+    LSTM: lstm_changes,
+    Attention: attention_changes,
+    Embedding: embedding_changes,
+    MeanPool: mean_pool_changes,
 }

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dualml.errors import UserError
-from dualml.optim import Adagrad, Adam, AdamW, RMSprop, Rule
+from dualml.optim import Adagrad, Adam, AdamW, RMSprop, OptimizerSpec
 from dualml.optim.base import Params, State
 
 EPSILONS = (0.0, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 DECAYS = (0.0, 1e-4, 5e-4, 1e-3, 1e-2, 1e-1)
 
 
-class Start(NamedTuple):
+class UpdateInputs(NamedTuple):
     """Inputs of an update.
 
     Attributes:
@@ -34,34 +34,34 @@ class Start(NamedTuple):
 
 #: Weights and optimizer state after an update.
 Result = tuple[Params, State]
-Update = Callable[[Start], Result]
+Update = Callable[[UpdateInputs], Result]
 Change = tuple[str, Update, dict[str, Any]]
 
 
-def by(rule: Rule) -> Update:
+def apply_rule(rule: OptimizerSpec) -> Update:
     """Return the update function of a rule."""
     return lambda start: rule.update(*start)
 
 
-def altered(rule: Rule) -> Iterator[Change]:
+def rule_changes(rule: OptimizerSpec) -> Iterator[Change]:
     """Yield all changes of a rule: cause, changed update, and details."""
-    for cause, fields in variants(rule):
+    for cause, fields in field_changes(rule):
         try:
             changed = replace(rule, **fields)
         except UserError:
             continue
         detail = {name: list(v) if isinstance(v, tuple) else v for name, v in fields.items()}
-        yield cause, by(changed), detail
-    yield from coupling(rule)
-    yield from starts(rule)
-    yield from forms(rule)
+        yield cause, apply_rule(changed), detail
+    yield from decay_coupling_changes(rule)
+    yield from initial_state_changes(rule)
+    yield from formula_changes(rule)
 
 
-def variants(rule: Rule) -> Iterator[tuple[str, dict[str, Any]]]:
+def field_changes(rule: OptimizerSpec) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield causes with changed fields of the rule."""
     fields = asdict(rule)
     if isinstance(rule, Adam):
-        yield from of_adam(rule)
+        yield from adam_fields(rule)
     for eps in EPSILONS if "eps" in fields else ():
         if eps != fields["eps"]:
             yield "other-epsilon", {"eps": eps}
@@ -69,7 +69,7 @@ def variants(rule: Rule) -> Iterator[tuple[str, dict[str, Any]]]:
         if decay != fields["weight_decay"]:
             yield ("missing-decay" if decay == 0 else "other-decay"), {"weight_decay": decay}
     if "momentum" in fields:
-        yield from of_momentum(fields)
+        yield from momentum_fields(fields)
     if isinstance(rule, RMSprop):
         for alpha in (0.9, 0.99, 0.95):
             yield "other-alpha", {"alpha": alpha}
@@ -81,7 +81,7 @@ def variants(rule: Rule) -> Iterator[tuple[str, dict[str, Any]]]:
             yield "other-decay", {"lr_decay": decay}
 
 
-def of_adam(rule: Adam) -> Iterator[tuple[str, dict[str, Any]]]:
+def adam_fields(rule: Adam) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield causes with changed fields of Adam."""
     yield "adam-epsilon", {"eps_form": "hat" if rule.eps_form == "outside" else "outside"}
     yield "bias-correction", {"bias_correction": not rule.bias_correction}
@@ -92,7 +92,7 @@ def of_adam(rule: Adam) -> Iterator[tuple[str, dict[str, Any]]]:
             yield "other-betas", {"betas": betas}
 
 
-def of_momentum(fields: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def momentum_fields(fields: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield causes with changed fields of momentum."""
     momentum, nesterov = fields["momentum"], fields.get("nesterov")
     if momentum:
@@ -109,50 +109,50 @@ def of_momentum(fields: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
                 yield "dampening", {"dampening": value}
 
 
-def undecayed(rule: Rule) -> Update | None:
+def without_decay(rule: OptimizerSpec) -> Update | None:
     """Return the update of the rule without weight decay; None if it has none."""
     if not asdict(rule).get("weight_decay"):
         return None
     fields: dict[str, Any] = {"weight_decay": 0.0}
-    return by(replace(rule, **fields))
+    return apply_rule(replace(rule, **fields))
 
 
-def coupling(rule: Rule) -> Iterator[Change]:
+def decay_coupling_changes(rule: OptimizerSpec) -> Iterator[Change]:
     """Yield updates with weight decay coupled to the gradient, or decoupled from it."""
-    plain = undecayed(rule)
+    plain = without_decay(rule)
     if plain is None:
         return
     decay = asdict(rule)["weight_decay"]
     if isinstance(rule, Adam):
         kind = Adam if isinstance(rule, AdamW) else AdamW
-        yield "decay-coupling", by(kind(**asdict(rule))), {"as": kind.__name__}
+        yield "decay-coupling", apply_rule(kind(**asdict(rule))), {"as": kind.__name__}
 
-    def smaller(start: Start, share: float) -> Result:
+    def shrink_then_update(start: UpdateInputs, share: float) -> Result:
         return plain(start._replace(p={n: w * (1 - share) for n, w in start.p.items()}))
 
-    yield "decay-coupling", lambda start: smaller(start, start.lr * decay), {"as": "decoupled"}
-    yield "decay-without-rate", lambda start: smaller(start, decay), {"decay": decay}
+    yield "decay-coupling", lambda start: shrink_then_update(start, start.lr * decay), {"as": "decoupled"}
+    yield "decay-without-rate", lambda start: shrink_then_update(start, decay), {"decay": decay}
 
 
-def starts(rule: Rule) -> Iterator[Change]:
+def initial_state_changes(rule: OptimizerSpec) -> Iterator[Change]:
     """Yield updates whose optimizer state has another initial value."""
-    for slot in rule.slots:
+    for slot in rule.state_keys:
         for value in (0.1, 1.0, 0.0):
 
-            def update(start: Start, slot: str = slot, value: float = value) -> Result:
+            def update(start: UpdateInputs, slot: str = slot, value: float = value) -> Result:
                 full = {slot: {n: np.full_like(a, value) for n, a in start.p.items()}}
                 return rule.update(*start._replace(s=start.s | full if start.t == 1 else start.s))
 
             yield "state-start", update, {"slot": slot, "value": value}
 
 
-def forms(rule: Rule) -> Iterator[Change]:
+def formula_changes(rule: OptimizerSpec) -> Iterator[Change]:
     """Yield updates with the same parameters in another formula."""
-    fields, slots = asdict(rule), rule.slots
+    fields, slots = asdict(rule), rule.state_keys
     eps, mu = fields.get("eps", 0.0), fields.get("momentum", 0.0)
     if isinstance(rule, Adam):
 
-        def inside(start: Start) -> Result:
+        def eps_inside_root(start: UpdateInputs) -> Result:
             _, state = rule.update(*start)
             (b1, b2), weights = rule.betas, {}
             for n, w in start.p.items():
@@ -162,35 +162,35 @@ def forms(rule: Rule) -> Iterator[Change]:
                 weights[n] = base - start.lr * m / np.sqrt(v + eps)
             return weights, state
 
-        yield "eps-inside-root", inside, {"eps": eps}
+        yield "eps-inside-root", eps_inside_root, {"eps": eps}
     elif "square_avg" in slots or "sum" in slots:
         slot = "square_avg" if "square_avg" in slots else "sum"
 
-        def root(start: Start) -> Result:
+        def square_root_of_sum(start: UpdateInputs) -> Result:
             _, state = rule.update(*start)
             return {
                 n: w - start.lr * start.g[n] / np.sqrt(state[slot][n] + eps)
                 for n, w in start.p.items()
             }, state
 
-        yield "eps-inside-root", root, {"eps": eps}
+        yield "eps-inside-root", square_root_of_sum, {"eps": eps}
     if "momentum_buffer" in slots and not eps:
 
-        def average(start: Start) -> Result:
+        def average_momentum(start: UpdateInputs) -> Result:
             b = {n: mu * start.s["momentum_buffer"][n] + (1 - mu) * g for n, g in start.g.items()}
             return {n: w - start.lr * b[n] for n, w in start.p.items()}, {"momentum_buffer": b}
 
-        def inside_buffer(start: Start) -> Result:
+        def rate_in_buffer(start: UpdateInputs) -> Result:
             b = {n: mu * start.s["momentum_buffer"][n] + start.lr * g for n, g in start.g.items()}
             return {n: w - b[n] for n, w in start.p.items()}, {"momentum_buffer": b}
 
-        yield "momentum-average", average, {}
-        yield "rate-in-buffer", inside_buffer, {}
+        yield "momentum-average", average_momentum, {}
+        yield "rate-in-buffer", rate_in_buffer, {}
     if slots:
         yield "state-lost", lambda u: rule.update(*u._replace(s=rule.init(u.p))), {}
 
-    def twice(start: Start) -> Result:
+    def double_update(start: UpdateInputs) -> Result:
         weights, state = rule.update(*start)
         return rule.update(*start._replace(p=weights, s=state, t=start.t + 1))
 
-    yield "updated-twice", twice, {}
+    yield "updated-twice", double_update, {}

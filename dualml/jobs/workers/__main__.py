@@ -12,11 +12,11 @@ from pathlib import Path
 
 from dualml.errors import UserError
 from dualml.jobs.workers.group import run_workers
-from dualml.jobs.workers.seat import Seat
-from dualml.launch.names import await_name, number
+from dualml.jobs.workers.seat import WorkerEnv
+from dualml.launch.names import wait_for_host, parse_node_number
 
 
-def options(words: Sequence[str]) -> argparse.Namespace:
+def parse_options(words: Sequence[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="dualml.jobs.workers")
     parser.add_argument("--slurm", action="store_true", help="Slurm says which worker this is")
@@ -32,28 +32,28 @@ def options(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def seat_of(asked: argparse.Namespace) -> Seat:
+def worker_env(asked: argparse.Namespace) -> WorkerEnv:
     """Return the rank and address of this worker.
 
     Raises:
         UserError: the rank is unknown, or the first node's name cannot be resolved.
     """
-    rank, local_rank = number(asked.rank), 0
+    rank, local_rank = parse_node_number(asked.rank), 0
     size, address = asked.size, asked.address
     if asked.slurm:
         rank, local_rank, size = (
-            int(variable(f"SLURM_{w}")) for w in ("PROCID", "LOCALID", "NTASKS")
+            int(require_variable(f"SLURM_{w}")) for w in ("PROCID", "LOCALID", "NTASKS")
         )
-        address = variable("SLURM_LAUNCH_NODE_IPADDR")
+        address = require_variable("SLURM_LAUNCH_NODE_IPADDR")
     elif size > 1:
-        address = await_name(address)
-    return Seat(
+        address = wait_for_host(address)
+    return WorkerEnv(
         rank=rank, local_rank=local_rank, size=size, local_size=asked.local_size, address=address,
         port=asked.port, scheduler=asked.scheduler,
     )  # fmt: skip
 
 
-def variable(name: str) -> str:
+def require_variable(name: str) -> str:
     """Return an environment variable.
 
     Raises:
@@ -66,9 +66,9 @@ def variable(name: str) -> str:
 
 def main(words: Sequence[str]) -> int:
     """Run the worker and return its exit code."""
-    asked = options(words)
+    asked = parse_options(words)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    return run_workers(asked.command, [seat_of(asked)], asked.out, asked.limit)
+    return run_workers(asked.command, [worker_env(asked)], asked.out, asked.limit)
 
 
 if __name__ == "__main__":

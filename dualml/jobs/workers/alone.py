@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dualml.files import open_to_read
-from dualml.jobs.workers.record import Ending, log_path, read_endings
-from dualml.words import Words
+from dualml.jobs.workers.record import WorkerExit, log_path, read_exits
+from dualml.words import Messages
 
 #: The kernel's tables of connections, and the state of a listening socket in them.
 TABLES, LISTENS = ("/proc/net/tcp", "/proc/net/tcp6"), "0A"
@@ -43,11 +43,11 @@ def is_port_used(ports: Sequence[int]) -> bool | None:
     return False if told else None
 
 
-def digest_of_log(out: Path, rank: int) -> str | None:
+def log_digest(out: Path, rank: int) -> str | None:
     """Return the SHA-256 of a worker's output, or None if there is none."""
     digest = hashlib.sha256()
     try:
-        with open_to_read(log_path(out, rank), links=False) as file:
+        with open_to_read(log_path(out, rank), follow_links=False) as file:
             size = 0
             while piece := file.read(CHUNK):
                 digest.update(piece)
@@ -70,20 +70,20 @@ def describe_end(out: Path, size: int, port: int, lang: str) -> str | None:
     Returns:
         None where there is nothing to say.
     """
-    endings = read_endings(out, size)
+    endings = read_exits(out, size)
     failed = sorted((e for e in endings if e.code), key=lambda e: e.reason is not None)
     if failed:
         return failed[0].describe_failure()
     if size < 2 or len(endings) < size:
         return None
-    return sentence(endings, [digest_of_log(out, rank) for rank in range(size)], port, lang)
+    return diagnose(endings, [log_digest(out, rank) for rank in range(size)], port, lang)
 
 
-def sentence(
-    endings: Sequence[Ending], digests: Sequence[str | None], port: int, lang: str
+def diagnose(
+    endings: Sequence[WorkerExit], digests: Sequence[str | None], port: int, lang: str
 ) -> str | None:
     """Return the sentence that the observations support, or None."""
-    words, size = Words(lang), len(endings)
+    words, size = Messages(lang), len(endings)
     met = next((ending.met for ending in endings if ending.met is not None), None)
     same = digests[0] is not None and len(set(digests)) == 1
     if met:

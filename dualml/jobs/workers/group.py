@@ -15,22 +15,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dualml.files import open_to_append, remove
+from dualml.files import open_to_append, remove_file
 from dualml.jobs.workers.alone import is_port_used
-from dualml.jobs.workers.record import Ending, ending_file, log_path
-from dualml.jobs.workers.scheduler import scheduler
-from dualml.jobs.workers.seat import Seat
-from dualml.jobs.workers.tail import Tail
+from dualml.jobs.workers.record import WorkerExit, exit_file, log_path
+from dualml.jobs.workers.scheduler import mindspore_scheduler
+from dualml.jobs.workers.seat import WorkerEnv
+from dualml.jobs.workers.tail import LogTail
 from dualml.launch.child import on_death_of_parent
 from dualml.launch.supervise import PEERS_S
 from dualml.machine import thread_variables, usable_cores
-from dualml.words import Words
+from dualml.words import Messages
 
 POLL_S = 0.1
 #: Seconds from SIGTERM to SIGKILL.
 GRACE_S = 3.0
 #: Exit codes of `timeout` when time is up, and of a shell for a command that it cannot start.
-TIMED_OUT, NOT_STARTED = 124, 127
+EXIT_TIMED_OUT, EXIT_NOT_STARTED = 124, 127
 
 
 @dataclass
@@ -46,14 +46,14 @@ class Worker:
         reason: why it was ended by others; None otherwise.
     """
 
-    seat: Seat
+    seat: WorkerEnv
     process: subprocess.Popen[bytes]
     began: float = field(default_factory=time.monotonic)
     code: int | None = None
     seconds: float = 0.0
     reason: str | None = None
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Notice the end of the process, and kill what it has left in its process group. Afterwards
         the system may reuse the group's number."""
         if self.code is None and (code := self.process.poll()) is not None:
@@ -70,7 +70,7 @@ class Worker:
 
 
 def run_workers(
-    command: Sequence[str], seats: Sequence[Seat], out: Path | None, limit: float = 0.0
+    command: Sequence[str], seats: Sequence[WorkerEnv], out: Path | None, limit: float = 0.0
 ) -> int:
     """Run a command once for each rank of this node, until all have ended.
 
@@ -90,37 +90,37 @@ def run_workers(
     with contextlib.ExitStack() as stack:
         workers = list[Worker]()
         stack.callback(end_groups, workers)
-        stack.enter_context(scheduler(command, seats[0]))
+        stack.enter_context(mindspore_scheduler(command, seats[0]))
         try:
             workers += (start(command, seat, out) for seat in seats)
         except OSError as error:
             print(f"dualml: {command[0]}: {error.strerror}", file=sys.stderr, flush=True)
-            return NOT_STARTED
-        tails = [] if out is None else [Tail(log_path(out, s.rank), s.rank, s.size) for s in seats]
+            return EXIT_NOT_STARTED
+        tails = [] if out is None else [LogTail(log_path(out, s.rank), s.rank, s.size) for s in seats]
         met = None
         try:
-            met = watch(workers, tails, limit)
+            met = wait_for_workers(workers, tails, limit)
         finally:
-            give_up(workers, "was ended with its job")
+            abort_workers(workers, "was ended with its job")
             for tail in tails:
                 tail.copy(last=True)
             write_endings(workers, out, met)
-    return code_of(workers)
+    return job_exit_code(workers)
 
 
-def start(command: Sequence[str], seat: Seat, out: Path | None) -> Worker:
+def start(command: Sequence[str], seat: WorkerEnv, out: Path | None) -> Worker:
     """Start a worker in a session of its own, which the system ends if this process dies.
 
     Raises:
         OSError: the command cannot be started.
     """
-    threads = {} if "OMP_NUM_THREADS" in os.environ else thread_variables(share_of(seat))
+    threads = {} if "OMP_NUM_THREADS" in os.environ else thread_variables(cores_per_worker(seat))
     environ = {**os.environ, **threads, **seat.variables(), "PYTHONUNBUFFERED": "1"}
     with contextlib.ExitStack() as stack:
         log = None
         if out is not None:
             out.mkdir(parents=True, exist_ok=True)
-            remove(out / ending_file(seat.rank).name)
+            remove_file(out / exit_file(seat.rank).name)
             log = stack.enter_context(open_to_append(log_path(out, seat.rank)))
             log.truncate(0)
         process = subprocess.Popen(
@@ -131,12 +131,12 @@ def start(command: Sequence[str], seat: Seat, out: Path | None) -> Worker:
     return Worker(seat, process)
 
 
-def share_of(seat: Seat) -> int:
+def cores_per_worker(seat: WorkerEnv) -> int:
     """Return the number of cores for each worker of a node, at least one."""
     return max(1, usable_cores() // seat.local_size)
 
 
-def watch(workers: Sequence[Worker], tails: Sequence[Tail], limit: float) -> bool | None:
+def wait_for_workers(workers: Sequence[Worker], tails: Sequence[LogTail], limit: float) -> bool | None:
     """Wait for all workers; end the others where one fails, and all of them when time is up.
 
     Returns:
@@ -151,7 +151,7 @@ def watch(workers: Sequence[Worker], tails: Sequence[Tail], limit: float) -> boo
     while any(worker.code is None for worker in workers):
         time.sleep(POLL_S)
         for worker in workers:
-            worker.look()
+            worker.poll()
         for tail in tails:
             tail.copy()
         met = met or (is_port_used(ports) if looks else None)
@@ -159,16 +159,16 @@ def watch(workers: Sequence[Worker], tails: Sequence[Tail], limit: float) -> boo
         failed = next((w for w in workers if w.code), None)
         fault = fault or (now if failed else None)
         if failed and fault and now - fault > PEERS_S:
-            give_up(workers, f"was ended, as worker {failed.seat.rank} failed")
+            abort_workers(workers, f"was ended, as worker {failed.seat.rank} failed")
         elif limit and now - begin > limit:
-            give_up(workers, f"took longer than the limit of {limit:g} s")
+            abort_workers(workers, f"took longer than the limit of {limit:g} s")
     return met
 
 
-def give_up(workers: Sequence[Worker], reason: str) -> None:
+def abort_workers(workers: Sequence[Worker], reason: str) -> None:
     """End the workers that still run, and record why."""
     for worker in workers:
-        worker.look()
+        worker.poll()
         if worker.code is None:
             worker.reason = reason
     end_groups(workers)
@@ -184,7 +184,7 @@ def end_groups(workers: Sequence[Worker]) -> None:
         while any(worker.code is None for worker in workers) and time.monotonic() < deadline:
             time.sleep(POLL_S / 5)
             for worker in workers:
-                worker.look()
+                worker.poll()
 
 
 def write_endings(workers: Sequence[Worker], out: Path | None, met: bool | None) -> None:
@@ -197,19 +197,19 @@ def write_endings(workers: Sequence[Worker], out: Path | None, met: bool | None)
         known["seconds"] = round(worker.seconds, 3)
         known |= {"reason": worker.reason} if worker.reason else {}
         known |= {"met": met} if met is not None and rank == 0 else {}
-        ending = Ending.model_validate(known)
+        ending = WorkerExit.model_validate(known)
         if out is not None:
-            ending_file(rank).write(out, ending)
+            exit_file(rank).write(out, ending)
         if line := ending.describe_failure():
             print(f"dualml: {line}", file=sys.stderr, flush=True)
         elif out is None and met is False:  # nobody else will say it
-            text = Words("en")("workers.apart", size=worker.seat.size, port=worker.seat.port)
+            text = Messages("en")("workers.apart", size=worker.seat.size, port=worker.seat.port)
             print(f"dualml: {text}", flush=True)
 
 
-def code_of(workers: Sequence[Worker]) -> int:
+def job_exit_code(workers: Sequence[Worker]) -> int:
     """Return the exit code of the job: that of the worker that failed by itself."""
     by_itself = next((w.code for w in workers if w.code and not w.reason), None)
     if by_itself is not None:
         return by_itself if by_itself > 0 else 128 - by_itself
-    return TIMED_OUT if any(worker.reason for worker in workers) else 0
+    return EXIT_TIMED_OUT if any(worker.reason for worker in workers) else 0

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from dualml.launch.supervise import died
+from dualml.launch.supervise import describe_exit
 from dualml.store.jsonfile import Count, JsonFile, Number, Record
 
 #: Exit code of a process ended by Ctrl-C or SIGTERM.
 INTERRUPTED = 130
 
 
-class Ending(Record):
+class WorkerExit(Record):
     """How a worker ended.
 
     Attributes:
@@ -37,11 +37,11 @@ class Ending(Record):
         """Return a line that says why the worker failed; None if it ended well."""
         if self.reason:
             return f"worker {self.rank} {self.reason}"
-        how = died(self.code).removesuffix(" without a result")
+        how = describe_exit(self.code).removesuffix(" without a result")
         return f"worker {self.rank} {how}" if self.code else None
 
 
-def status_of(code: int) -> Literal["ok", "stopped", "failed"]:
+def status_from_code(code: int) -> Literal["ok", "stopped", "failed"]:
     """Return the status of a job from the exit code of its command."""
     return "ok" if code == 0 else "stopped" if code == INTERRUPTED else "failed"
 
@@ -51,22 +51,22 @@ def log_path(out: Path, rank: int) -> Path:
     return out / f"rank{rank}.log"
 
 
-def ending_file(rank: int) -> JsonFile[Ending]:
+def exit_file(rank: int) -> JsonFile[WorkerExit]:
     """Return the file that records how a worker ended."""
-    return JsonFile(f"rank{rank}.json", Ending, version=1)
+    return JsonFile(f"rank{rank}.json", WorkerExit, version=1)
 
 
-def read_endings(out: Path, size: int) -> list[Ending]:
+def read_exits(out: Path, size: int) -> list[WorkerExit]:
     """Read how the workers ended, by rank; those that have not ended are left out.
 
     Raises:
         UserError: a file is damaged.
     """
-    found = (ending_file(rank).read_if_there(out) for rank in range(size))
+    found = (exit_file(rank).read_if_present(out) for rank in range(size))
     return [ending for ending in found if ending is not None]
 
 
-def code_of_failure(endings: Sequence[Ending]) -> int | None:
+def failure_code(endings: Sequence[WorkerExit]) -> int | None:
     """Return the exit code of the worker that failed by itself, as a shell reports it; None where
     each ended well or was ended by others."""
     code = next((e.code for e in endings if e.code and not e.reason), None)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 
-from dualml.jobs.workers.seat import Seat
+from dualml.jobs.workers.seat import WorkerEnv
 from dualml.launch.child import on_death_of_parent
 
 #: The scheduler's program: it joins the cluster like a worker, but its variables set another role.
@@ -20,7 +20,7 @@ PYTHON = re.compile(r"python[\d.]*")
 
 
 @contextlib.contextmanager
-def scheduler(command: Sequence[str], seat: Seat) -> Iterator[None]:
+def mindspore_scheduler(command: Sequence[str], seat: WorkerEnv) -> Iterator[None]:
     """Run MindSpore's scheduler while the block is open, if this node is to have it.
 
     Args:
@@ -33,7 +33,7 @@ def scheduler(command: Sequence[str], seat: Seat) -> Iterator[None]:
     is_python = PYTHON.fullmatch(os.path.basename(command[0]))
     process = subprocess.Popen(
         [command[0] if is_python else sys.executable, "-P", "-c", PROGRAM],
-        env={**os.environ, **seat.cluster("MS_SCHED", "sched")},
+        env={**os.environ, **seat.cluster_variables("MS_SCHED", "sched")},
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         start_new_session=True,
         preexec_fn=lambda: on_death_of_parent(signal.SIGKILL),

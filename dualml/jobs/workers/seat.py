@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seat:
+class WorkerEnv:
     """One worker among all workers of a job.
 
     Args:
@@ -38,10 +38,10 @@ class Seat:
             "LOCAL_WORLD_SIZE": str(self.local_size),
         }
         if self.scheduler:
-            found |= self.cluster("MS_WORKER", str(self.rank))
+            found |= self.cluster_variables("MS_WORKER", str(self.rank))
         return found
 
-    def cluster(self, role: str, name: str) -> dict[str, str]:
+    def cluster_variables(self, role: str, name: str) -> dict[str, str]:
         """Return the variables of a process of MindSpore's cluster.
 
         Args:

@@ -6,7 +6,7 @@ reported with the verdict. Time and memory are reported, and count as failures o
 given.
 """
 
-from dualml.parity.against.outcome import Against
+from dualml.parity.against.outcome import RunComparison
 from dualml.parity.against.runs import compare_runs
 
-__all__ = ["Against", "compare_runs"]
+__all__ = ["RunComparison", "compare_runs"]

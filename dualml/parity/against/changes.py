@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dualml.experiment.contrast import decisions
-from dualml.store.side import Side
+from dualml.experiment.contrast import flat_config
+from dualml.store.side import RunOperand
 from dualml.words import numbers
 
 #: Backend facts that are not compared: transient ones, and those reported for the run already.
@@ -27,33 +27,33 @@ class Change:
         return f"{self.key} {numbers.plain(self.a)} → {numbers.plain(self.b)}"
 
 
-def settings_of(sides: tuple[Side, Side], arms: tuple[str, str]) -> Iterator[Change]:
+def diff_settings(sides: tuple[RunOperand, RunOperand], arms: tuple[str, str]) -> Iterator[Change]:
     """Yield the settings that differ between the two arms, their models and their losses."""
     decided = []
     for side, arm in zip(sides, arms, strict=True):
         layers = {f"model.{name}.{key}": value
                   for name, layer in side.spec(arm).layers
                   for key, value in vars(layer).items()}  # fmt: skip
-        whole = {"loss": side.experiment.loss, **decisions(side.experiment.arms[arm]), **layers}
+        whole = {"loss": side.experiment.loss, **flat_config(side.experiment.arms[arm]), **layers}
         decided.append(whole)
-    yield from _changes(*decided)
+    yield from _diff(*decided)
 
 
-def environment_of(
-    sides: tuple[Side, Side], backends: Iterable[tuple[str, str]]
+def diff_environments(
+    sides: tuple[RunOperand, RunOperand], backends: Iterable[tuple[str, str]]
 ) -> Iterator[Change]:
     """Yield the versions, machine properties and thread counts that differ between two runs."""
     runs = [side.run for side in sides]
-    yield from _changes(*({"dualml": run.dualml, "git": run.git or ""} for run in runs))
+    yield from _diff(*({"dualml": run.dualml, "git": run.git or ""} for run in runs))
     for here, there in dict.fromkeys(backends):
         facts = [run.environment.get(name, {})
                  for run, name in zip(runs, (here, there), strict=True)]  # fmt: skip
-        for change in _changes(*facts):
+        for change in _diff(*facts):
             if change.key not in PASSING:
                 yield replace(change, key=f"{here}.{change.key}")
 
 
-def _changes(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Change]:
+def _diff(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Change]:
     """Yield the keys whose values differ, with both values."""
     for key in {**a, **b}:
         if a.get(key) != b.get(key):

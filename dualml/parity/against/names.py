@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError, did_you_mean
 from dualml.store.manifest import Key
-from dualml.store.side import Side
-from dualml.strict import shortened
+from dualml.store.side import RunOperand
+from dualml.strict import clip_text
 
 
 @dataclass(frozen=True)
-class Names:
+class TrialMatch:
     """A trial of run A and the trial of run B to compare it with."""
 
     arms: tuple[str, str]
@@ -28,14 +28,14 @@ class Names:
         return a, b
 
 
-def names_of(
-    a: Side,
-    b: Side,
+def match_trials(
+    a: RunOperand,
+    b: RunOperand,
     arms: Sequence[str] | None,
     pairs: Mapping[str, str] | None,
     backends: Sequence[str] | Mapping[str, str] | None,
     seeds: Sequence[int] | None,
-) -> Iterator[Names]:
+) -> Iterator[TrialMatch]:
     """Yield the pairs of trials to compare, in the order of A's experiment.
 
     The arguments are those of `dualml.parity.against.compare_runs`.
@@ -47,17 +47,17 @@ def names_of(
     if arms is None and pairs is None:
         partners = {arm: arm for arm, s in a.experiment.arms.items() if s.kind == "train"}
     for arm, partner in partners.items():
-        known(a, arm, "arm", a.experiment.arms)
+        check_known(a, arm, "arm", a.experiment.arms)
         if a.experiment.arms[arm].kind != "train":
             raise UserError(f"arm {arm} trains nothing that could be compared")
         if arm != partner:
-            known(b, partner, "arm", b.experiment.arms)
+            check_known(b, partner, "arm", b.experiment.arms)
     others: Mapping[str, str] = (
         backends if isinstance(backends, Mapping) else {name: name for name in backends or ()}
     )
     here = list(dict.fromkeys(trial.backend for trial in a.run.trials))
     for name in others:
-        known(a, name, "backend", here)
+        check_known(a, name, "backend", here)
     known_seeds = sorted({trial.seed for trial in a.run.trials})
     for seed in seeds or ():
         if seed not in known_seeds:
@@ -68,11 +68,11 @@ def names_of(
             if (others and trial.backend not in others) or (seeds and trial.seed not in seeds):
                 continue
             other = others.get(trial.backend, trial.backend)
-            yield Names((arm, partner), (trial.backend, other), trial.seed)
+            yield TrialMatch((arm, partner), (trial.backend, other), trial.seed)
 
 
-def known(side: Side, name: str, what: str, known: Sequence[str] | Mapping[str, Any]) -> None:
+def check_known(side: RunOperand, name: str, what: str, known: Sequence[str] | Mapping[str, Any]) -> None:
     """Raise `UserError` with the nearest names if ``name`` does not exist in a run."""
     if name not in known:
-        near = nearest(name, known)
-        raise UserError(f"{side.folder} has no {what} {shortened(name)!r}{near}")
+        near = did_you_mean(name, known)
+        raise UserError(f"{side.folder} has no {what} {clip_text(name)!r}{near}")

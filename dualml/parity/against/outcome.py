@@ -6,34 +6,34 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dualml.files import finite
+from dualml.files import nonfinite_to_none
 from dualml.parity.against.changes import Change
 from dualml.parity.against.pair import RunPair
-from dualml.parity.against.say import farthest, name_of, said
+from dualml.parity.against.say import describe_worst, trial_name, describe_divergence
 from dualml.store.manifest import RunRecord
 from dualml.store.verdicts import VERDICTS
-from dualml.words import Words, numbers
+from dualml.words import Messages, numbers
 
 KIND, FORMAT = "dualml-against", 1
 #: Maximum number of pairs, settings and environment changes that a paragraph names; the table has
 #: all of them.
-MOST = 3
+MAX_NAMED_ITEMS = 3
 #: The cost that each limit applies to.
 COSTS = {"slower": "time", "more_memory": "memory"}
 
 
 @dataclass(frozen=True)
-class Failure:
+class ExceededLimit:
     """A limit on time or memory that a pair of trials exceeds."""
 
     limit: str
     pair: RunPair
     ratio: float
-    most: float
+    max_ratio: float
 
 
 @dataclass(frozen=True)
-class Against:
+class RunComparison:
     """The verdict on two runs.
 
     Attributes:
@@ -60,10 +60,10 @@ class Against:
         return max((pair.verdict for pair in self.pairs), key=VERDICTS.index)
 
     @property
-    def failures(self) -> list[Failure]:
+    def failures(self) -> list[ExceededLimit]:
         """The limits that some pair exceeds."""
         return [
-            Failure(name, pair, cost.ratio, most)
+            ExceededLimit(name, pair, cost.ratio, most)
             for name, most in self.limits.items()
             for pair in self.pairs
             if (cost := pair.costs.get(COSTS[name])) and cost.ratio > most
@@ -111,24 +111,24 @@ class Against:
             "limits": dict(self.limits),
             "failures": [
                 {"limit": f.limit, "arm": list(f.pair.arms), "backend": list(f.pair.backends),
-                 "seed": f.pair.seed, "ratio": f.ratio, "most": f.most}
+                 "seed": f.pair.seed, "ratio": f.ratio, "most": f.max_ratio}
                 for f in self.failures
             ],
             "text": {lang: self.paragraph(lang) for lang in ("en", "zh")},
         }  # fmt: skip
-        kept: dict[str, Any] = finite(whole)
+        kept: dict[str, Any] = nonfinite_to_none(whole)
         return kept
 
     def paragraph(self, lang: str = "en") -> str:
         """Describe the verdict and its evidence in a few sentences; ``en`` or ``zh``."""
-        words = Words(lang)
-        return words.sentences(self.paragraphs(words))
+        words = Messages(lang)
+        return words.join_sentences(self.paragraphs(words))
 
-    def paragraphs(self, words: Words) -> list[str]:
+    def paragraphs(self, words: Messages) -> list[str]:
         """Return the sentences of `paragraph` as a list, the verdict first."""
         return [*self._verdict(words), *self._changes(words)]
 
-    def _verdict(self, words: Words) -> Iterator[str]:
+    def _verdict(self, words: Messages) -> Iterator[str]:
         """Yield the sentences about the verdict, its evidence and exceeded limits."""
         counts = {v: sum(p.verdict == v for p in self.pairs) for v in VERDICTS}
         n = len(self.pairs)
@@ -136,24 +136,24 @@ class Against:
                            n=n, k=counts[self.verdict])  # fmt: skip
         worst = self.worst
         if self.verdict in ("equal", "statistically equal") and worst is not None:
-            yield farthest(worst, self.margin, words)
+            yield describe_worst(worst, self.margin, words)
         telling = [p for p in self.pairs if p.verdict == self.verdict]
         if self.verdict in ("different", "not comparable"):
-            yield from (said(pair, words) for pair in telling[:MOST])
-        for failure in self.failures[:MOST]:
-            yield words(f"against.failure.{failure.limit}", trial=name_of(failure.pair, words),
-                        ratio=numbers.factor(failure.ratio), most=f"{failure.most:g}")  # fmt: skip
+            yield from (describe_divergence(pair, words) for pair in telling[:MAX_NAMED_ITEMS])
+        for failure in self.failures[:MAX_NAMED_ITEMS]:
+            yield words(f"against.failure.{failure.limit}", trial=trial_name(failure.pair, words),
+                        ratio=numbers.factor(failure.ratio), most=f"{failure.max_ratio:g}")  # fmt: skip
 
-    def _changes(self, words: Words) -> Iterator[str]:
+    def _changes(self, words: Messages) -> Iterator[str]:
         """Yield the sentences about changed settings and environment."""
         for arm, changes in self.settings().items():
-            listed = words.semicolons([f"`{change}`" for change in changes[:MOST]])
+            listed = words.semicolons([f"`{change}`" for change in changes[:MAX_NAMED_ITEMS]])
             key = "against.settings.arm" if arm else "against.settings.all"
-            more = words("against.more", n=len(changes) - MOST) if len(changes) > MOST else ""
+            more = words("against.more", n=len(changes) - MAX_NAMED_ITEMS) if len(changes) > MAX_NAMED_ITEMS else ""
             yield words(key, arm=arm, changes=listed + more)
         if self.environment:
-            listed = words.semicolons([f"`{change}`" for change in self.environment[:MOST]])
-            left = len(self.environment) - MOST
+            listed = words.semicolons([f"`{change}`" for change in self.environment[:MAX_NAMED_ITEMS]])
+            left = len(self.environment) - MAX_NAMED_ITEMS
             more = words("against.more", n=left) if left > 0 else ""
             yield words("against.environment", changes=listed + more)
         if self.unmet:

@@ -11,7 +11,7 @@ from dualml.store.manifest import TrialRecord
 
 
 @dataclass(frozen=True)
-class Cost:
+class CostComparison:
     """Cost of a trial in runs A and B: seconds per update, or bytes."""
 
     a: float
@@ -73,13 +73,13 @@ class RunPair:
         return ratio
 
     @property
-    def costs(self) -> dict[str, Cost]:
+    def costs(self) -> dict[str, CostComparison]:
         """``time`` (seconds per update) and ``memory`` (bytes), where both trials recorded them."""
         a, b = self.trials
         if a is None or b is None:
             return {}
-        known = {"time": (_update_s(a), _update_s(b)), "memory": _memory(a, b)}
-        return {name: Cost(one, other) for name, (one, other) in known.items() if one and other}
+        known = {"time": (_update_seconds(a), _update_seconds(b)), "memory": _peak_memory(a, b)}
+        return {name: CostComparison(one, other) for name, (one, other) in known.items() if one and other}
 
     def describe(self) -> dict[str, Any]:
         """Return the pair as JSON."""
@@ -92,19 +92,19 @@ class RunPair:
         }  # fmt: skip
 
 
-def _update_s(trial: TrialRecord) -> float | None:
+def _update_seconds(trial: TrialRecord) -> float | None:
     """Return the median seconds per update, or the mean if no quartiles were recorded."""
     if len(trial.step_s) == 3:
         return trial.step_s[1]
     return trial.train_s / trial.updates if trial.train_s and trial.updates else None
 
 
-def _memory(a: TrialRecord, b: TrialRecord) -> tuple[float | None, float | None]:
+def _peak_memory(a: TrialRecord, b: TrialRecord) -> tuple[float | None, float | None]:
     """Return the peak device memory in bytes of each trial, on the rank that uses most.
 
     Without device memory of all ranks, the peak memory of the processes; None if unknown.
     """
-    held = [[rank.held for rank in trial.device_memory] for trial in (a, b)]
+    held = [[rank.peak_bytes for rank in trial.device_memory] for trial in (a, b)]
     if all(each and None not in each for each in held):
         most = [max(n for n in each if n is not None) for each in held]
         return most[0], most[1]

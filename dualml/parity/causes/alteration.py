@@ -12,7 +12,7 @@ Transform = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Alteration:
+class Mutation:
     """One change to what a model computes.
 
     Attributes:
@@ -39,9 +39,9 @@ class Alteration:
     old: Any = None
     line: str = ""
 
-    def at(self, sites: Iterable[int]) -> Alteration:
+    def with_sites(self, sites: Iterable[int]) -> Mutation:
         """Return the same mutation at other calls."""
-        return Alteration(
+        return Mutation(
             self.kind,
             self.action,
             tuple(sites),
@@ -54,7 +54,7 @@ class Alteration:
 
 
 @dataclass(frozen=True)
-class Around:
+class MutationContext:
     """Facts about both models near an operation, from which mutations are built.
 
     Attributes:
@@ -77,13 +77,13 @@ class Around:
     numbers: tuple[float, ...]
     operands: tuple[str, ...]
     shapes: Mapping[str, Shape]
-    sole: Mapping[int, int]
+    only_consumer: Mapping[int, int]
     sizes: tuple[int, ...]
-    made_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    takers: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
+    made_from: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    consumers: Mapping[str, Sequence[Sequence[int]]] = field(default_factory=dict)
     buffers: frozenset[str] = frozenset()
     unsliced: Mapping[int, int] = field(default_factory=dict)
-    earlier: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    carried_inputs: tuple[tuple[int, tuple[int, ...]], ...] = ()
     added: tuple[float, ...] = ()
     rates: tuple[float, ...] = ()
     epsilons: tuple[float, ...] = ()

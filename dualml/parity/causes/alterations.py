@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
 from typing import Any
 
-from dualml.parity.causes.alteration import Alteration, Around, Shape
-from dualml.parity.causes.arrangements import arrangements, indices
-from dualml.parity.causes.operands import filled, other_operands
-from dualml.parity.causes.settings import probability, scales, settings, together
+from dualml.parity.causes.alteration import Mutation, MutationContext, Shape
+from dualml.parity.causes.arrangements import element_orders, index_mutations
+from dualml.parity.causes.operands import constant_fills, operand_mutations
+from dualml.parity.causes.settings import is_probability, scale_factors, setting_values, joint_settings
 from dualml.parity.causes.tables import (
     ACTIVATIONS,
     COUNTS,
@@ -27,13 +27,13 @@ from dualml.parity.causes.tables import (
     MASKS,
     PADDED,
     PLAIN,
-    SAME,
+    OPERATOR_FUNCTIONS,
     UNARY,
 )
 from dualml.parity.models.operations import Operation
 
 #: Form of a function → kind of the mutation, if the kind is not ``function``.
-OF_FORM = {"unbiased": "attribute", "tiled": "layout", "halves": "layout",
+FORM_KINDS = {"unbiased": "attribute", "tiled": "layout", "halves": "layout",
            "over_all": "attribute"}  # fmt: skip
 #: Number of inputs of a call that are swapped.
 TENSORS = 4
@@ -41,7 +41,7 @@ TENSORS = 4
 PARTS = 8
 
 
-def exchanges(shapes: Sequence[Shape]) -> list[tuple[int, ...]]:
+def pairwise_swaps(shapes: Sequence[Shape]) -> list[tuple[int, ...]]:
     """Return the orders in which two items of the same shape are swapped."""
     orders = []
     for i, j in combinations(range(min(len(shapes), PARTS)), 2):
@@ -52,7 +52,7 @@ def exchanges(shapes: Sequence[Shape]) -> list[tuple[int, ...]]:
     return orders
 
 
-def woven(count: int) -> list[tuple[int, ...]]:
+def interleaved_orders(count: int) -> list[tuple[int, ...]]:
     """Return orders that interleave pairs or separate them again; one leading item may stay in
     place."""
     orders = []
@@ -66,21 +66,21 @@ def woven(count: int) -> list[tuple[int, ...]]:
     return orders
 
 
-def alterations(one: Operation, shapes: Sequence[Shape], around: Around) -> Iterator[Alteration]:
+def candidate_mutations(operation: Operation, shapes: Sequence[Shape], context: MutationContext) -> Iterator[Mutation]:
     """Yield every mutation to try on one operation, likely ones first.
 
     Args:
         shapes: shapes of its tensor inputs.
     """
 
-    def alter(
+    def mutate(
         kind: str, action: str, argument: str | float = "", value: Any = None, old: Any = None
-    ) -> Alteration:
+    ) -> Mutation:
         """Return a mutation of this operation alone."""
-        return Alteration(kind, action, (one.number,), one.name, argument, value, old)
+        return Mutation(kind, action, (operation.number,), operation.name, argument, value, old)
 
-    name = SAME.get(one.name, one.name)
-    for argument, old in one.attributes.items():
+    name = OPERATOR_FUNCTIONS.get(operation.name, operation.name)
+    for argument, old in operation.attributes.items():
         if argument in IDLE or argument in COUNTS.get(name, ()):
             continue
         kind = (
@@ -88,95 +88,95 @@ def alterations(one: Operation, shapes: Sequence[Shape], around: Around) -> Iter
             if name in MASKS and argument in ("value", "other", "diagonal", "is_causal")
             else "attribute"
         )
-        for value in settings(argument, old, one, around):
+        for value in setting_values(argument, old, operation, context):
             sort = "constant" if argument == "fill_value" else kind
             if argument in ("other", "alpha", "argument 1", "exponent"):
                 none = value == (0 if name in ("add", "sub") else 1)
                 sort = "missing" if none else "constant"
-            yield alter(sort, "set", argument, value, old)
-    for argument, old in one.attributes.items():
+            yield mutate(sort, "set", argument, value, old)
+    for argument, old in operation.attributes.items():
         if isinstance(old, float) and argument not in IDLE and old not in (0.0, 1.0):
-            values = [v for v in around.numbers if isinstance(v, float) and v not in (old, 1 - old)]
+            values = [v for v in context.numbers if isinstance(v, float) and v not in (old, 1 - old)]
             yield from (
-                alter("constant", "everywhere", old, v, old)
+                mutate("constant", "everywhere", old, v, old)
                 for v in dict.fromkeys([*values, *(1 - v for v in values)])
-                if not probability(argument, one) or 0 <= v <= 1
+                if not is_probability(argument, operation) or 0 <= v <= 1
             )
-    out = one.outputs[0]
+    out = operation.outputs[0]
     for i, shape in enumerate(shapes):
         if shape == out:
-            yield alter("missing", "drop", i)
+            yield mutate("missing", "drop", i)
     word = "mask" if name in MASKS else "function"
     yield from (
-        alter(word, "function", "", other, name)
+        mutate(word, "function", "", other, name)
         for family in FAMILIES
         if name in family
         for other in family
         if other != name
     )
     yield from (
-        alter(OF_FORM.get(form, "function"), "form", form, True, False)
+        mutate(FORM_KINDS.get(form, "function"), "form", form, True, False)
         for form in FORMS.get(name, ())
     )
     yield from (
-        alter("constant", "form", form, eps, False)
+        mutate("constant", "form", form, eps, False)
         for form in FORMS.get(name, ())
         if form.startswith("eps")
-        for eps in around.numbers
+        for eps in context.numbers
         if 0 < eps < 1
     )
     if name in ("sqrt", "rsqrt"):
-        yield from (alter("order", "form", "eps_behind", c, 0.0) for c in around.added)
-    if name in PADDED and isinstance(one.attributes.get("padding"), int | list):
+        yield from (mutate("order", "form", "eps_behind", c, 0.0) for c in context.added)
+    if name in PADDED and isinstance(operation.attributes.get("padding"), int | list):
         yield from (
-            alter("attribute", "pad", "padding", way, one.attributes["padding"])
+            mutate("attribute", "pad", "padding", way, operation.attributes["padding"])
             for way in ("same", "same_before", "behind", "before")
         )
     yield from (
-        alter(
+        mutate(
             "attribute", "settings", " and ".join(ours), tuple(theirs.items()), tuple(ours.values())
         )
-        for ours, theirs in together(name, one.attributes)
+        for ours, theirs in joint_settings(name, operation.attributes)
     )
     if name in UNARY:
-        yield from (alter("function", "instead", "", f, name) for f in ACTIVATIONS[:-1])
+        yield from (mutate("function", "instead", "", f, name) for f in ACTIVATIONS[:-1])
     elif (name,) in PLAIN:
-        yield from (alter("function", "instead", "", f, name) for f in PLAIN if f != (name,))
+        yield from (mutate("function", "instead", "", f, name) for f in PLAIN if f != (name,))
     yield from (
-        alter("mask" if name in MASKS else "missing", "omit", i)
-        for i, given in enumerate(one.inputs)
+        mutate("mask" if name in MASKS else "missing", "omit", i)
+        for i, given in enumerate(operation.inputs)
         if i and not given.startswith("parameter:")
     )
     for i, j in combinations(range(min(len(shapes), TENSORS)), 2):
-        if shapes[i] == shapes[j] and one.inputs[i] != one.inputs[j]:
-            yield alter("operand", "exchange", "", (i, j))
-    yield from other_operands(one, shapes, around)
-    for i, c in filled(name, shapes, around):
-        yield alter("constant", "input", i, ("fill", c))
+        if shapes[i] == shapes[j] and operation.inputs[i] != operation.inputs[j]:
+            yield mutate("operand", "exchange", "", (i, j))
+    yield from operand_mutations(operation, shapes, context)
+    for i, c in constant_fills(name, shapes, context):
+        yield mutate("constant", "input", i, ("fill", c))
     if name in INDEXED:
         steps = dict.fromkeys(
-            [1, -1, *(int(n) for n in around.numbers if n == int(n) and 0 < n < 64)]
+            [1, -1, *(int(n) for n in context.numbers if n == int(n) and 0 < n < 64)]
         )
         yield from (
-            alter("constant", "input", i, ("shift", n))
+            mutate("constant", "input", i, ("shift", n))
             for i in range(min(2, len(shapes)))
             for n in steps
         )
     if name in ("cat", "concat", "stack", "hstack", "vstack") and len(shapes) > 1:
         orders = list(permutations(range(len(shapes)))) if len(shapes) <= 3 else []
-        orders += [*woven(len(shapes)), *exchanges(shapes)] if len(shapes) > 3 else []
+        orders += [*interleaved_orders(len(shapes)), *pairwise_swaps(shapes)] if len(shapes) > 3 else []
         for order in (
             tuple(range(len(shapes)))[::-1],
             (len(shapes) - 1, *range(len(shapes) - 1)),
             *orders,
         ):
-            yield alter("layout", "reorder", "", order)
-    yield from (alter("layout", "outputs", "", order) for order in exchanges(one.outputs))
-    yield from (alter("operand", "earlier", i, way) for i, way in around.earlier)
+            yield mutate("layout", "reorder", "", order)
+    yield from (mutate("layout", "outputs", "", order) for order in pairwise_swaps(operation.outputs))
+    yield from (mutate("operand", "earlier", i, way) for i, way in context.carried_inputs)
     if name in ("__getitem__", "__setitem__"):
-        yield from indices(one)
-        if one.number in around.unsliced:
-            yield alter("layout", "whole").at((around.unsliced[one.number], one.number))
+        yield from index_mutations(operation)
+        if operation.number in context.unsliced:
+            yield mutate("layout", "whole").with_sites((context.unsliced[operation.number], operation.number))
     rows_of = [shape[:1] for shape in shapes[:2]]
     if (
         name in ("cross_entropy", "nll_loss")
@@ -184,38 +184,38 @@ def alterations(one: Operation, shapes: Sequence[Shape], around: Around) -> Iter
         and rows_of[0] == rows_of[1] != ()
     ):
         rows, *rest = shapes[1]
-        lengths = {s[1] for s in around.shapes.values() if len(s) > 1 and s[0] * s[1] == rows}
+        lengths = {s[1] for s in context.shapes.values() if len(s) > 1 and s[0] * s[1] == rows}
         yield from (
-            alter("layout", "shifted", "", n) for n in sorted({*lengths, *rest[:1]}) if n > 1
+            mutate("layout", "shifted", "", n) for n in sorted({*lengths, *rest[:1]}) if n > 1
         )
-    if one.number in around.sole:
+    if operation.number in context.only_consumer:
         # The next call is applied to one of the inputs first.
         for i, shape in enumerate(shapes):
-            if shape == out and not one.inputs[i].startswith("parameter:"):
-                yield alter("order", "swap", i, around.sole[one.number] - one.number)
-    yield from (alter("extra", "dropout", "", rate) for rate in around.rates)
-    yield from (alter("extra", "output", "", f) for f in EXTRAS)
+            if shape == out and not operation.inputs[i].startswith("parameter:"):
+                yield mutate("order", "swap", i, context.only_consumer[operation.number] - operation.number)
+    yield from (mutate("extra", "dropout", "", rate) for rate in context.rates)
+    yield from (mutate("extra", "output", "", f) for f in EXTRAS)
     if any(shape == out for shape in shapes):
-        yield alter("extra", "twice")
-    factors = scales(around)
-    yield from (alter("constant", "output", "", ("scale", c)) for c in factors)
-    yield from (alter("layout", "output", "", t) for t in arrangements(out))
-    yield from (alter("dtype", "output", "", (t,)) for t in ("half", "bfloat", "round", "trunc"))
-    yield from (alter("dtype", "lower", "", kind) for kind in ("float16", "bfloat16"))
+        yield mutate("extra", "twice")
+    factors = scale_factors(context)
+    yield from (mutate("constant", "output", "", ("scale", c)) for c in factors)
+    yield from (mutate("layout", "output", "", t) for t in element_orders(out))
+    yield from (mutate("dtype", "output", "", (t,)) for t in ("half", "bfloat", "round", "trunc"))
+    yield from (mutate("dtype", "lower", "", kind) for kind in ("float16", "bfloat16"))
     for i, shape in enumerate(shapes):
-        if one.inputs[i].startswith("parameter:"):
-            yield from (alter("layout", "input", i, t) for t in arrangements(shape))
+        if operation.inputs[i].startswith("parameter:"):
+            yield from (mutate("layout", "input", i, t) for t in element_orders(shape))
         else:
-            yield from (alter("extra", "input", i, f) for f in EXTRAS)
-            yield from (alter("layout", "input", i, t) for t in arrangements(shape))
-            yield from (alter("constant", "input", i, ("scale", c)) for c in factors)
-        yield from (alter("dtype", "input", i, (t,)) for t in ("half", "bfloat", "round", "trunc"))
-        yield alter("mask" if name in MASKS else "extra", "input", i, ("invert",))
+            yield from (mutate("extra", "input", i, f) for f in EXTRAS)
+            yield from (mutate("layout", "input", i, t) for t in element_orders(shape))
+            yield from (mutate("constant", "input", i, ("scale", c)) for c in factors)
+        yield from (mutate("dtype", "input", i, (t,)) for t in ("half", "bfloat", "round", "trunc"))
+        yield mutate("mask" if name in MASKS else "extra", "input", i, ("invert",))
     if name in ("lstm", "gru"):
         gates = 4 if name == "lstm" else 3
         for order in permutations(range(gates)):
             if order != tuple(range(gates)):
-                yield alter("layout", "inputs", "", ("chunks", 0, *order))
+                yield mutate("layout", "inputs", "", ("chunks", 0, *order))
     if name in (
         "reshape",
         "view",
@@ -228,6 +228,6 @@ def alterations(one: Operation, shapes: Sequence[Shape], around: Around) -> Iter
         "unflatten",
     ):
         yield from (
-            alter("layout", "output", "", ("from_input", *order))
+            mutate("layout", "output", "", ("from_input", *order))
             for order in permutations(range(len(shapes[0])))
         )

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from itertools import permutations
 from math import isqrt
 
-from dualml.parity.causes.alteration import Alteration, Shape, Transform
+from dualml.parity.causes.alteration import Mutation, Shape, Transform
 from dualml.parity.models.operations import Operation
 
 
-def arrangements(shape: Shape) -> Iterator[Transform]:
+def element_orders(shape: Shape) -> Iterator[Transform]:
     """Yield transforms that reorder the elements of an array of this shape and keep the shape."""
     for axis, length in enumerate(shape):
         if length < 2:
@@ -44,20 +44,20 @@ def arrangements(shape: Shape) -> Iterator[Transform]:
                 yield ("recut", *order)
 
 
-def indices(one: Operation) -> Iterator[Alteration]:
+def index_mutations(one: Operation) -> Iterator[Mutation]:
     """Yield mutations of an indexing call: other elements, other slices, other axis orders."""
     index = one.attributes.get("argument 1")
     if isinstance(index, list) and None in index and set(index) <= {None, "::", "Ellipsis"}:
         for order in dict.fromkeys(permutations(index)):
             if list(order) != index:
-                yield Alteration(
+                yield Mutation(
                     "layout", "indices", (one.number,), one.name, "", order, tuple(index)
                 )
     for at, part in enumerate(index if isinstance(index, list) else [index]):
         if isinstance(part, int) and not isinstance(part, bool):
             for value in dict.fromkeys((-1, 0, part + 1, part - 1)):
                 if value != part:
-                    yield Alteration("operand", "index", (one.number,), one.name, at, value, part)
+                    yield Mutation("operand", "index", (one.number,), one.name, at, value, part)
         elif isinstance(part, str) and part.count(":") == 2:
             start, stop, step = (
                 int(n) if n.lstrip("-").isdigit() else None for n in part.split(":")
@@ -72,4 +72,4 @@ def indices(one: Operation) -> Iterator[Alteration]:
                 *([(start, stop + 1, step)] if stop else []),
             ]
             for way in ways:
-                yield Alteration("layout", "index", (one.number,), one.name, at, way, part)
+                yield Mutation("layout", "index", (one.number,), one.name, at, way, part)

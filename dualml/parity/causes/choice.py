@@ -7,62 +7,62 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from dualml.parity.causes.alteration import Alteration
-from dualml.parity.causes.preference import Calls, preference
-from dualml.parity.causes.runs import ALMOST, Run, computed, explaining, firm
-from dualml.parity.causes.screen import Stage
-from dualml.parity.causes.surroundings import constants
+from dualml.parity.causes.alteration import Mutation
+from dualml.parity.causes.preference import CallCounts, ranking_key
+from dualml.parity.causes.runs import NEARLY_EXPLAINED_SHARE, MutatedRun, run_results, select_explaining, is_firm
+from dualml.parity.causes.screen import SearchStage
+from dualml.parity.causes.surroundings import numeric_constants
 from dualml.parity.models.operations import Operation
-from dualml.parity.models.trace import digests
+from dualml.parity.models.trace import hash_arrays
 
 #: Relative distance up to which two numbers of one setting count as equal.
 CLOSE = 1e-3
 #: Minimum ratio of the largest to the smallest value of one setting that counts as a difference.
-SPREAD = 4.0
+MIN_SPREAD_RATIO = 4.0
 #: Maximum number of equally good explanations that are listed.
-LISTED = 4
+MAX_ALTERNATIVES = 4
 
 
-def best_of(calls: Calls, other: Operation | None, now: Run, runs: Sequence[Run]) -> list[Run]:
+def rank_explanations(calls: CallCounts, other: Operation | None, now: MutatedRun, runs: Sequence[MutatedRun]) -> list[MutatedRun]:
     """Return the runs that explain most and leave least, the simplest first.
 
     Args:
         other: the operation of the other side at which the two diverge.
     """
-    runs = determined(runs)
+    runs = drop_undetermined(runs)
     if not runs:
         return []
     far = max(run.reach for run in runs)
-    best = explaining(now, [run for run in runs if run.reach == far])
-    best.sort(key=partial(preference, calls))
+    best = select_explaining(now, [run for run in runs if run.reach == far])
+    best.sort(key=partial(ranking_key, calls))
     # Mutations with the same results are one explanation.
-    seen: dict[str, Run] = {}
-    for run in confirmed(best, other):
-        if not any(same(run.changes[-1], one.changes[-1]) for one in seen.values()):
-            seen.setdefault(run.changes[-1].kind + digests(computed(run.trace)), run)
-    return list(seen.values())[:LISTED]
+    seen: dict[str, MutatedRun] = {}
+    for run in prefer_stated_values(best, other):
+        if not any(is_same_mutation(run.changes[-1], one.changes[-1]) for one in seen.values()):
+            seen.setdefault(run.changes[-1].kind + hash_arrays(run_results(run.trace)), run)
+    return list(seen.values())[:MAX_ALTERNATIVES]
 
 
-def determined(runs: Sequence[Run]) -> list[Run]:
+def drop_undetermined(runs: Sequence[MutatedRun]) -> list[MutatedRun]:
     """Remove runs that replace a zero setting by a number, if numbers of very different size do
     equally well: then none of them is the explanation."""
-    sizes: dict[Alteration, list[float]] = defaultdict(list)
+    sizes: dict[Mutation, list[float]] = defaultdict(list)
     for run in runs:
-        if of_nothing(change := run.changes[-1]):
+        if is_replacing_zero(change := run.changes[-1]):
             sizes[replace(change, value=0.0)].append(abs(float(change.value)))
     any_does = {
         change
         for change, values in sizes.items()
-        if min(values) > 0 and max(values) >= SPREAD * min(values)
+        if min(values) > 0 and max(values) >= MIN_SPREAD_RATIO * min(values)
     }
     return [
         run
         for run in runs
-        if not of_nothing(run.changes[-1]) or replace(run.changes[-1], value=0.0) not in any_does
+        if not is_replacing_zero(run.changes[-1]) or replace(run.changes[-1], value=0.0) not in any_does
     ]
 
 
-def of_nothing(change: Alteration) -> bool:
+def is_replacing_zero(change: Mutation) -> bool:
     """Whether a mutation replaces a zero by another number."""
     numbers = [
         isinstance(one, int | float) and not isinstance(one, bool)
@@ -73,7 +73,7 @@ def of_nothing(change: Alteration) -> bool:
     return change.action == "set" and all(numbers) and not change.old
 
 
-def settled(now: Run, run: Run, stage: Stage, calls: Calls, other: Operation | None) -> bool:
+def is_conclusive(now: MutatedRun, run: MutatedRun, stage: SearchStage, calls: CallCounts, other: Operation | None) -> bool:
     """Whether no further search stage is needed after this run.
 
     Among settings only a mode counts, or a fraction that also occurs in the other side's call,
@@ -81,32 +81,32 @@ def settled(now: Run, run: Run, stage: Stage, calls: Calls, other: Operation | N
     """
     change = run.changes[-1]
     if not stage.settings:
-        return firm(change) or run.leaves(ALMOST, now)
+        return is_firm(change) or run.leaves_at_most(NEARLY_EXPLAINED_SHARE, now)
     if isinstance(change.value, float):
-        return not change.value.is_integer() and said(change, other)
-    mode = isinstance(change.value, bool | str) and not calls.fewer(change.operation)
+        return not change.value.is_integer() and is_in_other_call(change, other)
+    mode = isinstance(change.value, bool | str) and not calls.has_fewer(change.operation)
     return change.action == "pad" or mode
 
 
-def said(change: Alteration, other: Operation | None) -> bool:
+def is_in_other_call(change: Mutation, other: Operation | None) -> bool:
     """Whether a number of the mutation occurs in the other side's call; 0, 1 and −1 do not
     count."""
-    numbers = {} if other is None else {*constants(other.attributes)} - {-1.0, 0.0, 1.0}
-    return any(value in numbers for value in constants({"": change.value}))
+    numbers = {} if other is None else {*numeric_constants(other.attributes)} - {-1.0, 0.0, 1.0}
+    return any(value in numbers for value in numeric_constants({"": change.value}))
 
 
-def confirmed(best: Sequence[Run], other: Operation | None) -> Sequence[Run]:
+def prefer_stated_values(best: Sequence[MutatedRun], other: Operation | None) -> Sequence[MutatedRun]:
     """Return only the runs whose value occurs in the other side's call, or all if none does."""
     found = [
         run
         for run in best
         if (run.changes[-1].action == "set" or run.changes[-1].kind == "constant")
-        and said(run.changes[-1], other)
+        and is_in_other_call(run.changes[-1], other)
     ]
     return found or best
 
 
-def same(one: Alteration, other: Alteration) -> bool:
+def is_same_mutation(one: Mutation, other: Mutation) -> bool:
     """Whether two mutations differ at most in the last digits of a number."""
     if not (isinstance(one.value, float) and isinstance(other.value, float)):
         return False

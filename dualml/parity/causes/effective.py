@@ -6,30 +6,30 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dualml.parity.causes.alteration import Alteration
+from dualml.parity.causes.alteration import Mutation
 from dualml.parity.causes.screen import Prober
 from dualml.parity.models.gap import gap
 from dualml.parity.models.trace import Trace
 
 #: Maximum number of calls that are tested one by one.
-MOST = 64
+MAX_TESTED_CALLS = 64
 #: Relative distance up to which an output counts as unchanged, as after a change of kernel.
-SAME = 1e-6
+UNCHANGED_RTOL = 1e-6
 
 
-def effective(explorer: Prober, change: Alteration, trace: Trace) -> Alteration:
+def restrict_to_active_sites(explorer: Prober, change: Mutation, trace: Trace) -> Mutation:
     """Return the mutation restricted to the calls whose output it changes.
 
     If it changes none, it is returned as it is, because it may affect gradients only. For example,
     'same' padding at all convolutions becomes that of the one with stride two.
     """
-    if not 1 < len(change.sites) <= MOST:
+    if not 1 < len(change.sites) <= MAX_TESTED_CALLS:
         return change
-    sites = [site for site in change.sites if changes(explorer, change.at([site]), trace)]
-    return change.at(sites or change.sites)
+    sites = [site for site in change.sites if has_effect(explorer, change.with_sites([site]), trace)]
+    return change.with_sites(sites or change.sites)
 
 
-def changes(explorer: Prober, change: Alteration, trace: Trace) -> bool:
+def has_effect(explorer: Prober, change: Mutation, trace: Trace) -> bool:
     """Whether a mutation changes the output of its call; True if unknown or refused by the
     framework."""
     same = True
@@ -37,8 +37,8 @@ def changes(explorer: Prober, change: Alteration, trace: Trace) -> bool:
     def visit(name: str, array: NDArray[Any]) -> bool:  # called if not bitwise equal
         """Compare an output that is not bitwise the same with its recorded value."""
         nonlocal same
-        was = trace.get("operation", 1, name)
-        same = was is not None and gap(was, array) <= SAME
+        was = trace.find_array("operation", 1, name)
+        same = was is not None and gap(was, array) <= UNCHANGED_RTOL
         return same
 
     try:

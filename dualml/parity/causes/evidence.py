@@ -11,12 +11,12 @@ from dualml.parity.models.gap import gap
 
 Array = NDArray[Any]
 #: A relation holds if it leaves at most this share of the difference.
-HOLDS = 0.01
+MAX_RESIDUAL_SHARE = 0.01
 #: Maximum share of differing elements whose positions are reported.
-FEW = 0.5
+MAX_DIFFERING_SHARE = 0.5
 
 
-def relations(a: Array, b: Array) -> list[dict[str, Any]]:
+def find_relations(a: Array, b: Array) -> list[dict[str, Any]]:
     """Return the relations that hold between two arrays of the same size, the strongest first.
 
     Returns:
@@ -32,7 +32,7 @@ def relations(a: Array, b: Array) -> list[dict[str, Any]]:
     y = b.astype(np.float64).reshape(a.shape)
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         return rows
-    allowed = HOLDS * gap(x, y)
+    allowed = MAX_RESIDUAL_SHARE * gap(x, y)
     size = float((x * x).sum())
     c = float((x * y).sum()) / size if size else 0.0
     if gap(-x, y) < allowed:
@@ -44,14 +44,14 @@ def relations(a: Array, b: Array) -> list[dict[str, Any]]:
         rows.append({"key": "offset", "value": offset})
     for axis, length in enumerate(x.shape):
         for by in (1, -1):
-            if length > 2 and part_equal(x, y, axis, by, allowed):
+            if length > 2 and is_shifted(x, y, axis, by, allowed):
                 rows.append({"key": "shifted", "axis": axis, "by": by})
     if not rows and gap(np.sort(x.ravel()), np.sort(y.ravel())) < allowed:
         rows.append({"key": "permuted"})
-    return rows + some(x, y)
+    return rows + partial_difference(x, y)
 
 
-def part_equal(x: Array, y: Array, axis: int, by: int, allowed: float) -> bool:
+def is_shifted(x: Array, y: Array, axis: int, by: int, allowed: float) -> bool:
     """Whether two arrays are equal after a shift by one along an axis, ignoring the border."""
     n = x.shape[axis]
     left = np.take(x, range(n - 1) if by > 0 else range(1, n), axis)
@@ -59,12 +59,12 @@ def part_equal(x: Array, y: Array, axis: int, by: int, allowed: float) -> bool:
     return gap(left, right) < allowed
 
 
-def some(x: Array, y: Array) -> list[dict[str, Any]]:
+def partial_difference(x: Array, y: Array) -> list[dict[str, Any]]:
     """Return which elements differ, if fewer than half of them do."""
     off = np.abs(x - y)
-    off = off > HOLDS * off.max()
+    off = off > MAX_RESIDUAL_SHARE * off.max()
     share = float(off.mean())
-    if not 0 < share < FEW:
+    if not 0 < share < MAX_DIFFERING_SHARE:
         return []
     for axis in range(x.ndim):
         others = tuple(i for i in range(x.ndim) if i != axis)

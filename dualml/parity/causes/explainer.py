@@ -17,24 +17,24 @@ from typing import Any
 import numpy as np
 
 from dualml.files import read_json, write_json
-from dualml.launch.child import Emitter, serve
-from dualml.parity.causes.alteration import Alteration
+from dualml.launch.child import Emitter, run_child
+from dualml.parity.causes.alteration import Mutation
 from dualml.parity.causes.explanation import Explanation
 from dualml.parity.causes.search import Search
-from dualml.parity.models.operations import Operation, number_of
+from dualml.parity.models.operations import Operation, call_number
 from dualml.parity.models.run import FATAL, RESULT, TRYING
 from dualml.parity.models.say import NAME
 from dualml.parity.models.trace import Trace, read_trace
-from dualml.parity.models.worker import build, loss_of, optimizer_of
+from dualml.parity.models.worker import build_model, make_loss, make_optimizer
 
 #: Share of the time budget for mutations of whole calls; afterwards fused functions are split into
 #: their parts.
-WHOLE = 0.6
+WHOLE_CALL_TIME_SHARE = 0.6
 #: Maximum characters of the code that is shown for a value; beyond it the function's name is shown.
-WIDEST = 60
+MAX_CODE_CHARS = 60
 
 
-def perform(emit: Emitter) -> dict[str, Any]:
+def run_search(emit: Emitter) -> dict[str, Any]:
     """Search for the causes of the difference in the folder given on the command line."""
     folder = Path(sys.argv[1])
     job = read_json(folder / "job.json")
@@ -45,14 +45,14 @@ def perform(emit: Emitter) -> dict[str, Any]:
     explore: Any = importlib.import_module(f"{own['package']}.causes.explore")
     a, b = (read_trace(folder / side) for side in "ab")
     room.prepare(job["seed"])
-    model = build(own["model"])
+    model = build_model(own["model"])
     room.train(model, job["train"])
     recorder = explore.Explored(model, None, steps=job["steps"], draws=0, seed=job["seed"])
-    recorder.load(a.initial())
-    recorder.optimizer = optimizer_of(room, model, own["optimizer"])
+    recorder.load(a.initial_parameters())
+    recorder.optimizer = make_optimizer(room, model, own["optimizer"])
     with np.load(folder / "inputs.npz", allow_pickle=False) as file:
         tensors = [room.tensor(file[name]) for name in sorted(file.files)]
-    loss = loss_of(room, own["loss"])
+    loss = make_loss(room, own["loss"])
     explorer = explore.Explorer(
         recorder,
         lambda r: room.step(model, loss, r.optimizer, r, job["targets"]),
@@ -69,22 +69,22 @@ def perform(emit: Emitter) -> dict[str, Any]:
             b,
             explorer,
             fatal=fatal.read_text().splitlines() if fatal.exists() else (),
-            trying=(folder / TRYING).write_text,
+            on_try=(folder / TRYING).write_text,
             margin=job["margin"],
-            asked=job["map"],
+            user_map=job["map"],
             sides=(own["label"], job["sides"]["b"]["label"]),
             budget=budget,
         )
 
     limit_memory()
     until = time.monotonic() + job["budget"]
-    found = search(a, WHOLE * job["budget"]).explain()
+    found = search(a, WHOLE_CALL_TIME_SHARE * job["budget"]).explain()
     if found.computed and not (found.causes or found.equal) and time.monotonic() < until:
-        parts = written_out(explorer, a)
+        parts = expand_fused(explorer, a)
         again = None if parts is None else search(parts, until - time.monotonic()).explain()
         if parts is not None and again is not None and again.causes:
             found, a = again, parts
-    write_json(folder / RESULT, described(found, a, b))
+    write_json(folder / RESULT, describe_explanation(found, a, b))
     return {}
 
 
@@ -104,7 +104,7 @@ def limit_memory() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
-def written_out(explorer: Any, a: Trace) -> Trace | None:
+def expand_fused(explorer: Any, a: Trace) -> Trace | None:
     """Run the first side again with fused functions split into their parts, and return the trace.
 
     None if there are none, or if the run fails.
@@ -119,12 +119,12 @@ def written_out(explorer: Any, a: Trace) -> Trace | None:
     return replace(trace, envelope=a.envelope, draws=a.draws, built=a.built, roles=a.roles)
 
 
-def names(change: Alteration, trace: Trace) -> dict[str, str]:
+def code_names(change: Mutation, trace: Trace) -> dict[str, str]:
     """Map the values that a mutation mentions to the user's code that computed them."""
 
     def code(name: str) -> str:
         """Return the code that computed a value, quoted."""
-        number = number_of(name)
+        number = call_number(name)
         if number is None:
             kind, _, rest = name.partition(":")
             return f"`{rest}`" if kind == "parameter" else f"{kind} {rest}"
@@ -132,16 +132,16 @@ def names(change: Alteration, trace: Trace) -> dict[str, str]:
             return name
         made = trace.operations[number]
         line = "" if made.place is None else made.place.code
-        return f"`{line}`" if 0 < len(line) <= WIDEST else f"`{made.name}`"
+        return f"`{line}`" if 0 < len(line) <= MAX_CODE_CHARS else f"`{made.name}`"
 
     said = f"{change.value} {change.old} {change.argument}"
     return {name: code(name) for name in NAME.findall(said)}
 
 
-def described(explanation: Explanation, a: Trace, b: Trace) -> dict[str, Any]:
+def describe_explanation(explanation: Explanation, a: Trace, b: Trace) -> dict[str, Any]:
     """Return an explanation as JSON; every operation also gets the line that built its layer."""
 
-    def shown(one: Operation | None, side: Trace) -> dict[str, Any] | None:
+    def describe_operation(one: Operation | None, side: Trace) -> dict[str, Any] | None:
         """Return an operation as JSON, with the place where its layer was built."""
         if one is None:
             return None
@@ -154,15 +154,15 @@ def described(explanation: Explanation, a: Trace, b: Trace) -> dict[str, Any]:
         "tried": explanation.tried,
         "late": explanation.late,
         "evidence": explanation.evidence,
-        "place": shown(explanation.place, a),
-        "other": shown(explanation.other, b),
+        "place": describe_operation(explanation.place, a),
+        "other": describe_operation(explanation.other, b),
         "causes": [
             {
                 "alterations": [
-                    asdict(one) | {"names": names(one, a)} for one in cause.alterations
+                    asdict(one) | {"names": code_names(one, a)} for one in cause.alterations
                 ],
-                "place": shown(cause.place, a),
-                "other": shown(cause.other, b),
+                "place": describe_operation(cause.place, a),
+                "other": describe_operation(cause.other, b),
             }
             for cause in explanation.causes
         ],
@@ -170,4 +170,4 @@ def described(explanation: Explanation, a: Trace, b: Trace) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    serve(perform)
+    run_child(run_search)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from dualml.parity.causes.alteration import Alteration
+from dualml.parity.causes.alteration import Mutation
 from dualml.parity.causes.quick import Stepper
 from dualml.parity.causes.screen import Prober
 from dualml.parity.models.operations import Operation
@@ -18,9 +18,9 @@ from dualml.parity.models.trace import Trace
 class Explorer(Prober, Stepper, Protocol):
     """A model that can be run with mutations, see `dualml_torch.causes.explore.Explorer`."""
 
-    def run(self, changes: Sequence[Alteration], steps: int | None = None) -> Trace: ...
+    def run(self, changes: Sequence[Mutation], steps: int | None = None) -> Trace: ...
 
-    def lines(self, gradients: Mapping[str, NDArray[Any]]) -> list[Operation]:
+    def trace_update(self, gradients: Mapping[str, NDArray[Any]]) -> list[Operation]:
         """Return the operations of one update of the user's own optimizer, from these gradients."""
 
     def settings(self) -> list[dict[str, Any]]: ...
@@ -31,19 +31,19 @@ class Explorer(Prober, Stepper, Protocol):
         Each maps to the parameters below it, with their shapes.
         """
 
-    def numbers(self, values: Mapping[str, NDArray[Any]]) -> None:
+    def set_constants(self, values: Mapping[str, NDArray[Any]]) -> None:
         """Register arrays of the other side, by its names, for mutations with the action
         ``numbers``."""
 
-    def begin(self, values: Mapping[str, NDArray[Any]]) -> None:
+    def set_initial_values(self, values: Mapping[str, NDArray[Any]]) -> None:
         """Set the initial values of parameters that only a mutation creates."""
 
 
 @dataclass(frozen=True)
-class Cause:
+class DivergenceCause:
     """One cause: mutations that explain the difference equally well, the likeliest first."""
 
-    alterations: tuple[Alteration, ...]
+    alterations: tuple[Mutation, ...]
     place: Operation | None
     other: Operation | None
 
@@ -63,7 +63,7 @@ class Explanation:
         late: whether time ran out before everything was tried.
     """
 
-    causes: list[Cause] = field(default_factory=list)
+    causes: list[DivergenceCause] = field(default_factory=list)
     equal: bool = False
     enough: bool = False
     tried: list[int] = field(default_factory=lambda: [0, 0])

@@ -7,22 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from dualml.parity.causes.alteration import Alteration, Around
-from dualml.parity.causes.moves import ONE_RATIO, Array, pairs, ratio
-from dualml.parity.causes.settings import settings
+from dualml.parity.causes.alteration import Mutation, MutationContext
+from dualml.parity.causes.moves import ONE_RATIO, Array, paired_arrays, common_ratio
+from dualml.parity.causes.settings import setting_values
 from dualml.parity.causes.tables import FORMS
-from dualml.parity.models.comparison import Comparison
-from dualml.parity.models.flow import Side
-from dualml.parity.models.operations import Operation, number_of
+from dualml.parity.models.comparison import ModelComparison
+from dualml.parity.models.flow import TraceOperand
+from dualml.parity.models.operations import Operation, call_number
 from dualml.parity.models.trace import Trace
 
 #: Stands for a value instead of a function, wherever some calls take it.
 VALUE = "value"
 
 
-def gradients(
-    a: Trace, b: Trace, here: Side, comparison: Comparison, names: Mapping[str, str]
-) -> list[Alteration]:
+def gradient_mutations(
+    a: Trace, b: Trace, here: TraceOperand, comparison: ModelComparison, names: Mapping[str, str]
+) -> list[Mutation]:
     """Return settings that affect only gradients, and edges through which less of the gradient
     flows.
 
@@ -30,53 +30,53 @@ def gradients(
         names: the second side's parameter names → the first side's, with the prefix ``parameter:``.
     """
     step = 1 if comparison.first is None else max(comparison.first.step, 1)
-    rows = pairs(a, b, "gradient", step, names)
+    rows = paired_arrays(a, b, "gradient", step, names)
     wrong = {t for s, phase, t in comparison.outside if (s, phase) == (step, "gradient")}
-    candidates: list[Alteration] = []
-    ratios = [c for name in wrong & set(rows) if (c := ratio(*rows[name])) is not None]
+    candidates: list[Mutation] = []
+    ratios = [c for name in wrong & set(rows) if (c := common_ratio(*rows[name])) is not None]
     if len(ratios) == len(rows) and ratios and np.ptp(ratios) < ONE_RATIO * abs(ratios[0]):
-        candidates.append(Alteration("gradient", "optimizer", (), "", "gradient:scale", ratios[0]))
+        candidates.append(Mutation("gradient", "optimizer", (), "", "gradient:scale", ratios[0]))
     # A gradient flows through a call to everything that the call depends on.
-    before = ancestors(here.operations)
+    before = value_ancestors(here.operations)
     for one in here.operations:
-        if not wrong & parameters(before[one.number]):
+        if not wrong & parameter_names(before[one.number]):
             continue
-        around = Around((), (), {}, {}, ())
+        around = MutationContext((), (), {}, {}, ())
         for argument, old in one.attributes.items():
             if argument in ("padding_idx", "scale_grad_by_freq"):
                 size = (
                     range(one.outputs[0][-1]) if argument == "padding_idx" and old is None else ()
                 )
                 values = (
-                    list(size) if old is None else [None, *settings(argument, old, one, around)]
+                    list(size) if old is None else [None, *setting_values(argument, old, one, around)]
                 )
                 candidates += [
-                    Alteration("attribute", "set", (one.number,), one.name, argument, v, old)
+                    Mutation("attribute", "set", (one.number,), one.name, argument, v, old)
                     for v in values
                 ]
     # Specific to MindSpore, see `softmax-gradient` in the catalogue.
     softmaxes = {len(o.outputs[0]): o for o in reversed(here.operations) if o.name == "softmax"}
     candidates += [
-        Alteration("gradient", "form", (one.number,), one.name, "alone", True)
+        Mutation("gradient", "form", (one.number,), one.name, "alone", True)
         for one in softmaxes.values()
     ]
     candidates += [
-        Alteration("gradient", "form", (one.number,), one.name, form, True)
+        Mutation("gradient", "form", (one.number,), one.name, form, True)
         for one in here.operations
         if one.name in FORMS and one.name.endswith("_norm")
         for form in ("detached_variance", "detached_mean", "detached")
     ]
     candidates += [
-        Alteration("gradient", "attach", (one.number,), one.name)
+        Mutation("gradient", "attach", (one.number,), one.name)
         for one in here.operations
         if one.name in ("detach", "detach_")
     ]
-    return candidates + edges(here.operations, before, wrong) + clipped(rows)
+    return candidates + edge_mutations(here.operations, before, wrong) + clipping_mutations(rows)
 
 
-def edges(
+def edge_mutations(
     operations: Sequence[Operation], before: Mapping[int | None, set[str]], wrong: set[str]
-) -> list[Alteration]:
+) -> list[Mutation]:
     """Return mutations that cut an edge through which all wrong gradients flow.
 
     Edges through which few other gradients flow come first; the same input of the same source line
@@ -90,15 +90,15 @@ def edges(
     sites: Sequence[int]
     for one in operations:
         for at, given in enumerate(one.inputs):
-            reached = parameters(before.get(number_of(given), set()) | {given})
+            reached = parameter_names(before.get(call_number(given), set()) | {given})
             for key in ((one.number, at), (one.name, one.place, at)):
                 sites, all_reached = groups.setdefault((*key, one.name, at), ([], set()))
                 sites.append(one.number)
                 all_reached |= reached
-        groups[one.number, "", one.name, ""] = ([one.number], parameters(before[one.number]))
-    for given, takers in taken(operations).items():
-        reached = parameters(before.get(number_of(given), set()) | {given})
-        for sites in windows(takers):
+        groups[one.number, "", one.name, ""] = ([one.number], parameter_names(before[one.number]))
+    for given, takers in shared_values(operations).items():
+        reached = parameter_names(before.get(call_number(given), set()) | {given})
+        for sites in prefixes_and_suffixes(takers):
             groups[given, sites, VALUE, given] = (list(sites), reached)
     rows = [
         (len(reached), len(sites), key, sites)
@@ -108,14 +108,14 @@ def edges(
     rows.sort(key=lambda row: row[:2])
     unique = {(tuple(sites), key[-1]): key for _, _, key, sites in rows}
     return [
-        Alteration("gradient", "cut", sites, "", at)
+        Mutation("gradient", "cut", sites, "", at)
         if key[-2] == VALUE
-        else Alteration("gradient", "detach", sites, key[-2], at)
+        else Mutation("gradient", "detach", sites, key[-2], at)
         for (sites, at), key in unique.items()
     ]
 
 
-def taken(operations: Sequence[Operation]) -> dict[str, list[int]]:
+def shared_values(operations: Sequence[Operation]) -> dict[str, list[int]]:
     """Return the values that several calls take, with these calls."""
     takers: dict[str, list[int]] = {}
     for one in operations:
@@ -125,7 +125,7 @@ def taken(operations: Sequence[Operation]) -> dict[str, list[int]]:
     return {name: numbers for name, numbers in takers.items() if len(numbers) > 1}
 
 
-def windows(takers: Sequence[int]) -> Iterator[tuple[int, ...]]:
+def prefixes_and_suffixes(takers: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Yield every prefix and suffix of the calls, and all of them: one function may use a value
     often."""
     for n in range(1, len(takers)):
@@ -134,12 +134,12 @@ def windows(takers: Sequence[int]) -> Iterator[tuple[int, ...]]:
     yield tuple(takers)
 
 
-def parameters(names: Iterable[str]) -> set[str]:
+def parameter_names(names: Iterable[str]) -> set[str]:
     """Return the parameter names among value names."""
     return {n.removeprefix("parameter:") for n in names if n.startswith("parameter:")}
 
 
-def clipped(rows: Mapping[str, tuple[Array, Array]]) -> list[Alteration]:
+def clipping_mutations(rows: Mapping[str, tuple[Array, Array]]) -> list[Mutation]:
     """Return mutations that clip or scale the gradients before they are recorded."""
     candidates = []
     largest = max((float(np.abs(y).max(initial=0)) for _, y in rows.values()), default=0.0)
@@ -147,17 +147,17 @@ def clipped(rows: Mapping[str, tuple[Array, Array]]) -> list[Alteration]:
     for word, value in (("gradient:norm", norm), ("gradient:clamp", largest)):
         if value:
             candidates.append(
-                Alteration("gradient", "optimizer", (), "", word, float(f"{value:.4g}"))
+                Mutation("gradient", "optimizer", (), "", word, float(f"{value:.4g}"))
             )
     return candidates
 
 
-def ancestors(operations: Sequence[Operation]) -> dict[int | None, set[str]]:
+def value_ancestors(operations: Sequence[Operation]) -> dict[int | None, set[str]]:
     """Map each call to every value that it depends on."""
     rows: dict[int | None, set[str]] = {}
     for one in operations:
         names = set(one.inputs)
         for given in one.inputs:
-            names |= rows.get(number_of(given), set())
+            names |= rows.get(call_number(given), set())
         rows[one.number] = names
     return rows

@@ -17,14 +17,14 @@ Array = NDArray[Any]
 #: Relative spread below which two arrays have one ratio.
 ONE_RATIO = 1e-4
 #: Minimum share of moved elements that have the same ratio.
-MOST = 0.8
+MIN_AGREEING_SHARE = 0.8
 #: Moves smaller than this share of the largest one are ignored.
-SMALL = 1e-3
+MIN_RELATIVE_MOVE = 1e-3
 #: Maximum denominator of plausible fractions; relative tolerance of a factor.
-LARGEST, EXACT = 64, 2e-6
+MAX_DENOMINATOR, FACTOR_RTOL = 64, 2e-6
 
 
-def written(c: float) -> bool:
+def is_plausible_factor(c: float) -> bool:
     """Whether people or their schedules would use such a factor: a simple fraction, its root, three
     digits or a point of half a cosine.
 
@@ -39,16 +39,16 @@ def written(c: float) -> bool:
     if not 0 < size < math.inf:
         return size == 0
     digits = float(f"{size:.3g}")
-    fractions = [float(Fraction(x).limit_denominator(LARGEST)) for x in (size, size * size)]
+    fractions = [float(Fraction(x).limit_denominator(MAX_DENOMINATOR)) for x in (size, size * size)]
     if size > 1:
-        fractions.append(1 / float(Fraction(1 / size).limit_denominator(LARGEST) or 1))
+        fractions.append(1 / float(Fraction(1 / size).limit_denominator(MAX_DENOMINATOR) or 1))
     angle = math.acos(2 * size - 1) / math.pi if size <= 1 else 0.0
-    cosine = 0.5 + 0.5 * math.cos(math.pi * float(Fraction(angle).limit_denominator(LARGEST)))
+    cosine = 0.5 + 0.5 * math.cos(math.pi * float(Fraction(angle).limit_denominator(MAX_DENOMINATOR)))
     guesses = (digits, fractions[0], math.sqrt(fractions[1]), *fractions[2:], cosine)
-    return any(abs(size - guess) <= EXACT * size for guess in guesses)
+    return any(abs(size - guess) <= FACTOR_RTOL * size for guess in guesses)
 
 
-def ratio(a: Array, b: Array) -> float | None:
+def common_ratio(a: Array, b: Array) -> float | None:
     """Return the number c with b = c · a; None if there is none."""
     x, y = a.ravel().astype(np.float64), b.ravel().astype(np.float64)
     size = float(x @ x)
@@ -60,26 +60,26 @@ def ratio(a: Array, b: Array) -> float | None:
     return c if gap(c * x, y) < ONE_RATIO or (c == 0 and not y.any()) else None
 
 
-def pairs(
+def paired_arrays(
     a: Trace, b: Trace, phase: str, step: int, names: Mapping[str, str]
 ) -> dict[str, tuple[Array, Array]]:
     """Return the arrays of a phase that both traces have, by ``a``'s name."""
     back = {v.removeprefix("parameter:"): k.removeprefix("parameter:") for k, v in names.items()}
     rows = {}
     for name in a.names(phase, step):
-        x, y = a.get(phase, step, name), b.get(phase, step, back.get(name, name))
+        x, y = a.find_array(phase, step, name), b.find_array(phase, step, back.get(name, name))
         if x is not None and y is not None and x.shape == y.shape:
             rows[name] = (x, y)
     return rows
 
 
-def rate(a: Trace, b: Trace, step: int, names: Mapping[str, str]) -> float | None:
+def update_ratio(a: Trace, b: Trace, step: int, names: Mapping[str, str]) -> float | None:
     """Return the one factor between all weight updates of a step; None if there is none."""
-    rows = pairs(a, b, "update", step, names)
+    rows = paired_arrays(a, b, "update", step, names)
     back = {v.removeprefix("parameter:"): k.removeprefix("parameter:") for k, v in names.items()}
     x, y = [], []
     for name, (p, q) in rows.items():
-        start, other = was(a, step, name), was(b, step, back.get(name, name))
+        start, other = weight_before(a, step, name), weight_before(b, step, back.get(name, name))
         if start is None or other is None or start.shape != other.shape:
             return None
         x.append((p.astype(np.float64) - start).ravel())
@@ -87,18 +87,18 @@ def rate(a: Trace, b: Trace, step: int, names: Mapping[str, str]) -> float | Non
     if not x:
         return None
     move, there = np.concatenate(x), np.concatenate(y)
-    moved = np.abs(move) > SMALL * np.abs(move).max()
+    moved = np.abs(move) > MIN_RELATIVE_MOVE * np.abs(move).max()
     if not moved.any():
         return None
     move, there = move[moved], there[moved]
     c = float(np.median(there / move))
     # Adam turns a gradient that is mere rounding into a full step.
     alike = np.abs(there / move - c) <= 1e-2 * abs(c)
-    if np.mean(alike) < MOST:
+    if np.mean(alike) < MIN_AGREEING_SHARE:
         return None
     return float(move[alike] @ there[alike]) / float(move[alike] @ move[alike])
 
 
-def was(a: Trace, step: int, name: str) -> Array | None:
+def weight_before(a: Trace, step: int, name: str) -> Array | None:
     """Return a weight before a step; None if it was not recorded."""
-    return a.initial().get(name) if step == 1 else a.get("update", step - 1, name)
+    return a.initial_parameters().get(name) if step == 1 else a.find_array("update", step - 1, name)

@@ -11,28 +11,28 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dualml.parity.causes.alteration import Alteration
-from dualml.parity.causes.alterations import alterations
-from dualml.parity.causes.gradients import ancestors, parameters
+from dualml.parity.causes.alteration import Mutation
+from dualml.parity.causes.alterations import candidate_mutations
+from dualml.parity.causes.gradients import value_ancestors, parameter_names
 from dualml.parity.causes.screen import Prober
-from dualml.parity.causes.surroundings import Surroundings
-from dualml.parity.models.flow import Side
+from dualml.parity.causes.surroundings import ContextBuilder
+from dualml.parity.models.flow import TraceOperand
 from dualml.parity.models.gap import gap
 
 KINDS = ("operand", "extra", "missing", "order", "function")
 #: Relative distance up to which a value counts as unchanged.
-NEAR = 1e-4
+UNCHANGED_RTOL = 1e-4
 #: Number of calls behind the changed one that are replayed.
 CALLS = 2
 
 
-def neutral(
+def gradient_only_mutations(
     explorer: Prober,
-    here: Side,
-    around: Surroundings,
+    here: TraceOperand,
+    context: ContextBuilder,
     wrong: set[str],
-    late: Callable[[], bool],
-) -> Iterator[Alteration]:
+    is_late: Callable[[], bool],
+) -> Iterator[Mutation]:
     """Yield value-preserving mutations of calls that a wrong gradient flows through, the last call
     first.
 
@@ -40,19 +40,19 @@ def neutral(
         wrong: names of parameters whose gradients differ.
         is_late: whether the time is up.
     """
-    before = ancestors(here.operations)
+    before = value_ancestors(here.operations)
     for one in reversed(here.operations):
-        if not wrong & parameters(before[one.number]):
+        if not wrong & parameter_names(before[one.number]):
             continue
-        known = around.of(one, ())
-        for change in alterations(one, [known.shapes.get(n, ()) for n in one.inputs], known):
-            if late():
+        known = context.build_context(one, ())
+        for change in candidate_mutations(one, [known.shapes.get(n, ()) for n in one.inputs], known):
+            if is_late():
                 return
-            if change.kind in KINDS and unchanged(explorer, change, here):
+            if change.kind in KINDS and is_value_preserving(explorer, change, here):
                 yield change
 
 
-def unchanged(explorer: Prober, change: Alteration, here: Side) -> bool:
+def is_value_preserving(explorer: Prober, change: Mutation, here: TraceOperand) -> bool:
     """Whether a mutation leaves all values unchanged; False if the framework refuses it."""
     same = True
 
@@ -60,7 +60,7 @@ def unchanged(explorer: Prober, change: Alteration, here: Side) -> bool:
         """Compare an output with its recorded value."""
         nonlocal same
         was = here.arrays.get(name)
-        same = same and was is not None and gap(was, array) <= NEAR
+        same = same and was is not None and gap(was, array) <= UNCHANGED_RTOL
         return same
 
     try:

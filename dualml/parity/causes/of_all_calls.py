@@ -5,13 +5,13 @@ In a single call the difference may be mere rounding, and only their sum is visi
 
 from __future__ import annotations
 
-from dualml.parity.causes.alteration import Alteration
-from dualml.parity.causes.surroundings import epsilons
+from dualml.parity.causes.alteration import Mutation
+from dualml.parity.causes.surroundings import epsilon_values
 from dualml.parity.causes.tables import WORDS
 from dualml.parity.models.trace import Trace
 
 
-def of_all_calls(a: Trace, b: Trace) -> list[Alteration]:
+def global_mutations(a: Trace, b: Trace) -> list[Mutation]:
     """Return mutations of every epsilon to those of the other side, and of the GELU
     approximation."""
     groups: dict[tuple[str, str, object], list[int]] = {}
@@ -20,8 +20,8 @@ def of_all_calls(a: Trace, b: Trace) -> list[Alteration]:
             if "eps" in name or name == "approximate":
                 groups.setdefault((one.name, name, value), []).append(one.number)
     return [
-        Alteration("attribute", "set", tuple(sites), name, argument, value, old)
+        Mutation("attribute", "set", tuple(sites), name, argument, value, old)
         for (name, argument, old), sites in groups.items()
-        for value in WORDS.get(argument, epsilons(b.operations))
+        for value in WORDS.get(argument, epsilon_values(b.operations))
         if value != old
     ]

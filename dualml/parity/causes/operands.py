@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dualml.parity.causes.alteration import Alteration, Around, Shape
+from dualml.parity.causes.alteration import Mutation, MutationContext, Shape
 from dualml.parity.models.operations import Operation
 
 #: Number of values with one more axis that are examined.
@@ -13,38 +13,38 @@ LARGER = 12
 LINES = 4
 
 
-def other_operands(one: Operation, shapes: Sequence[Shape], around: Around) -> Iterator[Alteration]:
+def operand_mutations(one: Operation, shapes: Sequence[Shape], around: MutationContext) -> Iterator[Mutation]:
     """Yield mutations that replace an operand of one call, or of several calls that take it."""
 
-    def alter(
+    def mutate(
         kind: str, action: str, argument: str | int, value: object = None, old: object = None
-    ) -> Alteration:
+    ) -> Mutation:
         """Return a mutation of this operation alone."""
-        return Alteration(kind, action, (one.number,), one.name, argument, value, old)
+        return Mutation(kind, action, (one.number,), one.name, argument, value, old)
 
     for i, given in enumerate(one.inputs):
-        lines = around.takers.get(given, ())
-        for other in operands(given, shapes[i], around):
-            skipped = other in around.made_of.get(given, ())
+        lines = around.consumers.get(given, ())
+        for other in operand_candidates(given, shapes[i], around):
+            skipped = other in around.made_from.get(given, ())
             # The value it was computed from; a table counts as another operand instead.
             skipped = skipped and other not in around.buffers
             alone = skipped and sum(map(len, lines)) == 1
-            yield alter("missing" if alone else "operand", "operand", i, other, given)
-            for sites in windows(one.number, lines):
+            yield mutate("missing" if alone else "operand", "operand", i, other, given)
+            for sites in call_windows(one.number, lines):
                 whole = skipped and len(sites) == sum(map(len, lines))
-                yield alter("missing" if whole else "operand", "rename", "", other, given).at(sites)
+                yield mutate("missing" if whole else "operand", "rename", "", other, given).with_sites(sites)
         if not given.startswith("parameter:"):
-            for part in parts(given, shapes[i], around):
-                yield alter("operand", "operand", i, part, given)
+            for part in slice_candidates(given, shapes[i], around):
+                yield mutate("operand", "operand", i, part, given)
             continue
-        for module in neighbours(given, shapes[i], around, one.name == "embedding"):
-            yield alter("operand", "borrow", *module)
-        yield alter("missing", "input", i, ("neutral",))
-        for other in same_shape(given, shapes[i], around):
-            yield alter("operand", "parameters", i, other, given)
+        for module in similar_modules(given, shapes[i], around, one.name == "embedding"):
+            yield mutate("operand", "borrow", *module)
+        yield mutate("missing", "input", i, ("neutral",))
+        for other in same_shape_parameters(given, shapes[i], around):
+            yield mutate("operand", "parameters", i, other, given)
 
 
-def windows(number: int, lines: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+def call_windows(number: int, lines: Sequence[Sequence[int]]) -> Iterator[list[int]]:
     """Yield the calls of one source line together with those of following lines that take the
     value."""
     at = next((i for i, calls in enumerate(lines) if number in calls), None)
@@ -56,7 +56,7 @@ def windows(number: int, lines: Sequence[Sequence[int]]) -> Iterator[list[int]]:
             yield sites
 
 
-def parts(given: str, shape: Shape, around: Around) -> Iterator[tuple[str, int, int]]:
+def slice_candidates(given: str, shape: Shape, around: MutationContext) -> Iterator[tuple[str, int, int]]:
     """Yield first and last slices of values with one more axis, as (name, axis, index), of a given
     shape."""
     larger = [
@@ -72,7 +72,7 @@ def parts(given: str, shape: Shape, around: Around) -> Iterator[tuple[str, int, 
                 yield from ((name, axis, index) for index in (-1, 0))
 
 
-def filled(name: str, shapes: Sequence[Shape], around: Around) -> list[tuple[int, float]]:
+def constant_fills(name: str, shapes: Sequence[Shape], around: MutationContext) -> list[tuple[int, float]]:
     """Return (input, number) pairs to put in the place of a computed operand of a product or
     quotient.
 
@@ -84,7 +84,7 @@ def filled(name: str, shapes: Sequence[Shape], around: Around) -> list[tuple[int
     return [(i, c) for c in numbers if abs(c) not in (0.0, 1.0) for i in (1, 0)]
 
 
-def operands(given: str, shape: Shape, around: Around) -> list[str]:
+def operand_candidates(given: str, shape: Shape, around: MutationContext) -> list[str]:
     """Return other values of the same shape: those that the other side took first, then the
     nearest."""
     same = [
@@ -94,13 +94,13 @@ def operands(given: str, shape: Shape, around: Around) -> list[str]:
         and (name in around.buffers or not name.startswith("parameter:"))
     ]
     if given.startswith("parameter:"):
-        same = same_shape(given, shape, around)
+        same = same_shape_parameters(given, shape, around)
     first = [name for name in around.operands if around.shapes.get(name) == shape]
     return [name for name in dict.fromkeys([*first, *same[:24]]) if name != given]
 
 
-def neighbours(
-    given: str, shape: Shape, around: Around, rows: bool = False
+def similar_modules(
+    given: str, shape: Shape, around: MutationContext, rows: bool = False
 ) -> list[tuple[str, str, str]]:
     """Return modules with a parameter of the same shape and last name: (prefix, other prefix,
     prefix).
@@ -110,7 +110,7 @@ def neighbours(
     """
     parts = given.removeprefix("parameter:").split(".")
     prefixes = []
-    for other in [*around.operands, *same_shape(given, shape, around, rows)]:
+    for other in [*around.operands, *same_shape_parameters(given, shape, around, rows)]:
         names = other.removeprefix("parameter:").split(".")
         if (
             not other.startswith("parameter:")
@@ -127,7 +127,7 @@ def neighbours(
     return list(dict.fromkeys(prefixes))
 
 
-def same_shape(given: str, shape: Shape, around: Around, rows: bool = False) -> list[str]:
+def same_shape_parameters(given: str, shape: Shape, around: MutationContext, rows: bool = False) -> list[str]:
     """Return up to 16 other parameters of the same shape."""
     return [
         name

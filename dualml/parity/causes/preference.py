@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dualml.parity.causes.runs import Run
-from dualml.parity.causes.surroundings import epsilons
+from dualml.parity.causes.runs import MutatedRun
+from dualml.parity.causes.surroundings import epsilon_values
 from dualml.parity.models.operations import Operation
 
 #: Function → words in the names of the other framework's functions that stand for it or compose it.
-WRITTEN = {
+EQUIVALENT_FUNCTIONS = {
     "gelu_tanh": ("gelu", "tanh"),
     "gelu": ("gelu", "erf"),
     "silu": ("silu", "sigmoid", "swish"),
@@ -34,29 +34,29 @@ WRITTEN = {
 
 
 #: Mutations of a line of an optimizer, the likeliest first; they rank behind settings.
-OF_LINES = ("set", "drop", "function", "exchange", "swap", "begin", "late", "instead", "operand",
+LINE_ACTIONS = ("set", "drop", "function", "exchange", "swap", "begin", "late", "instead", "operand",
             "input", "output")  # fmt: skip
 
 
-class Calls:
+class CallCounts:
     """Counts of how often either side calls each function."""
 
     def __init__(self, ours: Iterable[Operation], theirs: Sequence[Operation]) -> None:
-        self.epsilons = epsilons(theirs)
+        self.epsilons = epsilon_values(theirs)
         self.ours = Counter(one.name for one in ours)
         self.theirs = Counter(one.name.lower().removesuffix("ext") for one in theirs)
 
-    def of(self, word: str) -> int:
+    def count_other(self, word: str) -> int:
         """Return how often the other side calls a function, or functions that it is composed of."""
-        options = (word.replace("_", ""), *WRITTEN.get(word, ()))
+        options = (word.replace("_", ""), *EQUIVALENT_FUNCTIONS.get(word, ()))
         return sum(n for name, n in self.theirs.items() if any(one in name for one in options))
 
-    def fewer(self, word: str) -> bool:
+    def has_fewer(self, word: str) -> bool:
         """Whether the other side calls a function less often than this side."""
-        return self.of(word) < self.ours[word]
+        return self.count_other(word) < self.ours[word]
 
 
-def preference(calls: Calls, run: Run) -> tuple[Any, ...]:
+def ranking_key(calls: CallCounts, run: MutatedRun) -> tuple[Any, ...]:
     """Return the sort key of a run: simple explanations first.
 
     Mutations that cover more similar calls come before single ones. A mode of a function that the
@@ -82,9 +82,9 @@ def preference(calls: Calls, run: Run) -> tuple[Any, ...]:
     word = change.value if change.action == "function" else None
     if change.kind in ("function", "extra") and isinstance(change.value, tuple):
         word = change.value[0]
-    foreign = isinstance(word, str) and not calls.of(word)
+    foreign = isinstance(word, str) and not calls.count_other(word)
     rank = float(kinds.index(change.kind))
-    if isinstance(change.value, bool) and change.action == "set" and calls.fewer(change.operation):
+    if isinstance(change.value, bool) and change.action == "set" and calls.has_fewer(change.operation):
         rank = kinds.index("missing") + 0.5
     if (
         change.kind == "layout"
@@ -95,7 +95,7 @@ def preference(calls: Calls, run: Run) -> tuple[Any, ...]:
     if change.action == "set" and "eps" in str(change.argument):
         rank += 0.25 * (change.value not in calls.epsilons)
     if change.action.startswith("line:"):
-        rank += (1 + OF_LINES.index(change.action.removeprefix("line:"))) / (2 + len(OF_LINES))
+        rank += (1 + LINE_ACTIONS.index(change.action.removeprefix("line:"))) / (2 + len(LINE_ACTIONS))
     if change.action == "numbers":  # anything that names the numbers explains more
         rank = len(kinds)
     return foreign, rank, -len(change.sites), run.comparison.worst

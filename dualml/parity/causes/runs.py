@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parity.causes.alteration import Alteration
-from dualml.parity.models.comparison import Comparison
+from dualml.parity.causes.alteration import Mutation
+from dualml.parity.models.comparison import ModelComparison
 from dualml.parity.models.gap import gap
 from dualml.parity.models.trace import Trace
 
@@ -22,7 +22,7 @@ NUMBERS = 0.1
 #: Shares of unmatched values: a run that leaves at most NEARLY_EXPLAINED_SHARE explains nearly all;
 #: one that leaves at most PARTLY_EXPLAINED_SHARE, or makes MIN_GAINED_MODULES further modules
 #: agree, is no coincidence.
-ALMOST, SHARED, GAINED = 0.05, 0.5, 10
+NEARLY_EXPLAINED_SHARE, PARTLY_EXPLAINED_SHARE, MIN_GAINED_MODULES = 0.05, 0.5, 10
 #: Marks, as the old value, a factor that was fitted to a single number.
 FITTED = "fitted"
 #: Phases in order of causality: computed from the weights, gradients, updated weights.
@@ -30,7 +30,7 @@ GROUPS = {"parameters": 0, "forward": 0, "loss": 0, "gradient": 1, "update": 2, 
 
 
 @dataclass(frozen=True)
-class Run:
+class MutatedRun:
     """A whole run under some mutations, with its comparison.
 
     Attributes:
@@ -38,30 +38,30 @@ class Run:
             the rounding measured before, because Adam turns any small gradient into a full step.
     """
 
-    changes: tuple[Alteration, ...]
+    changes: tuple[Mutation, ...]
     trace: Trace
-    comparison: Comparison
+    comparison: ModelComparison
     enough: bool = False
 
     @property
     def reach(self) -> tuple[float, float]:
         """The point up to which both sides agree, see `ModelComparison`; infinite if they are
         equal."""
-        return (float("inf"), 0) if self.alike else self.comparison.reach
+        return (float("inf"), 0) if self.is_resolved else self.comparison.reach
 
     @property
-    def alike(self) -> bool:
+    def is_resolved(self) -> bool:
         """Whether both sides are equal, fail in the same way, or enough of the difference is
         explained."""
         return self.enough or self.comparison.equal or self.comparison.reason == "both_raised"
 
-    def leaves(self, share: float, now: Run) -> bool:
+    def leaves_at_most(self, share: float, now: MutatedRun) -> bool:
         """Whether the run is resolved, or leaves at most this share of the values unmatched in
         ``now``."""
-        return self.alike or self.comparison.lost <= share * now.comparison.lost
+        return self.is_resolved or self.comparison.lost <= share * now.comparison.lost
 
 
-def explains(now: Run, run: Run) -> bool:
+def explains(now: MutatedRun, run: MutatedRun) -> bool:
     """Whether at most a hundredth of the difference remains anywhere, in any step.
 
     What remains in an array is compared with how far its own phase diverged, because a smaller
@@ -78,7 +78,7 @@ def explains(now: Run, run: Run) -> bool:
     )
 
 
-def same_gaps(x: NDArray[Any], y: NDArray[Any]) -> bool:
+def has_same_nans(x: NDArray[Any], y: NDArray[Any]) -> bool:
     """Whether two arrays have non-finite elements in the same places and equal numbers elsewhere.
 
     False if there are too few finite numbers to tell.
@@ -88,16 +88,16 @@ def same_gaps(x: NDArray[Any], y: NDArray[Any]) -> bool:
     return some and bool(there.mean() > NUMBERS) and gap(x[there], y[there]) <= REST
 
 
-def believed(now: Run, run: Run) -> bool:
+def is_accepted(now: MutatedRun, run: MutatedRun) -> bool:
     """Whether the last mutation completely explains its phase: in every update, in every parameter.
 
     The first update alone is not enough, because a dampened first gradient and a wrong step counter
     look the same there. Whatever differs afterwards must belong to another phase.
     """
     first, then = now.comparison.first, run.comparison.first
-    if run.alike:
+    if run.is_resolved:
         return True
-    if fitted(run.changes[-1]):
+    if is_fitted(run.changes[-1]):
         return False
     if first is None or then is None or run.comparison.verdict != "different":
         return False
@@ -110,7 +110,7 @@ def believed(now: Run, run: Run) -> bool:
     return not same and (then.step, GROUPS[then.phase]) > (first.step, GROUPS[first.phase])
 
 
-def explaining(now: Run, runs: Sequence[Run]) -> list[Run]:
+def select_explaining(now: MutatedRun, runs: Sequence[MutatedRun]) -> list[MutatedRun]:
     """Return the runs that leave at most a hundredth of the difference, or as little as the best
     does."""
     first = now.comparison.first
@@ -121,7 +121,7 @@ def explaining(now: Run, runs: Sequence[Run]) -> list[Run]:
     return [run for run, rest in zip(runs, rests, strict=True) if rest <= allowed]
 
 
-def firm(change: Alteration) -> bool:
+def is_firm(change: Mutation) -> bool:
     """Whether a mutation is accepted even if the two sides are not equal under it.
 
     Mutations that can produce arbitrary numbers are not. Inserted low-precision numbers and Dropout
@@ -132,14 +132,14 @@ def firm(change: Alteration) -> bool:
     return change.kind not in ("extra", "function", "constant", "dtype", "gradient", "optimizer")
 
 
-def fitted(change: Alteration) -> bool:
+def is_fitted(change: Mutation) -> bool:
     """Whether the mutation's number was fitted to the difference, so that it must explain all of
     it."""
     word = str(change.argument)
     return word in ("lr_factor", "lr_schedule", "gradient:scale") or change.old == FITTED
 
 
-def computed(trace: Trace) -> dict[str, NDArray[Any]]:
+def run_results(trace: Trace) -> dict[str, NDArray[Any]]:
     """Return the results of a run by name: loss, gradients, weights and state of every step.
 
     Falls back to the forward outputs if there are none.

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from dualml.parity.causes.alteration import Around
-from dualml.parity.causes.tables import SAME
-from dualml.parity.models.flow import Side
-from dualml.parity.models.operations import Operation, Place, number_of
+from dualml.parity.causes.alteration import MutationContext
+from dualml.parity.causes.tables import OPERATOR_FUNCTIONS
+from dualml.parity.models.flow import TraceOperand
+from dualml.parity.models.operations import Operation, SourceLocation, call_number
 from dualml.parity.models.trace import Trace
 
 #: Largest number of calls between two consecutive recurrent states.
@@ -18,7 +18,7 @@ STATE = 3
 SLICES = 4
 
 
-class Surroundings:
+class ContextBuilder:
     """A builder of the contexts of operations of the first side.
 
     Args:
@@ -27,19 +27,19 @@ class Surroundings:
         here, there: the operations of the first and of the second side.
     """
 
-    def __init__(self, a: Trace, names: Mapping[str, str], here: Side, there: Side) -> None:
+    def __init__(self, a: Trace, names: Mapping[str, str], here: TraceOperand, there: TraceOperand) -> None:
         self.here = here
         #: The other side's names → this side's.
         self.shared = {v: k for k, v in here.shared.items()} | there.shared | dict(names)
         self.parameters = {f"parameter:{t.name}": t.shape for t in a.tensors}
-        self.epsilons = epsilons(there.operations)
+        self.epsilons = epsilon_values(there.operations)
         self.buffers = frozenset(f"parameter:{t.name}" for t in a.tensors if not t.trained)
-        self.made = {key: one for one in here.operations for key in one.names()}
+        self.made = {key: one for one in here.operations for key in one.output_names()}
         self.made_of = {
             key: tuple(n for n in one.inputs if n not in self.made or self.made[n].inputs)
             for key, one in self.made.items()
         }
-        slices = [one for one in here.operations if sliced(one)]
+        slices = [one for one in here.operations if is_slice(one)]
         #: Two consecutive slices, for example of outputs and targets.
         self.unsliced = {
             y.number: x.number
@@ -47,44 +47,44 @@ class Surroundings:
             if y.number - x.number <= SLICES and x.inputs != y.inputs
         }
 
-    def of(self, site: Operation, others: Sequence[Operation]) -> Around:
+    def build_context(self, site: Operation, others: Sequence[Operation]) -> MutationContext:
         """Return the context of one operation.
 
         Args:
             others: operations of the other side near this place.
         """
-        numbers = [n for one in others for n in (*constants(one.attributes), *lone(one.inputs))]
+        numbers = [n for one in others for n in (*numeric_constants(one.attributes), *constant_inputs(one.inputs))]
         operands = [self.shared[name] for one in others for name in one.inputs
                     if name in self.shared]  # fmt: skip
         known = dict(self.parameters)
         known |= {n: a.shape for n, a in self.here.arrays.items() if n.startswith("input:")}
         for one in self.here.operations[: site.number]:
-            known |= dict(zip(one.names(), one.outputs, strict=True))
+            known |= dict(zip(one.output_names(), one.outputs, strict=True))
         sole = {}
         for one in self.here.operations[site.number :]:
-            takers = {n for key in one.names() for n in self.here.consumers.get(key, ())}
+            takers = {n for key in one.output_names() for n in self.here.consumers.get(key, ())}
             if len(takers) == 1:
                 sole[one.number] = takers.pop()
         given = [known.get(name, ()) for name in site.inputs]
         near = sorted({n for shape in (*site.outputs, *given) for n in shape if n > 1})
         lengths = sorted({n for shape in [*site.outputs, *known.values()] for n in shape if n > 1})
-        return Around(
+        return MutationContext(
             numbers=tuple(dict.fromkeys(numbers)),
             operands=tuple(operands),
             shapes=known,
-            sole=sole,
+            only_consumer=sole,
             sizes=tuple(dict.fromkeys([*near, *lengths[:8]])),
-            made_of=self.made_of,
-            takers={name: self.lines(name) for name in site.inputs},
+            made_from=self.made_of,
+            consumers={name: self.consumers_by_line(name) for name in site.inputs},
             buffers=self.buffers,
             unsliced=self.unsliced,
-            earlier=tuple(self.earlier(site)),
-            added=tuple(self.added(site)),
+            carried_inputs=tuple(self.carried_inputs(site)),
+            added=tuple(self.added_numbers(site)),
             epsilons=self.epsilons,
-            rates=tuple(dict.fromkeys(rate for one in others for rate in rates(one))),
+            rates=tuple(dict.fromkeys(rate for one in others for rate in dropout_rates(one))),
         )
 
-    def earlier(self, site: Operation) -> Iterator[tuple[int, tuple[int, ...]]]:
+    def carried_inputs(self, site: Operation) -> Iterator[tuple[int, tuple[int, ...]]]:
         """Yield inputs that several calls computed from a value of the same shape, as a recurrent
         state.
 
@@ -97,7 +97,7 @@ class Surroundings:
                 front = [
                     (given, (*way, j))
                     for one, way in front
-                    if (number := number_of(one)) is not None
+                    if (number := call_number(one)) is not None
                     for j, given in enumerate(made[number].inputs)
                 ]
                 for given, way in front:
@@ -105,31 +105,31 @@ class Surroundings:
                     if len(way) > 1 and x is not None and y is not None and x.shape == y.shape:
                         yield i, way
 
-    def lines(self, name: str) -> list[list[int]]:
+    def consumers_by_line(self, name: str) -> list[list[int]]:
         """Return the calls that take a value, grouped by source line."""
-        lines: dict[Place | None, list[int]] = {}
+        lines: dict[SourceLocation | None, list[int]] = {}
         for number in dict.fromkeys(self.here.consumers.get(name, ())):
             lines.setdefault(self.here.operations[number].place, []).append(number)
         return list(lines.values())
 
-    def added(self, site: Operation) -> Iterator[float]:
+    def added_numbers(self, site: Operation) -> Iterator[float]:
         """Yield the numbers that were added to a call's inputs before."""
         for name in site.inputs:
             one = self.made.get(name)
-            if one is not None and SAME.get(one.name, one.name) == "add":
+            if one is not None and OPERATOR_FUNCTIONS.get(one.name, one.name) == "add":
                 number = one.attributes.get("other")
                 if isinstance(number, float):
                     yield number
 
 
-def sliced(one: Operation) -> bool:
+def is_slice(one: Operation) -> bool:
     """Whether a call takes a slice of an axis."""
     index = one.attributes.get("argument 1") if one.name == "__getitem__" else None
     parts = index if isinstance(index, list) else [index]
     return any(isinstance(n, str) and n.count(":") == 2 and n != "::" for n in parts)
 
 
-def epsilons(operations: Iterable[Operation]) -> tuple[float, ...]:
+def epsilon_values(operations: Iterable[Operation]) -> tuple[float, ...]:
     """Return the distinct epsilons among the settings of these calls."""
     values = (
         value
@@ -140,7 +140,7 @@ def epsilons(operations: Iterable[Operation]) -> tuple[float, ...]:
     return tuple(dict.fromkeys(values))
 
 
-def rates(one: Operation) -> list[float]:
+def dropout_rates(one: Operation) -> list[float]:
     """Return the drop probability of a Dropout call, as a list of at most one number.
 
     PyTorch records the probability to drop, MindSpore's operator the probability to keep.
@@ -152,12 +152,12 @@ def rates(one: Operation) -> list[float]:
     return [float(f"{rate:.6g}")] if isinstance(rate, float) and 0 < rate < 1 else []
 
 
-def lone(inputs: Sequence[str]) -> list[float]:
+def constant_inputs(inputs: Sequence[str]) -> list[float]:
     """Return the numbers that were passed as tensors."""
     return [float(name.partition(":")[2]) for name in inputs if name.startswith("constant:")]
 
 
-def constants(attributes: Mapping[str, Any]) -> list[float]:
+def numeric_constants(attributes: Mapping[str, Any]) -> list[float]:
     """Return all numbers among settings, also those inside lists."""
     numbers = []
     for value in attributes.values():

@@ -98,7 +98,7 @@ PLAIN: tuple[Transform, ...] = (
 REDUCTIONS = frozenset({"mean", "sum", "amax", "amin", "max", "min", "var", "std", "prod", "norm",
                         "logsumexp"})  # fmt: skip
 #: Name of an operator or alias → the function that it stands for.
-SAME = {"__add__": "add", "__radd__": "add", "__iadd__": "add", "add_": "add", "__sub__": "sub",
+OPERATOR_FUNCTIONS = {"__add__": "add", "__radd__": "add", "__iadd__": "add", "add_": "add", "__sub__": "sub",
         "__rsub__": "rsub", "__isub__": "sub", "sub_": "sub", "__mul__": "mul", "__rmul__": "mul",
         "mul_": "mul", "__truediv__": "div", "true_divide": "div", "div_": "div", "__gt__": "gt",
         "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "__ge__": "ge",

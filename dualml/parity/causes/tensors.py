@@ -7,13 +7,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dualml.parity.causes.alteration import Alteration
-from dualml.parity.causes.runs import Run
-from dualml.parity.models.flow import Side
+from dualml.parity.causes.alteration import Mutation
+from dualml.parity.causes.runs import MutatedRun
+from dualml.parity.models.flow import TraceOperand
 from dualml.parity.models.trace import Trace
 
 
-def end_at_buffers(now: Run, b: Trace, here: Side, there: Side, names: Mapping[str, str]) -> None:
+def add_buffer_outputs(now: MutatedRun, b: Trace, here: TraceOperand, there: TraceOperand, names: Mapping[str, str]) -> None:
     """Add the values written to buffers that differ after the first step to the step's final
     values."""
     back = {v.removeprefix("parameter:"): k.removeprefix("parameter:")
@@ -25,16 +25,16 @@ def end_at_buffers(now: Run, b: Trace, here: Side, there: Side, names: Mapping[s
         for side, trace, own in (
             (here, now.trace, tensor), (there, b, back.get(tensor, tensor))
         ):  # fmt: skip
-            array = trace.get("state", 1, f"buffer/{own}")
+            array = trace.find_array("state", 1, f"buffer/{own}")
             same = [] if array is None else [
                 n for n, v in side.arrays.items()
                 if n.startswith("op:") and v.size == array.size
                 and np.array_equal(v.ravel(), array.ravel())
             ]  # fmt: skip
-            side.ends |= frozenset(same[-1:])
+            side.final_values |= frozenset(same[-1:])
 
 
-def trained(a: Trace, b: Trace, names: Mapping[str, str]) -> list[Alteration]:
+def training_mutations(a: Trace, b: Trace, names: Mapping[str, str]) -> list[Mutation]:
     """Return mutations that freeze what only the first side trains, or train what only the second
     does."""
     there = {t.name: t.trained for t in b.tensors}
@@ -46,5 +46,5 @@ def trained(a: Trace, b: Trace, names: Mapping[str, str]) -> list[Alteration]:
             found[one.trained].append(one.name)
     changes = [("freeze", tuple(found[True])), ("train", tuple(found[False]))]
     return [
-        Alteration("parameters", action, (), "", "", value) for action, value in changes if value
+        Mutation("parameters", action, (), "", "", value) for action, value in changes if value
     ]

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, groupby
 
-from dualml.parity.causes.alteration import Alteration, Shape
+from dualml.parity.causes.alteration import Mutation, Shape
 from dualml.parity.models.operations import Operation
 
 #: Largest number of consecutive lines that are changed together.
@@ -14,7 +14,7 @@ LINES = 4
 
 
 @dataclass(frozen=True)
-class Line:
+class SourceLine:
     """Consecutive calls of one source line.
 
     Attributes:
@@ -28,29 +28,29 @@ class Line:
     given: tuple[str, ...]
 
 
-def lines(operations: Sequence[Operation]) -> list[Line]:
+def group_by_line(operations: Sequence[Operation]) -> list[SourceLine]:
     """Group consecutive calls by source line."""
     rows = []
-    for key, calls in groupby(operations, key=where):
+    for key, calls in groupby(operations, key=line_key):
         group = list(calls)
-        own = {name for one in group for name in one.names()}
+        own = {name for one in group for name in one.output_names()}
         given = dict.fromkeys(
             name
             for one in group
             for name in one.inputs
             if name not in own and name.startswith(("op:", "input:"))
         )
-        rows.append(Line(key, tuple(one.number for one in group), tuple(given)))
+        rows.append(SourceLine(key, tuple(one.number for one in group), tuple(given)))
     return rows
 
 
-def where(one: Operation) -> tuple[str, int, str]:
+def line_key(one: Operation) -> tuple[str, int, str]:
     """Return file, line number and module of a call; the module separates modules that share the
     line."""
     return ("", -1, "") if one.place is None else (one.place.file, one.place.line, one.module)
 
 
-def trades(number: int, known: Sequence[Line], shapes: Mapping[str, Shape]) -> Iterator[Alteration]:
+def swap_mutations(number: int, known: Sequence[SourceLine], shapes: Mapping[str, Shape]) -> Iterator[Mutation]:
     """Yield mutations that swap two values of a call's line.
 
     Each swap is tried on this line, on following lines that take both values, and on all other
@@ -87,10 +87,10 @@ def trades(number: int, known: Sequence[Line], shapes: Mapping[str, Shape]) -> I
         ):
             sites = sorted(n for line, _, _ in rows for n in line.numbers)
             value = tuple((line.numbers[0], line.numbers[-1], p, q) for line, p, q in rows)
-            yield Alteration("operand", "trade", tuple(sites), "", f"{x} and {y}", value)
+            yield Mutation("operand", "trade", tuple(sites), "", f"{x} and {y}", value)
 
 
-def traded(change: Alteration, number: int) -> tuple[str, str] | None:
+def swapped_values(change: Mutation, number: int) -> tuple[str, str] | None:
     """Return the two values that a mutation swaps in a call; None if it leaves the call alone."""
     for first, last, x, y in change.value:
         if first <= number <= last:

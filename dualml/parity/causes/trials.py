@@ -7,24 +7,24 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from dualml.errors import UserError
-from dualml.parity.causes.alteration import Alteration
+from dualml.parity.causes.alteration import Mutation
 from dualml.parity.causes.explanation import Explanation, Explorer
-from dualml.parity.causes.preference import Calls
-from dualml.parity.causes.quick import Quick
+from dualml.parity.causes.preference import CallCounts
+from dualml.parity.causes.quick import Prefilter
 from dualml.parity.causes.runs import (
-    ALMOST,
+    NEARLY_EXPLAINED_SHARE,
     GROUPS,
-    Run,
-    believed,
+    MutatedRun,
+    is_accepted,
     explains,
-    fitted,
-    same_gaps,
+    is_fitted,
+    has_same_nans,
 )
-from dualml.parity.causes.scopes import scopes
-from dualml.parity.causes.spans import within
-from dualml.parity.models.judge import judge
-from dualml.parity.models.mapping import Asked, match
-from dualml.parity.models.pieces import in_same_pieces
+from dualml.parity.causes.scopes import widen_scopes
+from dualml.parity.causes.spans import relocated_modules
+from dualml.parity.models.judge import judge_traces
+from dualml.parity.models.mapping import ParameterMap, match_tensors
+from dualml.parity.models.pieces import align_pieces
 from dualml.parity.models.trace import Trace
 
 #: Largest number of mutations that are tried in whole runs after the replay.
@@ -41,7 +41,7 @@ RUNS_S = 1.5
 QUICK_S = 20.0
 
 
-class Trials:
+class MutationTrials:
     """Repeated runs of one side under mutations, within a time budget.
 
     Args:
@@ -62,24 +62,24 @@ class Trials:
         explorer: Explorer,
         *,
         fatal: Collection[str] = (),
-        trying: Callable[[str], object] = str,
+        on_try: Callable[[str], object] = str,
         margin: float,
-        asked: Asked | None = None,
+        user_map: ParameterMap | None = None,
         sides: tuple[str, str] = ("torch", "mindspore"),
         budget: float,
     ) -> None:
         self.a, self.b, self.explorer = a, b, explorer
-        self.margin, self.asked, self.sides = margin, asked, sides
+        self.margin, self.user_map, self.sides = margin, user_map, sides
         self.until = time.monotonic() + budget
-        self.fatal, self.trying = fatal, trying
+        self.fatal, self.on_try = fatal, on_try
         self.result = Explanation()
-        ours, theirs = in_same_pieces(a, b)
-        self.pairing = match(ours.tensors, theirs.tensors, asked, sides, b.roles, b.guesses)
+        ours, theirs = align_pieces(a, b)
+        self.pairing = match_tensors(ours.tensors, theirs.tensors, user_map, sides, b.roles, b.guesses)
         pairs = self.pairing.pairs
-        self.calls = Calls(a.operations, b.operations)
+        self.calls = CallCounts(a.operations, b.operations)
         self.names = {f"parameter:{pair.b}": f"parameter:{pair.a}" for pair in pairs}
 
-    def run(self, changes: Sequence[Alteration], steps: int | None = None) -> Run | None:
+    def run_mutated(self, changes: Sequence[Mutation], steps: int | None = None) -> MutatedRun | None:
         """Run the model under mutations, and compare the run with the other side.
 
         Args:
@@ -91,7 +91,7 @@ class Trials:
         if changes:
             if (what := repr(changes[-1])) in self.fatal:
                 return None
-            self.trying(what)
+            self.on_try(what)
         try:
             trace = self.explorer.run(changes, steps)
         except Exception:
@@ -99,13 +99,13 @@ class Trials:
         if trace.raised and not self.b.raised:
             return None
         trace.envelope, trace.draws = self.a.envelope, self.a.draws
-        trace.elsewhere = within(self.a.operations, changes)
+        trace.moved_modules = relocated_modules(self.a.operations, changes)
         try:
-            comparison = judge(
+            comparison = judge_traces(
                 trace,
                 self.b,
                 margin=self.margin,
-                asked=self.asked,
+                user_map=self.user_map,
                 sides=self.sides,
                 structure=False,
             )
@@ -114,31 +114,31 @@ class Trials:
         enough = False
         if comparison.reason == "both_nan" and (first := comparison.first) is not None:
             where = first.phase, first.step
-            x, y = trace.get(*where, first.tensor), self.b.get(*where, first.other)
-            enough = x is not None and y is not None and same_gaps(x, y)
-        return Run(tuple(changes), trace, comparison, enough)
+            x, y = trace.find_array(*where, first.tensor), self.b.find_array(*where, first.other)
+            enough = x is not None and y is not None and has_same_nans(x, y)
+        return MutatedRun(tuple(changes), trace, comparison, enough)
 
-    def tried(self) -> None:
+    def count_tried(self) -> None:
         """Count one mutation that was tried in a replay."""
         self.result.tried[0] += 1
 
     @property
-    def late(self) -> bool:
+    def is_late(self) -> bool:
         """Whether the time budget is used up."""
         return time.monotonic() > self.until
 
-    def farther(self, now: Run, candidates: Sequence[Alteration], scoped: bool = True) -> list[Run]:
+    def improving(self, now: MutatedRun, candidates: Sequence[Mutation], scoped: bool = True) -> list[MutatedRun]:
         """Return whole runs in which one of the candidates improves agreement of the two sides.
 
         Args:
             scoped: whether each mutation is tried in every scope.
         """
-        runs: list[Run] = []
+        runs: list[MutatedRun] = []
         first = now.comparison.first
         assert first is not None
         start, ends = time.monotonic(), False
         done: set[str] = set()
-        quick = Quick(now, self.b, self.pairing, self.explorer)
+        quick = Prefilter(now, self.b, self.pairing, self.explorer)
         least = RUNS_S if GROUPS[first.phase] == 0 else QUICK_S
         until = max(self.until, start + LAST_S)
         for number, change in enumerate(candidates):
@@ -146,24 +146,24 @@ class Trials:
             now_s = time.monotonic()
             if (number >= limit and now_s - start > least) or now_s > until:
                 break
-            if not ends and any(run.leaves(ALMOST, now) for run in runs):
+            if not ends and any(run.leaves_at_most(NEARLY_EXPLAINED_SHARE, now) for run in runs):
                 ends = True
                 until = min(until, now_s + TIES_S)
-            for scope in scopes(change, now.trace.operations) if scoped else [change]:
+            for scope in widen_scopes(change, now.trace.operations) if scoped else [change]:
                 self.result.tried[1] += 1
-                if (what := repr(scope)) in done or quick.hopeless(scope):
+                if (what := repr(scope)) in done or quick.is_hopeless(scope):
                     continue
                 done.add(what)
                 changes = [*now.changes, scope]
                 if first.step == 1 < now.comparison.steps and GROUPS[first.phase] < 2:
-                    of_first = self.run(changes, 1)
+                    of_first = self.run_mutated(changes, 1)
                     if of_first is None or not (
                         of_first.reach > now.reach or explains(now, of_first)
                     ):
                         continue
-                run = self.run(changes)
-                if run is not None and not fitted(scope) and explains(now, run):
+                run = self.run_mutated(changes)
+                if run is not None and not is_fitted(scope) and explains(now, run):
                     run = replace(run, enough=True)
-                if run is not None and run.reach > now.reach and believed(now, run):
+                if run is not None and run.reach > now.reach and is_accepted(now, run):
                     runs.append(run)
         return runs

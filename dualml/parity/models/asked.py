@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError, did_you_mean
 from dualml.optim import rule_from
-from dualml.parity.models.mapping import Asked
-from dualml.parity.models.subject import subject
+from dualml.parity.models.mapping import ParameterMap
+from dualml.parity.models.subject import to_import_spec
 from dualml.parity.models.worker import check_targets
 
 LOSSES = ("cross_entropy", "mse", "probe", "none")
@@ -24,7 +24,7 @@ def check_margin(margin: float) -> None:
         raise UserError(f"margin must be a finite number above 0; received {margin}")
 
 
-def batch(inputs: Any, what: str) -> list[NDArray[Any]]:
+def to_arrays(inputs: Any, what: str) -> list[NDArray[Any]]:
     """Return the inputs as a list of arrays, in the order of ``forward``'s arguments.
 
     Args:
@@ -37,13 +37,13 @@ def batch(inputs: Any, what: str) -> list[NDArray[Any]]:
         isinstance(inputs, list)
         and not all(isinstance(one, int | float | list | tuple) for one in inputs)
     )
-    arrays = [numbers(one, what) for one in (inputs if several else [inputs])]
+    arrays = [to_array(one, what) for one in (inputs if several else [inputs])]
     if not arrays:
         raise UserError(f"{what}: at least one array")
     return arrays
 
 
-def numbers(value: Any, what: str) -> NDArray[Any]:
+def to_array(value: Any, what: str) -> NDArray[Any]:
     """Convert a value to a NumPy array of float32, int64 or bool.
 
     Args:
@@ -63,22 +63,22 @@ def numbers(value: Any, what: str) -> NDArray[Any]:
     return array
 
 
-def losses(loss: Any, target: NDArray[Any] | None) -> list[Any]:
+def resolve_losses(loss: Any, target: NDArray[Any] | None) -> list[Any]:
     """Return the loss of each side: a name, or the import spec of a function."""
     if loss is None or isinstance(loss, str):
         word = loss or "probe"
         if word not in LOSSES:
-            hint = nearest(word, LOSSES)
+            hint = did_you_mean(word, LOSSES)
             raise UserError(f"unknown loss {word!r}: a name or a pair of functions{hint}")
         if word in ("cross_entropy", "mse"):
             check_targets(word, target)
         elif target is not None:
             raise UserError(f"loss {word!r} takes no targets; say which loss, or leave them out")
         return [word, word]
-    return pair_of(loss, "loss", "of (outputs, targets)")
+    return resolve_pair(loss, "loss", "of (outputs, targets)")
 
 
-def optimizers(optimizer: Any) -> list[Any]:
+def resolve_optimizers(optimizer: Any) -> list[Any]:
     """Return the optimizer of each side: an update rule, the import spec of a function, or None."""
     if optimizer is None:
         return [None, None]
@@ -90,10 +90,10 @@ def optimizers(optimizer: Any) -> list[Any]:
             f'optimizer {optimizer!r}: one of dualml\'s own is {{"name": "adam", "lr": 1e-3}}, the '
             "frameworks' are a pair of functions of the list of parameters, PyTorch's first"
         )
-    return pair_of(optimizer, "optimizer", "of the list of parameters")
+    return resolve_pair(optimizer, "optimizer", "of the list of parameters")
 
 
-def pair_of(pair: Any, what: str, of: str) -> list[Any]:
+def resolve_pair(pair: Any, what: str, arguments: str) -> list[Any]:
     """Return the import specs of a pair of functions.
 
     Args:
@@ -102,12 +102,12 @@ def pair_of(pair: Any, what: str, of: str) -> list[Any]:
     """
     if not isinstance(pair, tuple | list) or len(pair) != 2:
         raise UserError(
-            f"{what} must be a pair of functions {of}, PyTorch's first; "
+            f"{what} must be a pair of functions {arguments}, PyTorch's first; "
             f"received {type(pair).__name__}"
         )
-    return [subject(one, f"{what}[{i}]") for i, one in enumerate(pair)]
+    return [to_import_spec(one, f"{what}[{i}]") for i, one in enumerate(pair)]
 
 
-def given(asked: Asked | None) -> dict[str, Any]:
+def serialize_map(asked: ParameterMap | None) -> dict[str, Any]:
     """Return the user's map of parameters as JSON."""
     return {name: p if isinstance(p, str) else list(p) for name, p in (asked or {}).items()}

@@ -10,22 +10,22 @@ from typing import Any
 #: Depth to which nested objects are followed.
 DEPTH = 4
 #: Attributes of torch optimizers that a state dict contains.
-KNOWN = ("state", "param_groups")
+STATE_DICT_ATTRIBUTES = ("state", "param_groups")
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 #: Container, name and saved value of a place in an object.
-Kept = tuple[Any, Any, Any]
+SavedValue = tuple[Any, Any, Any]
 #: Used as the name: the value is the set of attribute names that existed.
 NAMES = object()
 
 
-def remembered(owner: Any, tensor: Callable[[Any], Any], skip: Callable[[Any], bool]) -> list[Kept]:
+def capture_attributes(owner: Any, tensor: Callable[[Any], Any], skip: Callable[[Any], bool]) -> list[SavedValue]:
     """Return copies of the plain values inside an object, each with its place.
 
     Args:
         tensor: returns a copy of a tensor, or None for anything else.
         skip: whether a value is saved by other means, such as parameters and modules.
     """
-    kept: list[Kept] = []
+    kept: list[SavedValue] = []
     seen: set[int] = set()
 
     def visit(value: Any, depth: int) -> None:
@@ -46,7 +46,7 @@ def remembered(owner: Any, tensor: Callable[[Any], Any], skip: Callable[[Any], b
         else:
             return
         for name, one in rows:
-            if name in KNOWN:
+            if name in STATE_DICT_ATTRIBUTES:
                 continue
             if isinstance(one, (*PLAIN, tuple)):
                 kept.append((value, name, copy.copy(one)))
@@ -63,7 +63,7 @@ def remembered(owner: Any, tensor: Callable[[Any], Any], skip: Callable[[Any], b
     return kept
 
 
-def remind(kept: list[Kept], tensor: Callable[[Any], Any]) -> None:
+def restore_attributes(kept: list[SavedValue], tensor: Callable[[Any], Any]) -> None:
     """Put all captured values back in place."""
     for place, name, value in kept:
         if name is NAMES:

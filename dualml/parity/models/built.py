@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import Any
 
-from dualml.parity.models.operations import Place, snippet
+from dualml.parity.models.operations import SourceLocation, expression_text
 
 
 @contextlib.contextmanager
-def built(base: Any, skip: Sequence[str]) -> Iterator[dict[int, Place]]:
+def record_construction(base: Any, skip: Sequence[str]) -> Iterator[dict[int, SourceLocation]]:
     """Record the source line that builds each of the framework's layers within the context.
 
     Yields a mapping from the ``id`` of a layer to the user's line.
@@ -23,9 +23,9 @@ def built(base: Any, skip: Sequence[str]) -> Iterator[dict[int, Place]]:
         skip: folders of packages whose lines are not the user's.
     """
     original, framework = base.__init__, base.__module__.partition(".")[0]
-    places: dict[int, Place] = {}
+    places: dict[int, SourceLocation] = {}
 
-    def noted(self: Any, *args: Any, **kwargs: Any) -> None:
+    def recording_init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         if type(self).__module__.partition(".")[0] != framework:
             return
@@ -34,17 +34,17 @@ def built(base: Any, skip: Sequence[str]) -> Iterator[dict[int, Place]]:
             frame = frame.f_back
         if frame is not None:
             code = frame.f_code
-            text = snippet(code, frame.f_lasti)
-            places[id(self)] = Place(code.co_filename, frame.f_lineno, text)
+            text = expression_text(code, frame.f_lasti)
+            places[id(self)] = SourceLocation(code.co_filename, frame.f_lineno, text)
 
-    base.__init__ = noted
+    base.__init__ = recording_init
     try:
         yield places
     finally:
         base.__init__ = original
 
 
-def by_name(places: Mapping[int, Place], modules: Mapping[int, str]) -> dict[str, Place]:
+def locations_by_name(places: Mapping[int, SourceLocation], modules: Mapping[int, str]) -> dict[str, SourceLocation]:
     """Map the name of each module to the line that built it.
 
     Args:

@@ -7,15 +7,15 @@ from dataclasses import asdict, dataclass, field
 from inspect import Signature
 from typing import Any
 
-from dualml.parity.models.say import about, counted, explained, place
-from dualml.parity.models.words import Language, text
+from dualml.parity.models.say import entries_about, format_count, describe_causes, format_place
+from dualml.parity.models.words import Language, format_message
 
 #: Keys of notes that come first: the error, and its catalogue entry.
 ERROR = ("raised", "entry")
 
 
 @dataclass(frozen=True)
-class First:
+class FirstDivergence:
     """The first place where two sides differ by more than rounding explains.
 
     Attributes:
@@ -56,7 +56,7 @@ class Note:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ModelComparison:
     """The verdict on two models.
 
     Attributes:
@@ -93,7 +93,7 @@ class Comparison:
     steps: int
     mapping: tuple[dict[str, str], ...]
     environment: Mapping[str, Mapping[str, str]]
-    first: First | None = None
+    first: FirstDivergence | None = None
     phases: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     notes: tuple[Note, ...] = ()
     reach: tuple[int, int] = (0, 0)
@@ -145,67 +145,67 @@ class Comparison:
 
         def notes(of_an_error: bool) -> list[str]:
             """Return the notes about an error, or all other notes."""
-            return [text(lang, f"note.{note.key}", **note.values) for note in self.notes
+            return [format_message(lang, f"note.{note.key}", **note.values) for note in self.notes
                     if (note.key in ERROR) == of_an_error]  # fmt: skip
 
-        sentences = [text(lang, f"verdict.{self.verdict.replace(' ', '_')}", a=a, b=b)]
+        sentences = [format_message(lang, f"verdict.{self.verdict.replace(' ', '_')}", a=a, b=b)]
         if self.first is not None:
-            sentences += self._where(self.first, lang)
+            sentences += self._describe_divergence(self.first, lang)
         elif self.verdict == "equal":
             arrays = sum(int(worst["arrays"]) for worst in self.phases.values())
-            steps, margin = counted(lang, "steps", self.steps), f"{self.margin:g}"
-            sentences.append(text(lang, "equal.evidence", worst=f"{self.worst:.2g}", arrays=arrays,
+            steps, margin = format_count(lang, "steps", self.steps), f"{self.margin:g}"
+            sentences.append(format_message(lang, "equal.evidence", worst=f"{self.worst:.2g}", arrays=arrays,
                              margin=margin, steps=steps))  # fmt: skip
         elif self.reason != "both_raised":  # the errors themselves are reported
-            sentences.append(text(lang, f"reason.{self.reason}"))
+            sentences.append(format_message(lang, f"reason.{self.reason}"))
         sentences[1:1] = notes(True)
         sentences += notes(False)
         if self.tolerance == "bound" and self.phases and self.steps:
-            sentences.append(text(lang, "tolerance.bound", margin=f"{self.margin:g}"))
+            sentences.append(format_message(lang, "tolerance.bound", margin=f"{self.margin:g}"))
         return (" " if lang == "en" else "").join(sentences)
 
-    def _where(self, first: First, lang: Language) -> list[str]:
+    def _describe_divergence(self, first: FirstDivergence, lang: Language) -> list[str]:
         """Describe the first divergence: place, numbers, elements, and causes if they are known."""
         a, b = self.sides
         layer = first.layer or first.tensor
         shown = f"{layer} ({first.type})" if first.type else layer
         other = f" ({b}: {first.other})" if first.other not in ("", first.tensor) else ""
         sentences = [
-            text(lang, "first.place", step=first.step, phase=text(lang, f"phase.{first.phase}"),
+            format_message(lang, "first.place", step=first.step, phase=format_message(lang, f"phase.{first.phase}"),
                  layer=shown, tensor=first.tensor + other)
         ]  # fmt: skip
         if first.shapes and first.kind in ("shape", "outputs"):
             shapes = [str(tuple(shape)) for shape in first.shapes]
-            sentences.append(text(lang, "first.shape", a=a, b=b, left=shapes[0], right=shapes[1]))
+            sentences.append(format_message(lang, "first.shape", a=a, b=b, left=shapes[0], right=shapes[1]))
         elif first.kind == "value":
             ratio = first.distance / first.envelope if first.envelope else float("inf")
-            sentences.append(text(lang, "first.value", distance=f"{first.distance:.1e}",
+            sentences.append(format_message(lang, "first.value", distance=f"{first.distance:.1e}",
                              ratio=f"{ratio:.3g}", envelope=f"{first.envelope:.1e}",
                              margin=f"{self.margin:g}"))  # fmt: skip
             if first.outside:
-                phase = text(lang, f"phase.{first.outside['phase']}")
-                sentences.append(text(lang, "first.outside", **{**first.outside, "phase": phase}))
+                phase = format_message(lang, f"phase.{first.outside['phase']}")
+                sentences.append(format_message(lang, "first.outside", **{**first.outside, "phase": phase}))
         elif first.kind != "outputs":
-            sentences.append(text(lang, f"first.{first.kind}", side=first.side))
+            sentences.append(format_message(lang, f"first.{first.kind}", side=first.side))
         if first.elements:
-            listed = (text(lang, "first.element", index=e["index"], a=a, b=b, left=f"{e[a]:.7g}",
+            listed = (format_message(lang, "first.element", index=e["index"], a=a, b=b, left=f"{e[a]:.7g}",
                            right=f"{e[b]:.7g}") for e in first.elements)  # fmt: skip
             sentences.append(
-                text(lang, "first.elements", elements=text(lang, "semicolon").join(listed))
+                format_message(lang, "first.elements", elements=format_message(lang, "semicolon").join(listed))
             )
         if self.explanation is not None:
-            sentences += self._causes(self.explanation, lang)
+            sentences += self._describe_causes(self.explanation, lang)
         return sentences
 
-    def _causes(self, explanation: Mapping[str, Any], lang: Language) -> list[str]:
+    def _describe_causes(self, explanation: Mapping[str, Any], lang: Language) -> list[str]:
         """Describe the first operations that differ, and the causes that explain them."""
         first = next(iter(explanation["causes"]), explanation)
-        places = [place(lang, side, first[key])
+        places = [format_place(lang, side, first[key])
                   for side, key in zip(self.sides, ("place", "other"), strict=True)]  # fmt: skip
         sentences = []
         if any(places):
-            joined = text(lang, "semicolon").join(one for one in places if one)
-            sentences.append(text(lang, "place.both", places=joined))
-        sentences += explained(lang, explanation, self.sides, self.steps)
+            joined = format_message(lang, "semicolon").join(one for one in places if one)
+            sentences.append(format_message(lang, "place.both", places=joined))
+        sentences += describe_causes(lang, explanation, self.sides, self.steps)
         alterations = [one for cause in explanation["causes"] for one in cause["alterations"][:1]]
-        return sentences + [text(lang, "first.entry", entry=one) for one in about(alterations)]
+        return sentences + [format_message(lang, "first.entry", entry=one) for one in entries_about(alterations)]

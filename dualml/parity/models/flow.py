@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.parity.models.gap import TINY, gap
-from dualml.parity.models.operations import TABLE, Operation, unknown
+from dualml.parity.models.operations import TABLE, Operation, is_unknown
 from dualml.parity.models.trace import OUTPUT, Trace
 from dualml.parity.pairs import FLOOR
 
@@ -29,13 +29,13 @@ Array = NDArray[Any]
 #: Arrays of up to this many axes are compared in every order of their axes.
 AXES = 5
 #: Arrays at a larger relative distance never match, whatever their rounding.
-FARTHEST = 1e-3
+MAX_MATCH_DISTANCE = 1e-3
 #: Scores at or below it are masked; minus infinity and large negative numbers count as equal.
 MASKED = -1e4
 
 
 @dataclass
-class Values:
+class ValueIndex:
     """An index of named arrays that finds an array by its numbers.
 
     Attributes:
@@ -49,16 +49,16 @@ class Values:
     by_size: dict[int, list[tuple[float, float, int, str]]] = field(
         default_factory=lambda: defaultdict(list)
     )
-    widest: dict[int, float] = field(default_factory=lambda: defaultdict(float))
+    max_width: dict[int, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(self, name: str, array: Array) -> None:
         """Add an array to the index; arrays without numbers are ignored."""
         if array.dtype.kind not in "fiub" or not array.size:
             return
-        array = masked(array)
+        array = unify_masked(array)
         insort(self.by_size[array.size], (*norms(array), len(self.arrays), name))
         self.arrays[name] = array
-        self.widest[array.size] = max(self.widest[array.size], self.widths.get(name, 0.0))
+        self.max_width[array.size] = max(self.max_width[array.size], self.widths.get(name, 0.0))
 
     def find(self, array: Array, tolerance: float) -> str | None:
         """Return the name of the last array with these numbers; None if there is none.
@@ -69,10 +69,10 @@ class Values:
         """
         if array.dtype.kind not in "fiub" or array.size not in self.by_size:
             return None
-        array, rows = masked(array), self.by_size[array.size]
+        array, rows = unify_masked(array), self.by_size[array.size]
         size, total = norms(array)
         # Norms differ by no more than the arrays themselves.
-        most = max(tolerance, self.widest[array.size])
+        most = max(tolerance, self.max_width[array.size])
         low = bisect_left(rows, (size - most * size,))
         high = len(rows) if most >= 1 else bisect_left(rows, (size / (1 - most) + TINY,))
         near = rows[low:high]
@@ -84,12 +84,12 @@ class Values:
                 abs(total - other_total) <= allowed * large * array.size**0.5
             ):
                 continue
-            if alike(array, self.arrays[name], allowed):
+            if same_values(array, self.arrays[name], allowed):
                 return name
         return None
 
 
-def masked(array: Array) -> Array:
+def unify_masked(array: Array) -> Array:
     """Replace the large negative scores that mask others by minus infinity."""
     if array.dtype.kind != "f" or not array.min(initial=0.0) <= MASKED:
         return array
@@ -108,7 +108,7 @@ def norms(array: Array) -> tuple[float, float]:
     return sqrt(square), float(values.sum())
 
 
-def alike(a: Array, b: Array, tolerance: float) -> bool:
+def same_values(a: Array, b: Array, tolerance: float) -> bool:
     """Whether two arrays hold the same numbers, in any shape and any order of axes.
 
     Indices and masks must match without reordering, because they are often symmetric.
@@ -129,7 +129,7 @@ def alike(a: Array, b: Array, tolerance: float) -> bool:
 
 
 @dataclass
-class Side:
+class TraceOperand:
     """The operations of one side, with their values and matches.
 
     Attributes:
@@ -144,9 +144,9 @@ class Side:
 
     operations: Sequence[Operation]
     arrays: Mapping[str, Array]
-    ends: frozenset[str]
+    final_values: frozenset[str]
     shared: dict[str, str] = field(default_factory=dict)
-    values: Values = field(default_factory=Values)
+    values: ValueIndex = field(default_factory=ValueIndex)
     tables: frozenset[str] = frozenset()
     consumers: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
 
@@ -155,16 +155,16 @@ class Side:
             for name in operation.inputs:
                 self.consumers[name].append(operation.number)
 
-    def lost(self) -> set[str]:
+    def unmatched(self) -> set[str]:
         """Return the values that are not shared and reach a final value without passing a shared
         one."""
         lost: set[str] = set()
         leads: dict[int, bool] = {}
         # A call that takes a value of unknown origin may depend on anything before.
-        last = max((x.number for x in self.operations if any(map(unknown, x.inputs))), default=-1)
+        last = max((x.number for x in self.operations if any(map(is_unknown, x.inputs))), default=-1)
         for operation in reversed(self.operations):
             leads[operation.number] = False
-            for name in operation.names():
+            for name in operation.output_names():
                 if name in self.shared or name not in self.arrays:
                     continue
                 takers = self.consumers.get(name, ())
@@ -172,54 +172,54 @@ class Side:
                 onward = any(leads[number] for number in takers) or (
                     not takers and data and operation.number < last and "[" not in name
                 )
-                if name in self.ends or onward:
+                if name in self.final_values or onward:
                     lost.add(name)
                     leads[operation.number] = True
         return lost
 
-    def origins(self, lost: set[str]) -> list[Operation]:
+    def origins(self, unmatched: set[str]) -> list[Operation]:
         """Return the operations whose outputs are unmatched and whose inputs are not.
 
         Those that compute with constants alone come last, because the two sides may store constants
         in different forms (angles, sines, pairs).
         """
-        fixed = self.fixed()
-        moving = lost - fixed
+        fixed = self.constants()
+        moving = unmatched - fixed
         return [
             one
-            for names in (moving, lost & fixed)
+            for names in (moving, unmatched & fixed)
             for one in self.operations
-            if not names.isdisjoint(one.names()) and names.isdisjoint(one.inputs)
+            if not names.isdisjoint(one.output_names()) and names.isdisjoint(one.inputs)
         ]
 
-    def fixed(self) -> set[str]:
+    def constants(self) -> set[str]:
         """Return the values that depend on no input and no parameter."""
         fixed: set[str] = set()
         for one in self.operations:
-            if all(n in fixed or unknown(n) or n.startswith("constant:") for n in one.inputs):
-                fixed.update(one.names())
+            if all(n in fixed or is_unknown(n) or n.startswith("constant:") for n in one.inputs):
+                fixed.update(one.output_names())
         return fixed
 
 
-def side_of(trace: Trace, margin: float) -> Side:
+def make_operand(trace: Trace, margin: float) -> TraceOperand:
     """Return the operations and values of a trace's first step, not matched yet."""
     arrays = {
-        n: a for n in trace.names("operation", 1) if (a := trace.get("operation", 1, n)) is not None
+        n: a for n in trace.names("operation", 1) if (a := trace.find_array("operation", 1, n)) is not None
     }
     buffers = {f"parameter:{one.name}" for one in trace.tensors if not one.trained}
     tables = frozenset({*buffers, *(name for name in arrays if name.startswith(TABLE))})
-    values = values_of(trace, margin)
-    return Side(trace.operations, arrays, ends(trace, arrays), values=values, tables=tables)
+    values = index_values(trace, margin)
+    return TraceOperand(trace.operations, arrays, graph_outputs(trace, arrays), values=values, tables=tables)
 
 
-def ends(trace: Trace, arrays: Mapping[str, Array]) -> frozenset[str]:
+def graph_outputs(trace: Trace, arrays: Mapping[str, Array]) -> frozenset[str]:
     """Return the last values that equal the model's outputs and the loss."""
     finals = [
-        trace.get("forward", 1, name)
+        trace.find_array("forward", 1, name)
         for name in trace.names("forward", 1)
         if name.startswith(OUTPUT)
     ]
-    finals.append(trace.get("loss", 1, "loss"))
+    finals.append(trace.find_array("loss", 1, "loss"))
     last = set()
     for final in finals:
         if final is None:
@@ -232,31 +232,31 @@ def ends(trace: Trace, arrays: Mapping[str, Array]) -> frozenset[str]:
                 last.add(name)
                 break
     if not last and trace.operations:
-        last.add(trace.operations[-1].names()[0])
+        last.add(trace.operations[-1].output_names()[0])
     return frozenset(last)
 
 
-def values_of(trace: Trace, margin: float, names: Iterable[str] | None = None) -> Values:
+def index_values(trace: Trace, margin: float, names: Iterable[str] | None = None) -> ValueIndex:
     """Index the values of the first step: all outputs, inputs and initial parameters, or those
     named."""
     widths = {
-        n: min(margin * max(trace.width("operation", 1, n), FLOOR), FARTHEST)
+        n: min(margin * max(trace.envelope_width("operation", 1, n), FLOOR), MAX_MATCH_DISTANCE)
         for n in trace.names("operation", 1)
     }
-    values = Values(widths=widths)
+    values = ValueIndex(widths=widths)
     if names is None:
-        for name, array in trace.initial().items():
+        for name, array in trace.initial_parameters().items():
             values.add(f"parameter:{name}", array)
     for name in trace.names("operation", 1) if names is None else names:
-        value = trace.get("operation", 1, name)
+        value = trace.find_array("operation", 1, name)
         if value is not None:
             values.add(name, value)
     return values
 
 
-def share(a: Trace, b: Trace, margin: float) -> tuple[Side, Side]:
+def match_values(a: Trace, b: Trace, margin: float) -> tuple[TraceOperand, TraceOperand]:
     """Match the values of both sides in the first step."""
-    here, there = side_of(a, margin), side_of(b, margin)
+    here, there = make_operand(a, margin), make_operand(b, margin)
     for side, other in ((here, there), (there, here)):
         for name, array in side.values.arrays.items():
             partner = other.values.find(array, side.values.widths.get(name, 0.0))

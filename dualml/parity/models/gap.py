@@ -33,12 +33,12 @@ def gap(a: NDArray[Any], b: NDArray[Any]) -> float:
         return distance(a, b)
 
 
-def lost(array: NDArray[Any]) -> bool:
+def has_nan(array: NDArray[Any]) -> bool:
     """Whether an array contains a NaN."""
     return array.dtype.kind == "f" and bool(np.isnan(array).any())
 
 
-def farthest(
+def largest_differences(
     a: NDArray[Any], b: NDArray[Any], sides: tuple[str, str] = ("a", "b"), count: int = 4
 ) -> list[dict[str, Any]]:
     """Return the elements that differ most, with index and both values; empty for different shapes.

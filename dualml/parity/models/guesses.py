@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from dualml.errors import UserError
-from dualml.parity.models.comparison import Comparison
-from dualml.parity.models.mapping import Asked, match
-from dualml.parity.models.pieces import in_same_pieces
+from dualml.parity.models.comparison import ModelComparison
+from dualml.parity.models.mapping import ParameterMap, match_tensors
+from dualml.parity.models.pieces import align_pieces
 from dualml.parity.models.trace import Trace
 
 PREFIX = "parameter:"
 
 
-def better(found: Comparison, explanation: Mapping[str, Any] | None) -> dict[str, str] | None:
+def find_better_pairing(found: ModelComparison, explanation: Mapping[str, Any] | None) -> dict[str, str] | None:
     """Return other parameter pairs that make both sides equal, if only the guessed pairs were
     wrong.
 
@@ -40,16 +40,16 @@ def better(found: Comparison, explanation: Mapping[str, Any] | None) -> dict[str
     return changed
 
 
-def listed(a: Trace, b: Trace, asked: Asked) -> dict[str, str]:
+def pair_by_listing(a: Trace, b: Trace, asked: ParameterMap) -> dict[str, str]:
     """Return the pairs by listing order that differ from those by order of use; empty if none
     does."""
     if not b.guesses:
         return {}
-    ours, theirs = in_same_pieces(a, b)
+    ours, theirs = align_pieces(a, b)
     tensors = ours.tensors, theirs.tensors
-    used = match(*tensors, asked, roles=b.roles, guesses=b.guesses)
+    used = match_tensors(*tensors, asked, roles=b.roles, guesses=b.guesses)
     try:
-        by_list = match(*tensors, asked, roles=b.roles, guesses=b.listed)
+        by_list = match_tensors(*tensors, asked, roles=b.roles, guesses=b.listed)
     except UserError:  # listing order leaves parameters without a partner
         return {}
     known = {pair.a: pair.b for pair in used.pairs}
@@ -57,13 +57,13 @@ def listed(a: Trace, b: Trace, asked: Asked) -> dict[str, str]:
     return other if len(by_list.pairs) == len(used.pairs) else {}
 
 
-def turned(a: Trace, b: Trace, asked: Asked) -> dict[str, tuple[str, str]]:
+def pair_transposed(a: Trace, b: Trace, asked: ParameterMap) -> dict[str, tuple[str, str]]:
     """Return square matrices to pair transposed, because other matrices of the model are stored so.
 
     The shape of a square matrix does not tell. Lookup tables are excluded. Empty if there are none.
     """
-    ours, theirs = in_same_pieces(a, b)
-    pairs = match(ours.tensors, theirs.tensors, asked, roles=b.roles, guesses=b.guesses).pairs
+    ours, theirs = align_pieces(a, b)
+    pairs = match_tensors(ours.tensors, theirs.tensors, asked, roles=b.roles, guesses=b.guesses).pairs
     shapes = {one.name: one.shape for one in ours.tensors}
     tables = {n for one in a.operations if "embedding" in one.name for n in one.inputs}
     ways = {pair.change for pair in pairs if shapes[pair.a] != shapes[pair.a][::-1]}

@@ -33,7 +33,7 @@ LIMIT_ITEMS = 16
 
 
 @dataclass(frozen=True)
-class Place:
+class SourceLocation:
     """A line of the user's source, with the text of the call on it."""
 
     file: str
@@ -61,12 +61,12 @@ class Operation:
     inputs: tuple[str, ...]
     attributes: Mapping[str, Any]
     outputs: tuple[tuple[int, ...], ...]
-    place: Place | None = None
+    place: SourceLocation | None = None
     module: str = ""
 
-    def names(self) -> list[str]:
+    def output_names(self) -> list[str]:
         """Return the names of its outputs among the arrays of a trace."""
-        return [name_of(self.number, i) for i in range(len(self.outputs))]
+        return [value_name(self.number, i) for i in range(len(self.outputs))]
 
     def describe(self) -> dict[str, Any]:
         """Return the operation as JSON."""
@@ -88,17 +88,17 @@ class Operation:
             tuple(tuple(map(int, shape)) for shape in row["outputs"]),
             None
             if place is None
-            else Place(str(place["file"]), int(place["line"]), str(place["code"])),
+            else SourceLocation(str(place["file"]), int(place["line"]), str(place["code"])),
             str(row["module"]),
         )
 
 
-def name_of(number: int, output: int = 0) -> str:
+def value_name(number: int, output: int = 0) -> str:
     """Return the name of a call's output, such as ``op:12`` or ``op:12[1]``."""
     return f"op:{number}" + (f"[{output}]" if output else "")
 
 
-def number_of(name: str) -> int | None:
+def call_number(name: str) -> int | None:
     """Return the number of the call whose output has this name; None for other values."""
     return int(name[3:].partition("[")[0]) if name.startswith("op:") else None
 
@@ -128,33 +128,33 @@ class Tape:
     sources: dict[int, tuple[str, Any]] = field(default_factory=dict)
     contents: dict[str, list[str]] = field(default_factory=dict)
 
-    def known(self, tensor: Any, name: str) -> None:
+    def register(self, tensor: Any, name: str) -> None:
         """Register a parameter or an input before the first call."""
         value = self.array(tensor)
         self.sources[id(tensor)] = (name, tensor)
-        self.contents.setdefault(content(value), []).append(name)
-        self.parameters[name] = content(value)
+        self.contents.setdefault(content_key(value), []).append(name)
+        self.parameters[name] = content_key(value)
         if name.startswith("input:"):
             self.arrays[name] = value
 
-    def source(self, tensor: Any) -> str:
+    def find_source(self, tensor: Any) -> str:
         """Return where a tensor came from: by identity, or else by equal contents (a view, a
         slice)."""
         if (known := self.sources.get(id(tensor))) is not None:
             return known[0]
         value = self.array(tensor)
-        names = self.contents.get(content(value))
+        names = self.contents.get(content_key(value))
         name = names[-1] if names else "?"
-        if value.size <= 1 and (not names or common(value)):
+        if value.size <= 1 and (not names or is_common(value)):
             name = f"constant:{value.reshape(-1)[0]:.9g}" if value.size else "?"
         if name == "?" and 1 < value.size <= LIMIT_TABLE:
             name = f"{TABLE}{len(self.arrays)}"
-            self.contents.setdefault(content(value), []).append(name)
+            self.contents.setdefault(content_key(value), []).append(name)
             self.arrays[name] = value
         self.sources[id(tensor)] = (name, tensor)
         return name
 
-    def note(
+    def record_call(
         self,
         name: str,
         inputs: Sequence[Any],
@@ -171,25 +171,25 @@ class Tape:
         """
         if len(self.calls) >= LIMIT_CALLS or not outputs:
             return
-        place, module = self.where(frame)
-        sources = sources if sources is None else [self.nearest(one, module) for one in sources]
+        place, module = self.locate(frame)
+        sources = sources if sources is None else [self.own_parameter(one, module) for one in sources]
         number = len(self.calls)
         arrays = [self.array(one) for one in outputs]
         if sources is None:
-            sources = [self.source(one) for one in inputs]
+            sources = [self.find_source(one) for one in inputs]
         shapes = tuple(tuple(int(n) for n in one.shape) for one in arrays)
         self.calls.append(
-            Operation(number, name, tuple(sources), settings(attributes), shapes, place, module)
+            Operation(number, name, tuple(sources), jsonable_settings(attributes), shapes, place, module)
         )
         for i, (tensor, value) in enumerate(zip(outputs, arrays, strict=True)):
-            key = name_of(number, i)
+            key = value_name(number, i)
             self.sources[id(tensor)] = (key, tensor)
-            self.contents.setdefault(content(value), []).append(key)
+            self.contents.setdefault(content_key(value), []).append(key)
             if self.size + value.nbytes <= LIMIT_BYTES:
                 self.size += value.nbytes
                 self.arrays[key] = value
 
-    def nearest(self, source: str, module: str) -> str:
+    def own_parameter(self, source: str, module: str) -> str:
         """Return the module's own parameter among several with the same numbers, such as scales of
         one."""
         if not source.startswith("parameter:") or source.startswith(f"parameter:{module}."):
@@ -200,7 +200,7 @@ class Tape:
                 return name
         return source
 
-    def where(self, frame: FrameType | None) -> tuple[Place | None, str]:
+    def locate(self, frame: FrameType | None) -> tuple[SourceLocation | None, str]:
         """Return the user's line that is running (None if unknown), and the innermost module."""
         place, module = None, None
         while frame is not None and (place is None or module is None):
@@ -209,12 +209,12 @@ class Tape:
                 owner = frame.f_locals.get(code.co_varnames[0])
                 module = self.modules.get(id(owner))
             if place is None and not code.co_filename.startswith((*self.skip, "<")):
-                place = Place(code.co_filename, frame.f_lineno, snippet(code, frame.f_lasti))
+                place = SourceLocation(code.co_filename, frame.f_lineno, expression_text(code, frame.f_lasti))
             frame = frame.f_back
         return place, module or ""
 
 
-def snippet(code: CodeType, instruction: int) -> str:
+def expression_text(code: CodeType, instruction: int) -> str:
     """Return the source text of the expression that is running, in one line."""
     positions = list(code.co_positions())
     line, last, start, end = positions[instruction // 2]
@@ -231,35 +231,35 @@ def snippet(code: CodeType, instruction: int) -> str:
     return text if len(text) <= 160 else text[:157] + "..."
 
 
-def unknown(name: str) -> bool:
+def is_unknown(name: str) -> bool:
     """Whether a value was not computed while recording."""
     return name == "?" or name.startswith(TABLE)
 
 
-def content(array: Array) -> str:
+def content_key(array: Array) -> str:
     """Return a hash of an array's type, size and contents, regardless of its shape."""
     kind = f"{array.dtype.kind}{array.size}:".encode()
     return hashlib.blake2b(kind + np.ascontiguousarray(array).tobytes(), digest_size=16).hexdigest()
 
 
-def common(value: Array) -> bool:
+def is_common(value: Array) -> bool:
     """Whether a single number is so common that its origin cannot be told by its value."""
     return float(value.reshape(-1)[0]) in (0.0, 1.0, -1.0, 2.0, 0.5) if value.size else True
 
 
-def settings(attributes: Mapping[str, Any]) -> dict[str, Any]:
+def jsonable_settings(attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return attributes as JSON."""
-    return {name: plain(value) for name, value in attributes.items()}
+    return {name: jsonable(value) for name, value in attributes.items()}
 
 
-def plain(value: Any) -> Any:
+def jsonable(value: Any) -> Any:
     """Return a value as JSON; long strings and lists are cut."""
     if value is None or isinstance(value, bool | int | str):
         return value if not isinstance(value, str) or len(value) < 200 else value[:200]
     if isinstance(value, float):
         return value if np.isfinite(value) else str(value)
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value[:LIMIT_ITEMS]]
+        return [jsonable(one) for one in value[:LIMIT_ITEMS]]
     if isinstance(value, slice):
         return ":".join(
             "" if one is None else str(one) for one in (value.start, value.stop, value.step)
@@ -267,6 +267,6 @@ def plain(value: Any) -> Any:
     return str(value)[:80]
 
 
-def caller(depth: int = 1) -> FrameType:
+def caller_frame(depth: int = 1) -> FrameType:
     """Return the frame that called the current function, or one further out."""
     return sys._getframe(depth + 1)

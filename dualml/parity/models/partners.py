@@ -47,7 +47,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Pair:
+class TensorPair:
     """One tensor under its names on both sides.
 
     Attributes:
@@ -77,18 +77,18 @@ class Pairing:
             head), by side.
     """
 
-    pairs: tuple[Pair, ...]
-    left: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
-    alone: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    pairs: tuple[TensorPair, ...]
+    unpaired_buffers: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    unpaired_parameters: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
 
-def canonical(name: str) -> str:
+def canonical_name(name: str) -> str:
     """Return the name with PyTorch's term at its end: ``norm.gamma`` → ``norm.weight``."""
     head, dot, last = name.rpartition(".")
     return head + dot + WORDS.get(last, last)
 
 
-def fit(a: Shape, b: Shape) -> Change | None:
+def find_change(a: Shape, b: Shape) -> Change | None:
     """Return how an array of shape ``b`` becomes one of shape ``a``; None if it cannot.
 
     Example:
@@ -101,10 +101,10 @@ def fit(a: Shape, b: Shape) -> Change | None:
         return ""
     if len(a) == len(b) == 2 and a == b[::-1]:
         return "transpose"
-    return "reshape" if math.prod(a) == math.prod(b) and (merged(a, b) or merged(b, a)) else None
+    return "reshape" if math.prod(a) == math.prod(b) and (is_merge_of(a, b) or is_merge_of(b, a)) else None
 
 
-def merged(whole: Shape, parts: Shape) -> bool:
+def is_merge_of(whole: Shape, parts: Shape) -> bool:
     """Whether every axis of ``whole`` is a product of neighbouring axes of ``parts``."""
     rest = [n for n in parts if n != 1]
     for length in (n for n in whole if n != 1):
@@ -116,7 +116,7 @@ def merged(whole: Shape, parts: Shape) -> bool:
     return not rest
 
 
-def changed(array: NDArray[Any], change: Change, shape: Shape) -> NDArray[Any]:
+def apply_change(array: NDArray[Any], change: Change, shape: Shape) -> NDArray[Any]:
     """Return an array converted to the other side's ``shape``; every change is its own inverse."""
     if change == "transpose":
         return np.ascontiguousarray(array.T)

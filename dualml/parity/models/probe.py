@@ -8,13 +8,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.seeds import generator
+from dualml.seeds import make_generator
 
 
-def weights(output: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
+def probe_weights(output: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
     """Return normal float32 weights for output number ``output``, the same in every framework and
     call."""
-    return generator(0, "probe", output).standard_normal(shape, np.float32)
+    return make_generator(0, "probe", output).standard_normal(shape, np.float32)
 
 
 def class_axis(outputs: tuple[int, ...], targets: tuple[int, ...]) -> int:

@@ -16,19 +16,19 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.distance import PART
+from dualml.distance import BLOCK_ELEMENTS
 from dualml.errors import UserError
 from dualml.parity.envelope import perturb
-from dualml.parity.models.gap import gap, lost
+from dualml.parity.models.gap import gap, has_nan
 from dualml.parity.models.operations import Operation, Tape
 from dualml.parity.models.partners import Tensor
-from dualml.parity.models.subject import line_of, reason
-from dualml.parity.models.trace import OUTPUT, Arrays, Trace, digest, key, leaves
+from dualml.parity.models.subject import user_line, error_reason
+from dualml.parity.models.trace import OUTPUT, Arrays, Trace, hash_array, array_key, iter_tensors
 
 #: Draws: weights moved by 1, 2 and 4 units in the last place.
 DRAWS = 3
 #: Maximum relative distance of two runs of one step that still counts as reproducible.
-SAME = 1e-5
+REPRODUCIBLE_RTOL = 1e-5
 #: Size of the random offsets that make weights distinguishable.
 UNLIKE = 1e-3
 
@@ -69,12 +69,12 @@ class Recorder:
         self.model, self.optimizer, self.folder = model, optimizer, folder and Path(folder)
         self.limit, self.draws, self.seed = steps, draws, seed
         self.trace = Trace(self.framework, self.environment(), self.tensors(), self.modules())
-        self.drawn: dict[int, Any] = {}
-        self.now: Arrays | None = None
+        self.draw_states: dict[int, Any] = {}
+        self.step_arrays: Arrays | None = None
         self.tape: Tape | None = None
         #: In a draw: generator and units for the rounding of what is computed from the outputs.
         self.rounding: tuple[np.random.Generator, int] | None = None
-        self.answered = False
+        self.output_seen = False
 
     # Implemented for each framework.
     def check(self, model: Any) -> None:
@@ -88,7 +88,7 @@ class Recorder:
         """Return versions, device and number of threads."""
         raise NotImplementedError
 
-    def named(self) -> dict[str, Any]:
+    def named_tensors(self) -> dict[str, Any]:
         """Return parameters, then buffers, by name; one that has two names appears once."""
         raise NotImplementedError
 
@@ -113,7 +113,7 @@ class Recorder:
         framework keeps none."""
         return {}
 
-    def named_gradients(self, gradients: Any) -> Arrays:
+    def gradients_by_name(self, gradients: Any) -> Arrays:
         """Return the gradients that the script passed to `saw` by name, of the parameters' shapes.
 
         Raises:
@@ -121,7 +121,7 @@ class Recorder:
         """
         raise NotImplementedError
 
-    def slots(self) -> dict[str, Arrays]:
+    def optimizer_state(self) -> dict[str, Arrays]:
         """Return the optimizer's state: slot → name → copy, of the parameter's shape."""
         raise NotImplementedError
 
@@ -141,12 +141,12 @@ class Recorder:
         """Return a copy of a tensor on the host, of the same shape."""
         raise NotImplementedError
 
-    def like(self, array: NDArray[Any], tensor: Any) -> Any:
+    def tensor_like(self, array: NDArray[Any], tensor: Any) -> Any:
         """Return a tensor with the values and shape of ``array``, and the dtype and device of
         ``tensor``."""
         raise NotImplementedError
 
-    def hooked(self, tell: Callable[[str, Any], None]) -> contextlib.AbstractContextManager[None]:
+    def hook_modules(self, tell: Callable[[str, Any], None]) -> contextlib.AbstractContextManager[None]:
         """Report every module's output within the context.
 
         Args:
@@ -154,11 +154,11 @@ class Recorder:
         """
         raise NotImplementedError
 
-    def tape_of_step(self) -> Tape:
+    def make_tape(self) -> Tape:
         """Return an empty tape that knows this model's parameters and modules."""
         raise NotImplementedError
 
-    def watching(self) -> contextlib.AbstractContextManager[Any]:
+    def watch_operations(self) -> contextlib.AbstractContextManager[Any]:
         """Within the context, draw shared random numbers and report every operation to `tape`."""
         return contextlib.nullcontext()
 
@@ -171,18 +171,18 @@ class Recorder:
             inputs: the tensors that the step trains on, targets included; only their digests are
                 kept.
         """
-        if self.done:
+        if self.is_done:
             yield self
             return
-        self.begin(inputs)
+        self.begin_step(inputs)
         try:
-            with self.noting(inputs) as noted:
+            with self.record_arrays(inputs) as noted:
                 yield self
         except Exception as error:  # the arrays recorded so far show where it failed
-            self.trace.raised = reason(error) + line_of(error, self.skip)
-            self.keep(noted)
+            self.trace.raised = error_reason(error) + user_line(error, self.skip)
+            self.store_step(noted)
             raise
-        self.keep(noted)
+        self.store_step(noted)
         self.trace.steps += 1
         self.write()
 
@@ -194,13 +194,13 @@ class Recorder:
             gradients: one per trained parameter, of its shape, in their order or by name; PyTorch
                 keeps them.
         """
-        if self.now is None:
+        if self.step_arrays is None:
             return  # after the last recorded step
         if loss is not None:
             value = self.array(loss) if self.is_tensor(loss) else np.asarray(loss)
-            self.now["loss/loss"] = value.astype(np.float64).reshape(())
+            self.step_arrays["loss/loss"] = value.astype(np.float64).reshape(())
         if gradients is not None:
-            self.note_gradients(self.named_gradients(gradients))
+            self.note_gradients(self.gradients_by_name(gradients))
 
     def run(self, function: Callable[..., Any], *inputs: Any) -> Any:
         """Make one step by calling ``function(*inputs)``, and measure how rounding affects it.
@@ -213,7 +213,7 @@ class Recorder:
         Returns:
             What the first call returned.
         """
-        if self.done:
+        if self.is_done:
             return function(*inputs)
         start = self.snapshot()
         with self.step(*inputs):
@@ -223,11 +223,11 @@ class Recorder:
         try:
             if step == 1:
                 self.restore(start)
-                self.trace.random = self.differing(base, self.again(function, inputs))
+                self.trace.random = self.find_nondeterminism(base, self.repeat_step(function, inputs))
                 self.trace.repeated = True
             if self.trace.random is None:
                 for draw in range(self.draws):
-                    self.draw(draw, self.drawn.get(draw, start), function, inputs, base)
+                    self.run_draw(draw, self.draw_states.get(draw, start), function, inputs, base)
         finally:
             self.restore(end)
         self.write()
@@ -239,11 +239,11 @@ class Recorder:
             self.trace.write(Path(self.folder))
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Whether all steps are recorded."""
         return self.trace.steps >= self.limit
 
-    def calls(self, forward: Callable[..., Any], inputs: Sequence[Any]) -> list[Operation]:
+    def trace_forward(self, forward: Callable[..., Any], inputs: Sequence[Any]) -> list[Operation]:
         """Return the operations of a forward pass, and restore the model; empty if the pass fails.
 
         The weights are moved by different amounts for this pass, because otherwise scales that are
@@ -257,14 +257,14 @@ class Recorder:
             {
                 name: (value + UNLIKE * rng.standard_normal(value.shape)).astype(value.dtype)
                 for name, value in self.weights().items()
-                if finite(value)
+                if is_finite_float(value)
             }
         )
-        self.tape = tape = self.tape_of_step()
+        self.tape = tape = self.make_tape()
         try:
             for i, one in enumerate(inputs):
                 if self.is_tensor(one):
-                    tape.known(one, f"input:{i}")
+                    tape.register(one, f"input:{i}")
             with contextlib.suppress(Exception):  # the first step reports it
                 forward(*inputs)
                 return tape.calls
@@ -274,13 +274,13 @@ class Recorder:
             self.restore(start)
 
     # Recording.
-    def begin(self, inputs: Sequence[Any]) -> None:
+    def begin_step(self, inputs: Sequence[Any]) -> None:
         """Record the initial weights before the first step, and the digests of a step's inputs."""
         if not self.trace.inputs:
             for name, value in self.weights().items():
-                self.trace.arrays[key("parameters", 0, name)] = value
+                self.trace.arrays[array_key("parameters", 0, name)] = value
         arrays = [self.as_array(one) for one in inputs]
-        self.trace.inputs.append([digest(one) for one in arrays if one is not None])
+        self.trace.inputs.append([hash_array(one) for one in arrays if one is not None])
 
     def as_array(self, value: Any) -> NDArray[Any] | None:
         """Return a tensor, array or number as an array of its shape; None for anything else."""
@@ -289,50 +289,50 @@ class Recorder:
         return np.asarray(value) if isinstance(value, np.ndarray | int | float) else None
 
     @contextlib.contextmanager
-    def noting(self, inputs: Sequence[Any]) -> Iterator[Arrays]:
+    def record_arrays(self, inputs: Sequence[Any]) -> Iterator[Arrays]:
         """Record one step's arrays within the context, as ``PHASE/NAME`` in execution order."""
         noted: Arrays = {}
         calls: dict[str, int] = {}
-        self.now, self.answered = noted, False
+        self.step_arrays, self.output_seen = noted, False
         # Operations of the first step: later ones are the same calls with other numbers.
-        self.tape = self.tape_of_step() if len(self.trace.inputs) == 1 else None
+        self.tape = self.make_tape() if len(self.trace.inputs) == 1 else None
         if self.tape is not None:
             for i, one in enumerate(inputs):
                 if self.is_tensor(one):
-                    self.tape.known(one, f"input:{i}")
+                    self.tape.register(one, f"input:{i}")
 
-        def tell(module: str, output: Any) -> None:
+        def record_output(module: str, output: Any) -> None:
             """Record the output of a module, with a number from its second call on."""
             calls[module] = count = calls.get(module, 0) + 1
-            self.answered = self.answered or not module
+            self.output_seen = self.output_seen or not module
             name = (module or OUTPUT) + (f"#{count}" if count > 1 else "")
-            for tail, tensor in leaves(output, self.is_tensor, name):
+            for tail, tensor in iter_tensors(output, self.is_tensor, name):
                 noted[f"forward/{tail}"] = self.array(tensor)
 
         try:
-            with self.hooked(tell):
+            with self.hook_modules(record_output):
                 yield noted
             if not any(name.startswith("gradient/") for name in noted):
                 self.note_gradients(self.gradients())
             trained = {one.name for one in self.trace.tensors if one.trained}
             for name, value in self.weights().items():
                 noted[f"update/{name}" if name in trained else f"state/buffer/{name}"] = value
-            for slot, values in self.slots().items() if self.optimizer is not None else ():
+            for slot, values in self.optimizer_state().items() if self.optimizer is not None else ():
                 for name, value in values.items():
                     noted[f"state/{slot}/{name}"] = value
         finally:
-            self.now = None
+            self.step_arrays = None
             if self.tape is not None:
                 noted |= {f"operation/{name}": value for name, value in self.tape.arrays.items()}
 
     def note_gradients(self, gradients: Mapping[str, NDArray[Any]]) -> None:
         """Record gradients by name, of the parameters' shapes, unless no step is recorded."""
-        if self.now is not None:
-            self.now |= {f"gradient/{name}": value for name, value in gradients.items()}
+        if self.step_arrays is not None:
+            self.step_arrays |= {f"gradient/{name}": value for name, value in gradients.items()}
 
-    def keep(self, noted: Arrays) -> None:
+    def store_step(self, noted: Arrays) -> None:
         """Add a step's arrays to the trace, and write it at once if the step raised."""
-        self.trace.arrays |= at_step(len(self.trace.inputs), noted)
+        self.trace.arrays |= key_by_step(len(self.trace.inputs), noted)
         if self.tape is not None:
             self.trace.operations = list(self.tape.calls)
         self.trace.order.append([n.partition("/")[2] for n in noted if n.startswith("forward/")])
@@ -340,17 +340,17 @@ class Recorder:
             self.write()
 
     # Repeating.
-    def again(self, function: Callable[..., Any], inputs: Sequence[Any]) -> Arrays:
+    def repeat_step(self, function: Callable[..., Any], inputs: Sequence[Any]) -> Arrays:
         """Run the step again from the current state, and return its arrays, keyed as in the trace.
 
         Args:
             function: makes one step on ``inputs``.
         """
-        with self.noting(inputs) as noted:
+        with self.record_arrays(inputs) as noted:
             function(*inputs)
-        return at_step(self.trace.steps, noted)
+        return key_by_step(self.trace.steps, noted)
 
-    def differing(self, base: Arrays, repeated: Arrays) -> dict[str, str] | None:
+    def find_nondeterminism(self, base: Arrays, repeated: Arrays) -> dict[str, str] | None:
         """Return the first array in which two runs of the same step differ by more than rounding.
 
         A kernel may round by memory alignment or thread timing; such differences are added to the
@@ -365,10 +365,10 @@ class Recorder:
         widths: dict[str, float] = {}
         for name, value in base.items():
             other = repeated.get(name)
-            if other is not None and same_bits(value, other):
+            if other is not None and is_bit_identical(value, other):
                 continue
             far = float("inf") if other is None else gap(value, other)
-            if far <= SAME:
+            if far <= REPRODUCIBLE_RTOL:
                 widths[name] = far
             elif not name.startswith("operation/"):
                 phase, _, rest = name.split("/", 2)
@@ -379,7 +379,7 @@ class Recorder:
             self.trace.envelope = {**(self.trace.envelope or {}), **widths}
         return None
 
-    def draw(
+    def run_draw(
         self,
         number: int,
         start: Any,
@@ -399,23 +399,23 @@ class Recorder:
         self.restore(start)
         step, seed = self.trace.steps, self.seed
         trained = {one.name for one in self.trace.tensors if one.trained}
-        weights = {n: w for n, w in self.weights().items() if n in trained and finite(w)}
+        weights = {n: w for n, w in self.weights().items() if n in trained and is_finite_float(w)}
         self.load(perturb(weights, seed, number, step))
-        moved = [self.moved(one, f"input {i}", number) for i, one in enumerate(inputs)]
+        moved = [self.perturb_input(one, f"input {i}", number) for i, one in enumerate(inputs)]
         self.rounding = (np.random.default_rng([seed, number, step]), 2**number)
         try:
-            repeated = self.again(function, moved)
+            repeated = self.repeat_step(function, moved)
         finally:
             self.rounding = None
         if step < self.limit:  # the next step of this draw starts here
-            self.drawn[number] = self.snapshot()
+            self.draw_states[number] = self.snapshot()
         widths = self.trace.envelope = self.trace.envelope or {}
         for name, value in repeated.items():
-            if name in base and not lost(base[name]):
+            if name in base and not has_nan(base[name]):
                 widths[name] = max(widths.get(name, 0.0), gap(base[name], value))
         self.trace.draws = max(self.trace.draws, number + 1)
 
-    def moved(self, value: Any, name: str, number: int) -> Any:
+    def perturb_input(self, value: Any, name: str, number: int) -> Any:
         """Return an input moved like a weight, because layers before the first weight round, too.
 
         Inputs that are all integers (tokens, labels, masks, pixel values) are returned unchanged.
@@ -428,28 +428,28 @@ class Recorder:
         if not self.is_tensor(value):
             return value
         array = self.array(value)
-        if array.dtype.kind != "f" or not finite(array) or (array == np.round(array)).all():
+        if array.dtype.kind != "f" or not is_finite_float(array) or (array == np.round(array)).all():
             return value
         near = perturb({name: array}, self.seed, number, self.trace.steps)[name]
-        return self.like(np.where(array == 0, 0, near).astype(array.dtype), value)
+        return self.tensor_like(np.where(array == 0, 0, near).astype(array.dtype), value)
 
 
-def at_step(step: int, noted: Arrays) -> Arrays:
+def key_by_step(step: int, noted: Arrays) -> Arrays:
     """Return arrays ``PHASE/NAME`` of one step, keyed as in a trace."""
     parts = {name: name.partition("/") for name in noted}
-    return {key(parts[name][0], step, parts[name][2]): value for name, value in noted.items()}
+    return {array_key(parts[name][0], step, parts[name][2]): value for name, value in noted.items()}
 
 
-def same_bits(a: NDArray[Any], b: NDArray[Any]) -> bool:
+def is_bit_identical(a: NDArray[Any], b: NDArray[Any]) -> bool:
     """Whether two arrays are bitwise identical, NaNs included."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     a, b = (np.ascontiguousarray(one).reshape(-1).view(np.uint8) for one in (a, b))
     return all(
-        np.array_equal(a[at : at + PART], b[at : at + PART]) for at in range(0, a.size, PART)
+        np.array_equal(a[at : at + BLOCK_ELEMENTS], b[at : at + BLOCK_ELEMENTS]) for at in range(0, a.size, BLOCK_ELEMENTS)
     )
 
 
-def finite(array: NDArray[Any]) -> bool:
+def is_finite_float(array: NDArray[Any]) -> bool:
     """Whether an array holds real floating-point numbers, all of them finite."""
     return array.dtype.kind == "f" and bool(np.isfinite(array).all())

@@ -14,16 +14,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dualml.parity.models.mapping import COUNTERS
-from dualml.parity.models.operations import Operation, number_of
-from dualml.parity.models.partners import Tensor, canonical
+from dualml.parity.models.operations import Operation, call_number
+from dualml.parity.models.partners import Tensor, canonical_name
 
 #: Largest radius of a neighbourhood; deep models have some hundred layers.
-FARTHEST = 200
+MAX_RADIUS = 200
 PREFIX = "parameter:"
 
 
 @dataclass
-class Graph:
+class ParameterGraph:
     """The graph of a model's parameters.
 
     Attributes:
@@ -35,13 +35,13 @@ class Graph:
     before: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     after: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
 
-    def label(self, node: str) -> int:
+    def shape_label(self, node: str) -> int:
         """Return a label of a node from the shapes of its tensors alone."""
         shapes = [tuple(sorted(n for n in one.shape if n > 1))
                   for one in self.tensors[node].values() if one.trained]  # fmt: skip
         return hash(tuple(sorted(shapes)))
 
-    def labels(self, known: Mapping[str, int]) -> list[dict[str, int]]:
+    def refine_labels(self, known: Mapping[str, int]) -> list[dict[str, int]]:
         """Return the labels of all nodes for increasing radius of the neighbourhood.
 
         Ends early when a larger radius distinguishes no further nodes.
@@ -49,8 +49,8 @@ class Graph:
         Args:
             known: nodes whose partners are known → a label that the two have in common.
         """
-        rounds = [{node: known.get(node, self.label(node)) for node in self.tensors}]
-        while len(rounds) <= FARTHEST:
+        rounds = [{node: known.get(node, self.shape_label(node)) for node in self.tensors}]
+        while len(rounds) <= MAX_RADIUS:
             last = {**rounds[-1], "input": 1}
             rounds.append(
                 {
@@ -69,21 +69,21 @@ class Graph:
         return rounds
 
 
-def graph(operations: Sequence[Operation], tensors: Sequence[Tensor]) -> Graph:
+def build_graph(operations: Sequence[Operation], tensors: Sequence[Tensor]) -> ParameterGraph:
     """Build the parameter graph of a model from the operations of a forward pass.
 
     The tensors of one module form one node.
     """
-    owner = owners([one for one in tensors if one.name.rpartition(".")[2] not in COUNTERS])
+    owner = owning_modules([one for one in tensors if one.name.rpartition(".")[2] not in COUNTERS])
     nodes: dict[str, dict[str, Tensor]] = defaultdict(dict)
     for one in tensors:
         if one.name in owner:
-            nodes[owner[one.name]][canonical(one.name).rpartition(".")[2]] = one
-    result = Graph(dict(nodes))
+            nodes[owner[one.name]][canonical_name(one.name).rpartition(".")[2]] = one
+    result = ParameterGraph(dict(nodes))
     reached: dict[int, frozenset[str]] = {}
     for call in operations:
-        own = {owner[n] for n in used(call.inputs) if n in owner}
-        before = frozenset[str]().union(*(sources(one, reached) for one in call.inputs))
+        own = {owner[n] for n in used_parameters(call.inputs) if n in owner}
+        before = frozenset[str]().union(*(source_nodes(one, reached) for one in call.inputs))
         for node in own:
             result.before[node] |= before - {node}
             for source in before - {node}:
@@ -92,7 +92,7 @@ def graph(operations: Sequence[Operation], tensors: Sequence[Tensor]) -> Graph:
     return result
 
 
-def owners(tensors: Iterable[Tensor]) -> dict[str, str]:
+def owning_modules(tensors: Iterable[Tensor]) -> dict[str, str]:
     """Map each tensor to its module; a tensor beside whole modules is a node of its own."""
     modules = {one.name.rpartition(".")[0] for one in tensors}
     inner = {name[:i] for name in modules for i, sign in enumerate(name) if sign == "."}
@@ -103,42 +103,42 @@ def owners(tensors: Iterable[Tensor]) -> dict[str, str]:
     }
 
 
-def used(inputs: Iterable[str]) -> list[str]:
+def used_parameters(inputs: Iterable[str]) -> list[str]:
     """Return the parameter names among the inputs of a call."""
     return [one.removeprefix(PREFIX) for one in inputs if one.startswith(PREFIX)]
 
 
-def sources(name: str, reached: Mapping[int, frozenset[str]]) -> frozenset[str]:
+def source_nodes(name: str, reached: Mapping[int, frozenset[str]]) -> frozenset[str]:
     """Return the nodes that a value comes from without passing another parameter."""
     if name.startswith("input:"):
         return frozenset(["input"])
-    number = number_of(name)
+    number = call_number(name)
     return frozenset() if number is None else reached.get(number, frozenset())
 
 
-def roles(a: Graph, b: Graph) -> dict[str, str]:
+def match_roles(a: ParameterGraph, b: ParameterGraph) -> dict[str, str]:
     """Return name in ``a`` → name in ``b`` of the tensors whose neighbourhoods are unambiguous."""
     pairs: dict[str, str] = {}
-    while further := alone(a, b, pairs):  # known pairs distinguish their neighbours
+    while further := match_unique_nodes(a, b, pairs):  # known pairs distinguish their neighbours
         pairs |= further
     return {
         one.name: partner.name
         for x, y in pairs.items()
         for last, one in a.tensors[x].items()
-        if (partner := partner_of(last, one, b.tensors[y])) is not None
+        if (partner := find_partner(last, one, b.tensors[y])) is not None
     }
 
 
-def alone(a: Graph, b: Graph, pairs: Mapping[str, str]) -> dict[str, str]:
+def match_unique_nodes(a: ParameterGraph, b: ParameterGraph, pairs: Mapping[str, str]) -> dict[str, str]:
     """Return further pairs of nodes that are unique on their side, for the largest possible
     radius."""
     known = {x: hash(("pair", number)) for number, x in enumerate(pairs)}
     partners = {y: known[x] for x, y in pairs.items()}
     further: dict[str, str] = {}
-    rounds = list(zip(a.labels(known), b.labels(partners), strict=False))
+    rounds = list(zip(a.refine_labels(known), b.refine_labels(partners), strict=False))
     for of_a, of_b in reversed(rounds[1:]):  # the first round has shapes only
-        by_a = grouped(of_a, {*pairs, *further})
-        by_b = grouped(of_b, {*partners, *further.values()})
+        by_a = group_nodes(of_a, {*pairs, *further})
+        by_b = group_nodes(of_b, {*partners, *further.values()})
         for label, nodes in by_a.items():
             others = by_b.get(label, [])
             if len(nodes) == len(others) == 1:
@@ -146,7 +146,7 @@ def alone(a: Graph, b: Graph, pairs: Mapping[str, str]) -> dict[str, str]:
     return further
 
 
-def partner_of(last: str, one: Tensor, others: Mapping[str, Tensor]) -> Tensor | None:
+def find_partner(last: str, one: Tensor, others: Mapping[str, Tensor]) -> Tensor | None:
     """Return the tensor with the same name within the module, or the only one of the same shape, or
     None."""
     if last in others:
@@ -155,7 +155,7 @@ def partner_of(last: str, one: Tensor, others: Mapping[str, Tensor]) -> Tensor |
     return alike[0] if len(alike) == 1 else None
 
 
-def grouped(labels: Mapping[str, int], without: set[str]) -> dict[int, list[str]]:
+def group_nodes(labels: Mapping[str, int], without: set[str]) -> dict[int, list[str]]:
     """Group the nodes by label, without those that are paired already."""
     groups: dict[int, list[str]] = defaultdict(list)
     for node, label in labels.items():

@@ -19,23 +19,23 @@ from dualml.backend import BackendInfo, backends
 from dualml.errors import UserError
 from dualml.files import read_json, write_json
 from dualml.launch.process import Launch
-from dualml.launch.supervise import Ended, died, last_lines, supervise
-from dualml.machine import python, usable_cores
+from dualml.launch.supervise import GroupResult, describe_exit, last_lines, supervise
+from dualml.machine import python_argv, usable_cores
 from dualml.parity.models.asked import (
-    batch,
+    to_arrays,
     check_margin,
-    given,
-    losses,
-    numbers,
-    optimizers,
+    serialize_map,
+    resolve_losses,
+    to_array,
+    resolve_optimizers,
 )
-from dualml.parity.models.comparison import Comparison, Note
-from dualml.parity.models.guesses import better, listed, turned
+from dualml.parity.models.comparison import ModelComparison, Note
+from dualml.parity.models.guesses import find_better_pairing, pair_by_listing, pair_transposed
 from dualml.parity.models.imported.read import read_pair
-from dualml.parity.models.judge import MARGIN, judge
-from dualml.parity.models.mapping import Asked
+from dualml.parity.models.judge import MARGIN, judge_traces
+from dualml.parity.models.mapping import ParameterMap
 from dualml.parity.models.recorder import DRAWS
-from dualml.parity.models.subject import INSIDE, subject
+from dualml.parity.models.subject import COMPARING_VARIABLE, to_import_spec
 from dualml.parity.models.trace import HEAD, Trace, read_trace
 
 FRAMEWORKS = ("torch", "mindspore")
@@ -47,7 +47,7 @@ RESULT = "explanation.json"
 FATAL, TRYING = "fatal.txt", "trying.txt"
 #: How often a search is restarted after a kernel killed it.
 ATTEMPTS = 3
-MOST_STEPS = 100_000  # every step keeps all of the model's tensors
+MAX_STEPS = 100_000  # every step keeps all of the model's tensors
 
 
 def compare(
@@ -59,14 +59,14 @@ def compare(
     loss: Any = None,
     optimizer: Any = None,
     steps: int = 1,
-    map: Asked | None = None,
+    map: ParameterMap | None = None,
     train: bool = True,
     seed: int = 0,
     margin: float = MARGIN,
     draws: int = DRAWS,
     timeout: float = TIMEOUT,
     folder: str | Path | None = None,
-) -> Comparison:
+) -> ModelComparison:
     """Run a PyTorch module and its MindSpore port on the same weights and the same batch.
 
     Each framework runs in a process of its own, on the CPU. The module's initial weights and
@@ -99,32 +99,32 @@ def compare(
     Raises:
         UserError: the models cannot be compared; the message names the remedy.
     """
-    if os.environ.get(INSIDE):
+    if os.environ.get(COMPARING_VARIABLE):
         raise UserError(
             "compare() was called while a worker imported this file; put the call under "
             'if __name__ == "__main__":'
         )
-    if not (1 <= steps <= MOST_STEPS and 1 <= draws <= MOST_STEPS and 0 < timeout < math.inf):
+    if not (1 <= steps <= MAX_STEPS and 1 <= draws <= MAX_STEPS and 0 < timeout < math.inf):
         raise UserError(
-            f"steps and draws >= 1 and at most {MOST_STEPS:,}, timeout > 0; received "
+            f"steps and draws >= 1 and at most {MAX_STEPS:,}, timeout > 0; received "
             f"steps={steps}, draws={draws}, timeout={timeout}"
         )
     check_margin(margin)
     if steps > 1 and optimizer is None:
         raise UserError(f"steps={steps} needs an optimizer: without one all steps are the first")
-    arrays = batch(inputs, "inputs")
-    target = None if targets is None else numbers(targets, "targets")
-    kinds = losses(loss, target)
-    infos = installed()
-    updates = optimizers(optimizer)
-    models = [subject(torch_module, "torch_module"), subject(mindspore_cell, "mindspore_cell")]
+    arrays = to_arrays(inputs, "inputs")
+    target = None if targets is None else to_array(targets, "targets")
+    kinds = resolve_losses(loss, target)
+    infos = require_frameworks()
+    updates = resolve_optimizers(optimizer)
+    models = [to_import_spec(torch_module, "torch_module"), to_import_spec(mindspore_cell, "mindspore_cell")]
     sides = {
         side: {"label": info.name, "package": info.package, "model": model, "loss": kind,
                "optimizer": update}
         for side, info, model, kind, update in zip("ab", infos, models, kinds, updates, strict=True)
     }  # fmt: skip
     job: dict[str, Any] = {
-        "sides": sides, "map": given(map), "steps": steps, "targets": target is not None,
+        "sides": sides, "map": serialize_map(map), "steps": steps, "targets": target is not None,
         "train": train, "seed": seed,
         "draws": draws, "timeout": timeout, "margin": margin, "budget": min(BUDGET_S, timeout),
         "path": [str(Path(place or ".").resolve()) for place in sys.path],
@@ -133,14 +133,14 @@ def compare(
         where = Path(temporary if folder is None else folder)
         where.mkdir(parents=True, exist_ok=True)
         batches = [*arrays, *([] if target is None else [target])]
-        found = judged(where, job, infos, batches)
-        for guess in (listed, turned):
+        found = run_and_judge(where, job, infos, batches)
+        for guess in (pair_by_listing, pair_transposed):
             if found.verdict == "different" and (others := guess(*traces(where), job["map"])):
-                found, job = with_partners(where, job, infos, batches, found, others)
-        found = searched(where, job, infos, found)
-        if partners := better(found, found.explanation):
+                found, job = retry_with_partners(where, job, infos, batches, found, others)
+        found = add_explanation(where, job, infos, found)
+        if partners := find_better_pairing(found, found.explanation):
             job = {**job, "map": {**job["map"], **partners}}
-            found = searched(where, job, infos, judged(where, job, infos, batches))
+            found = add_explanation(where, job, infos, run_and_judge(where, job, infos, batches))
             pairs = ", ".join(f"{x} = {y}" for x, y in partners.items())
             found = replace(found, notes=(Note("exchanged", {"pairs": pairs}), *found.notes))
         return found
@@ -151,22 +151,22 @@ def traces(folder: Path) -> tuple[Trace, Trace]:
     return read_trace(folder / "a"), read_trace(folder / "b")
 
 
-def judged(
+def run_and_judge(
     folder: Path, job: dict[str, Any], infos: Sequence[BackendInfo], arrays: Sequence[NDArray[Any]]
-) -> Comparison:
+) -> ModelComparison:
     """Run both workers and judge their traces."""
-    work(folder, job, infos, arrays)
-    return judge(*traces(folder), margin=job["margin"], asked=job["map"], sides=FRAMEWORKS)
+    run_workers(folder, job, infos, arrays)
+    return judge_traces(*traces(folder), margin=job["margin"], user_map=job["map"], sides=FRAMEWORKS)
 
 
-def with_partners(
+def retry_with_partners(
     folder: Path,
     job: dict[str, Any],
     infos: Sequence[BackendInfo],
     arrays: Sequence[NDArray[Any]],
-    found: Comparison,
+    found: ModelComparison,
     partners: Mapping[str, str | tuple[str, str]],
-) -> tuple[Comparison, dict[str, Any]]:
+) -> tuple[ModelComparison, dict[str, Any]]:
     """Repeat the comparison with other parameter pairs, and keep it if both sides agree further.
 
     Returns:
@@ -175,7 +175,7 @@ def with_partners(
     other_job = {**job, "map": {**job["map"], **partners}}
     with tempfile.TemporaryDirectory(dir=folder, prefix=".listed-") as temporary:
         place = Path(temporary)
-        other = judged(place, other_job, infos, arrays)
+        other = run_and_judge(place, other_job, infos, arrays)
         if other.verdict != "equal" and other.reach <= found.reach:
             return found, job
         for one in ("a", "b"):
@@ -185,15 +185,15 @@ def with_partners(
     return other, other_job
 
 
-def searched(
-    folder: Path, job: dict[str, Any], infos: Sequence[BackendInfo], found: Comparison
-) -> Comparison:
+def add_explanation(
+    folder: Path, job: dict[str, Any], infos: Sequence[BackendInfo], found: ModelComparison
+) -> ModelComparison:
     """Return the comparison with the causes of a difference, if there is one."""
     a, _ = traces(folder)
     # An error explains itself if everything before it is equal; so do missing outputs.
     searchable = found.first is None or found.first.kind not in ("outputs", "raised")
     if found.verdict == "different" and a.operations and not a.raised and searchable:
-        explanation = search(folder, infos[0], job["timeout"])
+        explanation = search_causes(folder, infos[0], job["timeout"])
         if explanation is None:
             said = last_lines(folder / "explainer.log")[-1:] or ["…"]
             found = replace(found, notes=(*found.notes, Note("no_search", {"why": said[0]})))
@@ -202,8 +202,8 @@ def searched(
 
 
 def compare_traces(
-    folder_a: str | Path, folder_b: str | Path, *, map: Asked | None = None, margin: float = MARGIN
-) -> Comparison:
+    folder_a: str | Path, folder_b: str | Path, *, map: ParameterMap | None = None, margin: float = MARGIN
+) -> ModelComparison:
     """Judge two traces that Recorders wrote, or two dumps of msprobe or TroubleShooter.
 
     They may come from different machines.
@@ -223,11 +223,11 @@ def compare_traces(
         a, b = b, a  # names are those of PyTorch
     names = (a.framework, b.framework)
     sides = names if names[0] != names[1] else (f"{names[0]} A", f"{names[1]} B")
-    found = judge(a, b, margin=margin, asked=given(map), sides=sides)
+    found = judge_traces(a, b, margin=margin, user_map=serialize_map(map), sides=sides)
     return replace(found, notes=(*notes, *found.notes))
 
 
-def work(
+def run_workers(
     folder: Path, job: dict[str, Any], infos: Sequence[BackendInfo], arrays: Sequence[NDArray[Any]]
 ) -> None:
     """Run both workers until they end.
@@ -244,8 +244,8 @@ def work(
     threads = max(1, usable_cores() // 2)  # both workers run at once
     launches = [
         Launch(
-            python("-m", "dualml.parity.models.worker", str(folder), side),
-            {**info.environ(threads), INSIDE: "1"},
+            python_argv("-m", "dualml.parity.models.worker", str(folder), side),
+            {**info.environ(threads), COMPARING_VARIABLE: "1"},
             folder / f"{side}.log",
             info.preload,
         )
@@ -254,19 +254,19 @@ def work(
     timeout = job["timeout"]
     ended = supervise(launches, lambda rank, event: None, limit=timeout, silence=timeout)
     if ended.code or ended.reason:
-        raise UserError(failure(ended, folder, timeout))
+        raise UserError(describe_failure(ended, folder, timeout))
 
 
-def search(folder: Path, info: BackendInfo, timeout: float) -> dict[str, Any] | None:
+def search_causes(folder: Path, info: BackendInfo, timeout: float) -> dict[str, Any] | None:
     """Search for the causes of the difference in a process of its own.
 
     Returns:
         The explanation; None if the search itself failed, which is no verdict.
     """
     launch = Launch(
-        [*python(), "-m", "dualml.parity.causes.explainer", str(folder)],
+        [*python_argv(), "-m", "dualml.parity.causes.explainer", str(folder)],
         # Thousands of small calls: a second thread would only spin and disturb other work.
-        {**info.environ(1), INSIDE: "1"},
+        {**info.environ(1), COMPARING_VARIABLE: "1"},
         folder / "explainer.log",
         info.preload,
     )
@@ -285,7 +285,7 @@ def search(folder: Path, info: BackendInfo, timeout: float) -> dict[str, Any] | 
     return explanation
 
 
-def failure(ended: Ended, folder: Path, timeout: float) -> str:
+def describe_failure(ended: GroupResult, folder: Path, timeout: float) -> str:
     """Describe why the workers failed."""
     label, log = FRAMEWORKS[ended.rank], folder / f"{'ab'[ended.rank]}.log"
     result = ended.results.get(ended.rank)
@@ -295,11 +295,11 @@ def failure(ended: Ended, folder: Path, timeout: float) -> str:
         return reason if of_both else f"{label}: {reason}"
     if ended.reason and "time limit" in ended.reason:
         return f"{label} {ended.reason}; give it more with timeout="
-    why = ended.reason or died(ended.code)
+    why = ended.reason or describe_exit(ended.code)
     return "; ".join([f"{label} {why}", *last_lines(log)])
 
 
-def installed() -> list[BackendInfo]:
+def require_frameworks() -> list[BackendInfo]:
     """Return the backends of both frameworks.
 
     Raises:

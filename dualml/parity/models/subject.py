@@ -14,15 +14,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from dualml.errors import UserError, nearest
+from dualml.errors import UserError, did_you_mean
 
 #: Environment variable set in workers, so that an imported script does not compare again.
-INSIDE = "DUALML_COMPARING"
+COMPARING_VARIABLE = "DUALML_COMPARING"
 #: Hint of an error about a model that a worker cannot build.
-HOW = "pass a class, a function without arguments, or 'module:Name' or 'file.py:Name'"
+MODEL_HINT = "pass a class, a function without arguments, or 'module:Name' or 'file.py:Name'"
 
 
-def subject(thing: Any, what: str) -> dict[str, Any]:
+def to_import_spec(thing: Any, what: str) -> dict[str, Any]:
     """Return module, file and name of a class or function, as JSON.
 
     Args:
@@ -33,12 +33,12 @@ def subject(thing: Any, what: str) -> dict[str, Any]:
             exist.
     """
     if isinstance(thing, str):
-        return named(thing, what)
+        return parse_import_spec(thing, what)
     if not (inspect.isclass(thing) or inspect.isroutine(thing)):
         kind = type(thing).__name__
         raise UserError(
             f"{what} is a live {kind}: each framework runs in a process of its own, which builds "
-            f"its model itself; {HOW} (here perhaps {kind} itself, or a function that returns it)"
+            f"its model itself; {MODEL_HINT} (here perhaps {kind} itself, or a function that returns it)"
         )
     name, module = thing.__qualname__, thing.__module__
     if "<" in name:
@@ -56,7 +56,7 @@ def subject(thing: Any, what: str) -> dict[str, Any]:
     return {"module": module, "file": file and str(Path(file).resolve()), "name": name}
 
 
-def named(text: str, what: str) -> dict[str, Any]:
+def parse_import_spec(text: str, what: str) -> dict[str, Any]:
     """Return the import spec of ``module:Name`` or ``file.py:Name``.
 
     Raises:
@@ -70,12 +70,12 @@ def named(text: str, what: str) -> dict[str, Any]:
     path = Path(place).expanduser()
     if not path.is_file():
         beside = (one.name for one in path.parent.glob("*.py"))
-        hint = nearest(path.name, beside, otherwise="")
+        hint = did_you_mean(path.name, beside, fallback="")
         raise UserError(f"{what}: there is no file {place!r} (looked in {Path.cwd()}){hint}")
     return {"module": path.stem, "file": str(path.resolve()), "name": name}
 
 
-def load(job: Mapping[str, Any]) -> Callable[..., Any]:
+def load_builder(job: Mapping[str, Any]) -> Callable[..., Any]:
     """Import the class or function of an import spec, in a worker.
 
     Raises:
@@ -83,8 +83,8 @@ def load(job: Mapping[str, Any]) -> Callable[..., Any]:
     """
     name, where = job["name"], job["file"] or job["module"]
     own = "" if job["file"] else f" (of a file of your own give the path, as {where}.py:{name})"
-    with blamed(f"{where} cannot be imported{own}", job["file"]):
-        thing: Any = imported(job["module"], job["file"])
+    with report_as_user_error(f"{where} cannot be imported{own}", job["file"]):
+        thing: Any = import_user_module(job["module"], job["file"])
     for part in name.split("."):
         members = vars(thing)
         if part not in members:
@@ -92,14 +92,14 @@ def load(job: Mapping[str, Any]) -> Callable[..., Any]:
             raise UserError(f"{where} has no {name!r}; it has {', '.join(known) or 'none'}")
         thing = getattr(thing, part)
     if not callable(thing):
-        raise UserError(f"{name} of {where} is a live {type(thing).__name__}; {HOW}")
+        raise UserError(f"{name} of {where} is a live {type(thing).__name__}; {MODEL_HINT}")
     builder: Callable[..., Any] = thing
     return builder
 
 
-def imported(name: str, file: str | None) -> ModuleType:
+def import_user_module(name: str, file: str | None) -> ModuleType:
     """Import a user's module by name if the name leads to the file, or else from the file."""
-    if file is None or (name != "__main__" and origin(name) == file):
+    if file is None or (name != "__main__" and find_module_file(name) == file):
         return importlib.import_module(name)
     # Not as __main__: a worker must not run the code under `if __name__ == "__main__"`.
     own = f"_dualml_user_{Path(file).stem}"
@@ -116,7 +116,7 @@ def imported(name: str, file: str | None) -> ModuleType:
     return module
 
 
-def origin(name: str) -> str | None:
+def find_module_file(name: str) -> str | None:
     """Return the file that an import of this name would read; None if there is none."""
     with contextlib.suppress(ImportError, ValueError, AttributeError):
         spec = importlib.util.find_spec(name)
@@ -126,7 +126,7 @@ def origin(name: str) -> str | None:
 
 
 @contextlib.contextmanager
-def blamed(what: str, file: str | None = None) -> Iterator[None]:
+def report_as_user_error(what: str, file: str | None = None) -> Iterator[None]:
     """Report exceptions of a user's code within the context as one line with its place.
 
     Args:
@@ -141,23 +141,23 @@ def blamed(what: str, file: str | None = None) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"{what}: {reason(error)}{place(error, file)}") from error
+        raise UserError(f"{what}: {error_reason(error)}{error_place(error, file)}") from error
 
 
-def reason(error: BaseException) -> str:
+def error_reason(error: BaseException) -> str:
     """Return type and first line of an exception."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip(" -\t")]
     return f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(":. ")[:400]
 
 
-def place(error: BaseException, file: str | None) -> str:
+def error_place(error: BaseException, file: str | None) -> str:
     """Return the last line of the user's own file that was run, as `` (models.py, line 12)``."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__)
               if file and os.path.realpath(frame.filename) == os.path.realpath(file)]  # fmt: skip
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
-def line_of(error: BaseException, skip: Sequence[str]) -> str:
+def user_line(error: BaseException, skip: Sequence[str]) -> str:
     """Return the last line of the user's code that was run, as `` (net.py:28: x = self.up(x))``.
 
     Args:

@@ -20,13 +20,13 @@ from pydantic import Field, ValidationError
 
 from dualml.arrays import Arrays as Arrays
 from dualml.arrays import read_tensors
-from dualml.errors import UserError, plain
-from dualml.files import MOST_TEXT, read_bytes, readable, write_bytes, write_json
-from dualml.parity.models.operations import Operation, Place
+from dualml.errors import UserError, escape_unprintable
+from dualml.files import MAX_TEXT_BYTES, read_bytes, convert_read_errors, write_bytes, write_json
+from dualml.parity.models.operations import Operation, SourceLocation
 from dualml.parity.models.partners import Tensor
 from dualml.parse import from_json
 from dualml.store.jsonfile import Count, Number, Record
-from dualml.strict import explain, shortened
+from dualml.strict import describe_validation_error, clip_text
 
 FORMAT = 1
 KIND = "dualml-trace"
@@ -35,12 +35,12 @@ ARRAYS, HEAD = "trace.safetensors", "trace.json"
 OUTPUT = "(output)"
 
 
-def key(phase: str, step: int, name: str) -> str:
+def array_key(phase: str, step: int, name: str) -> str:
     """Return the key of an array in a trace, such as ``gradient/00000001/fc.weight``."""
     return f"{phase}/{step:08d}/{name}"
 
 
-def digest(array: NDArray[Any]) -> str:
+def hash_array(array: NDArray[Any]) -> str:
     """Return the SHA-256 of an array's shape and values, as float32 or int64 for any framework's
     dtype."""
     kind = np.float32 if array.dtype.kind == "f" else np.int64
@@ -48,9 +48,9 @@ def digest(array: NDArray[Any]) -> str:
     return hashlib.sha256(repr(array.shape).encode() + values).hexdigest()
 
 
-def digests(arrays: Arrays) -> str:
+def hash_arrays(arrays: Arrays) -> str:
     """Return one SHA-256 of named arrays, in the order of their names."""
-    text = "".join(f"{name}={digest(arrays[name])};" for name in sorted(arrays))
+    text = "".join(f"{name}={hash_array(arrays[name])};" for name in sorted(arrays))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -97,12 +97,12 @@ class Trace:
     repeated: bool = False
     raised: str | None = None
     operations: list[Operation] = field(default_factory=list)
-    built: dict[str, Place] = field(default_factory=dict)
+    built: dict[str, SourceLocation] = field(default_factory=dict)
     roles: dict[str, str] = field(default_factory=dict)
     guesses: dict[str, str] = field(default_factory=dict)
     listed: dict[str, str] = field(default_factory=dict)
-    longest: int = 1
-    elsewhere: frozenset[str] = frozenset()
+    longest_axis: int = 1
+    moved_modules: frozenset[str] = frozenset()
     arrays: Arrays = field(default_factory=dict)
 
     def names(self, phase: str, step: int) -> list[str]:
@@ -112,17 +112,17 @@ class Trace:
         start = f"{phase}/{step:08d}/"
         return [name.removeprefix(start) for name in self.arrays if name.startswith(start)]
 
-    def get(self, phase: str, step: int, name: str) -> NDArray[Any] | None:
+    def find_array(self, phase: str, step: int, name: str) -> NDArray[Any] | None:
         """Return an array; None if it was not recorded."""
-        return self.arrays.get(key(phase, step, name))
+        return self.arrays.get(array_key(phase, step, name))
 
-    def width(self, phase: str, step: int, name: str) -> float:
+    def envelope_width(self, phase: str, step: int, name: str) -> float:
         """Return the relative envelope width of an array; 0 if it has none."""
-        return (self.envelope or {}).get(key(phase, step, name), 0.0)
+        return (self.envelope or {}).get(array_key(phase, step, name), 0.0)
 
-    def initial(self) -> Arrays:
+    def initial_parameters(self) -> Arrays:
         """Return the initial parameters and buffers by name."""
-        return {n: self.arrays[key("parameters", 0, n)] for n in self.names("parameters", 0)}
+        return {n: self.arrays[array_key("parameters", 0, n)] for n in self.names("parameters", 0)}
 
     def write(self, folder: Path) -> None:
         """Write both files, each of them atomically."""
@@ -141,7 +141,7 @@ class Trace:
                 "framework": self.framework,
                 "environment": self.environment,
                 "steps": self.steps,
-                "plan": {"weights": digests(self.initial()), "inputs": self.inputs},
+                "plan": {"weights": hash_arrays(self.initial_parameters()), "inputs": self.inputs},
                 "parameters": [one.describe() for one in self.tensors],
                 "modules": self.modules,
                 "order": self.order,
@@ -159,7 +159,7 @@ class Trace:
         )
 
 
-class Parameter(Record):
+class ParameterRecord(Record):
     """A parameter or buffer in ``trace.json``."""
 
     name: str
@@ -167,14 +167,14 @@ class Parameter(Record):
     trained: bool
 
 
-class Start(Record):
+class TracePlan(Record):
     """Digests of the plan in ``trace.json``: of the weights, and of each step's inputs."""
 
     weights: str
     inputs: list[list[str]]
 
 
-class Draws(Record):
+class DrawsRecord(Record):
     """The envelope in ``trace.json``: number of draws, and relative width by ``PHASE/STEP/NAME``.
 
     A width of None is infinite.
@@ -184,7 +184,7 @@ class Draws(Record):
     width: dict[str, Annotated[Number, Field(ge=0)] | None]
 
 
-class Line(Record):
+class LocationRecord(Record):
     """A source line in ``trace.json``."""
 
     file: str
@@ -192,7 +192,7 @@ class Line(Record):
     code: str
 
 
-class Call(Record):
+class CallRecord(Record):
     """An operation in ``trace.json``, see `dualml.parity.models.operations.Operation`."""
 
     number: Count
@@ -200,38 +200,38 @@ class Call(Record):
     inputs: list[str]
     attributes: dict[str, Any]
     outputs: list[list[Count]]
-    place: Line | None
+    place: LocationRecord | None
     module: str
 
 
-class Head(Record):
+class TraceHeader(Record):
     """The schema of ``trace.json``, see `Trace`."""
 
     framework: str
     environment: dict[str, str]
     steps: Count
-    plan: Start
-    parameters: list[Parameter]
+    plan: TracePlan
+    parameters: list[ParameterRecord]
     modules: dict[str, str]
     order: list[list[str]]
     names: list[str]
-    envelope: Draws | None
+    envelope: DrawsRecord | None
     repeated: bool
     random: dict[str, str] | None
     raised: str | None
-    operations: list[Call] = Field(default_factory=list)  # absent if not recorded
-    built: dict[str, Line] = Field(default_factory=dict)
+    operations: list[CallRecord] = Field(default_factory=list)  # absent if not recorded
+    built: dict[str, LocationRecord] = Field(default_factory=dict)
     roles: dict[str, str] = Field(default_factory=dict)
     guesses: dict[str, str] = Field(default_factory=dict)
     listed: dict[str, str] = Field(default_factory=dict)
 
 
-def checked(value: Any) -> Head:
+def validate_header(value: Any) -> TraceHeader:
     """Validate the content of a ``trace.json``; raise `ValueError` if it is invalid."""
     try:
-        return Head.model_validate(value)
+        return TraceHeader.model_validate(value)
     except ValidationError as error:  # the reader adds the file's name
-        raise ValueError(explain(error, Head)) from None
+        raise ValueError(describe_validation_error(error, TraceHeader)) from None
 
 
 def read_trace(folder: Path) -> Trace:
@@ -243,24 +243,24 @@ def read_trace(folder: Path) -> Trace:
     folder = Path(folder)
     if not (folder / HEAD).is_file():
         raise UserError(f"{folder}: no trace here ({HEAD} is missing); a Recorder writes one")
-    with readable(f"{folder}: not a readable trace"):
-        value = from_json(read_bytes(folder / HEAD, MOST_TEXT))
+    with convert_read_errors(f"{folder}: not a readable trace"):
+        value = from_json(read_bytes(folder / HEAD, MAX_TEXT_BYTES))
         if value.get("kind") != KIND:
             raise UserError(f"{folder / HEAD}: not a trace of dualml")
         if value["format"] != FORMAT:
-            version = shortened(str(value["format"]))
+            version = clip_text(str(value["format"]))
             raise UserError(f"{folder}: a trace of format {version}; this version reads {FORMAT}")
-        head = checked(value)
+        head = validate_header(value)
         loaded = read_tensors(folder / ARRAYS, "not a readable trace")
         missing = [name for name in head.names if name not in loaded]
         if missing:
             raise UserError(
-                f"{folder / ARRAYS}: {plain(missing[0])} and {len(missing) - 1} more missing"
+                f"{folder / ARRAYS}: {escape_unprintable(missing[0])} and {len(missing) - 1} more missing"
             )
-        return restored(head, {name: loaded[name] for name in head.names})
+        return restore_trace(head, {name: loaded[name] for name in head.names})
 
 
-def restored(head: Head, arrays: Arrays) -> Trace:
+def restore_trace(head: TraceHeader, arrays: Arrays) -> Trace:
     """Return the trace of a header and its arrays; raise `ValueError` if they contradict each
     other."""
     envelope = head.envelope
@@ -277,7 +277,7 @@ def restored(head: Head, arrays: Arrays) -> Trace:
         repeated=head.repeated,
         raised=head.raised,
         operations=[Operation.restore(one.model_dump()) for one in head.operations],
-        built={n: Place(one.file, one.line, one.code) for n, one in head.built.items()},
+        built={n: SourceLocation(one.file, one.line, one.code) for n, one in head.built.items()},
         roles=head.roles,
         guesses=head.guesses,
         listed=head.listed,
@@ -290,19 +290,19 @@ def restored(head: Head, arrays: Arrays) -> Trace:
         raise ValueError(f"{trace.steps} steps, but {len(trace.inputs)} inputs")
     for step, names in enumerate(trace.order, 1):
         for name in names:
-            if trace.get("forward", step, name) is None:
+            if trace.find_array("forward", step, name) is None:
                 raise ValueError(f"the output of {name} in step {step} is missing")
     shapes = {one.name: one.shape for one in trace.tensors}
-    for name, value in trace.initial().items():
+    for name, value in trace.initial_parameters().items():
         if shapes.get(name) != value.shape:
             raise ValueError(f"{name} has shape {value.shape}, listed as {shapes.get(name)}")
     return trace
 
 
-def leaves(value: Any, is_tensor: Any, name: str = "") -> Iterable[tuple[str, Any]]:
+def iter_tensors(value: Any, is_tensor: Any, name: str = "") -> Iterable[tuple[str, Any]]:
     """Yield the tensors inside a module's output, with names such as ``[1][0]`` or ``[key]``."""
     if is_tensor(value):
         yield name, value
     elif isinstance(value, Mapping | tuple | list):
         for key, inner in value.items() if isinstance(value, Mapping) else enumerate(value):
-            yield from leaves(inner, is_tensor, f"{name}[{key}]")
+            yield from iter_tensors(inner, is_tensor, f"{name}[{key}]")

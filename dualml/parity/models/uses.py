@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 
 from dualml.parity.models.operations import Operation
-from dualml.parity.models.partners import Tensor, canonical
+from dualml.parity.models.partners import Tensor, canonical_name
 
 PREFIX = "parameter:"
 #: Meanings of tensors that their names tell.
@@ -15,22 +15,22 @@ MEANINGS = ("bias", "mean", "var")
 #: Last parts of names that every layer has.
 COMMON = ("weight", "bias", "w", "b", "kernel", "scale", "shift")
 #: Kinds of calls with parameters; the function names of both frameworks contain these words.
-TAKERS = ("norm", "embed", "gather", "conv")
+PARAMETER_CALLS = ("norm", "embed", "gather", "conv")
 
 
-def uses(operations: Sequence[Operation]) -> dict[str, tuple[int, str]]:
+def first_uses(operations: Sequence[Operation]) -> dict[str, tuple[int, str]]:
     """Return parameter → the first call that takes it, and the kind of that call."""
     first: dict[str, tuple[int, str]] = {}
     for call in operations:
         name = call.name.lower()
-        taker = next((word for word in TAKERS if word in name), "")
+        taker = next((word for word in PARAMETER_CALLS if word in name), "")
         for given in call.inputs:
             if given.startswith(PREFIX):
                 first.setdefault(given.removeprefix(PREFIX), (call.number, taker))
     return first
 
 
-def by_use(
+def pair_by_use(
     a: Sequence[Tensor],
     b: Sequence[Tensor],
     calls: tuple[Sequence[Operation], Sequence[Operation]],
@@ -45,14 +45,14 @@ def by_use(
         calls: the operations of both models.
         listed: pair in listing order instead.
     """
-    known = uses(calls[0]), uses(calls[1])
+    known = first_uses(calls[0]), first_uses(calls[1])
     left = [
-        [one for one in side if whole(one.name) in used]
+        [one for one in side if whole_name(one.name) in used]
         for side, used in zip((a, b), known, strict=True)
     ]
     if not listed:
         left = [
-            sorted(side, key=partial(place, used=used))
+            sorted(side, key=partial(use_position, used=used))
             for side, used in zip(left, known, strict=True)
         ]
     pairs: dict[str, str] = {}
@@ -64,18 +64,18 @@ def by_use(
     def kind(one: Tensor, side: int) -> Hashable:
         """Return the properties that paired tensors must share."""
         return (
-            shape(one),
+            sorted_shape(one),
             one.trained,
-            known[side][whole(one.name)][1],
-            meaning(one),
+            known[side][whole_name(one.name)][1],
+            tensor_meaning(one),
         )
 
     keys: tuple[Callable[[Tensor, int], Hashable], ...] = (
-        lambda one, side: (one.shape, word) if (word := own_word(one)) else (one.name, side),
+        lambda one, side: (one.shape, word) if (word := distinctive_word(one)) else (one.name, side),
         kind,
-        lambda one, side: (shape(one), one.trained, known[side][whole(one.name)][1]),
-        lambda one, side: (shape(one), one.trained, meaning(one)),
-        lambda one, side: (shape(one), one.trained),
+        lambda one, side: (sorted_shape(one), one.trained, known[side][whole_name(one.name)][1]),
+        lambda one, side: (sorted_shape(one), one.trained, tensor_meaning(one)),
+        lambda one, side: (sorted_shape(one), one.trained),
     )
     for key in keys:
         groups: list[dict[Hashable, list[Tensor]]] = [defaultdict(list), defaultdict(list)]
@@ -93,33 +93,33 @@ def by_use(
     return pairs
 
 
-def meaning(one: Tensor) -> str:
+def tensor_meaning(one: Tensor) -> str:
     """Return ``bias``, ``mean`` or ``var`` if the name says so; else empty."""
-    last = canonical(one.name).rpartition(".")[2]
+    last = canonical_name(one.name).rpartition(".")[2]
     return next((word for word in MEANINGS if word in last), "")
 
 
-def own_word(one: Tensor) -> str:
+def distinctive_word(one: Tensor) -> str:
     """Return a specific last part of a name that both sides may share, such as ``a_log`` for
     ``A_log``.
 
     Empty for words that every layer has.
     """
-    last = canonical(whole(one.name)).rpartition(".")[2].lower()
+    last = canonical_name(whole_name(one.name)).rpartition(".")[2].lower()
     return "" if last in COMMON else last
 
 
-def whole(name: str) -> str:
+def whole_name(name: str) -> str:
     """Return the name of a fused tensor from that of its piece: ``qkv.weight`` of
     ``qkv.weight[1]``."""
     return name.partition("[")[0]
 
 
-def place(one: Tensor, used: dict[str, tuple[int, str]]) -> tuple[int, str]:
+def use_position(one: Tensor, used: dict[str, tuple[int, str]]) -> tuple[int, str]:
     """Return the sort key of a tensor: its first call, and the number of the piece."""
-    return used[whole(one.name)][0], one.name.partition("[")[2]
+    return used[whole_name(one.name)][0], one.name.partition("[")[2]
 
 
-def shape(one: Tensor) -> tuple[int, ...]:
+def sorted_shape(one: Tensor) -> tuple[int, ...]:
     """Return the sorted shape without ones, because a matrix may be stored transposed."""
     return tuple(sorted(n for n in one.shape if n > 1))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from dualml.words import phrases
+from dualml.words import section_messages
 
 Language = Literal["en", "zh"]
 
 
-def text(lang: Language, key: str, **values: Any) -> str:
+def format_message(lang: Language, key: str, **values: Any) -> str:
     """Return a message with its values filled in.
 
     Raises:
         KeyError: an unknown key, which is an internal error.
     """
-    return phrases(lang, "models")[key].format(**values)
+    return section_messages(lang, "models")[key].format(**values)

@@ -22,24 +22,24 @@ from numpy.typing import NDArray
 
 from dualml.errors import TrialError, UserError
 from dualml.files import read_json
-from dualml.launch.child import Emitter, serve
+from dualml.launch.child import Emitter, run_child
 from dualml.optim import rule_from
-from dualml.parity.models.built import by_name
-from dualml.parity.models.mapping import likeliest, match, named
-from dualml.parity.models.operations import Operation, Place
-from dualml.parity.models.partners import changed
-from dualml.parity.models.pieces import cut_arrays, cut_tensors, cuts, joined
+from dualml.parity.models.built import locations_by_name
+from dualml.parity.models.mapping import guess_initial_value, match_tensors, is_paired_by_names
+from dualml.parity.models.operations import Operation, SourceLocation
+from dualml.parity.models.partners import apply_change
+from dualml.parity.models.pieces import cut_arrays, cut_tensors, find_cuts, join_pieces
 from dualml.parity.models.recorder import Recorder as Base
-from dualml.parity.models.roles import graph, roles
-from dualml.parity.models.subject import blamed, load
-from dualml.parity.models.trace import Trace, key, read_trace
-from dualml.parity.models.uses import by_use
+from dualml.parity.models.roles import build_graph, match_roles
+from dualml.parity.models.subject import report_as_user_error, load_builder
+from dualml.parity.models.trace import Trace, array_key, read_trace
+from dualml.parity.models.uses import pair_by_use
 
 #: Seconds between two checks for the other side's weights.
-LOOK_S = 0.05
+WEIGHTS_POLL_S = 0.05
 
 
-class Room(Protocol):
+class ModelBackend(Protocol):
     """Interface of the ``models`` module of a backend package."""
 
     Recorder: Callable[..., Base]
@@ -47,7 +47,7 @@ class Room(Protocol):
     def prepare(self, seed: int) -> None:
         """Set device, mode and seeds of a new process."""
 
-    def building(self) -> AbstractContextManager[dict[int, Place]]:
+    def building(self) -> AbstractContextManager[dict[int, SourceLocation]]:
         """Record where layers are built, see
         `dualml.parity.models.construction.record_construction`."""
 
@@ -78,17 +78,17 @@ class Room(Protocol):
     def train(self, model: Any, on: bool) -> None: ...
 
 
-def perform(emit: Emitter) -> dict[str, Any]:
+def run_side(emit: Emitter) -> dict[str, Any]:
     """Run the steps of one side, given on the command line, and record its trace."""
     folder, side = Path(sys.argv[1]), sys.argv[2]
     job = read_json(folder / "job.json")
     own = job["sides"][side]
     sys.path[:] = job["path"]
     emit(phase="import", done=0, total=job["steps"] + 1)
-    room: Room = importlib.import_module(f"{own['package']}.models")
+    room: ModelBackend = importlib.import_module(f"{own['package']}.models")
     room.prepare(job["seed"])
     with room.building() as places:
-        model = build(own["model"])
+        model = build_model(own["model"])
     room.train(model, job["train"])
     try:
         recorder = room.Recorder(
@@ -99,16 +99,16 @@ def perform(emit: Emitter) -> dict[str, Any]:
     with np.load(folder / "inputs.npz", allow_pickle=False) as file:
         tensors = [room.tensor(file[name]) for name in sorted(file.files)]
     forward = room.step(model, None, None, recorder, False)
-    calls = partial(recorder.calls, forward, tensors[: -1 if job["targets"] else None])
+    calls = partial(recorder.trace_forward, forward, tensors[: -1 if job["targets"] else None])
     if side == "a":
-        give(recorder, folder, calls())
+        write_weights(recorder, folder, calls())
     else:
-        take(recorder, folder, job, calls)
-    with blamed("the optimizer cannot be made", own["model"]["file"]):
-        recorder.optimizer = optimizer_of(room, model, own["optimizer"])
-    recorder.trace.built = by_name(places, recorder.tape_of_step().modules)
+        load_matched_weights(recorder, folder, job, calls)
+    with report_as_user_error("the optimizer cannot be made", own["model"]["file"]):
+        recorder.optimizer = make_optimizer(room, model, own["optimizer"])
+    recorder.trace.built = locations_by_name(places, recorder.make_tape().modules)
     step = room.step(
-        model, loss_of(room, own["loss"]), recorder.optimizer, recorder, job["targets"]
+        model, make_loss(room, own["loss"]), recorder.optimizer, recorder, job["targets"]
     )
     for number in range(job["steps"]):
         emit(phase="steps", done=number, total=job["steps"] + 1)
@@ -126,19 +126,19 @@ def perform(emit: Emitter) -> dict[str, Any]:
     return {"raised": None}
 
 
-def build(model: dict[str, Any]) -> Any:
+def build_model(model: dict[str, Any]) -> Any:
     """Call the builder of a model; raise `UserError` if it needs arguments or fails."""
-    builder = load(model)
-    if needed := needs(builder):
+    builder = load_builder(model)
+    if needed := required_arguments(builder):
         raise UserError(
             f"{model['name']} needs {', '.join(needed)}: write a function without arguments that "
             "returns one, and name that"
         )
-    with blamed(f"{model['name']}() cannot be built", model["file"]):
+    with report_as_user_error(f"{model['name']}() cannot be built", model["file"]):
         return builder()
 
 
-def needs(builder: Callable[..., Any]) -> list[str]:
+def required_arguments(builder: Callable[..., Any]) -> list[str]:
     """Return the arguments that a builder requires; empty if its signature is unknown."""
     try:
         parameters = signature(builder).parameters.items()
@@ -149,30 +149,30 @@ def needs(builder: Callable[..., Any]) -> list[str]:
             if one.default is Parameter.empty and one.kind not in several]  # fmt: skip
 
 
-def optimizer_of(room: Room, model: Any, kind: dict[str, Any] | None) -> Any:
+def make_optimizer(room: ModelBackend, model: Any, kind: dict[str, Any] | None) -> Any:
     """Make the optimizer of a job; None if it has none."""
     if kind is None:
         return None
-    return room.optimizer(model, rule_from(kind["rule"]) if "rule" in kind else load(kind))
+    return room.optimizer(model, rule_from(kind["rule"]) if "rule" in kind else load_builder(kind))
 
 
-def loss_of(room: Room, kind: str | dict[str, Any]) -> Any:
+def make_loss(room: ModelBackend, kind: str | dict[str, Any]) -> Any:
     """Return the loss as a function of outputs and targets; None for a forward pass only."""
     if isinstance(kind, dict):
-        return load(kind)
+        return load_builder(kind)
     return None if kind == "none" else room.losses()[kind]
 
 
-def give(recorder: Base, folder: Path, calls: list[Operation]) -> None:
+def write_weights(recorder: Base, folder: Path, calls: list[Operation]) -> None:
     """Write the weights, their list and the operations that use them for the other side."""
     trace = Trace(recorder.framework, {}, recorder.tensors(), recorder.modules())
-    trace.arrays = {key("parameters", 0, n): w for n, w in recorder.weights().items()}
+    trace.arrays = {array_key("parameters", 0, n): w for n, w in recorder.weights().items()}
     trace.operations = calls
     trace.write(folder / ".weights")
     (folder / ".weights").rename(folder / "weights")  # both files appear at once
 
 
-def take(
+def load_matched_weights(
     recorder: Base, folder: Path, job: dict[str, Any], calls: Callable[[], list[Operation]]
 ) -> None:
     """Wait for the other side's weights, pair them with this model's, and load them.
@@ -185,32 +185,32 @@ def take(
     while not (folder / "weights").exists():
         if time.monotonic() > deadline:
             raise TrialError("the other side's weights did not come in time")
-        time.sleep(LOOK_S)
+        time.sleep(WEIGHTS_POLL_S)
     given = read_trace(folder / "weights")
     own = recorder.tensors()
     sides = (job["sides"]["a"]["label"], job["sides"]["b"]["label"])
-    theirs, ours = cuts(given.tensors, own)
+    theirs, ours = find_cuts(given.tensors, own)
     first, second = cut_tensors(given.tensors, theirs), cut_tensors(own, ours)
-    shapes, arrays = {one.name: one.shape for one in second}, cut_arrays(given.initial(), theirs)
-    matched = partial(match, first, second, job["map"], sides)
+    shapes, arrays = {one.name: one.shape for one in second}, cut_arrays(given.initial_parameters(), theirs)
+    matched = partial(match_tensors, first, second, job["map"], sides)
     trace = recorder.trace
-    if not named(given.tensors, own, job["map"]):
+    if not is_paired_by_names(given.tensors, own, job["map"]):
         both = given.operations, calls()
-        trace.roles = roles(graph(both[0], given.tensors), graph(both[1], own))
+        trace.roles = match_roles(build_graph(both[0], given.tensors), build_graph(both[1], own))
         known = matched(trace.roles).pairs
         sure = {pair.a for pair in known if pair.how != "order"}
         taken = {pair.b for pair in known if pair.how != "order"}
         rest = [x for x in first if x.name not in sure], [y for y in second if y.name not in taken]
-        trace.guesses = by_use(*rest, both)
-        trace.listed = by_use(*rest, both, listed=True)
+        trace.guesses = pair_by_use(*rest, both)
+        trace.listed = pair_by_use(*rest, both, listed=True)
     pairing = matched(trace.roles, trace.guesses)
-    weights = {pair.b: changed(arrays[pair.a], pair.change, shapes[pair.b])
+    weights = {pair.b: apply_change(arrays[pair.a], pair.change, shapes[pair.b])
                for pair in pairing.pairs}  # fmt: skip
     for one in second:
-        if one.name in pairing.alone[1]:
-            same = likeliest(one, first, arrays)
+        if one.name in pairing.unpaired_parameters[1]:
+            same = guess_initial_value(one, first, arrays)
             weights |= {} if same is None else {one.name: same}
-    recorder.load(joined(weights, ours))
+    recorder.load(join_pieces(weights, ours))
 
 
 def check_targets(loss: str, target: NDArray[Any] | None) -> None:
@@ -229,4 +229,4 @@ def check_targets(loss: str, target: NDArray[Any] | None) -> None:
 
 
 if __name__ == "__main__":
-    serve(perform)
+    run_child(run_side)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from importlib.resources import files
 
-from dualml.report.draw.frame import axes, legend
-from dualml.report.draw.layout import place
-from dualml.report.draw.marks import ordered, svg
+from dualml.report.draw.frame import render_axes, render_legend
+from dualml.report.draw.layout import place_panels
+from dualml.report.draw.marks import order_marks, svg
 from dualml.report.draw.palette import css
 from dualml.report.draw.places import Styles
-from dualml.report.draw.text import at, element, move, number
+from dualml.report.draw.text import coordinates, element, translate, number
 from dualml.report.figure import Figure
 
 __all__ = ["css", "draw", "script", "standalone"]
@@ -26,14 +26,14 @@ LIBRARY = "vendor/d3-delaunay-6.0.4.min.js"
 def draw(figure: Figure) -> str:
     """Return the figure as an ``<svg>`` element, complete without scripts."""
     styles = Styles(figure)
-    above, top = legend(figure, styles)
-    panels, height = place(figure, styles, top)
+    above, top = render_legend(figure, styles)
+    panels, height = place_panels(figure, styles, top)
     parts = [above]
     for p in panels:
-        marks = "".join(svg(mark, p) for mark in ordered(p.panel.marks, styles))
+        marks = "".join(svg(mark, p) for mark in order_marks(p.panel.marks, styles))
         parts.append(
-            element("g", axes(p), p.area() if p.clip in marks else "", marks, class_="panel",
-                    transform=move(p.left, p.top), data_size=at(p.width, p.height),
+            element("g", render_axes(p), p.clip_element() if p.clip in marks else "", marks, class_="panel",
+                    transform=translate(p.left, p.top), data_size=coordinates(p.width, p.height),
                     data_x=p.panel.x.label, data_y=p.panel.y.label)
         )  # fmt: skip
     return element(

@@ -14,11 +14,11 @@ from dualml.report.draw import text
 from dualml.report.draw.palette import CYCLE, SMALL
 from dualml.report.draw.scales import Scale
 from dualml.report.draw.text import element
-from dualml.report.figure import KINDS, NOBODY, Axis, Figure, Key, Mark, Owner, Panel
+from dualml.report.figure import KINDS, NOBODY, Axis, Figure, LegendEntry, Mark, SeriesId, Panel
 
 Array = NDArray[np.float64]
 TITLE, TICKS, LABEL = 25.0, 21.0, 20.0  # heights
-ANY = Scale(Axis(), "linear", 0.0, 1.0)  # placeholder until the scale is fitted
+PLACEHOLDER_SCALE = Scale(Axis(), "linear", 0.0, 1.0)  # placeholder until the scale is fitted
 
 
 class Styles:
@@ -26,48 +26,48 @@ class Styles:
     colour."""
 
     def __init__(self, figure: Figure) -> None:
-        self.keys = {(key.of, key.name): key for key in figure.keys}
+        self.keys = {(key.kind, key.name): key for key in figure.keys}
         colors = {key.color for key in figure.keys}
         free = iter([c for c in CYCLE if c not in colors] + list(CYCLE) * 9)
         shapes = [s for s in text.MARKERS if s not in {key.marker for key in figure.keys}]
-        marked = any(key.marker and key.of == "series" for key in figure.keys)
-        for owner in map(owner_of, marks(figure)):
-            if any(key.color for key in self._of(owner)):
+        marked = any(key.marker and key.kind == "series" for key in figure.keys)
+        for owner in map(owner_of, iter_marks(figure)):
+            if any(key.color for key in self._entries_of(owner)):
                 continue
-            new = [k for k in KINDS if owner.of(k) and (k, owner.of(k)) not in self.keys]
+            new = [k for k in KINDS if owner.name_for(k) and (k, owner.name_for(k)) not in self.keys]
             for kind in new[:1]:
                 shape = shapes.pop(0) if marked and shapes and kind == "series" else ""
-                name = owner.of(kind)
-                self.keys[kind, name] = Key(kind, name, color=next(free), marker=shape)
+                name = owner.name_for(kind)
+                self.keys[kind, name] = LegendEntry(kind, name, color=next(free), marker=shape)
 
-    def _of(self, owner: Owner) -> list[Key]:
+    def _entries_of(self, owner: SeriesId) -> list[LegendEntry]:
         """Return the keys that apply to an owner, the deciding one first."""
-        places = ((kind, owner.of(kind)) for kind in KINDS)
+        places = ((kind, owner.name_for(kind)) for kind in KINDS)
         return [self.keys[place] for place in places if place in self.keys]
 
-    def style(self, owner: Owner) -> Key:
+    def style(self, owner: SeriesId) -> LegendEntry:
         """Return the style of an owner: each attribute comes from the first key that sets it."""
-        keys = self._of(owner)
+        keys = self._entries_of(owner)
         color, stroke, marker = (
             next((value for key in keys if (value := getattr(key, name))), usual)
             for name, usual in (("color", "ink"), ("stroke", "solid"), ("marker", ""))
         )
         hollow, pale = any(k.hollow for k in keys), any(k.pale for k in keys)
-        return Key("series", "", "", color, stroke, marker, hollow, pale)
+        return LegendEntry("series", "", "", color, stroke, marker, hollow, pale)
 
 
-def owner_of(mark: Mark) -> Owner:
+def owner_of(mark: Mark) -> SeriesId:
     """Return the owner of a mark, `NOBODY` for marks without one."""
     return getattr(mark, "owner", NOBODY)
 
 
-def marks(figure: Figure) -> Iterator[Mark]:
+def iter_marks(figure: Figure) -> Iterator[Mark]:
     for panel in figure.panels:
         yield from panel.marks if panel is not None else ()
 
 
 @dataclass
-class Place:
+class PlacedPanel:
     """A panel placed in a figure. ``clip``: the id of its clip path; ``room``: pixels that a name
     beside an axis may take."""
 
@@ -76,8 +76,8 @@ class Place:
     column: int
     styles: Styles
     clip: str
-    x: Scale = ANY
-    y: Scale = ANY
+    x: Scale = PLACEHOLDER_SCALE
+    y: Scale = PLACEHOLDER_SCALE
     x_label: bool = True
     y_label: bool = True
     x_ticks: bool = True
@@ -98,7 +98,7 @@ class Place:
 
     # --- pixels beside the axes -------------------------------------------------------------------
 
-    def before(self) -> float:
+    def left_margin(self) -> float:
         """Return the pixels needed left of the plot area."""
         if self.panel.y.hidden:
             return 0.0 if self.bare else 4.0
@@ -106,16 +106,16 @@ class Place:
         label = 22 if self.panel.y.label and self.y_label else 0
         return min(self.room, max(names, default=0.0)) + 9 + label
 
-    def after(self) -> float:
+    def right_margin(self) -> float:
         """Return the pixels needed right of the plot area."""
         beside = [min(self.room, text.width(t, SMALL)) + 10 for t in self.panel.y.beside]
         return max([0.0 if self.bare else 12.0, *beside])
 
-    def above(self) -> float:
+    def top_margin(self) -> float:
         """Return the pixels needed above the plot area."""
         return TITLE if self.panel.title else (0.0 if self.bare else 8.0)
 
-    def below(self) -> float:
+    def bottom_margin(self) -> float:
         """Return the pixels needed below the plot area."""
         if self.panel.x.hidden:
             return 0.0 if self.bare else 4.0
@@ -125,12 +125,12 @@ class Place:
 
     # --- marks ------------------------------------------------------------------------------------
 
-    def area(self) -> str:
+    def clip_element(self) -> str:
         """Return the clip path of the plot area, with a margin for strokes."""
         rect = element("rect", x=-3, y=-3, width=self.width + 6, height=self.height + 6)
         return element("clipPath", rect, id=self.clip)
 
-    def cut(self, x: Array, *ys: Array) -> str | None:
+    def clip_reference(self, x: Array, *ys: Array) -> str | None:
         """Return the ``clip-path`` reference for marks with points outside the plot area, else
         None."""
         sides = ((x, self.width), *((y, self.height) for y in ys))
@@ -139,7 +139,7 @@ class Place:
         return f"url(#{self.clip})" if outside else None
 
     def group(
-        self, owner: Owner, inside: str, *, stroke: bool = False, **attributes: str | None
+        self, owner: SeriesId, inside: str, *, stroke: bool = False, **attributes: str | None
     ) -> str:
         """Return a group with the style of its owner and the attributes by which the script toggles
         it."""
@@ -153,7 +153,7 @@ class Place:
         self, x: float, y: float, width: float, height: float, **attributes: str | float | None
     ) -> str:
         """Return a rectangle given in axis units; empty if the scale cannot show it."""
-        (a, b), (c, d) = self.x.many([x, x + width]), self.y.many([y, y + height])
+        (a, b), (c, d) = self.x.to_pixels([x, x + width]), self.y.to_pixels([y, y + height])
         if not math.isfinite(a + b + c + d):
             return ""
         return element("rect", x=min(a, b), y=min(c, d), width=abs(b - a), height=abs(d - c),

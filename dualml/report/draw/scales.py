@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.report.figure import Axis, Values
-from dualml.words.numbers import raised
+from dualml.words.numbers import superscript
 
 LINEAR_PART = 0.3  # decades that symlog uses for values below 1
 
@@ -27,9 +27,9 @@ class Scale:
     end: float = 1.0
 
     def __call__(self, value: float) -> float:
-        return float(self.many([value])[0])
+        return float(self.to_pixels([value])[0])
 
-    def many(self, values: Values) -> NDArray[np.float64]:
+    def to_pixels(self, values: Values) -> NDArray[np.float64]:
         """Return positions in pixels; NaN if the scale cannot show a value."""
         a, b = _warp(np.array([self.low, self.high]), self.kind).tolist()
         share = (_warp(np.asarray(values, dtype=float), self.kind) - a) / ((b - a) or 1.0)
@@ -44,7 +44,7 @@ class Scale:
         room = abs(self.end - self.start) / (62 if self.end > self.start else 30)
         return ticks(self.kind, self.low, self.high, max(2.0, room), whole=self.axis.whole)
 
-    def small(self) -> list[float]:
+    def minor_ticks(self) -> list[float]:
         """Return the positions of minor ticks between powers of ten."""
         if self.kind != "log" or self.high / self.low >= 1e9 or self.axis.ticks is not None:
             return []
@@ -53,15 +53,15 @@ class Scale:
             v for k in powers for m in range(2, 10) if self.low <= (v := m * 10.0**k) <= self.high
         ]
 
-    def say(self, value: float) -> str:
+    def format_value(self, value: float) -> str:
         """Return a value as text: its tick label or name if it has one."""
         for at, name in self.axis.ticks or enumerate(self.axis.names):
             if name and math.isclose(at, value, rel_tol=1e-9, abs_tol=1e-9):
                 return name
-        return spoken(value)
+        return format_short(value)
 
 
-def fit(axis: Axis, values: Iterable[float], room: float = 0.0) -> Scale:
+def fit_scale(axis: Axis, values: Iterable[float], room: float = 0.0) -> Scale:
     """Return the scale that includes all values, with a margin at ends that the axis does not fix.
 
     Args:
@@ -113,21 +113,21 @@ def ticks(
 ) -> list[tuple[float, str]]:
     """Return about ``most`` round positions from low to high at most, with their labels."""
     if kind == "log2":
-        return [(2.0**k, plain(2.0**k)) for k in _powers(math.log2(low), math.log2(high), most)]
+        return [(2.0**k, format_plain(2.0**k)) for k in _powers(math.log2(low), math.log2(high), most)]
     if kind == "symlog":
         tens = [10.0**k for k in _powers(0, math.log10(max(high, 1)), math.inf)]
-        return [(v, power(v)) for v in (0.0, *tens) if low <= v <= high]
+        return [(v, format_power(v)) for v in (0.0, *tens) if low <= v <= high]
     if kind == "log":
         kept = _powers(math.log10(low), math.log10(high), most)
         first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
         short = kept and kept[0] >= -3 and kept[-1] <= 5
         if len(_powers(math.log10(low), math.log10(high), math.inf)) > 1:
-            return [(10.0**k, power(10.0**k) if short else f"10{raised(k)}") for k in kept]
+            return [(10.0**k, format_power(10.0**k) if short else f"10{superscript(k)}") for k in kept]
         every = [m * 10.0**k for k in range(first, last + 1) for m in (1, 2, 5)]
-        inside = [(v, plain(v)) for v in every if low <= v <= high]
+        inside = [(v, format_plain(v)) for v in every if low <= v <= high]
         if len(inside) > 1:
             return inside
-    return _even(low, high, most, whole and kind != "log")
+    return _linear_ticks(low, high, most, whole and kind != "log")
 
 
 def _powers(low: float, high: float, most: float) -> range:
@@ -136,10 +136,10 @@ def _powers(low: float, high: float, most: float) -> range:
     return powers[:: max(1, math.ceil(len(powers) / most))]
 
 
-def _even(low: float, high: float, most: float, whole: bool) -> list[tuple[float, str]]:
+def _linear_ticks(low: float, high: float, most: float, whole: bool) -> list[tuple[float, str]]:
     """Return evenly spaced round positions with their labels."""
     if high <= low:
-        return [(low, plain(low))]
+        return [(low, format_plain(low))]
     rough = (high - low) / most
     unit = 10.0 ** math.floor(math.log10(rough))
     step = next(m * unit for m in (1, 2, 2.5, 5, 10) if m * unit >= rough * (1 - 1e-9))
@@ -149,7 +149,7 @@ def _even(low: float, high: float, most: float, whole: bool) -> list[tuple[float
     scaled = [step * 10**d for d in range(9)]
     digits = next((d for d, v in enumerate(scaled) if math.isclose(v, round(v), rel_tol=1e-9)), 9)
     if digits > 6 or max(abs(low), abs(high)) >= 1e7:
-        return [(k * step, power(k * step) if k else "0") for k in places]
+        return [(k * step, format_power(k * step) if k else "0") for k in places]
     return [(k * step, _minus(f"{k * step:,.{digits}f}")) for k in places]
 
 
@@ -159,11 +159,11 @@ def _minus(text: str) -> str:
 
 def _scientific(value: float, digits: int) -> str:
     mantissa, exponent = f"{value:.{digits}e}".split("e")
-    ten = f"10{raised(int(exponent))}"
+    ten = f"10{superscript(int(exponent))}"
     return ten if mantissa == "1.0" else _minus(f"{float(mantissa):g} · {ten}")
 
 
-def spoken(value: float) -> str:
+def format_short(value: float) -> str:
     """Format a value with four significant digits."""
     if not math.isfinite(value):
         return "–"
@@ -172,14 +172,14 @@ def spoken(value: float) -> str:
     return _minus(f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}")
 
 
-def plain(value: float) -> str:
+def format_plain(value: float) -> str:
     """Format a value like ``0.05`` or ``1,000``; very small and large ones with a power of ten."""
     if value and not 1e-4 <= abs(value) < 1e6:
-        return power(value)
+        return format_power(value)
     return _minus(f"{value:,.0f}" if float(value).is_integer() else f"{value:.4g}")
 
 
-def power(value: float) -> str:
+def format_power(value: float) -> str:
     """Format a value like ``10⁻⁷``, or as a plain number if that is short."""
     if value == 0 or 1e-3 <= abs(value) <= 1e5:
         return _minus(f"{value:,.3f}".rstrip("0").rstrip("."))

@@ -30,7 +30,7 @@ def _em(letter: str) -> float:
     return 0.68 if letter.isupper() else 0.585
 
 
-def cut(text: str, room: float, size: float = LETTER) -> str:
+def truncate(text: str, room: float, size: float = LETTER) -> str:
     """Return a text truncated with an ellipsis to at most ``room`` pixels."""
     if width(text, size) <= room:
         return text
@@ -60,12 +60,12 @@ def _quoted(value: str | float) -> str:
     return quoteattr(value.replace("\n", " ") if isinstance(value, str) else number(value))
 
 
-def at(x: float, y: float) -> str:
+def coordinates(x: float, y: float) -> str:
     """Return a point of a path, ``x,y``."""
     return f"{number(x)},{number(y)}"
 
 
-def move(x: float, y: float) -> str:
+def translate(x: float, y: float) -> str:
     return f"translate({number(x)} {number(y)})"
 
 
@@ -103,26 +103,26 @@ def label(
 RADIUS = 3.4
 
 
-def _closed(corners: Sequence[complex]) -> str:
+def _closed_path(corners: Sequence[complex]) -> str:
     steps = (f"l{_point(b - a)}" for a, b in itertools.pairwise(corners))
     return f"m{_point(corners[0])}{''.join(steps)}z"
 
 
 def _point(z: complex) -> str:
-    return at(z.real, z.imag)
+    return coordinates(z.real, z.imag)
 
 
 def _polygon(n: int, turn: float, *sizes: float) -> str:
     """Return a regular polygon, beginning at its first corner; two alternating sizes make a
     star."""
     radii = itertools.cycle(RADIUS * size for size in sizes)
-    return _closed([rect(next(radii), math.radians(turn + 360 * k / n)) for k in range(n)])
+    return _closed_path([rect(next(radii), math.radians(turn + 360 * k / n)) for k in range(n)])
 
 
 def _plus(turn: float) -> str:
     a, b = RADIUS * 0.38, RADIUS * 1.2
     quarter = (complex(-a, -b), complex(a, -b), complex(a, -a))
-    return _closed([z * 1j**k * rect(1, math.radians(turn)) for k in range(4) for z in quarter])
+    return _closed_path([z * 1j**k * rect(1, math.radians(turn)) for k in range(4) for z in quarter])
 
 
 _R, _D = number(RADIUS), number(2 * RADIUS)
@@ -147,4 +147,4 @@ def markers(shape: str, places: Iterable[tuple[float, float]], *, hollow: bool =
     """Return one path with a marker at each place; an unknown shape is drawn as a circle."""
     form = SHAPES.get(shape, SHAPES["circle"])
     classes = "k-solid" if shape == "cross" else "paper k-line" if hollow else "fill"
-    return path("".join(f"M{at(x, y)}{form}" for x, y in places), classes)
+    return path("".join(f"M{coordinates(x, y)}{form}" for x, y in places), classes)

@@ -18,37 +18,37 @@ from dualml.report.code import highlight
 from dualml.report.draw import css, draw, script
 from dualml.report.figure import Figure
 from dualml.report.mathml import mathml
-from dualml.words import Words
+from dualml.words import Messages
 
 CODE = re.compile(r"`([^`]+)`")
 #: Columns with texts of more characters get a minimum width; long code may be broken.
-LONG = 44
+LONG_TEXT_CHARS = 44
 LINES = Markup("\n")
 #: Tables with more columns take the full width of the page.
 WIDE = 6
 
 
-def html(page: Page) -> str:
+def render_html(page: Page) -> str:
     """Return the page as HTML with its style, figures and scripts."""
-    words = Words(page.lang)
-    sections = [block for block in page.blocks if isinstance(block, blocks.Section) and block.title]
+    words = Messages(page.lang)
+    sections = [block for block in page.blocks if isinstance(block, blocks.SectionBlock) and block.title]
     links = [tag("li", tag("a", s.title, href=f"#{s.name}")) for s in sections]
     drawn = any(isinstance(block, Figure) for block in blocks.walk(page.blocks))
     question = tag("p", page.question, class_="question") if page.question else ""
     return Markup(_read("page.html")).format(
         lang=words("lang"),
         title=page.title,
-        css=Markup(style()),
+        css=Markup(page_css()),
         contents=words("page.contents"),
         links=LINES.join(links),
         head=tag("h1", page.title) + question,
-        body=rendered(page.blocks, 2),
+        body=render_blocks(page.blocks, 2),
         footer=page.footer,
         script=Markup("<script>\n{}</script>\n").format(Markup(script())) if drawn else "",
     )
 
 
-def style() -> str:
+def page_css() -> str:
     """Return the CSS of pages and figures."""
     return _read("style.css") + css()
 
@@ -66,7 +66,7 @@ def tag(name: str, /, *inside: str, **attributes: str) -> Markup:
     return Markup(f"<{name}{shown}>{''.join(map(escape, inside))}</{name}>")
 
 
-def quoted(text: str) -> Markup:
+def render_inline(text: str) -> Markup:
     """Return text as escaped HTML; text in backquotes becomes code."""
     return Markup(CODE.sub(r"<code>\1</code>", str(escape(text))))
 
@@ -76,7 +76,7 @@ def _lines(name: str, *inside: str, **attributes: str) -> Markup:
     return tag(name, "\n", LINES.join(inside), "\n", **attributes)
 
 
-def rendered(many: Iterable[Block], level: int) -> Markup:
+def render_blocks(many: Iterable[Block], level: int) -> Markup:
     """Return blocks as HTML, one after the other, for a page with `page_css`; consecutive cards
     share a grid.
 
@@ -95,8 +95,8 @@ def _block(block: Block, level: int) -> Markup:
     """Return one block as HTML; ``level`` is the level of the next heading."""
     match block:
         case blocks.Prose(text, small):
-            return tag("p", quoted(text), class_="small" if small else "")
-        case blocks.Text(text):
+            return tag("p", render_inline(text), class_="small" if small else "")
+        case blocks.MarkdownBlock(text):
             from markdown_it import MarkdownIt
 
             rules = MarkdownIt("commonmark", {"html": False}).enable("table")
@@ -107,7 +107,7 @@ def _block(block: Block, level: int) -> Markup:
             return _table(block)
         case Figure(name, caption):
             drawn = tag("div", Markup(draw(block)), class_="scroll")
-            legend = tag("figcaption", quoted(caption))
+            legend = tag("figcaption", render_inline(caption))
             width = f"max-width: {block.width}px"
             return _lines("figure", drawn, legend, id=f"figure-{name}", style=width)
         case blocks.Code(text, caption, who):
@@ -117,26 +117,26 @@ def _block(block: Block, level: int) -> Markup:
             return tag("div", head, "\n", code, class_="listing")
         case blocks.Formula(latex):
             return tag("div", _formula(latex), class_="formula")
-        case blocks.Verdict(text, tone):
-            return tag("p", quoted(text), class_=f"verdict {tone}")
+        case blocks.VerdictBlock(text, tone):
+            return tag("p", render_inline(text), class_=f"verdict {tone}")
         case blocks.Notice(text):
-            return tag("p", quoted(text), class_="notice")
+            return tag("p", render_inline(text), class_="notice")
         case blocks.Card(title, inside, code):
             heading = tag("h4", tag("code", title) if code else title)
-            return _lines("article", heading, rendered(inside, level), class_="card")
-        case blocks.Row(inside):
+            return _lines("article", heading, render_blocks(inside, level), class_="card")
+        case blocks.RowBlock(inside):
             return _lines("div", *(_block(b, level) for b in inside), class_="row")
         case blocks.Fold(summary, inside, name):
-            return _lines("details", tag("summary", quoted(summary)), rendered(inside, 3), id=name)
-        case blocks.Section(name, title, inside):
+            return _lines("details", tag("summary", render_inline(summary)), render_blocks(inside, 3), id=name)
+        case blocks.SectionBlock(name, title, inside):
             headings = [tag(f"h{level}", title)] if title else []
-            return _lines("section", *headings, rendered(inside, level + 1), id=name)
+            return _lines("section", *headings, render_blocks(inside, level + 1), id=name)
     raise TypeError(f"no HTML for {type(block).__name__}")
 
 
 def _item(item: blocks.Item) -> Markup:
     link = tag("a", item.link or "↗", class_="see", href=f"#{item.target}")
-    parts = ("⚠ " if item.warning else "", quoted(item.text), " " + link if item.target else "")
+    parts = ("⚠ " if item.warning else "", render_inline(item.text), " " + link if item.target else "")
     return tag("li", *parts, class_="warning" if item.warning else "")
 
 
@@ -169,7 +169,7 @@ def _table(table: Table) -> Markup:
 def _style(column: Column, texts: Sequence[str]) -> str:
     """Return the CSS classes of a column: alignment, and ``long`` if it needs space."""
     longest = max(map(len, texts), default=0)
-    return f"{column.show} {'long' if longest > LONG else ''}".replace("text", "").strip()
+    return f"{column.show} {'long' if longest > LONG_TEXT_CHARS else ''}".replace("text", "").strip()
 
 
 def _cell(cell: blocks.Cell, style: str, k: int) -> Markup:

@@ -14,11 +14,11 @@ from dualml.report.blocks import Block, Cell, Page, Table
 from dualml.report.figure import Figure
 
 
-def markdown(page: Page) -> str:
+def render_markdown(page: Page) -> str:
     """Return the page as Markdown, for editors and code hosts."""
     lines = [f"# {escape(page.title)}"]
-    lines += [quoted(page.question)] if page.question else []
-    lines += [*_blocks(page.blocks, 2), "---", quoted(page.footer)]
+    lines += [render_inline(page.question)] if page.question else []
+    lines += [*_blocks(page.blocks, 2), "---", render_inline(page.footer)]
     return "\n\n".join(lines) + "\n"
 
 
@@ -27,8 +27,8 @@ def _blocks(many: Iterable[Block], level: int) -> Iterator[str]:
     for block in many:
         match block:
             case blocks.Prose(text):
-                yield quoted(text)
-            case blocks.Text(text):
+                yield render_inline(text)
+            case blocks.MarkdownBlock(text):
                 yield text.strip()
             case blocks.Bullets(items):
                 yield "\n".join(map(_item, items))
@@ -41,22 +41,22 @@ def _blocks(many: Iterable[Block], level: int) -> Iterator[str]:
                 yield f"```python\n{text}\n```"
             case blocks.Formula(latex):
                 yield f"$$\n{latex}\n$$"
-            case blocks.Verdict(text):
+            case blocks.VerdictBlock(text):
                 yield f"**{escape(text)}**"
             case blocks.Notice(text):
-                yield f"> {quoted(text)}"
-            case blocks.Row(inside):
+                yield f"> {render_inline(text)}"
+            case blocks.RowBlock(inside):
                 yield from _blocks(inside, level)
             case blocks.Card(title, inside, code):
-                yield from _under(f"`{title}`" if code else escape(title), inside, level)
+                yield from _headed_blocks(f"`{title}`" if code else escape(title), inside, level)
             case blocks.Fold(summary, inside):
                 captioned = len(inside) == 1 and isinstance(inside[0], Table)
-                yield from _under("" if captioned else escape(summary), inside, level)
-            case blocks.Section(title=title, blocks=inside):
-                yield from _under(escape(title), inside, level)
+                yield from _headed_blocks("" if captioned else escape(summary), inside, level)
+            case blocks.SectionBlock(title=title, blocks=inside):
+                yield from _headed_blocks(escape(title), inside, level)
 
 
-def _under(heading: str, inside: Iterable[Block], level: int) -> Iterator[str]:
+def _headed_blocks(heading: str, inside: Iterable[Block], level: int) -> Iterator[str]:
     """Yield a heading, if there is one, and the blocks below it."""
     if heading:
         yield f"{'#' * min(level, 6)} {heading}"
@@ -65,7 +65,7 @@ def _under(heading: str, inside: Iterable[Block], level: int) -> Iterator[str]:
 
 def _item(item: blocks.Item) -> str:
     link = f" ({escape(item.link)})" if item.link else ""
-    return f"- {'⚠ ' if item.warning else ''}{quoted(item.text)}{link}"
+    return f"- {'⚠ ' if item.warning else ''}{render_inline(item.text)}{link}"
 
 
 def escape(text: str) -> str:
@@ -75,13 +75,13 @@ def escape(text: str) -> str:
     return re.sub(r"([\\`*_\[\]|])", r"\\\1", line)
 
 
-def quoted(text: str) -> str:
+def render_inline(text: str) -> str:
     """Return escaped text in which text in backquotes remains code."""
     parts = re.split(r"(`[^`]+`)", text)
-    return "".join(part if k % 2 else _inside(part) for k, part in enumerate(parts))
+    return "".join(part if k % 2 else _escape_part(part) for k, part in enumerate(parts))
 
 
-def _inside(text: str) -> str:
+def _escape_part(text: str) -> str:
     """Escape a part of a text and keep a space at each end that had one."""
     front, back = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
     return f"{' ' * bool(front)}{escape(text)}{' ' * bool(back and text.strip())}"
@@ -102,7 +102,7 @@ def _cell(cell: Cell, code: bool) -> str:
     return text + (f" ({escape(cell.note)})" if cell.note else "")
 
 
-def between(text: str, begin: str, end: str, block: str) -> str:
+def replace_between(text: str, begin: str, end: str, block: str) -> str:
     """Return the page with the text from ``begin`` to ``end`` replaced by ``block``, which includes
     both marks.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from dualml.errors import plain
+from dualml.errors import escape_unprintable
 from dualml.report.blocks import Cell, Column, Table, Tone
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 STYLES: dict[Tone, str] = {"good": "green", "near": "cyan", "bad": "red", "muted": "yellow"}
 Parts = Callable[[str], Sequence[str]]
 #: Minimum width of a column in characters, while the first column can still shrink.
-LEAST = 4
+MIN_COLUMN_CHARS = 4
 #: A word, which is kept on one line if it fits.
 WORD = re.compile(r"[!-~\u00a1-\u2e7f]+")
 #: A piece of a word, up to and including a joint.
-PIECE = re.compile(r"[^_(,=./-]*[_(,=./-]*")
+WORD_PIECE = re.compile(r"[^_(,=./-]*[_(,=./-]*")
 #: Colour of the darkest background.
 RGB = (30, 100, 180)
 
@@ -34,7 +34,7 @@ def show(table: Table, console: Console | None = None) -> None:
 
     console = console or Terminal(highlight=False)
     if table.caption:
-        console.print(plain(table.caption), style="bold", markup=False)
+        console.print(escape_unprintable(table.caption), style="bold", markup=False)
     console.print(render(table, console.width))
 
 
@@ -55,12 +55,12 @@ def render(table: Table, width: int) -> Grid:
     gap = 2 if sum(max(c.lines) + 2 for c in columns) <= width else 1
     headed = any(column.label for column in table.columns)
     grid = Grid(box=None, pad_edge=False, padding=(0, gap, 0, 0), show_header=headed)
-    widths = fitted(columns, width - gap * len(columns))
+    widths = fit_widths(columns, width - gap * len(columns))
     for column, n in zip(columns, widths, strict=True):
         justify: Literal["left", "right"] = "right" if column.column.show == "number" else "left"
-        grid.add_column(_jointed(column.head, n), justify=justify, overflow="fold", width=n)
+        grid.add_column(_break_words(column.head, n), justify=justify, overflow="fold", width=n)
     for row in zip(*(column.cells for column in columns), strict=True):
-        grid.add_row(*map(_jointed, row, widths))
+        grid.add_row(*map(_break_words, row, widths))
     return grid
 
 
@@ -76,26 +76,26 @@ class _Column:
     @cached_property
     def lines(self) -> tuple[int, int]:
         """Maximum width of a line in the cells and in the head."""
-        return self._widest(str.splitlines, str.splitlines)
+        return self._max_widths(str.splitlines, str.splitlines)
 
     @cached_property
     def words(self) -> tuple[int, int]:
         """Maximum width of a word in the cells and in the head. Chinese breaks anywhere, but not in
         a head."""
-        return self._widest(WORD.findall, str.split)
+        return self._max_widths(WORD.findall, str.split)
 
     @cached_property
     def pieces(self) -> tuple[int, int]:
         """Maximum width of a part of a word, split at joints, in the cells and in the head."""
 
         def pieces(words: Sequence[str]) -> list[str]:
-            return [piece for word in words for piece in PIECE.findall(word)]
+            return [piece for word in words for piece in WORD_PIECE.findall(word)]
 
-        return self._widest(
+        return self._max_widths(
             lambda text: pieces(WORD.findall(text)), lambda text: pieces(text.split())
         )
 
-    def _widest(self, of_cell: Parts, of_head: Parts) -> tuple[int, int]:
+    def _max_widths(self, of_cell: Parts, of_head: Parts) -> tuple[int, int]:
         """Return the maximum width of the parts of all cells, and of the parts of the head."""
         from rich.cells import cell_len
 
@@ -105,7 +105,7 @@ class _Column:
         return max(cells, default=some), max(heads, default=0)
 
 
-def fitted(columns: Sequence[_Column], room: int) -> list[int]:
+def fit_widths(columns: Sequence[_Column], room: int) -> list[int]:
     """Return the widths of the columns within ``room`` characters in total. Labels wider than their
     cells shrink first, then the widest columns as long as no word breaks, then names at their
     joints, then all; the first column, which names the rows, shrinks last."""
@@ -116,7 +116,7 @@ def fitted(columns: Sequence[_Column], room: int) -> list[int]:
         [max(c.words) for c in columns],
         [max(c.words[0], c.pieces[1]) for c in columns],
         [max(c.pieces if k else c.words) for k, c in enumerate(columns)],
-        [LEAST if k else max(c.words) for k, c in enumerate(columns)],
+        [MIN_COLUMN_CHARS if k else max(c.words) for k, c in enumerate(columns)],
         [1] * len(columns),
     ):
         while sum(fit) > room and (wide := [k for k, n in enumerate(fit) if n > floors[k]]):
@@ -124,12 +124,12 @@ def fitted(columns: Sequence[_Column], room: int) -> list[int]:
     return fit
 
 
-def _jointed(text: Text, width: int) -> Text:
+def _break_words(text: Text, width: int) -> Text:
     """Break words that are wider than a column after the last joint that fits in each line."""
     breaks = list[int]()
     for word in WORD.finditer(text.plain):
         begin = word.start()
-        for piece in PIECE.finditer(text.plain, *word.span()) if len(word[0]) > width else ():
+        for piece in WORD_PIECE.finditer(text.plain, *word.span()) if len(word[0]) > width else ():
             if piece.end() - begin > width and piece.start() > begin:
                 breaks.append(begin := piece.start())
     return text.blank_copy("\n").join(text.divide(breaks)) if breaks else text
@@ -139,22 +139,22 @@ def _head(column: Column) -> Text:
     """Return the head of a column; each part of a dotted key is on its own line."""
     from rich.text import Text
 
-    head = Text(plain(column.label, "\n").replace(".", ".\n"), "bold")
+    head = Text(escape_unprintable(column.label, "\n").replace(".", ".\n"), "bold")
     return head.append(f"\n{column.unit}", "not bold dim") if column.unit else head
 
 
 def _cell(cell: Cell) -> Text:
     shade = ",".join(f"{round(cell.shade * full)}" for full in RGB)
-    text = inline(cell.text, f"white on rgb({shade})" if cell.shade else STYLES.get(cell.tone, ""))
-    return text.append("\n").append(inline(cell.note, "dim")) if cell.note else text
+    text = render_inline(cell.text, f"white on rgb({shade})" if cell.shade else STYLES.get(cell.tone, ""))
+    return text.append("\n").append(render_inline(cell.note, "dim")) if cell.note else text
 
 
-def inline(text: str, style: str = "") -> Text:
+def render_inline(text: str, style: str = "") -> Text:
     """Return text with the parts in backquotes coloured, without the backquotes. Control characters
     are escaped, because names and reasons come from run folders of others."""
     from rich.text import Text
 
     line = Text(style=style)
-    for number, part in enumerate(plain(text, "\n").split("`")):
+    for number, part in enumerate(escape_unprintable(text, "\n").split("`")):
         line.append(part, "cyan" if number % 2 else None)
     return line

@@ -10,16 +10,16 @@ import numpy as np
 
 from dualml.errors import UserError
 from dualml.model.spec import ModelSpec
-from dualml.planner.arm import layout_of
-from dualml.planner.engine import DUALML, Precision
+from dualml.planner.arm import layout_from_arm
+from dualml.planner.engine import DUALML, PrecisionBytes
 from dualml.planner.layouts import RECOMPUTED, Layouts
 from dualml.planner.memory import stage_memory
-from dualml.planner.zoo import shape_of
+from dualml.planner.zoo import shape_from_spec
 from dualml.report.blocks import Cells, Column, Table
-from dualml.report.plan.published import signed
+from dualml.report.plan.published import format_signed_percent
 from dualml.split.mesh import Mesh
-from dualml.store.run import Run
-from dualml.words import Words
+from dualml.store.run import RunData
+from dualml.words import Messages
 
 #: Framework whose kernels the engine's activations describe.
 ACTIVATIONS_OF = "torch"
@@ -28,7 +28,7 @@ PARTS = ("weights", "gradients", "state", "activations")
 
 
 @dataclass(frozen=True)
-class Held:
+class MemoryCheck:
     """Measured and predicted memory of one rank of one trial.
 
     Attributes:
@@ -48,7 +48,7 @@ class Held:
         return sum(self.predicted[part] for part in parts) / counted - 1 if counted else 0.0
 
 
-def held(run: Run) -> Iterator[Held]:
+def compare_memory(run: RunData) -> Iterator[MemoryCheck]:
     """Yield measured and predicted memory of every rank of every trial whose arm is a layout of the
     planner."""
     for arm, backend in ((arm, backend) for arm in run.arms for backend in run.backends):
@@ -59,14 +59,14 @@ def held(run: Run) -> Iterator[Held]:
         name = settings.variant or str(run.experiment["model"])
         spec = ModelSpec.restore(dict(run.models[name]))
         try:
-            shape = shape_of(spec, settings.batch_size)
-            x = layout_of(shape, settings)
+            shape = shape_from_spec(spec, settings.batch_size)
+            x = layout_from_arm(shape, settings)
         except UserError:
             continue
         width = np.dtype(str(run.environment[backend]["dtype"])).itemsize
-        slots = len(settings.rule.slots)
-        element = 2 if settings.plan_precision.lower else width
-        precision = Precision(width, width, slots * width, element)
+        slots = len(settings.rule.state_keys)
+        element = 2 if settings.plan_precision.is_low else width
+        precision = PrecisionBytes(width, width, slots * width, element)
         # Stages count what is saved between passes, which excludes the logits.
         staged = settings.split is not None or settings.zero > 0
         mesh = Mesh(int(x.dp[0]), int(x.pp[0]), int(x.tp[0]))
@@ -78,25 +78,25 @@ def held(run: Run) -> Iterator[Held]:
             seen = {part: n for part in PARTS if (n := getattr(counted, part)) is not None}
             if run.framework(backend) != ACTIVATIONS_OF:
                 seen.pop("activations", None)
-            yield Held(arm, backend, told(x), rank, seen, {part: said[part] for part in seen})
+            yield MemoryCheck(arm, backend, format_layout(x), rank, seen, {part: said[part] for part in seen})
 
 
-def told(x: Layouts) -> str:
+def format_layout(x: Layouts) -> str:
     """Format a layout as ``dp 2 · pp 2 · tp 1, ZeRO-1, b 4, full``."""
     of = x.describe(0)
     mesh = " · ".join(f"{axis} {of[axis]}" for axis in ("dp", "pp", "tp"))
     return f"{mesh}, ZeRO-{of['zero']}, b {of['micro']}, {RECOMPUTED[x.recompute[0]]}"
 
 
-def describe(rows: Sequence[Held]) -> list[dict[str, Any]]:
+def describe(rows: Sequence[MemoryCheck]) -> list[dict[str, Any]]:
     """Return the rows as JSON-compatible values."""
     return [vars(row) for row in rows]
 
 
-def table(rows: Sequence[Held], words: Words) -> Table:
+def memory_table(rows: Sequence[MemoryCheck], words: Messages) -> Table:
     """Return, for every arm and backend, the rank with most memory, as counted / predicted
     bytes."""
-    fullest: dict[tuple[str, str], Held] = {}
+    fullest: dict[tuple[str, str], MemoryCheck] = {}
     for row in rows:
         key = (row.arm, row.backend)
         if key not in fullest or sum(fullest[key].counted.values()) < sum(row.counted.values()):
@@ -114,5 +114,5 @@ def table(rows: Sequence[Held], words: Words) -> Table:
             for part in PARTS
         ]
         off = max((row.error(part) for part in row.counted), key=abs)
-        cells.append([row.arm, row.backend, row.layout, *pairs, signed(off)])
+        cells.append([row.arm, row.backend, row.layout, *pairs, format_signed_percent(off)])
     return Table("held", words("planner.table.held"), columns, cells)

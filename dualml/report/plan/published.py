@@ -6,32 +6,32 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from dualml.planner.devices import reached
-from dualml.planner.layouts import RECOMPUTED, Choices, Layouts
-from dualml.planner.memory import PRECISIONS, layer_activations, states
-from dualml.planner.models import find
-from dualml.planner.published import Predicted, Run, fitted, halves, runs, summary
+from dualml.planner.devices import fitted_efficiency
+from dualml.planner.layouts import RECOMPUTED, SearchSpace, Layouts
+from dualml.planner.memory import PRECISIONS, layer_activations, state_bytes
+from dualml.planner.models import find_model
+from dualml.planner.published import RunPrediction, PublishedRun, fitted_names, errors_by_half, runs, summary
 from dualml.planner.published import tables as given
 from dualml.planner.request import PlanRequest
-from dualml.planner.search import plan
+from dualml.planner.search import search_layouts
 from dualml.report.blocks import Cells, Column, Table
-from dualml.words import Words, numbers
+from dualml.words import Messages, numbers
 
 TEXTS = {"run", "layout", "fitted", "used", "best", "technique", "half"}
 STAGES = ("plain", "zero_1", "zero_2", "zero_3")
 
 
-def tables(words: Words) -> Iterator[Table]:
+def tables(words: Messages) -> Iterator[Table]:
     """Yield all comparison tables."""
-    yield errors(words)
-    yield timed(words)
-    yield chosen(words)
-    yield of_states(words)
-    yield largest(words)
-    yield activations(words)
+    yield errors_table(words)
+    yield runs_table(words)
+    yield choices_table(words)
+    yield states_table(words)
+    yield largest_models_table(words)
+    yield activations_table(words)
 
 
-def _table(name: str, keys: tuple[str, ...], rows: list[Cells], words: Words) -> Table:
+def _table(name: str, keys: tuple[str, ...], rows: list[Cells], words: Messages) -> Table:
     """Make a table with the columns ``keys``."""
     columns = [
         Column(k, words(f"planner.column.{k}"), show="text" if k in TEXTS else "number")
@@ -40,31 +40,31 @@ def _table(name: str, keys: tuple[str, ...], rows: list[Cells], words: Words) ->
     return Table(name, words(f"planner.table.{name}"), columns, rows)
 
 
-def errors(words: Words) -> Table:
+def errors_table(words: Messages) -> Table:
     """Return the table of median and worst errors of the fitted and the held-out runs."""
     rows: list[Cells] = []
-    for key, predicted in vars(halves()).items():
+    for key, predicted in vars(errors_by_half()).items():
         median, worst = map(numbers.percent, summary([p.error for p in predicted]))
         rows.append([words(f"planner.half.{key}"), str(len(predicted)), median, worst])
     return _table("errors", ("half", "count", "median", "worst"), rows, words)
 
 
-def timed(words: Words) -> Table:
+def runs_table(words: Messages) -> Table:
     """Return the table of all published runs: layout, and teraFLOP/s per device."""
     rows: list[Cells] = []
     for run in runs():
         p = run.predict()
         measured, predicted = p.teraflops
         rows.append([
-            f"{run.name} {run.model}", f"{run.devices:,}", used(p),
-            "•" if run.name in fitted() else "", f"{measured:.0f}", f"{predicted:.0f}",
-            signed(predicted / measured - 1),
+            f"{run.name} {run.model}", f"{run.devices:,}", format_run_layout(p),
+            "•" if run.name in fitted_names() else "", f"{measured:.0f}", f"{predicted:.0f}",
+            format_signed_percent(predicted / measured - 1),
         ])  # fmt: skip
     keys = ("run", "devices_of", "layout", "fitted", "measured", "predicted", "error")
     return _table("runs", keys, rows, words)
 
 
-def used(p: Predicted) -> str:
+def format_run_layout(p: RunPrediction) -> str:
     """Format a run's layout as ``tp 8 · pp 12, selective sp``; unpublished parts are in
     brackets."""
     of = p.run.layouts.describe(p.row)
@@ -77,13 +77,13 @@ def used(p: Predicted) -> str:
     return f"{' · '.join(axes)}, {', '.join(more)}"
 
 
-def signed(share: float) -> str:
+def format_signed_percent(share: float) -> str:
     """Format a share as a signed percentage with one decimal."""
     return f"{100 * share:+.1f} %".replace("-", "−")
 
 
 @cache
-def choices() -> tuple[tuple[Run, str, str, float], ...]:
+def layout_choices() -> tuple[tuple[PublishedRun, str, str, float], ...]:
     """Return the runs whose authors chose the layout, with the mesh used, the mesh found, and the
     share of time that the planner's mesh would save, both by the planner's time."""
     rows = []
@@ -91,18 +91,18 @@ def choices() -> tuple[tuple[Run, str, str, float], ...]:
         if run.table not in ("narayanan-1", "llama3-4"):
             continue
         of = run.layouts.describe(0)
-        had = Choices(
+        had = SearchSpace(
             context=16 if run.table == "llama3-4" else 1,
             chunks=int(run.layouts.chunks.max()),
             zero=(of["zero"],),
             recompute=(of["recompute"],),
             sequence=(int(of["sp"]),),
         )
-        request = PlanRequest(run.shape, run.cluster(reached()), "mixed", of["batch"], True,
+        request = PlanRequest(run.shape, run.make_cluster_for(fitted_efficiency()), "mixed", of["batch"], True,
                               run.fused, run.device.name, had)  # fmt: skip
-        answer = plan(request)
-        best = answer.layouts.describe(answer.best)
-        saved = 1 - float(answer.total[answer.best]) / run.predict().seconds
+        answer = search_layouts(request)
+        best = answer.layouts.describe(answer.best_row)
+        saved = 1 - float(answer.update_seconds[answer.best_row]) / run.predict().seconds
         rows.append((run, _mesh(of), _mesh(best), saved))
     return tuple(rows)
 
@@ -113,28 +113,28 @@ def _mesh(of: dict[str, Any]) -> str:
                       if axis != "cp" or of["cp"] > 1)  # fmt: skip
 
 
-def chosen(words: Words) -> Table:
+def choices_table(words: Messages) -> Table:
     """Return the table of chosen and found meshes."""
     rows: list[Cells] = [
-        [f"{run.name} {run.model}", f"{run.devices:,}", before, after, signed(saved)]
-        for run, before, after, saved in choices()
+        [f"{run.name} {run.model}", f"{run.devices:,}", before, after, format_signed_percent(saved)]
+        for run, before, after, saved in layout_choices()
     ]
     return _table("choices", ("run", "devices_of", "used", "best", "gain"), rows, words)
 
 
-def of_states(words: Words) -> Table:
+def states_table(words: Messages) -> Table:
     """Return ZeRO's table 1: bytes of weights, gradients and optimizer state per device."""
     rows: list[Cells] = []
     for parameters, n, *published in given()["zero-1"]["rows"]:
-        predicted = [float(states(parameters, z, n, PRECISIONS["mixed"])) / 1e9 for z in (1, 2, 3)]
+        predicted = [float(state_bytes(parameters, z, n, PRECISIONS["mixed"])) / 1e9 for z in (1, 2, 3)]
         pairs = zip(published, predicted, strict=True)
-        cells = [f"{a:g} / {digits(b)}" for a, b in pairs]
+        cells = [f"{a:g} / {format_digits(b)}" for a, b in pairs]
         rows.append([f"{parameters / 1e9:g} B", f"{n:,}", *cells])
     keys = ("parameters", "devices_of", "zero_1", "zero_2", "zero_3")
     return _table("states", keys, rows, words)
 
 
-def digits(x: float) -> str:
+def format_digits(x: float) -> str:
     """Format a number with four significant digits, or all digits before the decimal point."""
     return f"{x:.4g}" if x < 1e4 else f"{x:.0f}"
 
@@ -142,16 +142,16 @@ def digits(x: float) -> str:
 def most_parameters(memory: float, model_parallel: int, zero: int, replicas: int) -> float:
     """Return the number of parameters Ψ whose weights, gradients and optimizer state fill the
     memory of a device."""
-    return memory * model_parallel / float(states(1.0, zero, replicas, PRECISIONS["mixed"]))
+    return memory * model_parallel / float(state_bytes(1.0, zero, replicas, PRECISIONS["mixed"]))
 
 
-def largest(words: Words) -> Table:
+def largest_models_table(words: Messages) -> Table:
     """Return ZeRO's table 2: largest model that fits."""
     table = given()["zero-2"]
     rows: list[Cells] = []
     for mp, n, *published in table["rows"]:
         cells = [
-            f"{value:g} / {digits(most_parameters(table['memory'], mp, zero, n // mp) / 1e9)}"
+            f"{value:g} / {format_digits(most_parameters(table['memory'], mp, zero, n // mp) / 1e9)}"
             for zero, value in enumerate(published[:4])
         ]
         measured = " / ".join(f"{value:g}" for value in published[4:])
@@ -159,12 +159,12 @@ def largest(words: Words) -> Table:
     return _table("largest", ("tp", "devices_of", *STAGES, "really"), rows, words)
 
 
-def of_technique(name: str, tp: int) -> tuple[float, float]:
+def technique_activations(name: str, tp: int) -> tuple[float, float]:
     """Return the bytes that a layer of GPT-3 saves with a technique, divided by sbh, and 5as/h."""
-    shape = find("gpt3-175b")
+    shape = find_model("gpt3-175b")
     again = next((word for word in RECOMPUTED if word in name.split("+")), "none")
     t = tp if "tp" in name else 1
-    x = Layouts.one(1, tp=t, sp="sp" in name.split("+"), recompute=again)
+    x = Layouts.from_axes(1, tp=t, sp="sp" in name.split("+"), recompute=again)
     _, kept = layer_activations(shape, x, PRECISIONS["mixed"])
     return (
         float(kept[0]) / (shape.sequence * shape.hidden),
@@ -172,11 +172,11 @@ def of_technique(name: str, tp: int) -> tuple[float, float]:
     )
 
 
-def activations(words: Words) -> Table:
+def activations_table(words: Messages) -> Table:
     """Return Korthikanti's table 2, for GPT-3 on 8 devices."""
     rows: list[Cells] = []
     for name, whole, split, scores in given()["korthikanti-2"]["rows"]:
-        predicted, ratio = of_technique(name, tp=8)
+        predicted, ratio = technique_activations(name, tp=8)
         t = 8 if "tp" in name else 1
         published = whole + split / t + scores / 5 * ratio / t
         rows.append([name, f"{published:.4g}", f"{predicted:.4g}"])
@@ -188,12 +188,12 @@ def describe() -> dict[str, Any]:
     rows = [
         {"run": run.name, "model": run.model, "devices": run.devices,
          "source": given()[run.table]["source"],
-         "fitted": run.name in fitted(), "measured_s": run.measured, "predicted_s": p.seconds,
+         "fitted": run.name in fitted_names(), "measured_s": run.measured, "predicted_s": p.seconds,
          "error": p.error, "memory_bytes": p.memory, "layout": run.layouts.describe(p.row)}
         for run in runs() for p in (run.predict(),)
     ]  # fmt: skip
     errors = {
         key: dict(zip(("median", "worst"), summary([p.error for p in each]), strict=True))
-        for key, each in vars(halves()).items()
+        for key, each in vars(errors_by_half()).items()
     }
-    return {"reached": vars(reached()), "runs": rows, "errors": errors}
+    return {"reached": vars(fitted_efficiency()), "runs": rows, "errors": errors}

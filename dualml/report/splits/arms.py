@@ -12,8 +12,8 @@ from dualml.experiment.split import Split
 from dualml.report import ranks
 from dualml.split.mesh import Mesh
 from dualml.split.schedule import Grid
-from dualml.store.run import Run
-from dualml.words import Words, numbers
+from dualml.store.run import RunData
+from dualml.words import Messages, numbers
 
 
 class SplitArm:
@@ -29,12 +29,12 @@ class SplitArm:
         is_pure_pipeline, is_pure_tensor: whether it is only split by layer, or only inside layers.
     """
 
-    def __init__(self, run: Run, name: str) -> None:
+    def __init__(self, run: RunData, name: str) -> None:
         settings = run.settings[name]
         self.run, self.name, self.model = run, name, model_of(run, name)
         self.split = split = settings.split or Split()
         self.plan: Mapping[str, Any] = run.splits.get(name) or {}
-        self.size, self.slow = ranks.size(run, name), settings.slow is not None
+        self.size, self.slow = ranks.world_size(run, name), settings.slow is not None
         sharing = split.tensor * split.context
         rest = max(1, self.size // (split.data * sharing))
         self.mesh = mesh = Mesh(split.data, rest, sharing)
@@ -46,12 +46,12 @@ class SplitArm:
         self.rpc = split.engine == "rpc"
         self.devices: list[str] = list(self.plan.get("devices") or ())
         self.on_devices = split.engine == "devices"
-        self.piped = mesh.pipeline > 1 and split.trainers == 1 and not self.rpc
-        self.by_layer = self.piped and mesh.tensor == mesh.data == 1
-        self.inside = split.tensor > 1 and mesh.pipeline == mesh.data == 1
+        self.is_pipelined = mesh.pipeline > 1 and split.trainers == 1 and not self.rpc
+        self.is_pure_pipeline = self.is_pipelined and mesh.tensor == mesh.data == 1
+        self.is_pure_tensor = split.tensor > 1 and mesh.pipeline == mesh.data == 1
 
     @property
-    def ways(self) -> list[str]:
+    def split_kinds(self) -> list[str]:
         """All ways in which the model is split, keys of `splitting.SPLIT_FORMULAS`, the most specific
         last."""
         there = {
@@ -67,12 +67,12 @@ class SplitArm:
         return [way for way, holds in there.items() if holds]
 
     @property
-    def way(self) -> str:
+    def main_split_kind(self) -> str:
         """The most specific way in which the model is split."""
-        return next(reversed(self.ways), "by_layer")
+        return next(reversed(self.split_kinds), "by_layer")
 
     @property
-    def layered(self) -> bool:
+    def has_stages(self) -> bool:
         """Whether the model has several stages, on pipeline ranks or on devices of one process."""
         return self.mesh.pipeline > 1 or self.on_devices
 
@@ -82,7 +82,7 @@ class SplitArm:
         return tuple(n > 1 for n in (self.mesh.data, self.mesh.pipeline, self.mesh.tensor))
 
     @property
-    def look(self) -> tuple[Any, ...]:
+    def plan_signature(self) -> tuple[Any, ...]:
         """A key that is equal for arms whose plans look alike when drawn."""
         shared = self.split.sequence, self.split.regather, self.split.context > 1
         return (
@@ -110,7 +110,7 @@ class SplitArm:
     def ideal_idle(self) -> float | None:
         """Share of idle ticks if all passes take equally long; None unless every rank has a row of
         the grid."""
-        return self.grid.idle() if self.piped and self.grid else None
+        return self.grid.idle() if self.is_pipelined and self.grid else None
 
     def planned(self, key: str, what: str = "nbytes") -> float:
         """Return the sum of a quantity over the plan's ``links``, ``transfers`` or ``meetings``,
@@ -131,48 +131,48 @@ class SplitArm:
     def parameters(self) -> str:
         """Return the parameter bytes of each rank as text."""
         sizes = [numbers.nbytes(4 * r["elements"]) for r in self.plan.get("ranks") or ()]
-        return " · ".join(sizes) or numbers.NONE
+        return " · ".join(sizes) or numbers.MISSING
 
-    def cut_by(self, words: Words) -> str:
+    def cut_origin(self, words: Messages) -> str:
         """Return who chose the cut: the experiment file, or the quantity that was balanced."""
         return words(f"splits.cut_by.{'hand' if self.split.cut else self.split.balance}")
 
-    def how(self, words: Words) -> str:
+    def describe(self, words: Messages) -> str:
         """Describe the split, e.g. ``by layer in 2 stages, 1F1B, m = 4``."""
         parts = {"inside": self.split.tensor, "context": self.split.context, "data": self.mesh.data}
         if self.trainers == 1:
-            parts = {"stages": self.depth if self.layered else 1, **parts}
+            parts = {"stages": self.depth if self.has_stages else 1, **parts}
         texts = [words(f"splits.how.{part}", n=n) for part, n in parts.items() if n > 1]
         if self.split.sequence:
             texts.append(words("splits.how.sequence"))
         if self.trainers > 1:
             served = words("splits.how.trainers", n=self.trainers)
             texts = [served, words(f"splits.how.{self.split.arrival}"), *texts]
-        if self.rpc or self.piped:
+        if self.rpc or self.is_pipelined:
             texts.append("RPC" if self.rpc else schedule_name(self.schedule, words))
         if self.on_devices:
             n = len(dict.fromkeys(self.split.devices))
             texts.append(words("splits.how.devices", n=n))
         if self.micro_batches > 1 and self.trainers == 1:
             texts.append(f"m = {self.micro_batches}")
-        return words("list.comma").join(texts) or numbers.NONE
+        return words("list.comma").join(texts) or numbers.MISSING
 
 
-def model_of(run: Run, arm: str) -> str:
+def model_of(run: RunData, arm: str) -> str:
     """Return the name of the arm's model."""
     return run.settings[arm].variant or str(run.experiment.get("model") or "")
 
 
-def schedule_name(name: str, words: Words) -> str:
-    return words.either(f"splits.schedule.{name}", name)
+def schedule_name(name: str, words: Messages) -> str:
+    return words.get(f"splits.schedule.{name}", name)
 
 
 class Splits:
     """The split arms of a run, in the experiment's order."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunData) -> None:
         self.run = run
-        names = [arm for arm in ranks.training(run) if ranks.split(run, arm)]
+        names = [arm for arm in ranks.training_arms(run) if ranks.is_split(run, arm)]
         self.by_name = {name: SplitArm(run, name) for name in names}
 
     def __iter__(self) -> Iterator[SplitArm]:
@@ -184,9 +184,9 @@ class Splits:
     @property
     def pipelines(self) -> list[SplitArm]:
         """The arms whose stages follow a pipeline schedule."""
-        return [arm for arm in self if arm.piped]
+        return [arm for arm in self if arm.is_pipelined]
 
-    def whole(self, arm: SplitArm) -> str | None:
+    def whole_model_arm(self, arm: SplitArm) -> str | None:
         """Return the single-rank arm that trains the same whole model, None without one."""
         judged = (s.against for s in self.run.serial if s.arm == arm.name)
         vary = ("split", "world_size", "slow")
@@ -195,7 +195,7 @@ class Splits:
                 arm.name,
                 vary=vary,
                 where=lambda name: (
-                    ranks.size(self.run, name) == 1 and not ranks.split(self.run, name)
+                    ranks.world_size(self.run, name) == 1 and not ranks.is_split(self.run, name)
                 ),
             )
         )
@@ -205,7 +205,7 @@ class Splits:
         """Whole-model arm → the arms that split its model; None for arms without one."""
         families: dict[str | None, list[SplitArm]] = {}
         for arm in self:
-            families.setdefault(self.whole(arm), []).append(arm)
+            families.setdefault(self.whole_model_arm(arm), []).append(arm)
         return families
 
     def groups(self, among: Sequence[SplitArm], *vary: str) -> list[list[SplitArm]]:
@@ -219,7 +219,7 @@ class Splits:
         names = self.run.contrast.partners(arm.name, vary=vary)
         return [self.by_name[name] for name in names if name in self.by_name]
 
-    def slowed(self) -> list[tuple[SplitArm, SplitArm]]:
+    def straggler_pairs(self) -> list[tuple[SplitArm, SplitArm]]:
         """Return the arms with a slow rank, each with the same arm without it."""
         pairs = {
             arm: self.run.contrast.without_slow_node(arm.name, where=self.run.select)
@@ -229,6 +229,6 @@ class Splits:
         return [(arm, self.by_name[b]) for arm, b in pairs.items() if b in self.by_name]
 
 
-def healthy(arms: Iterable[SplitArm]) -> list[SplitArm]:
+def without_straggler(arms: Iterable[SplitArm]) -> list[SplitArm]:
     """Return the arms without a slow rank."""
     return [arm for arm in arms if not arm.slow]

@@ -12,18 +12,18 @@ from statistics import median
 from dualml.cost.compare import crossovers
 from dualml.cost.link import Link
 from dualml.cost.model import Fit, Point, fit
-from dualml.cost.split import FASTEST, WIDEST, tensor_parallel_step, vertical_step
+from dualml.cost.split import MAX_BYTES_PER_S, MAX_WIDTH, tensor_parallel_step, vertical_step
 from dualml.errors import UserError
 from dualml.report import ranks
 from dualml.report.splits import events, times
-from dualml.report.splits.arms import SplitArm, Splits, healthy, model_of
-from dualml.store.run import Run
+from dualml.report.splits.arms import SplitArm, Splits, without_straggler, model_of
+from dualml.store.run import RunData
 
 #: Layers whose cost is negligible compared with linear ones.
 FREE = ("Flatten", "Tanh", "ReLU")
 #: Schedules for whose update `vertical_step` is the closed form.
-CLOSED = ("1f1b", "gpipe", "eager-1f1b")
-ENOUGH = 5  # measurements needed of each size
+CLOSED_FORM_SCHEDULES = ("1f1b", "gpipe", "eager-1f1b")
+MIN_MEASUREMENTS = 5  # measurements needed of each size
 SIZES = 3  # sizes needed for a fit
 
 
@@ -44,7 +44,7 @@ class Calibration:
         return median(self.rates.values())
 
 
-def chain(run: Run, arm: str | None) -> list[int] | None:
+def linear_sizes(run: RunData, arm: str | None) -> list[int] | None:
     """Return the sizes d₀ … d_L of a model that is a chain of linear layers; None for other
     models."""
     layers = (run.models.get(model_of(run, arm)) or {}).get("layers") or () if arm else ()
@@ -54,14 +54,14 @@ def chain(run: Run, arm: str | None) -> list[int] | None:
     return [int(linear[0]["inputs"]), *(int(layer["outputs"]) for layer in linear)]
 
 
-def batch(run: Run, arm: str | None, backend: str) -> float | None:
+def mean_batch_size(run: RunData, arm: str | None, backend: str) -> float | None:
     """Return the mean number of samples in an update, None if unknown."""
     trials = run.select(arm, backend) if arm else ()
     each = (t.sample_gradients / t.updates for t in trials if t.updates and t.sample_gradients)
     return next(each, None)
 
 
-def operations(sizes: Sequence[int], samples: float) -> float:
+def count_operations(sizes: Sequence[int], samples: float) -> float:
     """Return C, the floating-point operations of an update: the backward pass costs twice the
     forward pass."""
     return 6.0 * samples * sum(a * b for a, b in itertools.pairwise(sizes))
@@ -69,7 +69,7 @@ def operations(sizes: Sequence[int], samples: float) -> float:
 
 def calibrations(splits: Splits) -> list[Calibration]:
     """Return the calibration of every timed backend that trained a whole linear model."""
-    every = (calibrate(splits, backend) for backend in times.compared(splits))
+    every = (calibrate(splits, backend) for backend in times.timed_backends(splits))
     return [calibration for calibration in every if calibration is not None]
 
 
@@ -77,21 +77,21 @@ def calibrate(splits: Splits, backend: str) -> Calibration | None:
     """Return the constants fitted to one backend, None without a whole linear model."""
     run, rates = splits.run, {}
     for base in splits.families:
-        sizes, samples = chain(run, base), batch(run, base, backend)
-        step = times.step(run, base, backend) if base else None
+        sizes, samples = linear_sizes(run, base), mean_batch_size(run, base, backend)
+        step = times.step_seconds(run, base, backend) if base else None
         if base and sizes and samples and step:
-            rates[base] = operations(sizes, samples) / step.mean
+            rates[base] = count_operations(sizes, samples) / step.mean
     if not rates:
         return None
     # prefer arms without a slow rank whose ranks had cores of their own
-    used = healthy(splits)
-    undisturbed = [a for a in used if not times.take_turns(run, a.name, backend)] or used
+    used = without_straggler(splits)
+    undisturbed = [a for a in used if not times.is_oversubscribed(run, a.name, backend)] or used
     trials = [(a, t) for a in undisturbed for t in run.select(a.name, backend) if t.timelines]
     messages = _medians(each for pair in trials for each in events.message_times(*pair))
     reduces = _medians(each for pair in trials for each in events.collective_times(*pair))
     fits = (
         _fit([Point(s, 1, nbytes, n=2, nbytes=nbytes) for (_, nbytes), s in messages.items()]),
-        _fit([Point.of("all_reduce", n, nbytes, s) for (n, nbytes), s in reduces.items()
+        _fit([Point.from_measurement("all_reduce", n, nbytes, s) for (n, nbytes), s in reduces.items()
               if nbytes % 4 == 0]),
     )  # fmt: skip
     return Calibration(backend, rates, fits[0][0], fits[1][0], (fits[0][1], fits[1][1]))
@@ -102,7 +102,7 @@ def _medians(measured: Iterable[tuple[int, int, float]]) -> dict[tuple[int, int]
     by_size: dict[tuple[int, int], list[float]] = {}
     for n, nbytes, seconds in measured:
         by_size.setdefault((n, nbytes), []).append(seconds)
-    return {size: median(seconds) for size, seconds in by_size.items() if len(seconds) >= ENOUGH}
+    return {size: median(seconds) for size, seconds in by_size.items() if len(seconds) >= MIN_MEASUREMENTS}
 
 
 def _fit(points: Sequence[Point]) -> tuple[Fit | None, int]:
@@ -117,7 +117,7 @@ def _fit(points: Sequence[Point]) -> tuple[Fit | None, int]:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class SplitPrediction:
     """Predicted and measured seconds of an update of one arm."""
 
     arm: SplitArm
@@ -130,32 +130,32 @@ class Prediction:
         return self.predicted / self.measured
 
 
-def predictions(splits: Splits, calibration: Calibration) -> list[Prediction]:
+def predictions(splits: Splits, calibration: Calibration) -> list[SplitPrediction]:
     """Return the predictions for the arms that the model covers: two stages, or all layer pairs
     sharded."""
     backend = calibration.backend
     return [
-        Prediction(arm, backend, seconds, measured.mean)
+        SplitPrediction(arm, backend, seconds, measured.mean)
         for arm in splits
-        if (measured := times.step(splits.run, arm.name, backend)) is not None
-        and (seconds := predicted(splits, arm, calibration)) is not None
+        if (measured := times.step_seconds(splits.run, arm.name, backend)) is not None
+        and (seconds := predict_step(splits, arm, calibration)) is not None
     ]
 
 
-def predicted(splits: Splits, arm: SplitArm, calibration: Calibration) -> float | None:
+def predict_step(splits: Splits, arm: SplitArm, calibration: Calibration) -> float | None:
     """Return the predicted seconds of an update, None if the model does not cover the arm."""
-    base, sizes = splits.whole(arm), chain(splits.run, arm.name)
-    samples = batch(splits.run, arm.name, calibration.backend)
+    base, sizes = splits.whole_model_arm(arm), linear_sizes(splits.run, arm.name)
+    samples = mean_batch_size(splits.run, arm.name, calibration.backend)
     if base not in calibration.rates or sizes is None or samples is None:
         return None
     rate = calibration.rates[base]
-    if arm.inside and not (arm.split.layers or arm.split.sequence) and calibration.reduces:
-        link = _slowed(arm, calibration.reduces.link)
+    if arm.is_pure_tensor and not (arm.split.layers or arm.split.sequence) and calibration.reduces:
+        link = _link_with_straggler(arm, calibration.reduces.link)
         return tensor_parallel_step(sizes, round(samples), arm.mesh.tensor, rate, link, whole=False)
     m = arm.micro_batches
-    closed = arm.schedule in CLOSED or m == 1
-    if arm.by_layer and len(arm.stages) == 2 and closed and calibration.messages:
-        link = _slowed(arm, calibration.messages.link)
+    closed = arm.schedule in CLOSED_FORM_SCHEDULES or m == 1
+    if arm.is_pure_pipeline and len(arm.stages) == 2 and closed and calibration.messages:
+        link = _link_with_straggler(arm, calibration.messages.link)
         layers = arm.run.models[arm.model]["layers"]
         linear = {layer["name"] for layer in layers if layer["type"] == "Linear"}
         cut = sum(name in linear for name in arm.stages[0])
@@ -164,9 +164,9 @@ def predicted(splits: Splits, arm: SplitArm, calibration: Calibration) -> float 
     return None
 
 
-def _slowed(arm: SplitArm, link: Link) -> Link:
+def _link_with_straggler(arm: SplitArm, link: Link) -> Link:
     """Return the link with the extra time that a slow rank adds to every message."""
-    slow = ranks.slow(arm.run, arm.name)
+    slow = ranks.straggler(arm.run, arm.name)
     if slow is None:
         return link
     rate = slow.bandwidth_bytes_per_s
@@ -178,8 +178,8 @@ def _slowed(arm: SplitArm, link: Link) -> Link:
 
 #: Ways to split a model: inside its layers (tensor parallelism), by layer (pipeline), or not at
 #: all.
-INSIDE, BY_LAYER, WHOLE = "inside", "by_layer", "whole"
-PAIRS = ((INSIDE, BY_LAYER), (INSIDE, WHOLE), (BY_LAYER, WHOLE))
+TENSOR_SPLIT, LAYER_SPLIT, UNSPLIT = "inside", "by_layer", "whole"
+PAIRS = ((TENSOR_SPLIT, LAYER_SPLIT), (TENSOR_SPLIT, UNSPLIT), (LAYER_SPLIT, UNSPLIT))
 
 
 @dataclass(frozen=True)
@@ -208,37 +208,37 @@ class Question:
             rate: bytes per second of the link; 0: as measured.
         """
         rate_of_rank = self.calibration.rate
-        if way == WHOLE:
-            return operations(sizes, self.batch) / rate_of_rank
-        fitted = self.calibration.reduces if way == INSIDE else self.calibration.messages
+        if way == UNSPLIT:
+            return count_operations(sizes, self.batch) / rate_of_rank
+        fitted = self.calibration.reduces if way == TENSOR_SPLIT else self.calibration.messages
         if fitted is None:
             return None
         link = Link(fitted.link.alpha_s, 1 / rate) if rate else fitted.link
-        if way == INSIDE:
+        if way == TENSOR_SPLIT:
             return tensor_parallel_step(sizes, self.batch, 2, rate_of_rank, link, whole=False)
         return vertical_step(sizes, self.batch, self.m, rate_of_rank, link)
 
-    def of_width(self, way: str, d: int) -> float | None:
+    def seconds_at_width(self, way: str, d: int) -> float | None:
         """Return the predicted seconds of an update if all layers have the width ``d``."""
         return self.seconds(way, [d] * (self.layers + 1))
 
-    def width_from(self, first: str, second: str) -> int | None:
+    def width_threshold(self, first: str, second: str) -> int | None:
         """Return the width of all layers from which on the first way is faster; 0: always, None:
         never up to a million, or unknown."""
-        return _from(first, second, WIDEST, self.of_width)
+        return _threshold(first, second, MAX_WIDTH, self.seconds_at_width)
 
-    def bandwidth_from(self, first: str, second: str) -> int | None:
+    def bandwidth_threshold(self, first: str, second: str) -> int | None:
         """Return the link bandwidth in bytes per second from which on the first way is faster, with
         the given model and the measured α; 0: always, None: never, or unknown."""
-        return _from(first, second, FASTEST, lambda way, b: self.seconds(way, self.sizes, b))
+        return _threshold(first, second, MAX_BYTES_PER_S, lambda way, b: self.seconds(way, self.sizes, b))
 
-    def relative(self, way: str, d: int) -> float | None:
+    def relative_time(self, way: str, d: int) -> float | None:
         """Return the seconds of an update relative to the whole model, None if unknown."""
-        split, whole = self.of_width(way, d), self.of_width(WHOLE, d)
+        split, whole = self.seconds_at_width(way, d), self.seconds_at_width(UNSPLIT, d)
         return None if split is None or not whole else split / whole
 
 
-def _from(
+def _threshold(
     first: str, second: str, most: int, seconds: Callable[[str, int], float | None]
 ) -> int | None:
     """Return the value up to ``most`` from which on the first way is faster; 0: always, None:
@@ -249,16 +249,16 @@ def _from(
     return None if last.winner != first else 0 if last.first == 1 else last.first
 
 
-def question(splits: Splits, of: Calibration) -> Question | None:
+def make_question(splits: Splits, calibration: Calibration) -> Question | None:
     """Return the thresholds' setting for the deepest model, with the most common number of
     micro-batches; None without a linear model."""
     asked = []
     for base, members in splits.families.items():
-        sizes = chain(splits.run, base) if base in of.rates else None
-        samples = batch(splits.run, base, of.backend) if sizes else None
-        counts = [arm.micro_batches for arm in members if arm.by_layer] or [4]
+        sizes = linear_sizes(splits.run, base) if base in calibration.rates else None
+        samples = mean_batch_size(splits.run, base, calibration.backend) if sizes else None
+        counts = [arm.micro_batches for arm in members if arm.is_pure_pipeline] or [4]
         m = max(set(counts), key=lambda x: (counts.count(x), -x))
         if base and sizes and samples:
             model = model_of(splits.run, base)
-            asked.append(Question(base, model, sizes, round(samples), m, of))
+            asked.append(Question(base, model, sizes, round(samples), m, calibration))
     return max(asked, key=lambda each: len(each.sizes), default=None)

@@ -18,7 +18,7 @@ Events = Mapping[str, Array]
 Key = tuple[float, ...]  # replica and slice, update, stage, micro-batch, direction
 
 
-def steps(trial: Trial) -> NDArray[np.float64]:
+def common_steps(trial: Trial) -> NDArray[np.float64]:
     """Return the updates that every rank with events recorded."""
     sets = [set(t["step"].tolist()) for t in trial.timelines if len(t["step"])]
     return np.array(sorted(set.intersection(*sets))) if sets else np.zeros(0)
@@ -28,7 +28,7 @@ def median_update(trial: Trial) -> float | None:
     """Return the update with the median duration, from the first event of any rank to the last;
     None without events."""
     lengths = {}
-    for step in steps(trial).tolist():
+    for step in common_steps(trial).tolist():
         chosen = [(t, t["step"] == step) for t in trial.timelines if len(t["step"])]
         first = min(float(t["begin"][at].min()) for t, at in chosen)
         lengths[step] = max(float(t["end"][at].max()) for t, at in chosen) - first
@@ -36,7 +36,7 @@ def median_update(trial: Trial) -> float | None:
     return ordered[(len(ordered) - 1) // 2] if ordered else None
 
 
-def rows(arm: SplitArm, trial: Trial) -> list[Row]:
+def timeline_rows(arm: SplitArm, trial: Trial) -> list[Row]:
     """Return the median update as rows of a timeline figure. A message lasts from its send until a
     waiting receiver has it."""
     step = median_update(trial)
@@ -89,17 +89,17 @@ def _messages(
 # --- bytes and seconds ----------------------------------------------------------------------------
 
 
-class Calls(NamedTuple):
+class CollectiveCalls(NamedTuple):
     """Mean number and bytes of a kind of collective in an update on one rank."""
 
     calls: float
     nbytes: float
 
 
-def collectives(trial: Trial, rank: int) -> dict[str, Calls]:
+def collectives(trial: Trial, rank: int) -> dict[str, CollectiveCalls]:
     """Return the recorded collectives of a rank: ``forward`` and ``backward`` inside layers, and
     ``gradients``."""
-    updates = steps(trial)
+    updates = common_steps(trial)
     if rank >= len(trial.timelines) or not len(updates):
         return {}
     events = trial.timelines[rank]
@@ -108,7 +108,7 @@ def collectives(trial: Trial, rank: int) -> dict[str, Calls]:
     ways["gradients"] = events["kind"] == REDUCE
     recorded, n = np.isin(events["step"], updates), len(updates)
     return {
-        way: Calls(float(chosen.sum()) / n, float(events["bytes"][chosen].sum()) / n)
+        way: CollectiveCalls(float(chosen.sum()) / n, float(events["bytes"][chosen].sum()) / n)
         for way, of_way in ways.items()
         if (chosen := recorded & of_way).any()
     }
@@ -135,10 +135,10 @@ def collective_times(arm: SplitArm, trial: Trial) -> Iterator[tuple[int, int, fl
             continue  # gathered bytes cannot be separated
         for group in {tuple(c["ranks"]) for c in chosen}:
             if max(group) < len(trial.timelines):
-                yield from _together(trial, group, kind)
+                yield from _match_calls(trial, group, kind)
 
 
-def _together(trial: Trial, group: tuple[int, ...], kind: int) -> Iterator[tuple[int, int, float]]:
+def _match_calls(trial: Trial, group: tuple[int, ...], kind: int) -> Iterator[tuple[int, int, float]]:
     """Yield the calls of a group's collectives, matched across ranks."""
     chosen = [np.flatnonzero(trial.timelines[rank]["kind"] == kind) for rank in group]
     for n in range(1, min(map(len, chosen)) + 1):  # from the end: old events may have been dropped

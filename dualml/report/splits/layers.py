@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dualml.words import Words
+from dualml.words import Messages
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class LayerLine:
     split: bool = False
 
 
-def lines(plan: Mapping[str, Any], rank: int, words: Words) -> list[LayerLine]:
+def layer_lines(plan: Mapping[str, Any], rank: int, words: Messages) -> list[LayerLine]:
     """Return the layers of a rank's stages, with a heading per stage if the plan has several.
     Layers without parameters are appended to the line before them."""
     held, listed = plan["ranks"][rank], []
@@ -40,16 +40,16 @@ def lines(plan: Mapping[str, Any], rank: int, words: Words) -> list[LayerLine]:
     return listed
 
 
-def _line(layer: str, parameters: Sequence[Mapping[str, Any]], words: Words) -> LayerLine:
+def _line(layer: str, parameters: Sequence[Mapping[str, Any]], words: Messages) -> LayerLine:
     if not parameters:
         return LayerLine(layer)
     largest = max(parameters, key=lambda p: math.prod(p["shape"]))
     shape, part = "×".join(map(str, largest["shape"])), str(largest["part"])
     split = part != "whole"
-    return LayerLine(layer, f"{shape}  {slice_of(part, words)}" if split else shape, split)
+    return LayerLine(layer, f"{shape}  {format_slice(part, words)}" if split else shape, split)
 
 
-def slice_of(part: str, words: Words, *, blocks: bool = False) -> str:
+def format_slice(part: str, words: Messages, *, blocks: bool = False) -> str:
     """Return a slice, e.g. ``rows 1/2``, in the reader's language; with ``blocks`` also the number
     of blocks that are sliced alike."""
     one = r"(\d+/\d+)"
@@ -61,11 +61,11 @@ def slice_of(part: str, words: Words, *, blocks: bool = False) -> str:
     return words("splits.slice.blocks", part=text, n=match[4]) if blocks and match[4] else text
 
 
-def span(names: Sequence[str]) -> str:
+def format_span(names: Sequence[str]) -> str:
     """Return the first and the last name, e.g. ``conv1 … pool2``."""
     return " … ".join(dict.fromkeys([names[0], names[-1]])) if names else ""
 
 
-def collective_name(kind: str, words: Words) -> str:
+def collective_name(kind: str, words: Messages) -> str:
     """Return the name of a collective in the reader's language, e.g. ``all-reduce forward``."""
-    return words.either(f"splits.collective.{kind.replace(' ', '_')}", kind)
+    return words.get(f"splits.collective.{kind.replace(' ', '_')}", kind)

@@ -15,8 +15,8 @@ from functools import cache
 from typing import Literal, TypeAlias
 
 from dualml.report.blocks import Block, Item
-from dualml.store.run import Run
-from dualml.words import Words
+from dualml.store.run import RunData
+from dualml.words import Messages
 
 Part: TypeAlias = Literal["results", "principle", "code", "settings"]
 #: Reference sections at the end of the page, in order; their topics are folded.
@@ -24,7 +24,7 @@ REFERENCE: tuple[Part, ...] = ("principle", "code", "settings")
 
 
 @dataclass(frozen=True)
-class Topic:
+class ReportSection:
     """One topic of the page; its title is the message ``topic.NAME``, its introduction
     ``intro.NAME``.
 
@@ -40,19 +40,19 @@ class Topic:
     """
 
     name: str
-    place: int
-    evidence: Callable[[Run, Words], Iterable[Block]]
-    findings: Callable[[Run, Words], Iterable[Item]] = lambda run, words: ()
-    leads: Callable[[Run], int] = lambda run: 0
-    part: Part = "results"
-    when: Callable[[Run], object] = lambda run: True
+    order: int
+    evidence: Callable[[RunData, Messages], Iterable[Block]]
+    findings: Callable[[RunData, Messages], Iterable[Item]] = lambda run, words: ()
+    priority: Callable[[RunData], int] = lambda run: 0
+    group: Part = "results"
+    when: Callable[[RunData], object] = lambda run: True
 
 
 @cache
-def topics() -> tuple[Topic, ...]:
+def topics() -> tuple[ReportSection, ...]:
     """Return every topic of this folder in reading order."""
-    every: list[Topic] = []
+    every: list[ReportSection] = []
     for file in pkgutil.iter_modules(__path__):
         module = importlib.import_module(f"{__name__}.{file.name}")
         every += module.TOPICS if hasattr(module, "TOPICS") else [module.TOPIC]
-    return tuple(sorted(every, key=lambda topic: (topic.place, topic.name)))
+    return tuple(sorted(every, key=lambda topic: (topic.order, topic.name)))

@@ -9,30 +9,30 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.confusion import Measures, classification_report, macro, measures, weighted
+from dualml.confusion import ClassMetrics, classification_report, macro_average, class_metrics, weighted_average
 from dualml.report import ranks
 from dualml.report.blocks import Block, Column, Fold, Item
 from dualml.report.columns import table
-from dualml.report.figure import Axis, Cells, Figure, Panel
+from dualml.report.figure import Axis, Heatmap, Figure, Panel
 from dualml.report.notes import Notes
-from dualml.report.results import Result
-from dualml.report.shown import figure, mean_seeds
-from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words, numbers
+from dualml.report.results import ArmResult
+from dualml.report.shown import build_figure, mean_seeds
+from dualml.report.topics import ReportSection
+from dualml.store.run import RunData
+from dualml.words import Messages, numbers
 
-MOST_COLUMNS = 2
+MAX_COLUMNS = 2
 
 
 @dataclass(frozen=True, eq=False)
-class Classified(Result):
+class ClassifierResult(ArmResult):
     """Classification results of an arm on a backend, the confusion matrices summed over the
     seeds."""
 
     @cached_property
     def confusions(self) -> list[NDArray[np.int64]]:
         """Confusion matrix of each seed; tables that do not fit the classes are skipped."""
-        n = len(names(self.run))
+        n = len(class_names(self.run))
         tables = [t.best["confusion"] if t.best else t.confusion for t in self.trials]
         fitting = [table for table in tables if [len(row) for row in table] == n * [n]]
         return [np.array(table, np.int64) for table in fitting]
@@ -44,7 +44,7 @@ class Classified(Result):
                  for t in self.trials}  # fmt: skip
         return {seed: float(value) for seed, value in known.items() if value is not None}
 
-    def kept(self, key: str) -> float | None:
+    def best_weights_mean(self, key: str) -> float | None:
         """Return a metric of the weights with the smallest validation loss, mean over the seeds."""
         return numbers.mean([t.best[key] for t in self.trials if t.best])
 
@@ -54,33 +54,33 @@ class Classified(Result):
         return np.array(sum(self.confusions))
 
     @cached_property
-    def of_classes(self) -> Measures:
+    def class_measures(self) -> ClassMetrics:
         """Precision, recall, F1 and support of every class."""
-        return measures(self.confusion)
+        return class_metrics(self.confusion)
 
     def macro(self, which: int) -> float | None:
         """Return the macro mean of precision (0), recall (1) or F1 (2), mean over the seeds."""
-        return numbers.mean([macro(table)[which] for table in self.confusions])
+        return numbers.mean([macro_average(table)[which] for table in self.confusions])
 
     def weighted(self, which: int) -> float | None:
         """Return the support-weighted mean of precision (0), recall (1) or F1 (2), mean over the
         seeds."""
-        return numbers.mean([weighted(table)[which] for table in self.confusions])
+        return numbers.mean([weighted_average(table)[which] for table in self.confusions])
 
 
-def names(run: Run) -> list[str]:
+def class_names(run: RunData) -> list[str]:
     """Return the names of the classes, empty without classes."""
     return list((run.meta.get("data") or {}).get("classes") or ())
 
 
-def results(run: Run) -> list[Classified]:
+def classifier_results(run: RunData) -> list[ClassifierResult]:
     """Return the arms on every backend that have a confusion matrix."""
-    known = (Classified(run, *place) for place in ranks.ran(run, run.arms))
+    known = (ClassifierResult(run, *place) for place in ranks.successful_places(run, run.arms))
     return [one for one in known if one.confusions]
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
-    every = results(run)
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    every = classifier_results(run)
     if not every:
         return
     best = any(t.best for one in every for t in one.trials)
@@ -93,7 +93,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
         [
             one.arm,
             one.backend,
-            *([one.kept("step"), one.kept("validation_accuracy")] if best else []),
+            *([one.best_weights_mean("step"), one.best_weights_mean("validation_accuracy")] if best else []),
             one.accuracy and one.accuracy.plus_minus(100.0, 2),
             *(one.macro(which) for which in range(3)),
             *(one.weighted(which) for which in (0, 2)),
@@ -112,9 +112,9 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
         for part in parts
     ]  # fmt: skip
     lines = [
-        [name, str(int(first[0].of_classes.support[at])),
-         *(float(getattr(one.of_classes, part)[at]) for one in first for part in parts)]
-        for at, name in enumerate(names(run))
+        [name, str(int(first[0].class_measures.support[at])),
+         *(float(getattr(one.class_measures, part)[at]) for one in first for part in parts)]
+        for at, name in enumerate(class_names(run))
     ]  # fmt: skip
     yield from table(words, "each-class", ("class", "support:samples", *columns), lines,
                      arm=first[0].arm, weights=weights)  # fmt: skip
@@ -123,9 +123,9 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
         yield Fold(title, list(_report(one, words, weights)))
 
 
-def _report(one: Classified, words: Words, weights: str) -> Iterator[Block]:
+def _report(one: ClassifierResult, words: Messages, weights: str) -> Iterator[Block]:
     """Yield the table of an arm's measures per class and their means, all seeds together."""
-    told = classification_report(one.confusion, names(one.run))
+    told = classification_report(one.confusion, class_names(one.run))
     keys = ("precision", "recall", "f1")
     lines = [[row["name"], *(row[key] for key in keys), str(row["support"])]
              for row in told["classes"]]  # fmt: skip
@@ -140,40 +140,40 @@ def _report(one: Classified, words: Words, weights: str) -> Iterator[Block]:
                      )  # fmt: skip
 
 
-def _confusion(run: Run, words: Words, first: Sequence[Classified], weights: str) -> Figure:
+def _confusion(run: RunData, words: Messages, first: Sequence[ClassifierResult], weights: str) -> Figure:
     """Return a panel per backend: true classes as rows, predicted ones as columns, shares of each
     row."""
     panels = []
-    classes = names(run)
+    classes = class_names(run)
     for one in first:
         counts = one.confusion.sum(axis=1, keepdims=True)
         shares = np.divide(100.0 * one.confusion, counts, out=np.zeros(one.confusion.shape),
                            where=counts > 0)  # fmt: skip
-        marks = [Cells(shares, 100.0, words("axis.taken_for"))]
+        marks = [Heatmap(shares, 100.0, words("axis.taken_for"))]
         across = Axis(words("axis.predicted"), names=classes)
         down = Axis(words("axis.true_class"), names=classes)
         panels.append(Panel(marks, across, down, one.backend, height=24 * len(classes)))
     said = "; ".join(f"{one.backend} {numbers.percent(one.macro(2))}" for one in first)
     values = {"arm": first[0].arm, "values": said, "weights": weights}
-    return figure(words, "confusion", panels, [], values, more=[mean_seeds(run, words)],
-                  columns=min(MOST_COLUMNS, len(first)), share_y="row")  # fmt: skip
+    return build_figure(words, "confusion", panels, [], values, more=[mean_seeds(run, words)],
+                  columns=min(MAX_COLUMNS, len(first)), share_y="row")  # fmt: skip
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
-    notes, classes = Notes(words, "classes", "table-each-class"), names(run)
-    every = results(run)
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    notes, classes = Notes(words, "classes", "table-each-class"), class_names(run)
+    every = classifier_results(run)
     for one in every[:1]:
         table_of = one.confusion.copy()
-        f1, there = one.of_classes.f1, one.of_classes.support > 0
+        f1, there = one.class_measures.f1, one.class_measures.support > 0
         worst = int(np.where(there, f1, np.inf).argmin())
-        notes.say("worst", arm=one.arm, backend=one.backend, name=classes[worst], f1=f1[worst])
+        notes.add("worst", arm=one.arm, backend=one.backend, name=classes[worst], f1=f1[worst])
         np.fill_diagonal(table_of, 0)
         true, taken = np.unravel_index(int(table_of.argmax()), table_of.shape)
         if count := int(table_of[true, taken]):
-            of = int(one.of_classes.support[true])
-            notes.say("taken", name=classes[int(true)], other=classes[int(taken)],
+            of = int(one.class_measures.support[true])
+            notes.add("taken", name=classes[int(true)], other=classes[int(taken)],
                       n=f"{count:,}", of=f"{of:,}")  # fmt: skip
     return notes
 
 
-TOPIC = Topic("classes", 130, evidence, findings, when=names)
+TOPIC = ReportSection("classes", 130, evidence, findings, when=class_names)

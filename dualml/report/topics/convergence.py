@@ -10,12 +10,12 @@ import numpy as np
 from dualml.report import curves, ranks
 from dualml.report.blocks import Block, Item
 from dualml.report.columns import table
-from dualml.report.learning import MOST, learning
-from dualml.report.measures import alone
+from dualml.report.learning import MAX_ARMS_PER_FIGURE, learning_figure
+from dualml.report.measures import trains_on_one_rank
 from dualml.report.notes import Notes
-from dualml.report.topics import Topic
-from dualml.store.run import Run, Trial
-from dualml.words import Words
+from dualml.report.topics import ReportSection
+from dualml.store.run import RunData, Trial
+from dualml.words import Messages
 
 TARGET = 0.9
 TARGET_TEXT = f"{100 * TARGET:g} %"
@@ -23,7 +23,7 @@ AXES = ("updates", "epochs", "seconds")
 
 
 @dataclass(frozen=True)
-class Reached:
+class TargetHit:
     """The first evaluation at or above the target, mean over the ``n`` (out of ``of``) seeds that
     reach it."""
 
@@ -36,37 +36,37 @@ class Reached:
     of: int
 
 
-def first(trial: Trial) -> tuple[float, ...]:
+def first_hit(trial: Trial) -> tuple[float, ...]:
     """Return updates, epochs and seconds at the first evaluation that reaches the target, else
     nothing."""
     curve = trial.curves.get("test_accuracy")
     if curve is None or not (curve.value >= TARGET).any():
         return ()
     at = np.flatnonzero(curve.value >= TARGET)[0]
-    return tuple(float(curves.position(trial, curve, axis)[at]) for axis in AXES)
+    return tuple(float(curves.axis_positions(trial, curve, axis)[at]) for axis in AXES)
 
 
-def reached(run: Run, arm: str, backend: str) -> Reached | None:
+def mean_hit(run: RunData, arm: str, backend: str) -> TargetHit | None:
     """Return the mean over the seeds that reach the target, None if none does."""
     trials = run.select(arm, backend)
-    hits = [hit for t in trials if (hit := first(t))]
+    hits = [hit for t in trials if (hit := first_hit(t))]
     if not hits:
         return None
     updates, epochs, seconds = (float(v) for v in np.mean(hits, axis=0))
-    return Reached(arm, backend, updates, epochs, seconds, len(hits), len(trials))
+    return TargetHit(arm, backend, updates, epochs, seconds, len(hits), len(trials))
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield the main arms' curves against epochs, updates and seconds, and the cost of the
     target."""
     arms = run.main_arms()
-    if len(arms) <= MOST and any(t.curves for t in run.trials if t.arm in arms):
+    if len(arms) <= MAX_ARMS_PER_FIGURE and any(t.curves for t in run.trials if t.arm in arms):
         group = run.arms[arms[0]].get("group") or "main"
         for axis in curves.AXES:
-            yield learning(run, words, group, arms, axis)
+            yield learning_figure(run, words, group, arms, axis)
     rows: list[list[object]] = []
-    for arm, backend in ranks.ran(run, arms):
-        hit = reached(run, arm, backend)
+    for arm, backend in ranks.successful_places(run, arms):
+        hit = mean_hit(run, arm, backend)
         if hit is None:
             rows.append([arm, backend, words("value.never"), None, None, None])
         else:
@@ -77,35 +77,35 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
         yield from table(words, "reached", head, rows, target=TARGET_TEXT)
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
     notes = Notes(words, "convergence", "table-reached")
     arms = [arm for arm in run.main_arms() if run.select(arm)]
     if not arms:
-        notes.warn("nothing")
+        notes.add_warning("nothing")
         return notes
-    every = {(arm, b): reached(run, arm, b) for arm, b in ranks.ran(run, arms)}
+    every = {(arm, b): mean_hit(run, arm, b) for arm, b in ranks.successful_places(run, arms)}
     if run.text:  # no language model predicts the next word that often
         return notes
     for backend in run.backends:
-        _winners(notes, backend, [hit for hit in every.values() if hit and hit.backend == backend])
+        _add_winners(notes, backend, [hit for hit in every.values() if hit and hit.backend == backend])
     if not any(every.values()):
         best = max((t for a in arms for t in run.select(a)), key=lambda t: t.test_accuracy or 0.0)
-        notes.say("nobody", best=best, target=TARGET_TEXT)
+        notes.add("nobody", best=best, target=TARGET_TEXT)
         return notes
     for arm in arms:
         never = [b for (a, b), hit in every.items() if a == arm and hit is None]
         if never:
-            _never(notes, arm, never, [t for b in never for t in run.select(arm, b)])
+            _add_never_reached(notes, arm, never, [t for b in never for t in run.select(arm, b)])
         for hit in every.values():
             if hit is not None and hit.arm == arm and hit.n < hit.of:
-                notes.say("some", hit.n, hit=hit, target=TARGET_TEXT)
-    _resolution(notes, [t for arm in arms for t in run.select(arm)])
+                notes.add("some", hit.n, hit=hit, target=TARGET_TEXT)
+    _add_resolution(notes, [t for arm in arms for t in run.select(arm)])
     if len(arms) == 1:
-        notes.warn("alone", arm=arms[0])
+        notes.add_warning("alone", arm=arms[0])
     return notes
 
 
-def _winners(notes: Notes, backend: str, hits: Sequence[Reached]) -> None:
+def _add_winners(notes: Notes, backend: str, hits: Sequence[TargetHit]) -> None:
     """Add which arms needed the fewest updates, epochs and seconds; equal arms share the place."""
     if not hits:
         return
@@ -117,25 +117,25 @@ def _winners(notes: Notes, backend: str, hits: Sequence[Reached]) -> None:
     key = "first" if len(hits) > 1 else "only"
     if len(arms["updates"]) > 1 or any(names != arms["updates"] for names in arms.values()):
         key = "split"
-    notes.say(key, backend=backend, arms=arms, least=least, target=TARGET_TEXT)
+    notes.add(key, backend=backend, arms=arms, least=least, target=TARGET_TEXT)
 
 
-def _never(notes: Notes, arm: str, backends: Sequence[str], trials: Sequence[Trial]) -> None:
+def _add_never_reached(notes: Notes, arm: str, backends: Sequence[str], trials: Sequence[Trial]) -> None:
     tops = [t.curves["test_accuracy"].value for t in trials if "test_accuracy" in t.curves]
     best = max((float(np.nanmax(v)) for v in tops if np.isfinite(v).any()), default=None)
-    notes.say("never", arm=arm, backends=backends, best=best, target=TARGET_TEXT)
+    notes.add("never", arm=arm, backends=backends, best=best, target=TARGET_TEXT)
 
 
-def _resolution(notes: Notes, trials: Sequence[Trial]) -> None:
+def _add_resolution(notes: Notes, trials: Sequence[Trial]) -> None:
     """Add how coarse the evaluations were: the accuracy is only known at them."""
     gaps = []
     for trial in trials:
-        if hit := first(trial):
+        if hit := first_hit(trial):
             steps = trial.curves["test_accuracy"].step
             at = int(np.flatnonzero(steps == hit[0])[0])
             gaps += [float(steps[at] - steps[at - 1])] if at else []
     if gaps:
-        notes.say("resolution", gap=max(gaps))
+        notes.add("resolution", gap=max(gaps))
 
 
-TOPIC = Topic("convergence", 100, evidence, findings, leads=lambda run: 50, when=alone)
+TOPIC = ReportSection("convergence", 100, evidence, findings, priority=lambda run: 50, when=trains_on_one_rank)

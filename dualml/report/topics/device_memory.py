@@ -12,11 +12,11 @@ from dualml.report.closed_memory import MIB, ClosedForm, closed_form
 from dualml.report.columns import number, table
 from dualml.report.figure import Axis, Figure, Mark, Panel
 from dualml.report.notes import Notes
-from dualml.report.shown import figure, listed, stacked
-from dualml.report.topics import Topic
+from dualml.report.shown import build_figure, format_values, stacked_bars
+from dualml.report.topics import ReportSection
 from dualml.store.manifest import DeviceMemory
-from dualml.store.run import Run
-from dualml.words import Words, numbers
+from dualml.store.run import RunData
+from dualml.words import Messages, numbers
 
 #: Component of the memory → its colour.
 PARTS = {
@@ -31,7 +31,7 @@ BARS = 8  # arms in a figure
 
 
 @dataclass(frozen=True)
-class Held:
+class ArmMemory:
     """Measured memory of an arm on a backend: bytes of every rank, and the peak of rank 0's process
     in MiB, each the maximum over all seeds.
 
@@ -45,22 +45,22 @@ class Held:
     host: float | None
     form: ClosedForm | None
 
-    def most(self, part: str) -> int | None:
+    def max_bytes(self, part: str) -> int | None:
         """Return the bytes of a component on the rank that holds most, None if not counted."""
         known = [n for r in self.ranks if (n := getattr(r, part)) is not None]
         return max(known, default=None)
 
     def cell(self, part: str) -> str:
         """Return the MiB on rank 0, and the maximum over the ranks if that is more."""
-        first, most = getattr(self.ranks[0], part), self.most(part)
+        first, most = getattr(self.ranks[0], part), self.max_bytes(part)
         shown = [first] if first == most else [first, most]
         return " / ".join(numbers.quantity(None if x is None else x / MIB) for x in shown)
 
 
-def held(run: Run) -> list[Held]:
+def arm_memories(run: RunData) -> list[ArmMemory]:
     """Return the memory of every arm and backend that counted it."""
     return [
-        Held(
+        ArmMemory(
             arm,
             backend,
             known[0].device_memory,
@@ -73,8 +73,8 @@ def held(run: Run) -> list[Held]:
     ]
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
-    rows = held(run)
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    rows = arm_memories(run)
     if shown := [h for h in rows if h.arm in run.main_arms()[:BARS]]:
         yield _figure(run, words, shown)
     counted = [number(words, part, words(f"device_memory.{part}"), "memory")
@@ -88,15 +88,15 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     yield from table(words, "device_memory", [*head, *counted], cells)
 
 
-def _figure(run: Run, words: Words, shown: Sequence[Held]) -> Figure:
+def _figure(run: RunData, words: Messages, shown: Sequence[ArmMemory]) -> Figure:
     """Return a bar per arm and a panel per backend, for the rank that holds most of each
     component."""
-    known = {(h.arm, h.backend): {p: n / MIB for p in PARTS if (n := h.most(p))} for h in shown}
+    known = {(h.arm, h.backend): {p: n / MIB for p in PARTS if (n := h.max_bytes(p))} for h in shown}
     arms = list(dict.fromkeys(arm for arm, _ in known))
 
-    def whole(arm: str, backend: str) -> str:
+    def total_text(arm: str, backend: str) -> str:
         parts = known.get((arm, backend))
-        return numbers.quantity(sum(parts.values())) if parts else numbers.NONE
+        return numbers.quantity(sum(parts.values())) if parts else numbers.MISSING
 
     backends = list(dict.fromkeys(backend for _, backend in known))
     panels = []
@@ -104,44 +104,44 @@ def _figure(run: Run, words: Words, shown: Sequence[Held]) -> Figure:
         marks: list[Mark] = []
         for y, arm in enumerate(arms):
             if parts := known.get((arm, backend)):
-                marks += stacked(y, parts, text=whole(arm, backend))
+                marks += stacked_bars(y, parts, text=total_text(arm, backend))
         panels.append(Panel(marks, Axis(words("axis.memory"), low=0), Axis(names=arms, grid=False),
                             backend, height=24 * len(arms)))  # fmt: skip
-    values = {"values": listed(arms, backends, whole)}
+    values = {"values": format_values(arms, backends, total_text)}
     used = {p: color for p, color in PARTS.items() if any(p in parts for parts in known.values())}
-    return figure(words, "device_memory", panels, keys.series(words, "device_memory", used), values,
+    return build_figure(words, "device_memory", panels, keys.series(words, "device_memory", used), values,
                   columns=len(panels), share_y="row")  # fmt: skip
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
     """Return whether the counted bytes equal the closed form, what engines hold in addition, and
     what was not measured."""
-    notes, rows = Notes(words, "device_memory", "table-device_memory"), held(run)
+    notes, rows = Notes(words, "device_memory", "table-device_memory"), arm_memories(run)
     judged = [(h, h.form) for h in rows if h.form is not None]
-    off = [_off(h, form, words) for h, form in judged if form.off]
+    off = [_format_differences(h, form, words) for h, form in judged if form.differences]
     if off:
-        notes.warn("off", n=len(off), of=len(judged), values=off)
+        notes.add_warning("off", n=len(off), of=len(judged), values=off)
     elif judged:
-        notes.say("exact", len(judged), n=len(judged))
-    for besides, arms in _besides(judged, words).items():
-        notes.say("beside", arms=arms, **besides._asdict())
+        notes.add("exact", len(judged), n=len(judged))
+    for besides, arms in _engine_overheads(judged, words).items():
+        notes.add("beside", arms=arms, **besides._asdict())
     for backend in run.backends:
         own = [h for h in rows if h.backend == backend]
-        if own and all(h.most("activations") is None for h in own):
-            notes.share(backend, "unseen")
-        if own and all(h.most("device_peak") is None for h in own):
-            notes.share(backend, "no_peak")
-    notes.close()
+        if own and all(h.max_bytes("activations") is None for h in own):
+            notes.add_per_backend(backend, "unseen")
+        if own and all(h.max_bytes("device_peak") is None for h in own):
+            notes.add_per_backend(backend, "no_peak")
+    notes.add_collected()
     return notes
 
 
-def _off(h: Held, form: ClosedForm, words: Words) -> str:
+def _format_differences(h: ArmMemory, form: ClosedForm, words: Messages) -> str:
     """Return the differences between counted bytes and the closed form as text."""
-    parts = [f"{words(f'device_memory.{part}')} {n:+,} B" for part, n in form.off.items()]
+    parts = [f"{words(f'device_memory.{part}')} {n:+,} B" for part, n in form.differences.items()]
     return words("device_memory.off", arm=h.arm, backend=h.backend, parts=words.join(parts))
 
 
-class Besides(NamedTuple):
+class EngineOverhead(NamedTuple):
     """The additional memory of an engine (``why``), and bytes of the rank that holds most."""
 
     backend: str
@@ -151,15 +151,15 @@ class Besides(NamedTuple):
     buckets: int
 
 
-def _besides(judged: Sequence[tuple[Held, ClosedForm]], words: Words) -> dict[Besides, list[str]]:
+def _engine_overheads(judged: Sequence[tuple[ArmMemory, ClosedForm]], words: Messages) -> dict[EngineOverhead, list[str]]:
     """Return the additional memory of engines → the arms that have it in common."""
-    groups: dict[Besides, list[str]] = {}
+    groups: dict[EngineOverhead, list[str]] = {}
     for h, form in judged:
         if form.info and form.info.beside and len(h.ranks) > 1:
-            why, buckets = form.info.beside[words.lang], h.most("buckets") or 0
-            key = Besides(h.backend, why, form.most, form.nbytes, buckets)
+            why, buckets = form.info.beside[words.lang], h.max_bytes("buckets") or 0
+            key = EngineOverhead(h.backend, why, form.max_counted_bytes, form.nbytes, buckets)
             groups.setdefault(key, []).append(h.arm)
     return groups
 
 
-TOPIC = Topic("device_memory", 890, evidence, findings)
+TOPIC = ReportSection("device_memory", 890, evidence, findings)

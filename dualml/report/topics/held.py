@@ -12,26 +12,26 @@ from dualml.report.figure import Axis, Figure, Panel
 from dualml.report.notes import Notes
 from dualml.report.splits import times
 from dualml.report.splits.arms import SplitArm, Splits
-from dualml.report.spread import Spread
-from dualml.report.topics import Topic
-from dualml.report.topics.bubble import counted, lines, look, micro_batch_axis
+from dualml.report.spread import MeanInterval
+from dualml.report.topics import ReportSection
+from dualml.report.topics.bubble import micro_batch_groups, micro_batch_lines, legend_entries, micro_batch_axis
 from dualml.split.schedules import SCHEDULES, live_bound
-from dualml.store.run import Run
-from dualml.words import Words, numbers
+from dualml.store.run import RunData
+from dualml.words import Messages, numbers
 
 
-def by_rank(run: Run, arm: str, backend: str, key: str) -> list[float]:
+def by_rank(run: RunData, arm: str, backend: str, key: str) -> list[float]:
     """Return rank → the largest value over the seeds; empty if unknown."""
     seeds = [t.memory for t in run.select(arm, backend) if t.memory]
     size = min(map(len, seeds), default=0)
     return [max(float(ranks[r].get(key) or 0.0) for ranks in seeds) for r in range(size)]
 
 
-def bounds(arm: SplitArm) -> list[int]:
+def live_bounds(arm: SplitArm) -> list[int]:
     """Return rank → the most micro-batches that the schedule lets it hold; empty without a
     schedule."""
     plan = arm.plan
-    if not arm.piped or arm.schedule not in SCHEDULES or not plan.get("place"):
+    if not arm.is_pipelined or arm.schedule not in SCHEDULES or not plan.get("place"):
         return []
     place, m = list(plan["place"]), arm.micro_batches
     try:
@@ -40,9 +40,9 @@ def bounds(arm: SplitArm) -> list[int]:
         return []
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     splits = Splits(run)
-    for number, group in enumerate(counted(splits), start=1):
+    for number, group in enumerate(micro_batch_groups(splits), start=1):
         yield from _figure(splits, group, f"held-{number}" if number > 1 else "held", words)
     head = ("`arm`", "backend", "live_bound:per_each_rank", "live:per_each_rank",
             "held:per_each_rank", "parameters:per_each_rank", "data_read:per_each_rank",
@@ -51,7 +51,7 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     yield from table(words, "memory", head, rows)
 
 
-def _row(run: Run, arm: SplitArm, backend: str) -> list[str]:
+def _row(run: RunData, arm: SplitArm, backend: str) -> list[str]:
     live, held, own, peak, samples, labels = (
         by_rank(run, arm.name, backend, key)
         for key in ("live", "held_bytes", "parameter_bytes", "peak_memory_mb", "sample_bytes",
@@ -64,41 +64,41 @@ def _row(run: Run, arm: SplitArm, backend: str) -> list[str]:
     return [
         arm.name,
         backend,
-        _each(map(str, bounds(arm))),
-        _each(f"{x:g}" for x in live if known),
-        _each(numbers.nbytes(x) for x in held if known),
-        _each(map(numbers.nbytes, own)),
-        _each(numbers.nbytes(x) for x in data if any(data)),
-        _each(numbers.factor(x) for x in peak if x),
+        _join_ranks(map(str, live_bounds(arm))),
+        _join_ranks(f"{x:g}" for x in live if known),
+        _join_ranks(numbers.nbytes(x) for x in held if known),
+        _join_ranks(map(numbers.nbytes, own)),
+        _join_ranks(numbers.nbytes(x) for x in data if any(data)),
+        _join_ranks(numbers.factor(x) for x in peak if x),
     ]
 
 
-def _each(texts: Iterable[str]) -> str:
+def _join_ranks(texts: Iterable[str]) -> str:
     """Join texts per rank: ``a · b``; ``2 × a`` if neighbours are equal."""
     alike = [(text, len(list(same))) for text, same in itertools.groupby(texts)]
-    return " · ".join(f"{n} × {t}" if n > 1 else t for t, n in alike) or numbers.NONE
+    return " · ".join(f"{n} × {t}" if n > 1 else t for t, n in alike) or numbers.MISSING
 
 
-def _figure(splits: Splits, group: Sequence[SplitArm], name: str, words: Words) -> Iterator[Figure]:
+def _figure(splits: Splits, group: Sequence[SplitArm], name: str, words: Messages) -> Iterator[Figure]:
     """Yield a figure of the first rank's activations against the number of micro-batches."""
-    run, backends = splits.run, times.compared(splits)
+    run, backends = splits.run, times.timed_backends(splits)
 
-    def mebibytes(arm: SplitArm, backend: str) -> Spread | None:
-        held = first(run, arm.name, backend)
-        return Spread(held / 2**20, None, None, 1) if held else None
+    def mebibytes(arm: SplitArm, backend: str) -> MeanInterval | None:
+        held = first_rank_bytes(run, arm.name, backend)
+        return MeanInterval(held / 2**20, None, None, 1) if held else None
 
     def nbytes(arm: str, backend: str) -> str:
-        return numbers.nbytes(first(run, arm, backend) or None)
+        return numbers.nbytes(first_rank_bytes(run, arm, backend) or None)
 
-    marks = lines(group, backends, mebibytes)
+    marks = micro_batch_lines(group, backends, mebibytes)
     if any(len(line.x) for line in marks):
-        alt = words("held.alt", values=times.listed([arm.name for arm in group], backends, nbytes))
+        alt = words("held.alt", values=times.format_values([arm.name for arm in group], backends, nbytes))
         panel = Panel(marks, micro_batch_axis(group, words), Axis(words("axis.held"), low=0))
         yield Figure(name, words("held.figure", model=group[0].model), alt, [panel],
-                     look(group, backends, words), width=600)  # fmt: skip
+                     legend_entries(group, backends, words), width=600)  # fmt: skip
 
 
-def first(run: Run, arm: str, backend: str) -> float:
+def first_rank_bytes(run: RunData, arm: str, backend: str) -> float:
     """Return the most bytes that rank 0 keeps for backward passes; 0 if unknown."""
     return next(iter(by_rank(run, arm, backend, "held_bytes")), 0.0)
 
@@ -106,24 +106,24 @@ def first(run: Run, arm: str, backend: str) -> float:
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def findings(run: Run, words: Words) -> Notes:
+def findings(run: RunData, words: Messages) -> Notes:
     notes, splits = Notes(words, "held", "figure-held"), Splits(run)
-    for group in counted(splits):
+    for group in micro_batch_groups(splits):
         _schedules(notes, splits, group)
-    notes.about("table-memory")
+    notes.set_anchor("table-memory")
     # Check whether any rank held more micro-batches than its schedule allows.
     checked, over = 0, []
     for arm, backend in itertools.product(splits.pipelines, run.backends):
         live = by_rank(run, arm.name, backend, "live")
-        for rank, (most, bound) in enumerate(zip(live, bounds(arm), strict=False)):
+        for rank, (most, bound) in enumerate(zip(live, live_bounds(arm), strict=False)):
             checked += any(live)
             if most > bound:
                 over.append({"arm": arm.name, "backend": backend, "rank": rank, "live": most,
                              "bound": bound})  # fmt: skip
     if over:
-        notes.warn("live_over", **over[0])
+        notes.add_warning("live_over", **over[0])
     elif checked:
-        notes.say("live", n=checked)
+        notes.add("live", n=checked)
     return notes
 
 
@@ -135,11 +135,11 @@ def _schedules(notes: Notes, splits: Splits, group: Sequence[SplitArm]) -> None:
     )
     m = max(gpipe.keys() & one.keys(), default=0)
     parts = []
-    for backend in times.compared(splits) if m else ():
-        a, b = (first(splits.run, arms[m], backend) for arms in (gpipe, one))
+    for backend in times.timed_backends(splits) if m else ():
+        a, b = (first_rank_bytes(splits.run, arms[m], backend) for arms in (gpipe, one))
         if b:
-            parts.append(notes.part("item", backend=backend, gpipe=a, other=b, times=a / b))
-    notes.say_all("schedules", parts, m=m)
+            parts.append(notes.format_part("item", backend=backend, gpipe=a, other=b, times=a / b))
+    notes.add_joined("schedules", parts, m=m)
 
 
-TOPIC = Topic("held", 630, evidence, findings, leads=lambda run: 45 if counted(Splits(run)) else 0)
+TOPIC = ReportSection("held", 630, evidence, findings, priority=lambda run: 45 if micro_batch_groups(Splits(run)) else 0)

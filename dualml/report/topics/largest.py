@@ -7,28 +7,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dualml.cost.units import told_bytes
+from dualml.cost.units import format_bytes
 from dualml.report.blocks import Block, Item
 from dualml.report.largest import table
 from dualml.report.notes import Notes
-from dualml.report.topics import Topic
+from dualml.report.topics import ReportSection
 from dualml.store.largest import LARGEST, LargestRow
-from dualml.store.run import Run
-from dualml.words import Words
+from dualml.store.run import RunData
+from dualml.words import Messages
 
 
-def rows(run: Run) -> list[LargestRow]:
+def rows(run: RunData) -> list[LargestRow]:
     """Return the rows of all folders."""
-    records = (LARGEST.read_if_there(folder) for folder in run.folders)
+    records = (LARGEST.read_if_present(folder) for folder in run.folders)
     return [row for record in records if record for row in record.rows]
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     if every := rows(run):
         yield table(every, words)
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
     """Return, per backend, the setting that trains the largest model beside the one that trains the
     smallest."""
     notes, every = Notes(words, "largest", "table-largest"), rows(run)
@@ -36,8 +36,8 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
         own = sorted((row for row in every if row.backend == backend), key=parameters)
         worst, best = own[0], own[-1]
         if worst.blocks < best.blocks and worst.limit_bytes == best.limit_bytes:
-            notes.say(
-                "times", backend=backend, limit=told_bytes(best.limit_bytes), most=best.blocks,
+            notes.add(
+                "times", backend=backend, limit=format_bytes(best.limit_bytes), most=best.blocks,
                 least=worst.blocks, best=setting(best), worst=setting(worst),
                 times=best.parameters / worst.parameters,
             )  # fmt: skip
@@ -53,4 +53,4 @@ def setting(row: LargestRow) -> str:
     return f"zero = {row.zero}, recompute = {row.recompute}"
 
 
-TOPIC = Topic("largest", 16, evidence, findings, when=rows)
+TOPIC = ReportSection("largest", 16, evidence, findings, when=rows)

@@ -12,11 +12,11 @@ from dualml.report.blocks import Block, Cell
 from dualml.report.columns import Row, table
 from dualml.report.notes import Notes
 from dualml.report.splits import events
-from dualml.report.splits.arms import SplitArm, Splits, healthy
+from dualml.report.splits.arms import SplitArm, Splits, without_straggler
 from dualml.report.splits.layers import collective_name
-from dualml.report.topics import Topic
-from dualml.store.run import Run, Trial
-from dualml.words import Words, numbers
+from dualml.report.topics import ReportSection
+from dualml.store.run import RunData, Trial
+from dualml.words import Messages, numbers
 
 CLOSE = 1e-3  # relative difference above which counted bytes differ from the planned ones
 ARMS, MODELS = 4, 2  # most arms in a cell, most models in a sentence
@@ -86,7 +86,7 @@ def mean_share(arm: SplitArm, trial: Trial) -> float:
     return float(trial.sample_gradients) / float(trial.updates) / float(batch)
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield a table in which arms, backends and places with equal numbers share a row."""
     where: dict[tuple[Any, ...], list[tuple[str, str]]] = {}
     for arm in Splits(run):
@@ -108,16 +108,16 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     ))  # fmt: skip
 
 
-def _cells(c: Crossing, words: Words) -> Row:
+def _cells(c: Crossing, words: Messages) -> Row:
     """Return the cells of a row; bytes are rounded, because a mean over updates has fractions."""
     sizes = (numbers.quantity(None if x is None else round(x)) for x in (c.nbytes, c.counted))
     ratio = Cell(numbers.factor(c.ratio), "bad" if c.differs else "")
-    return (_what(c.what, words), c.messages, c.counted_messages, *sizes, ratio)
+    return (_format_contents(c.what, words), c.messages, c.counted_messages, *sizes, ratio)
 
 
-def _what(kinds: Iterable[str], words: Words) -> str:
+def _format_contents(kinds: Iterable[str], words: Messages) -> str:
     return " + ".join(
-        collective_name(kind, words) if " " in kind else words.either(f"splits.what.{kind}", kind)
+        collective_name(kind, words) if " " in kind else words.get(f"splits.what.{kind}", kind)
         for kind in kinds
     )
 
@@ -125,32 +125,32 @@ def _what(kinds: Iterable[str], words: Words) -> str:
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def findings(run: Run, words: Words) -> Notes:
+def findings(run: RunData, words: Messages) -> Notes:
     notes, splits = Notes(words, "links", "table-links"), Splits(run)
-    models = (_sent(notes, members) for members in splits.families.values())
-    notes.say_all("sent", [text for text in models if text][:MODELS])
+    models = (_format_sent(notes, members) for members in splits.families.values())
+    notes.add_joined("sent", [text for text in models if text][:MODELS])
     trials = [(arm, t) for arm in splits for t in run.select(arm.name)]
     known = [(t, c) for arm, t in trials for c in crossings(arm, t) if c.ratio is not None]
     wrong = [(t, c) for t, c in known if c.differs]
     if known:
-        notes.say("crossed", n=len(known), k=len(known) - len(wrong))
+        notes.add("crossed", n=len(known), k=len(known) - len(wrong))
     for trial, c in wrong[:1]:
-        notes.warn("crossed_else", trial=trial, c=c)
+        notes.add_warning("crossed_else", trial=trial, c=c)
     return notes
 
 
-def _sent(notes: Notes, members: list[SplitArm]) -> str:
+def _format_sent(notes: Notes, members: list[SplitArm]) -> str:
     """Return the bytes of an update of one model, for each way to split it."""
     ways: dict[str, SplitArm] = {}
-    for arm in healthy(members):
-        if arm.way in ("by_layer", "inside", "trainers") and arm.crossing_bytes:
-            ways.setdefault(arm.way, arm)
+    for arm in without_straggler(members):
+        if arm.main_split_kind in ("by_layer", "inside", "trainers") and arm.crossing_bytes:
+            ways.setdefault(arm.main_split_kind, arm)
     each = [
-        notes.part("way", way=notes.words(f"splits.way.{way}"), arm=arm)
+        notes.format_part("way", way=notes.words(f"splits.way.{way}"), arm=arm)
         for way, arm in ways.items()
     ]
     values = notes.words("list.comma").join(each)
-    return notes.part("model", model=members[0].model, values=values) if each else ""
+    return notes.format_part("model", model=members[0].model, values=values) if each else ""
 
 
-TOPIC = Topic("links", 640, evidence, findings, leads=lambda run: 50)
+TOPIC = ReportSection("links", 640, evidence, findings, priority=lambda run: 50)

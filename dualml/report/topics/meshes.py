@@ -11,24 +11,24 @@ import numpy as np
 
 from dualml.report import keys
 from dualml.report.blocks import Block, Cell
-from dualml.report.closed_memory import KNOWN, MIB
+from dualml.report.closed_memory import CLOSED_FORM_PARTS, MIB
 from dualml.report.columns import table
 from dualml.report.figure import Axis, Figure, Mark, Panel
-from dualml.report.methods import Way
+from dualml.report.methods import MethodResult
 from dualml.report.notes import Notes
-from dualml.report.shown import figure, stacked
+from dualml.report.shown import build_figure, stacked_bars
 from dualml.report.splits import times
-from dualml.report.splits.arms import SplitArm, Splits, healthy
-from dualml.report.spread import Spread
-from dualml.report.topics import Topic
+from dualml.report.splits.arms import SplitArm, Splits, without_straggler
+from dualml.report.spread import MeanInterval
+from dualml.report.topics import ReportSection
 from dualml.report.topics.device_memory import PARTS
 from dualml.store.manifest import DeviceMemory
-from dualml.store.run import Run
-from dualml.words import Words, numbers
+from dualml.store.run import RunData
+from dualml.words import Messages, numbers
 
-FEWEST = 3  # meshes needed for a comparison
+MIN_MESHES = 3  # meshes needed for a comparison
 #: Components of a rank's memory that are drawn.
-SHOWN = (*KNOWN, "activations")
+MEMORY_PARTS = (*CLOSED_FORM_PARTS, "activations")
 
 
 @dataclass(frozen=True)
@@ -39,18 +39,18 @@ class Layout:
     backend: str
 
     @cached_property
-    def way(self) -> Way:
+    def method_result(self) -> MethodResult:
         """Costs and verdicts of the arm."""
-        return Way(self.arm.run, self.arm.name, self.backend)
+        return MethodResult(self.arm.run, self.arm.name, self.backend)
 
     @property
-    def fullest(self) -> DeviceMemory | None:
+    def fullest_rank(self) -> DeviceMemory | None:
         """Memory of the rank with most weights, gradients, state and activations; None if not
         counted."""
-        return max(self.way.ranks_memory, key=whole, default=None)
+        return max(self.method_result.rank_memories, key=total_bytes, default=None)
 
     @property
-    def closed(self) -> int | None:
+    def closed_form_bytes(self) -> int | None:
         """Planned bytes of weights, gradients and state on the rank with most parameters; None if
         unknown, or if replicas shard the state."""
         run = self.arm.run
@@ -59,36 +59,36 @@ class Layout:
         dtype = run.environment.get(self.backend, {}).get("dtype")
         if not known or not dtype or settings.zero:
             return None
-        size: int = np.dtype(str(dtype)).itemsize * (2 + len(settings.rule.slots))
+        size: int = np.dtype(str(dtype)).itemsize * (2 + len(settings.rule.state_keys))
         return size * max(known)
 
     @property
-    def counted(self) -> int | None:
+    def counted_bytes(self) -> int | None:
         """Counted bytes of weights, gradients and state on the rank that has most, None if not
         counted."""
-        known = [rank.weights + rank.gradients + rank.state for rank in self.way.ranks_memory]
+        known = [rank.weights + rank.gradients + rank.state for rank in self.method_result.rank_memories]
         return max(known, default=None)
 
     @property
-    def idle(self) -> Spread | None:
+    def bubble(self) -> MeanInterval | None:
         """The measured bubble; None without a pipeline."""
-        return times.idle(self.arm.run, self.arm.name, self.backend) if self.arm.piped else None
+        return times.measured_bubble(self.arm.run, self.arm.name, self.backend) if self.arm.is_pipelined else None
 
     @property
-    def sent(self) -> float | None:
+    def max_planned_bytes(self) -> float | None:
         """Planned bytes sent in an update by the rank that sends most; None if a collective is
         unknown."""
-        every = [sent_by(self.arm.plan, r) for r in range(self.arm.size)]
+        every = [planned_bytes(self.arm.plan, r) for r in range(self.arm.size)]
         known = [nbytes for nbytes in every if nbytes is not None]
         return max(known) if known and len(known) == len(every) else None
 
 
-def whole(rank: DeviceMemory) -> int:
+def total_bytes(rank: DeviceMemory) -> int:
     """Return the bytes of weights, gradients, state and activations of a rank."""
     return rank.weights + rank.gradients + rank.state + (rank.activations or 0)
 
 
-def sent_by(plan: Mapping[str, Any], rank: int) -> float | None:
+def planned_bytes(plan: Mapping[str, Any], rank: int) -> float | None:
     """Return the planned bytes that a rank sends in an update: messages to other stages, and
     collectives by a ring; None if a collective is unknown."""
     nbytes = float(sum(x["nbytes"] for x in plan.get("links") or () if x["source"] == rank))
@@ -102,31 +102,31 @@ def sent_by(plan: Mapping[str, Any], rank: int) -> float | None:
     return nbytes
 
 
-def layouts(run: Run) -> list[Layout]:
+def layouts(run: RunData) -> list[Layout]:
     """Return the arms that differ only in their split, if they use at least `MIN_MESHES` meshes. Arms
     with sequence or context parallelism are left out."""
     splits = Splits(run)
-    plain = [a for a in healthy(splits) if not a.split.sequence and a.split.context == 1]
+    plain = [a for a in without_straggler(splits) if not a.split.sequence and a.split.context == 1]
     groups = (g for g in splits.groups(plain, "split") if not any(a.rpc for a in g))
-    arms = [a for g in groups if len({str(a.mesh) for a in g}) >= FEWEST for a in g]
+    arms = [a for g in groups if len({str(a.mesh) for a in g}) >= MIN_MESHES for a in g]
     return [Layout(a, b) for b in run.backends for a in arms if run.select(a.name, b)]
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     every = layouts(run)
     if not every:
         return
-    yield from times.crowded(run, (x.arm for x in every), words)
-    if any(x.fullest for x in every):
+    yield from times.crowding_notices(run, (x.arm for x in every), words)
+    if any(x.fullest_rank for x in every):
         yield _figure(run, words, every)
     head = ("mesh:mesh", "backend", "micro_batches:count", "held_parts:memory", "kept:memory",
             "sent_closed:bytes_update", "sent_wire:bytes_update", "idle_ideal:percent",
             "idle:percent", "step:milliseconds", "verdict")  # fmt: skip
     rows = [
         [Cell(str(x.arm.mesh), note=x.arm.name), x.backend, x.arm.micro_batches,
-         _beside(x.counted, x.closed, words), _mib(x.fullest.activations if x.fullest else None),
-         x.sent, x.way.sent, x.arm.ideal_idle, x.idle,
-         times.step(run, x.arm.name, x.backend), times.verdict(run, x.arm.name, words)]
+         _bytes_cell(x.counted_bytes, x.closed_form_bytes, words), _mib(x.fullest_rank.activations if x.fullest_rank else None),
+         x.max_planned_bytes, x.method_result.sent_bytes, x.arm.ideal_idle, x.bubble,
+         times.step_seconds(run, x.arm.name, x.backend), times.worst_verdict_cell(run, x.arm.name, words)]
         for x in every
     ]  # fmt: skip
     yield from table(words, "meshes", head, rows)
@@ -136,52 +136,52 @@ def _mib(nbytes: int | None) -> float | None:
     return None if nbytes is None else nbytes / MIB
 
 
-def _beside(counted: int | None, closed: int | None, words: Words) -> Cell:
+def _bytes_cell(counted: int | None, closed: int | None, words: Messages) -> Cell:
     """Return the cell of counted MiB, with the closed form below."""
     note = words("methods.closed", bytes=closed) if closed is not None else ""
     return Cell(numbers.quantity(_mib(counted)), note=note)
 
 
-def _figure(run: Run, words: Words, every: Sequence[Layout]) -> Figure:
+def _figure(run: RunData, words: Messages, every: Sequence[Layout]) -> Figure:
     """Return a bar per mesh, for its fullest rank; a panel per backend."""
-    backends = list(dict.fromkeys(x.backend for x in every if x.fullest))
+    backends = list(dict.fromkeys(x.backend for x in every if x.fullest_rank))
     panels = []
     for backend in backends:
-        own = [(x.arm, x.fullest) for x in every if x.backend == backend and x.fullest]
+        own = [(x.arm, x.fullest_rank) for x in every if x.backend == backend and x.fullest_rank]
         marks = list[Mark]()
         for y, (_, rank) in enumerate(own):
-            parts = {p: n / MIB for p in SHOWN if (n := getattr(rank, p))}
-            marks += stacked(y, parts, text=numbers.quantity(sum(parts.values())))
+            parts = {p: n / MIB for p in MEMORY_PARTS if (n := getattr(rank, p))}
+            marks += stacked_bars(y, parts, text=numbers.quantity(sum(parts.values())))
         down = Axis(names=[arm.name for arm, _ in own], grid=False)
         panels.append(Panel(marks, Axis(words("axis.memory"), low=0), down, backend,
                             height=22.0 * len(own)))  # fmt: skip
-    look = keys.series(words, "device_memory", {part: PARTS[part] for part in SHOWN})
-    said = ", ".join(f"{x.arm.mesh} {x.backend} {numbers.quantity(whole(x.fullest) / MIB)}"
-                     for x in every if x.fullest)  # fmt: skip
-    return figure(words, "meshes", panels, look, {"values": said}, columns=len(panels))
+    look = keys.series(words, "device_memory", {part: PARTS[part] for part in MEMORY_PARTS})
+    said = ", ".join(f"{x.arm.mesh} {x.backend} {numbers.quantity(total_bytes(x.fullest_rank) / MIB)}"
+                     for x in every if x.fullest_rank)  # fmt: skip
+    return build_figure(words, "meshes", panels, look, {"values": said}, columns=len(panels))
 
 
 # --- sentences ------------------------------------------------------------------------------------
 
 
-def findings(run: Run, words: Words) -> Notes:
+def findings(run: RunData, words: Messages) -> Notes:
     notes, every = Notes(words, "meshes", "table-meshes"), layouts(run)
-    equal = {x.arm.name: x.way.verdict for x in every if x.way.verdict}
+    equal = {x.arm.name: x.method_result.verdict for x in every if x.method_result.verdict}
     if equal:
         n, k = len(equal), sum(v == "equal" for v in equal.values())
-        notes.say("equal", n, k=k, n=n, ranks=every[0].arm.size)
+        notes.add("equal", n, k=k, n=n, ranks=every[0].arm.size)
     for backend in dict.fromkeys(x.backend for x in every):
         own = [x for x in every if x.backend == backend]
-        held = {str(x.arm.mesh): whole(x.fullest) for x in own if x.fullest}
-        sent = {str(x.arm.mesh): x.sent for x in own if x.sent}
+        held = {str(x.arm.mesh): total_bytes(x.fullest_rank) for x in own if x.fullest_rank}
+        sent = {str(x.arm.mesh): x.max_planned_bytes for x in own if x.max_planned_bytes}
         if held:
             ends = [min(held, key=lambda m: held[m]), max(held, key=lambda m: held[m])]
-            notes.say("held", backend=backend, least=ends[0], few=held[ends[0]], most=ends[1],
+            notes.add("held", backend=backend, least=ends[0], few=held[ends[0]], most=ends[1],
                       many=held[ends[1]])  # fmt: skip
         if sent and backend == every[0].backend:  # planned bytes, equal on all backends
             ends = [min(sent, key=lambda m: sent[m]), max(sent, key=lambda m: sent[m])]
-            notes.say("sent", least=ends[0], few=sent[ends[0]], most=ends[1], many=sent[ends[1]])
+            notes.add("sent", least=ends[0], few=sent[ends[0]], most=ends[1], many=sent[ends[1]])
     return notes
 
 
-TOPIC = Topic("meshes", 15, evidence, findings, leads=lambda run: 60 if layouts(run) else 0)
+TOPIC = ReportSection("meshes", 15, evidence, findings, priority=lambda run: 60 if layouts(run) else 0)

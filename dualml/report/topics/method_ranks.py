@@ -8,32 +8,32 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.backend import at_once, chunks
-from dualml.communicator.parts import parts_of
+from dualml.backend import eval_batch_size, split_into_chunks
+from dualml.communicator.parts import part_lengths
 from dualml.report.blocks import Block, Fold, Formula, Item
 from dualml.report.code import excerpt
 from dualml.report.columns import table
-from dualml.report.methods import Way, about
+from dualml.report.methods import MethodResult, compares_methods
 from dualml.report.notes import Notes
-from dualml.report.topics import Topic
-from dualml.report.topics.methods import sorted_out
-from dualml.report.trained import parts_at
-from dualml.store.run import Run
-from dualml.words import Words, numbers
+from dualml.report.topics import ReportSection
+from dualml.report.topics.methods import split_by_equivalence
+from dualml.report.trained import rank_parts
+from dualml.store.run import RunData
+from dualml.words import Messages, numbers
 
 #: The mean loss of N samples from the losses of n ranks, and the plain mean of these losses.
 MEAN = r"L = \sum_{r=1}^{n} \frac{N_r}{N} L_r"
 PLAIN = r"\frac{1}{n} \sum_{r=1}^{n} L_r"
 #: Operation → its file and functions.
 CODE = {
-    "share": ("dualml/methods/driven.py", ("Driven.step",)),
-    "reduce": ("dualml/aggregation/parallel.py", ("over_ranks",)),
-    "gather": ("dualml/worker/evaluate.py", ("evaluate", "together")),
+    "share": ("dualml/methods/driven.py", ("EngineDataParallel.step",)),
+    "reduce": ("dualml/aggregation/parallel.py", ("gather_mean_losses",)),
+    "gather": ("dualml/worker/evaluate.py", ("evaluate", "gather_rows")),
 }
 
 
 @dataclass(frozen=True)
-class Last:
+class LastBatch:
     """The last batch of an epoch as it is split over ranks.
 
     Attributes:
@@ -43,13 +43,13 @@ class Last:
         tested: number of test samples that each rank predicts; empty if unknown.
     """
 
-    ways: Sequence[Way]
+    results: Sequence[MethodResult]
     step: int
     parts: Sequence[int]
     tested: Sequence[int]
 
     @property
-    def whole(self) -> int:
+    def total_samples(self) -> int:
         """Number of samples of all ranks."""
         return sum(self.parts)
 
@@ -59,55 +59,55 @@ class Last:
         return len({*self.parts}) > 1
 
 
-def lasts(run: Run, words: Words) -> list[Last]:
+def last_batches(run: RunData, words: Messages) -> list[LastBatch]:
     """Return the planned last batches: one per number of ranks, baseline arm and kind of data
     loader."""
-    plan, groups = run.plan, dict[tuple[str, int, bool], list[Way]]()
+    plan, groups = run.plan, dict[tuple[str, int, bool], list[MethodResult]]()
     if plan is None:
         return []
-    for w in sorted_out(run, words)[0]:
+    for w in split_by_equivalence(run, words)[0]:
         if w.reference is not None and w.processes > 1:
-            groups.setdefault((w.reference.arm, w.processes, w.prepared), []).append(w)
+            groups.setdefault((w.reference.arm, w.processes, w.uses_engine_loader), []).append(w)
     batches = []
     for (arm, n, prepared), ways in groups.items():
         settings = plan.experiment.arms[arm].model_copy(update={"world_size": n})
         seed = ways[0].trials[0].seed
-        feed = plan.feed(settings, seed)
+        feed = plan.batch_sampler(settings, seed)
         step = min(feed.per_epoch, plan.schedule(settings, seed).updates)
-        dealt = parts_at(feed, step, settings.batch_size, prepared)
+        dealt = rank_parts(feed, step, settings.batch_size, prepared)
         parts = [len(part) for part in dealt]
-        batches.append(Last(ways, step, parts, predicted(run, n)))
+        batches.append(LastBatch(ways, step, parts, samples_per_rank(run, n)))
     return batches
 
 
-def predicted(run: Run, ranks: int) -> list[int]:
+def samples_per_rank(run: RunData, ranks: int) -> list[int]:
     """Return how many test samples each rank evaluates, as `dualml.worker.evaluate` distributes
     them: whole chunks, no sample twice. Empty if unknown."""
     size = (run.meta.get("data") or {}).get("test")
     if run.text or not size:
         return []
     index = np.arange(size)
-    pieces = [len(piece) for piece, _ in chunks(index, at_once(index))]
-    ends = np.cumsum([0, *parts_of(len(pieces), ranks)])
+    pieces = [len(piece) for piece, _ in split_into_chunks(index, eval_batch_size(index))]
+    ends = np.cumsum([0, *part_lengths(len(pieces), ranks)])
     return [sum(pieces[a:b]) for a, b in itertools.pairwise(ends)]
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
-    every = lasts(run, words)
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    every = last_batches(run, words)
     if not every:
         return
     yield Formula(rf"{MEAN} \quad \text{{{words('methods.in_place_of')}}} \quad {PLAIN}")
     for number, last in enumerate(every):
         name = "last-batch" if number == 0 else f"last-batch-{number + 1}"
-        n, whole, tested = len(last.parts), last.whole, last.tested
+        n, whole, tested = len(last.parts), last.total_samples, last.tested
         head = ("rank", "own_part:samples", "weight:", "own_weight:relative", "plain_weight:",
                 "counts:", "plain_counts:", *(["predicts:samples"] if tested else []))  # fmt: skip
         rows = [
-            [str(rank), part, share(part, whole), n * part / whole, share(1, n), f"1/{whole}",
+            [str(rank), part, format_share(part, whole), n * part / whole, format_share(1, n), f"1/{whole}",
              f"1/{n * part}" if part else None, *([tested[rank]] if tested else [])]
             for rank, part in enumerate(last.parts)
         ]  # fmt: skip
-        arms = words.join(list(dict.fromkeys(w.arm for w in last.ways)))
+        arms = words.join(list(dict.fromkeys(w.arm for w in last.results)))
         yield from table(words, name, head, rows, "last_batch", n=n, step=last.step,
                          whole=whole, arms=arms)  # fmt: skip
     for what, (file, names) in CODE.items():
@@ -116,23 +116,23 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
             yield Fold(words(f"code.{what}"), [code])
 
 
-def share(part: int, whole: int) -> str:
+def format_share(part: int, whole: int) -> str:
     """Return a fraction with its value, e.g. ``18/35 = 0.514``."""
     return f"{part}/{whole} = {numbers.quantity(part / whole)}"
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
     notes = Notes(words, "methods", "table-last-batch")
-    for last in lasts(run, words):
+    for last in last_batches(run, words):
         if not last.uneven:
-            notes.say("even", whole=last.whole, n=len(last.parts))
+            notes.add("even", whole=last.total_samples, n=len(last.parts))
             continue
         few, many = min(last.parts), max(last.parts)
         if few:
-            off = last.whole / (len(last.parts) * few) - 1
-            notes.say("uneven", parts=[str(p) for p in last.parts], whole=last.whole, few=few,
+            off = last.total_samples / (len(last.parts) * few) - 1
+            notes.add("uneven", parts=[str(p) for p in last.parts], whole=last.total_samples, few=few,
                       many=many, off=off)  # fmt: skip
     return notes
 
 
-TOPIC = Topic("method-ranks", 22, evidence, findings, when=about)
+TOPIC = ReportSection("method-ranks", 22, evidence, findings, when=compares_methods)

@@ -12,20 +12,20 @@ from dualml.report.distances import distance_figures
 from dualml.report.headline import WORST_FIRST
 from dualml.report.measures import loss_unit
 from dualml.report.notes import Notes
-from dualml.report.topics import Topic
+from dualml.report.topics import ReportSection
 from dualml.report.verdicts import (
-    divergence,
+    format_divergence,
     phase_cells,
     phase_columns,
     phases_of,
-    place,
+    divergence_fields,
     short_verdict,
 )
-from dualml.store.run import Comparison, Run
-from dualml.words import Words, numbers
+from dualml.store.run import TrialComparison, RunData
+from dualml.words import Messages, numbers
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     if run.comparisons is None:
         yield Prose(words("intro.no_parity"))
         return
@@ -33,35 +33,35 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
         compared = [c for c in run.comparisons if c.arm in arms and c.curve.get("step")]
         main = set(arms) >= set(run.main_arms())
         if compared and (main or any(c.verdict == "different" for c in compared)):
-            plain = all(ranks.size(run, arm) == 1 for arm in arms)
-            yield from distance_figures(run, words, group, compared if plain else _worst(compared))
+            plain = all(ranks.world_size(run, arm) == 1 for arm in arms)
+            yield from distance_figures(run, words, group, compared if plain else _furthest_arms(compared))
     if run.comparisons:
         yield from _phases(run, words, run.comparisons)
         yield from _outcomes(run, words, run.comparisons)
         texts = [words("intro.envelope")]
         if run.parity_settings:
-            settings = {words.either(f"parity_setting.{k}", k): v
+            settings = {words.get(f"parity_setting.{k}", k): v
                         for k, v in run.parity_settings.items()}  # fmt: skip
             texts.append(words("intro.envelope_settings", values=settings))
         yield Fold(words("page.calibration"), [*map(Prose, texts)])
 
 
-def _worst(compared: Sequence[Comparison], most: int = 3) -> list[Comparison]:
+def _furthest_arms(compared: Sequence[TrialComparison], most: int = 3) -> list[TrialComparison]:
     """Return the comparisons of the ``most`` arms whose pairs are furthest apart."""
 
-    def far(arm: str) -> tuple[bool, float]:
+    def distance_of(arm: str) -> tuple[bool, float]:
         pairs = [c for c in compared if c.arm == arm]
         ratios = [p["ratio"] for c in pairs for p in c.phases.values() if p.get("ratio")]
         return any(c.verdict == "different" for c in pairs), max(ratios, default=0.0)
 
-    arms = sorted({c.arm for c in compared}, key=lambda arm: (*far(arm), arm))[-most:]
+    arms = sorted({c.arm for c in compared}, key=lambda arm: (*distance_of(arm), arm))[-most:]
     return [c for c in compared if c.arm in arms]
 
 
-def _phases(run: Run, words: Words, comparisons: Sequence[Comparison]) -> Iterator[Table]:
+def _phases(run: RunData, words: Messages, comparisons: Sequence[TrialComparison]) -> Iterator[Table]:
     phases = phases_of(comparisons)
     # In multi-rank runs the long table omits a column without entries.
-    several = ranks.distributed(run)
+    several = ranks.is_distributed(run)
     apart = any(c.first_divergence for c in comparisons) or not several
     rows = [
         [
@@ -69,7 +69,7 @@ def _phases(run: Run, words: Words, comparisons: Sequence[Comparison]) -> Iterat
             short_verdict(c, words) if several else verdict(c, words),
             c.steps,
             *phase_cells(c, phases, run),
-            *([divergence(c.first_divergence, words)] if apart else []),
+            *([format_divergence(c.first_divergence, words)] if apart else []),
         ]
         for c in comparisons
     ]
@@ -78,7 +78,7 @@ def _phases(run: Run, words: Words, comparisons: Sequence[Comparison]) -> Iterat
     yield from table(words, "parity", head, rows)
 
 
-def _outcomes(run: Run, words: Words, comparisons: Sequence[Comparison]) -> Iterator[Table]:
+def _outcomes(run: RunData, words: Messages, comparisons: Sequence[TrialComparison]) -> Iterator[Table]:
     rows = [
         [
             *(c.arm, str(c.seed), f"{c.a} – {c.b}"),
@@ -95,11 +95,11 @@ def _outcomes(run: Run, words: Words, comparisons: Sequence[Comparison]) -> Iter
     yield from table(words, "outcome", head, rows)
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
     notes = Notes(words, "parity", "table-parity")
     if not run.comparisons:
-        if ranks.training(run):
-            notes.warn("none")
+        if ranks.training_arms(run):
+            notes.add_warning("none")
         return notes
     counts = Counter(c.verdict for c in run.comparisons)
     listed = [
@@ -107,39 +107,39 @@ def findings(run: Run, words: Words) -> Sequence[Item]:
         for v in reversed(WORST_FIRST)
         if counts[v]
     ]
-    notes.say("count", len(run.comparisons), n=len(run.comparisons), values=listed)
+    notes.add("count", len(run.comparisons), n=len(run.comparisons), values=listed)
     equal = [(c, *_worst_phase(c)) for c in run.comparisons if c.verdict == "equal"]
     if equal:
         c, phase, worst = max(equal, key=lambda each: each[2].get("max", 0.0))
-        notes.say("closest", c=c, phase=words.either(f"phase.{phase}", phase),
+        notes.add("closest", c=c, phase=words.get(f"phase.{phase}", phase),
                   distance=worst.get("max"), ratio=worst.get("ratio"))  # fmt: skip
     free = list(dict.fromkeys(c.arm for c in run.comparisons if c.reason == "free_order"))
     if free:
-        notes.say("free", len(free), arms=free)
+        notes.add("free", len(free), arms=free)
     for c in run.comparisons:
         if c.reason != "free_order":
             _difference(notes, words, c)
     return notes
 
 
-def _difference(notes: Notes, words: Words, c: Comparison) -> None:
+def _difference(notes: Notes, words: Messages, c: TrialComparison) -> None:
     """Add where two backends diverge, or why that is unknown, and how far apart they end."""
-    notes.about("table-parity")
+    notes.set_anchor("table-parity")
     if c.verdict == "different" and c.first_divergence:
-        notes.say("diverged", c=c, **place(c.first_divergence, words))
+        notes.add("diverged", c=c, **divergence_fields(c.first_divergence, words))
     elif c.verdict == "not comparable":
-        notes.warn("incomparable", c=c, reason=words.either(f"reason.{c.reason}", c.reason))
+        notes.add_warning("incomparable", c=c, reason=words.get(f"reason.{c.reason}", c.reason))
     if c.verdict not in ("equal", "not comparable"):
         a, b = c.outcome.get("test_accuracy") or [None, None]
-        if numbers.known(a) and numbers.known(b):
-            notes.about("table-outcome")
-            notes.say("outcome", c=c, points=100 * abs(a - b))
+        if numbers.is_finite_number(a) and numbers.is_finite_number(b):
+            notes.set_anchor("table-outcome")
+            notes.add("outcome", c=c, points=100 * abs(a - b))
 
 
-def _worst_phase(c: Comparison) -> tuple[str, Mapping[str, float]]:
+def _worst_phase(c: TrialComparison) -> tuple[str, Mapping[str, float]]:
     """Return the phase with the largest distance."""
-    known = [(name, phase) for name, phase in c.phases.items() if numbers.known(phase.get("max"))]
-    return max(known, key=lambda pair: pair[1]["max"], default=(numbers.NONE, {}))
+    known = [(name, phase) for name, phase in c.phases.items() if numbers.is_finite_number(phase.get("max"))]
+    return max(known, key=lambda pair: pair[1]["max"], default=(numbers.MISSING, {}))
 
 
-TOPIC = Topic("parity", 700, evidence, findings, lambda run: 5)
+TOPIC = ReportSection("parity", 700, evidence, findings, lambda run: 5)

@@ -7,70 +7,70 @@ from dataclasses import replace
 
 from dualml.report.blocks import Block, Cell
 from dualml.report.columns import Row, table
-from dualml.report.deals import Deal, Statement, deals, same_samples
-from dualml.report.figure import Axis, Cells, Figure, Panel
-from dualml.report.shown import figure, several
-from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words, numbers
+from dualml.report.deals import PartitionSummary, Statement, list_partitions, same_samples
+from dualml.report.figure import Axis, Heatmap, Figure, Panel
+from dualml.report.shown import build_figure, shorten_list
+from dualml.report.topics import ReportSection
+from dualml.store.run import RunData
+from dualml.words import Messages, numbers
 
-COLUMNS, MOST_PANELS = 3, 18
-MOST_LETTERS = 42  # in the title of a panel
+COLUMNS, MAX_PANELS = 3, 18
+MAX_TITLE_CHARS = 42  # in the title of a panel
 ROW = 21  # pixels, the height of a rank
-LEAST_ROWS, MOST_HEIGHT = 2, 300
-MOST_ARMS = 3  # named below a partition
+MIN_ROWS, MAX_HEIGHT_PIXELS = 2, 300
+MAX_NAMED_ARMS = 3  # named below a partition
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
-    every = deals(run)
-    shown = [deal for deal in every if deal.first.get("histogram")]
-    for start in range(0, len(shown), MOST_PANELS):
-        suffix = f"-{start // MOST_PANELS + 1}" if start else ""
-        yield _figure(words, suffix, shown[start : start + MOST_PANELS], shown)
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    every = list_partitions(run)
+    shown = [deal for deal in every if deal.first_epoch.get("histogram")]
+    for start in range(0, len(shown), MAX_PANELS):
+        suffix = f"-{start // MAX_PANELS + 1}" if start else ""
+        yield _figure(words, suffix, shown[start : start + MAX_PANELS], shown)
     head = ("`partition`", "ranks:count", "part_sizes:samples", "coverage:percent",
             "missed:samples", "repeated:samples", "shared:samples", "emd:1", "js:bits",
             "`fingerprint`", "same_samples")  # fmt: skip
     yield from table(words, "partitions", head, (_row(run, words, deal) for deal in every))
 
 
-def _figure(words: Words, suffix: str, shown: Sequence[Deal], every: Sequence[Deal]) -> Figure:
+def _figure(words: Messages, suffix: str, shown: Sequence[PartitionSummary], every: Sequence[PartitionSummary]) -> Figure:
     """Return a panel per distinct partition, all on one colour scale."""
-    top = max(max(map(max, deal.first["histogram"])) for deal in every)
+    top = max(max(map(max, deal.first_epoch["histogram"])) for deal in every)
     sized = len({deal.ranks for deal in every}) > 1
     across = min(COLUMNS, len(shown))
     panels = []
     for k, deal in enumerate(shown):
         line = shown[k - k % across :][:across]
-        height = min(MOST_HEIGHT, ROW * max(LEAST_ROWS, *(d.ranks for d in line)))
-        cells = Cells(deal.first["histogram"], top, words("axis.samples"),
+        height = min(MAX_HEIGHT_PIXELS, ROW * max(MIN_ROWS, *(d.ranks for d in line)))
+        cells = Heatmap(deal.first_epoch["histogram"], top, words("axis.samples"),
                       words("value.no_samples"))  # fmt: skip
-        x = Axis(words("axis.label"), names=[str(label) for label in deal.first["labels"]])
+        x = Axis(words("axis.label"), names=[str(label) for label in deal.first_epoch["labels"]])
         y = Axis(words("axis.rank"), names=[str(rank) for rank in range(deal.ranks)])
         panels.append(Panel([cells], x, y, _title(words, deal, sized), height=height))
-    empty = [text for deal in shown if (text := _empty([deal.first], words))]
+    empty = [text for deal in shown if (text := _empty([deal.first_epoch], words))]
     texts = [f"{deal.text} (n = {deal.ranks})" for deal in shown]
-    drawn = figure(words, "partitions", panels, [],
+    drawn = build_figure(words, "partitions", panels, [],
                    {"seed": shown[0].seed, "values": ", ".join(texts)}, suffix=suffix,
                    columns=across, width=880 if across > 1 else 528)  # fmt: skip
-    return replace(drawn, alt=words.sentences([drawn.alt, *empty]))
+    return replace(drawn, alt=words.join_sentences([drawn.alt, *empty]))
 
 
-def _title(words: Words, deal: Deal, sized: bool) -> str:
+def _title(words: Messages, deal: PartitionSummary, sized: bool) -> str:
     """Return the partition as text, truncated, with the number of ranks if partitions differ in
     it."""
-    room = MOST_LETTERS - (8 if sized else 0)
+    room = MAX_TITLE_CHARS - (8 if sized else 0)
     text = deal.text if len(deal.text) <= room else f"{deal.text[: room - 1]}…"
     return words("figure.panel", backend=text, n=deal.ranks) if sized else text
 
 
-def _empty(statements: Sequence[Statement], words: Words) -> str:
+def _empty(statements: Sequence[Statement], words: Messages) -> str:
     """Return the ranks without samples as text."""
     empty = sorted({r for s in statements for r, size in enumerate(s["sizes"]) if not size})
     return words.plural("value.empty_ranks", len(empty), ranks=map(str, empty)) if empty else ""
 
 
-def _row(run: Run, words: Words, deal: Deal) -> Row:
-    sizes = [size for s in deal.all for size in s["sizes"]]
+def _row(run: RunData, words: Messages, deal: PartitionSummary) -> Row:
+    sizes = [size for s in deal.all_epochs for size in s["sizes"]]
     low, high = numbers.quantity(min(sizes)), numbers.quantity(max(sizes))
     missed, whole = deal.mean("missed"), deal.mean("samples")
     alike, compared = same_samples(run, deal.arms)
@@ -78,13 +78,13 @@ def _row(run: Run, words: Words, deal: Deal) -> Row:
     if alike == compared:
         same = Cell(f"✓ {words('value.yes')}", "good")
     return [
-        Cell(deal.text, note=", ".join(several(deal.arms, words, MOST_ARMS))),
+        Cell(deal.text, note=", ".join(shorten_list(deal.arms, words, MAX_NAMED_ARMS))),
         deal.ranks,
-        Cell(low if low == high else f"{low} – {high}", note=_empty(deal.all, words)),
+        Cell(low if low == high else f"{low} – {high}", note=_empty(deal.all_epochs, words)),
         1 - missed / whole if missed is not None and whole else None,
         *(deal.mean(key) for key in ("missed", "repeated", "shared")),
         *(_skew(*deal.skew(key)) for key in ("emd", "js")),
-        str(deal.first.get("sha256"))[:8],
+        str(deal.first_epoch.get("sha256"))[:8],
         replace(same, note=words("value.of", n=alike, of=compared)) if compared else None,
     ]
 
@@ -94,4 +94,4 @@ def _skew(mean: float | None, most: float | None) -> Cell | None:
     return None if mean is None else Cell(f"{mean:.3f}", note=f"≤ {most:.3f}")
 
 
-TOPIC = Topic("partitions", 500, evidence)
+TOPIC = ReportSection("partitions", 500, evidence)

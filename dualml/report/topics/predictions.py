@@ -9,27 +9,27 @@ from typing import Any
 from dualml.report import keys
 from dualml.report.blocks import Block, Item, Table
 from dualml.report.columns import table
-from dualml.report.figure import Axis, Figure, Key, Line, Mark, Owner, Panel
-from dualml.report.fits import checks, fits
+from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
+from dualml.report.fits import checks, usable_fits
 from dualml.report.notes import Notes
-from dualml.report.shown import figure, foreseen
-from dualml.report.spread import Spread
-from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words, numbers
+from dualml.report.shown import build_figure, summarize_predictions
+from dualml.report.spread import MeanInterval
+from dualml.report.topics import ReportSection
+from dualml.store.run import RunData
+from dualml.words import Messages, numbers
 from dualml.words.numbers import ms, nbytes
 
 Check = Mapping[str, Any]
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     yield from _constants(run, words)
     if checks(run):
         yield _figure(run, words)
-    yield from _checked(run, words)
+    yield from _checks_table(run, words)
 
 
-def _ratios(run: Run) -> dict[str, float]:
+def _ratios(run: RunData) -> dict[str, float]:
     """Return measurement → predicted over measured seconds."""
     return {
         f"{c['strategy']}, {c['backend']}, n = {c['world_size']}, {nbytes(c['bytes'])}":
@@ -38,13 +38,13 @@ def _ratios(run: Run) -> dict[str, float]:
     }  # fmt: skip
 
 
-def _constants(run: Run, words: Words) -> Iterator[Table]:
+def _constants(run: RunData, words: Messages) -> Iterator[Table]:
     """Yield the table of α and β of every fit with their intervals, and the errors of the fit."""
     rows = []
-    for f in fits(run):
+    for f in usable_fits(run):
         fit, link = f["fit"], f["fit"]["link"]
         ends = {**dict.fromkeys(link, (None, None)), **(fit.get("intervals") or {})}
-        alpha, beta = (Spread(link[key], ends[key][0], ends[key][1], 0)
+        alpha, beta = (MeanInterval(link[key], ends[key][0], ends[key][1], 0)
                        for key in ("alpha_s", "beta_s_per_byte"))  # fmt: skip
         rows.append(
             [
@@ -60,7 +60,7 @@ def _constants(run: Run, words: Words) -> Iterator[Table]:
     yield from table(words, "fits", head, rows)
 
 
-def _figure(run: Run, words: Words) -> Figure:
+def _figure(run: RunData, words: Messages) -> Figure:
     """Return predicted against measured times, a panel per backend; on the diagonal they are
     equal."""
     every = checks(run)
@@ -71,7 +71,7 @@ def _figure(run: Run, words: Words) -> Figure:
     panels = []
     for backend in [b for b in run.backends if any(c["backend"] == b for c in every)]:
         marks: list[Mark] = [
-            Line([low, high], [f * low, f * high], Owner(series=name), marker="none")
+            LineMark([low, high], [f * low, f * high], SeriesId(series=name), marker="none")
             for f, name in ((1.0, "right"), (0.5, "twice"), (2.0, "twice"))
         ]
         for name in names:
@@ -82,19 +82,19 @@ def _figure(run: Run, words: Words) -> Figure:
                 f"{ms(c['measured_s'])} → {ms(c['predicted_s'])} ms"
                 for c in here
             ]
-            marks.append(Line(real, guess, Owner(series=name), joined=False, hints=hints))
+            marks.append(LineMark(real, guess, SeriesId(series=name), joined=False, hints=hints))
         panels.append(Panel(marks, x, y, backend))
-    lines = [Key("series", name, color="line", stroke=stroke, listed=False)
+    lines = [LegendEntry("series", name, color="line", stroke=stroke, listed=False)
              for name, stroke in (("right", "line"), ("twice", "fine-dashes"))]  # fmt: skip
     ratios = _ratios(run)
     worst = max((max(r, 1 / r) for r in ratios.values()), default=None)
     inside = sum(0.5 <= r <= 2 for r in ratios.values())
     texts = {"n": len(ratios), "inside": inside, "worst": worst}
-    return figure(words, "predictions", panels, [*keys.strategies(names), *lines], texts,
+    return build_figure(words, "predictions", panels, [*keys.strategies(names), *lines], texts,
                   columns=len(panels), share_y="row")  # fmt: skip
 
 
-def _checked(run: Run, words: Words) -> Iterator[Table]:
+def _checks_table(run: RunData, words: Messages) -> Iterator[Table]:
     """Yield the table of measured and predicted times by backend, ranks and strategy: those of the
     largest size, and the ratios of all sizes."""
     grouped: dict[tuple[Any, ...], list[Check]] = {}
@@ -114,18 +114,18 @@ def _checked(run: Run, words: Words) -> Iterator[Table]:
     yield from table(words, "checks", head, rows)
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
     notes, ratios = Notes(words, "predictions", "figure-predictions"), _ratios(run)
     if ratios:
-        notes.say("checks", len(ratios), **foreseen(ratios, str))
-    notes.about("table-fits")
-    for f in fits(run):
+        notes.add("checks", len(ratios), **summarize_predictions(ratios, str))
+    notes.set_anchor("table-fits")
+    for f in usable_fits(run):
         alpha, beta = (f["fit"]["link"][key] for key in ("alpha_s", "beta_s_per_byte"))
         if f.get("strategy") is None and beta:
-            notes.say("fit", backend=f["backend"], n=f.get("world_size") or numbers.NONE,
+            notes.add("fit", backend=f["backend"], n=f.get("world_size") or numbers.MISSING,
                       alpha=1e6 * alpha, rate=1e-9 / beta, half=alpha / beta,
                       error=f["fit"].get("median_error"))  # fmt: skip
     return notes
 
 
-TOPIC = Topic("predictions", 220, evidence, findings)
+TOPIC = ReportSection("predictions", 220, evidence, findings)

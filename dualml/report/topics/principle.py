@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dualml.aggregation import ASYNCHRONOUS, STRATEGIES
-from dualml.aggregation.asynchronous import Asynchronous
+from dualml.aggregation.asynchronous import AsyncParameterServer
 from dualml.errors import UserError
 from dualml.optim import rule_from
-from dualml.registry import source_of
+from dualml.registry import cited_source
 from dualml.report import machine, ranks
 from dualml.report.blocks import Block, Formula, Prose
-from dualml.report.cards import card
-from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words
+from dualml.report.cards import make_card
+from dualml.report.topics import ReportSection
+from dualml.store.run import RunData
+from dualml.words import Messages
 
 COST = r"T = p \, \alpha + q \, \beta"
 _PART = r"g_{t,r} = \frac{1}{b_r} \sum_{i \in B_{t,r}} \nabla \ell_i ( \theta_{t-1} )"
@@ -45,24 +45,24 @@ COMBINE: dict[str, tuple[str, ...]] = {
 }
 
 
-def rules(run: Run, words: Words) -> Iterator[Block]:
+def rule_cards(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield a card per optimizer and set of options that changes its formulas."""
     used: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
-    for arm in ranks.training(run):
+    for arm in ranks.training_arms(run):
         optimizer = run.arms[arm].get("optimizer") or {}
         if optimizer.get("name"):
-            used.setdefault((str(optimizer["name"]), *rule(optimizer)), []).append(arm)
+            used.setdefault((str(optimizer["name"]), *rule_formulas(optimizer)), []).append(arm)
     for (name, formulas, source), arms in used.items():
-        does = words.either(f"symbols.{_variant(run, name, arms)}", "")
+        does = words.get(f"symbols.{_variant(run, name, arms)}", "")
         if not formulas:
             does = words("intro.unknown_rule", name=name)
-        most = 12 if ranks.distributed(run) else len(arms)
-        yield card(words, name, formulas, does, arms, source=source, most=most, code=True)
+        most = 12 if ranks.is_distributed(run) else len(arms)
+        yield make_card(words, name, formulas, does, arms, source=source, most=most, code=True)
     if used:
         yield Prose(words("symbols.all"), small=True)
 
 
-def rule(optimizer: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+def rule_formulas(optimizer: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     """Return the formulas of ``{"name": "adam", "lr": …}`` with its options, and their source;
     empty for an unknown rule."""
     try:
@@ -72,7 +72,7 @@ def rule(optimizer: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
     return tuple(known.formulas()), known.source()
 
 
-def _variant(run: Run, name: str, arms: list[str]) -> str:
+def _variant(run: RunData, name: str, arms: list[str]) -> str:
     """Return the name of the rule, or of the variant that its options select."""
     if name == "sgd" and not any(run.arms[arm].get("batch_size", 1) for arm in arms):
         return "gd"
@@ -80,16 +80,16 @@ def _variant(run: Run, name: str, arms: list[str]) -> str:
     return "adam_uncorrected" if name == "adam" and uncorrected else name
 
 
-def combining(run: Run, words: Words) -> Iterator[Block]:
+def combining_cards(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield a card per way in which several ranks combine their results into one update."""
-    ways = {arm: _way(run, arm) for arm in ranks.several(run)}
+    ways = {arm: _combination_key(run, arm) for arm in ranks.multi_rank_arms(run)}
     for way, formulas in COMBINE.items():
         if arms := [arm for arm in ways if ways[arm] == way]:
             name, does = words(f"combine.{way}.name"), words(f"combine.{way}.does")
-            yield card(words, name, formulas, does, arms)
+            yield make_card(words, name, formulas, does, arms)
 
 
-def _way(run: Run, arm: str) -> str:
+def _combination_key(run: RunData, arm: str) -> str:
     """Return the key of `COMBINE` that an arm uses."""
     s = ranks.aggregation(run, arm)
     if s.strategy in (ASYNCHRONOUS, "neighbour"):
@@ -102,9 +102,9 @@ def _way(run: Run, arm: str) -> str:
     return own or s.reduce
 
 
-def strategies(run: Run, words: Words) -> Iterator[Block]:
+def strategy_cards(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield a card per strategy that trained or was measured."""
-    names, several = ranks.strategies(run), ranks.several(run)
+    names, several = ranks.strategies(run), ranks.multi_rank_arms(run)
     if names:
         yield Formula(COST)
     nbytes = machine.vector_bytes(run)
@@ -113,36 +113,36 @@ def strategies(run: Run, words: Words) -> Iterator[Block]:
     for name in names:
         arms = [arm for arm in several if ranks.strategy(run, arm) == name]
         arms += [arm for arm in run.arms if name in run.settings[arm].strategies]
-        sizes = sorted({ranks.size(run, arm) for arm in arms} - {1})
-        texts = [text for n in sizes if (text := counts(name, n, words))]
-        does, source = words.either(f"strategy.{name}", ""), source_of(kind(name))
-        yield card(words, name, formulas(name), does, arms, counts=texts, source=source, code=True)
+        sizes = sorted({ranks.world_size(run, arm) for arm in arms} - {1})
+        texts = [text for n in sizes if (text := schedule_counts(name, n, words))]
+        does, source = words.get(f"strategy.{name}", ""), cited_source(strategy_class(name))
+        yield make_card(words, name, formulas(name), does, arms, counts=texts, source=source, code=True)
 
 
-def kind(name: str) -> Any:
-    return Asynchronous if name == ASYNCHRONOUS else STRATEGIES.get(name)
+def strategy_class(name: str) -> Any:
+    return AsyncParameterServer if name == ASYNCHRONOUS else STRATEGIES.get(name)
 
 
 def formulas(name: str) -> tuple[str, ...]:
     """Return messages m and bytes b of the busiest rank and time T of the critical path; for a
     native collective those of its textbook algorithm. Empty for an unknown strategy."""
-    textbook = getattr(kind(name), "textbook", "")
-    return getattr(kind(name), "formulas", ()) or (formulas(textbook) if textbook else ())
+    textbook = getattr(strategy_class(name), "textbook", "")
+    return getattr(strategy_class(name), "formulas", ()) or (formulas(textbook) if textbook else ())
 
 
-def counts(name: str, n: int, words: Words) -> str:
+def schedule_counts(name: str, n: int, words: Messages) -> str:
     """Return what a strategy's schedule sends among n ranks as text, in multiples of S."""
     if name not in STRATEGIES:
         return words("strategy_counts.asynchronous", n=n) if name == ASYNCHRONOUS else ""
     schedule = STRATEGIES[name]().schedule(n)
-    sent = [schedule.sent(rank, schedule.chunks) for rank in range(n)]
+    sent = [schedule.sent_volume(rank, schedule.chunks) for rank in range(n)]
     most, total = (of(chunks for _, chunks in sent) / schedule.chunks for of in (max, sum))
     return words("strategy_counts.schedule", n=n, steps=len(schedule.steps),
                  messages=max(sent)[0], bytes=most, total=total)  # fmt: skip
 
 
 TOPICS = (
-    Topic("rules", 10, rules, part="principle"),
-    Topic("combining", 20, combining, part="principle"),
-    Topic("strategies", 30, strategies, part="principle"),
+    ReportSection("rules", 10, rule_cards, group="principle"),
+    ReportSection("combining", 20, combining_cards, group="principle"),
+    ReportSection("strategies", 30, strategy_cards, group="principle"),
 )

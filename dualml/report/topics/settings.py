@@ -10,13 +10,13 @@ from dualml.aggregation.settings import Aggregation
 from dualml.report import ranks
 from dualml.report.blocks import Block, Column
 from dualml.report.columns import number, table
-from dualml.report.deals import settings_text
-from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words, numbers
+from dualml.report.deals import format_settings
+from dualml.report.topics import ReportSection
+from dualml.store.run import RunData
+from dualml.words import Messages, numbers
 
 
-def experiment(run: Run, words: Words) -> Iterator[Block]:
+def experiment(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield what all backends had in common, with the hashes that prove it."""
     meta = run.meta
     data = meta.get("data") or {}
@@ -26,7 +26,7 @@ def experiment(run: Run, words: Words) -> Iterator[Block]:
         "model": run.experiment.get("model"),
         "loss": run.experiment.get("loss"),
         "data": data.get("name"),
-        "source": words.either(f"data_source.{source}", source),
+        "source": words.get(f"data_source.{source}", source),
         "data_hash": data.get("sha256"),
         "train": numbers.quantity(data.get("train")),
         "test": numbers.quantity(data.get("test")),
@@ -42,7 +42,7 @@ def experiment(run: Run, words: Words) -> Iterator[Block]:
     rows = [[words(f"setting.{key}"), _text(value, "; ", ": ")] for key, value in known.items()]
     yield from table(words, "experiment", ("name", "value"), rows)
     parts = meta.get("plan_parts") or {}
-    hashes = [[words.either(f"part.{name}", name), str(value)] for name, value in parts.items()]
+    hashes = [[words.get(f"part.{name}", name), str(value)] for name, value in parts.items()]
     yield from table(words, "plan", ("part", "`hash`"), hashes)
 
 
@@ -50,29 +50,29 @@ def _text(value: Any, comma: str, colon: str) -> str:
     """Return a JSON value as text; nested values (dataset hashes by file) one after the other."""
     if isinstance(value, Mapping):
         return comma.join(f"{k}{colon}{v}" for k, v in value.items())
-    return numbers.NONE if value is None else str(value)
+    return numbers.MISSING if value is None else str(value)
 
 
-def environment(run: Run, words: Words) -> Iterator[Block]:
+def environment(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield the environment of each backend."""
     known = {b: run.environment.get(b) or {} for b in run.backends} | {**run.environment}
     names = dict.fromkeys(key for values in known.values() for key in values)
     rows = [
-        [words.either(f"environment.{key}", key),
+        [words.get(f"environment.{key}", key),
          *(_text(values.get(key), ", ", "=") for values in known.values())]
         for key in names
     ]  # fmt: skip
     yield from table(words, "environment", ["name", *(Column(b, b) for b in known)], rows)
 
 
-def arms(run: Run, words: Words) -> Iterator[Block]:
+def arms(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield the hyperparameters of every arm; in multi-rank runs arms with equal ones share a
     row."""
     samples = number(words, "samples", words("setting.train"), "count")
     head = ("`optimizer`", "lr:1", "batch_size:samples", "epochs:epochs", "updates:count", samples,
             "`schedule`", "`hyper`")  # fmt: skip
-    settings = {arm: _hyperparameters(run, arm, words) for arm in ranks.training(run)}
-    if ranks.distributed(run):
+    settings = {arm: _hyperparameters(run, arm, words) for arm in ranks.training_arms(run)}
+    if ranks.is_distributed(run):
         alike: dict[tuple[Any, ...], list[str]] = {}
         for arm, cells in settings.items():
             alike.setdefault(tuple(cells), []).append(arm)
@@ -81,20 +81,20 @@ def arms(run: Run, words: Words) -> Iterator[Block]:
     else:
         groups = {arm: str(run.arms[arm].get("group") or "main") for arm in settings}
         rows = [
-            [arm, words.either(f"group.{groups[arm]}", groups[arm]), *cells]
+            [arm, words.get(f"group.{groups[arm]}", groups[arm]), *cells]
             for arm, cells in settings.items()
         ]
         yield from table(words, "arms", ("`arm`", "group", *head), rows)
 
 
-def _hyperparameters(run: Run, arm: str, words: Words) -> list[str | float | None]:
+def _hyperparameters(run: RunData, arm: str, words: Messages) -> list[str | float | None]:
     """Return the cells of an arm's hyperparameters."""
     settings = run.arms[arm]
     rule = dict(settings.get("optimizer") or {})
     updates = {numbers.quantity(t.updates) for t in run.select(arm)}
     size = settings.get("batch_size")
     return [
-        str(rule.pop("name", numbers.NONE)),
+        str(rule.pop("name", numbers.MISSING)),
         numbers.plain(rule.pop("lr", None)),
         words("value.full") if size == 0 else size,
         None if settings.get("updates") else settings.get("epochs"),
@@ -114,9 +114,9 @@ def _schedule(schedule: Mapping[str, Any]) -> str:
     return f"{kind} ({fields})" if fields else kind
 
 
-def aggregation(run: Run, words: Words) -> Iterator[Block]:
+def aggregation(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield the aggregation settings of multi-rank arms, and the measurements of collectives."""
-    several = {arm: run.settings[arm] for arm in ranks.several(run)}
+    several = {arm: run.settings[arm] for arm in ranks.multi_rank_arms(run)}
     dealt = any(arm.partition for arm in several.values())
     pinned = any(arm.cores for arm in several.values())
     sharded = any(arm.zero for arm in several.values())
@@ -124,7 +124,7 @@ def aggregation(run: Run, words: Words) -> Iterator[Block]:
         [
             *(name, arm.world_size),
             *([arm.cores or None] if pinned else []),
-            *([settings_text(arm.partition) if arm.partition else None] if dealt else []),
+            *([format_settings(arm.partition) if arm.partition else None] if dealt else []),
             *([arm.zero or None] if sharded else []),
             *(_combined(arm.aggregation, words) if not arm.method else [arm.method] + [None] * 6),
             ranks.handicap_text(run, name, words),
@@ -146,23 +146,23 @@ def aggregation(run: Run, words: Words) -> Iterator[Block]:
     yield from table(words, "measurements", head, measured)
 
 
-def _combined(s: Aggregation, words: Words) -> list[object]:
+def _combined(s: Aggregation, words: Messages) -> list[object]:
     """Return the cells of the aggregation settings."""
-    packed = {"none": numbers.NONE, "topk": f"topk {100 * s.fraction:g} %"}
+    packed = {"none": numbers.MISSING, "topk": f"topk {100 * s.fraction:g} %"}
     return [
         s.strategy,
-        words.either(f"of.{s.of}", s.of),
-        words.either(f"reduce.{s.reduce}", s.reduce),
+        words.get(f"of.{s.of}", s.of),
+        words.get(f"reduce.{s.reduce}", s.reduce),
         s.every,
         numbers.nbytes(s.bucket_bytes) if s.bucket_bytes else words("value.one_by_one"),
         packed.get(s.compress, s.compress),
-        words.either(f"arrival.{s.arrival}", s.arrival) if s.strategy == ASYNCHRONOUS else None,
+        words.get(f"arrival.{s.arrival}", s.arrival) if s.strategy == ASYNCHRONOUS else None,
     ]
 
 
 TOPICS = (
-    Topic("experiment", 10, experiment, part="settings"),
-    Topic("arms", 20, arms, part="settings"),
-    Topic("aggregation", 40, aggregation, part="settings"),
-    Topic("environment", 90, environment, part="settings"),
+    ReportSection("experiment", 10, experiment, group="settings"),
+    ReportSection("arms", 20, arms, group="settings"),
+    ReportSection("aggregation", 40, aggregation, group="settings"),
+    ReportSection("environment", 90, environment, group="settings"),
 )

@@ -8,20 +8,20 @@ from collections.abc import Iterator, Sequence
 from dualml.report.blocks import Block, Code
 from dualml.report.code import excerpt, section
 from dualml.report.splits.arms import Splits
-from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words
+from dualml.report.topics import ReportSection
+from dualml.store.run import RunData
+from dualml.words import Messages
 
 #: Framework → file of its segments, and the methods that compute.
 SEGMENTS = {
     "numpy": ("dualml/reference/split.py", ("forward", "backward", "loss_backward")),
     "torch": (
         "dualml_torch/split.py",
-        ("forward", "_through", "compute", "backward", "loss_backward"),
+        ("forward", "_run_segment", "run_layers", "backward", "loss_backward"),
     ),
     "mindspore": ("dualml_ms/split.py", ("forward", "backward", "loss_backward")),
 }
-CELLS = ("dualml_ms/split_cells.py", ("Forward.construct", "Backward.construct", "Last.construct"))
+CELLS = ("dualml_ms/split_cells.py", ("Forward.construct", "Backward.construct", "LossBackward.construct"))
 #: Schedule → the function that builds it.
 BUILDERS = {
     "gpipe": "gpipe",
@@ -32,18 +32,18 @@ BUILDERS = {
 }
 
 
-def listings(run: Run) -> Iterator[tuple[str, Sequence[Code]]]:
+def listings(run: RunData) -> Iterator[tuple[str, Sequence[Code]]]:
     """Yield the key of a heading, and the code below it."""
     splits = Splits(run)
     if not splits:
         return
-    yield "executor", [excerpt("dualml/split/executor.py", ("act", "forward", "backward"))]
+    yield "executor", [excerpt("dualml/split/executor.py", ("run_action", "forward", "backward"))]
     used = {arm.schedule for arm in splits.pipelines}
     builders = [name for schedule, name in BUILDERS.items() if schedule in used][:2]
     yield "schedules", [excerpt("dualml/split/schedules.py", (b,), b) for b in builders]
     if any(arm.mesh.tensor > 1 for arm in splits):
-        shard = excerpt("dualml/split/horizontal.py", ("add", "slice"), "Shard")
-        rank = excerpt("dualml/split/row.py", ("communicate", "communicate_back"), "Row")
+        shard = excerpt("dualml/split/horizontal.py", ("add_layer", "slice_layer"), "StageShard")
+        rank = excerpt("dualml/split/row.py", ("communicate", "communicate_back"), "TensorParallelRank")
         yield "inside", [shard, rank]
     present = {run.framework(b) for b in run.backends}
     frameworks = [f for f in SEGMENTS if f in present and (f != "numpy" or len(present) == 1)]
@@ -51,7 +51,7 @@ def listings(run: Run) -> Iterator[tuple[str, Sequence[Code]]]:
     if "mindspore" in present:
         yield "cells", [excerpt(*CELLS, "mindspore")]
     if any(arm.rpc for arm in splits):
-        calls = excerpt("dualml_torch/rpc.py", ("step", "passes", "forward", "update"), "torch")
+        calls = excerpt("dualml_torch/rpc.py", ("step", "forward_backward", "forward", "update"), "torch")
         yield "rpc", [calls]
     if any(arm.on_devices for arm in splits):
         own = [excerpt("dualml/split/placed.py", ("send", "reduce"), "PlacedExecutor")]
@@ -61,10 +61,10 @@ def listings(run: Run) -> Iterator[tuple[str, Sequence[Code]]]:
         yield "devices", own
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     for key, group in listings(run):
         if group:
             yield section(words(f"code.split_{key}"), group, words)
 
 
-TOPIC = Topic("split_code", 30, evidence, part="code")
+TOPIC = ReportSection("split_code", 30, evidence, group="code")

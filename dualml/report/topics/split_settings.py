@@ -8,16 +8,16 @@ from dualml.report import ranks
 from dualml.report.blocks import Block
 from dualml.report.columns import table
 from dualml.report.splits.arms import SplitArm, Splits, schedule_name
-from dualml.report.splits.layers import span
-from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words, numbers
+from dualml.report.splits.layers import format_span
+from dualml.report.topics import ReportSection
+from dualml.store.run import RunData
+from dualml.words import Messages, numbers
 
 PLANS = ("`arms`", "`model`", "stage_layers", "slices", "parameters:bytes_ranks",
          "links_planned:bytes_update", "collectives_planned:bytes_update")  # fmt: skip
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield a table with a row per arm: how it is split, and its schedule; then the plans."""
     splits = Splits(run)
     cells: dict[str, Callable[[SplitArm], str | int | None]] = {
@@ -26,12 +26,12 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
         "ranks:count": lambda arm: arm.size,
         "cores_each:count": lambda arm: run.settings[arm.name].cores,
         "mesh:mesh": lambda arm: str(arm.mesh),
-        "stages:count": lambda arm: arm.depth if arm.layered else 1,
+        "stages:count": lambda arm: arm.depth if arm.has_stages else 1,
         "split_schedule": lambda arm: _schedule(arm, words),
         "micro_batches:count": lambda arm: arm.micro_batches,
         "trainers": lambda arm: _trainers(arm, words),
         "engine": lambda arm: words(f"splits.engine.{arm.split.engine}"),
-        "cut_by": lambda arm: arm.cut_by(words) if arm.layered else None,
+        "cut_by": lambda arm: arm.cut_origin(words) if arm.has_stages else None,
         "handicap": lambda arm: ranks.handicap_text(run, arm.name, words),
     }
     optional = {
@@ -51,23 +51,23 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     yield from table(words, "split-plans", PLANS, rows_of_plans)
 
 
-def _schedule(arm: SplitArm, words: Words) -> str | None:
-    return schedule_name(arm.schedule, words) if arm.piped or arm.trainers > 1 else None
+def _schedule(arm: SplitArm, words: Messages) -> str | None:
+    return schedule_name(arm.schedule, words) if arm.is_pipelined or arm.trainers > 1 else None
 
 
-def _trainers(arm: SplitArm, words: Words) -> str | None:
+def _trainers(arm: SplitArm, words: Messages) -> str | None:
     how = words("splits.how." + arm.split.arrival)
     return f"{arm.trainers}, {how}" if arm.trainers > 1 else None
 
 
-def _plan(arm: SplitArm, words: Words) -> tuple[str | float | None, ...]:
+def _plan(arm: SplitArm, words: Messages) -> tuple[str | float | None, ...]:
     """Return model, stages, slices, parameters of the ranks, bytes over links and in
     collectives."""
     places = dict(enumerate(arm.plan.get("place") or ()))
     on = "splits.on_device" if arm.devices else "splits.on"
     places |= enumerate(arm.devices)
     where = [
-        words(on, stage=span(names), rank=places.get(k, numbers.NONE))
+        words(on, stage=format_span(names), rank=places.get(k, numbers.MISSING))
         for k, names in enumerate(arm.stages)
     ]
     styles: dict[str, list[str]] = {}
@@ -75,7 +75,7 @@ def _plan(arm: SplitArm, words: Words) -> tuple[str | float | None, ...]:
         styles.setdefault(str(style), []).append(layer)
     slices = [f"{words(f'splits.style.{s}')} {', '.join(layers)}" for s, layers in styles.items()]
     return (
-        str(arm.plan.get("model") or numbers.NONE),
+        str(arm.plan.get("model") or numbers.MISSING),
         words.semicolons(where) if len(where) > 1 else None,
         words.semicolons(slices) or None,
         " · ".join(dict.fromkeys(arm.parameters().split(" · "))),
@@ -84,4 +84,4 @@ def _plan(arm: SplitArm, words: Words) -> tuple[str | float | None, ...]:
     )
 
 
-TOPIC = Topic("split_settings", 40, evidence, part="settings")
+TOPIC = ReportSection("split_settings", 40, evidence, group="settings")

@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 
 from dualml.report import ranks
 from dualml.report.blocks import Block, Item
-from dualml.report.columns import status, table
+from dualml.report.columns import status_cell, table
 from dualml.report.measures import loss_unit
 from dualml.report.notes import Notes
-from dualml.report.topics import Topic
+from dualml.report.topics import ReportSection
 from dualml.store.manifest import LossScale
-from dualml.store.run import Run
-from dualml.words import Words, numbers
+from dualml.store.run import RunData
+from dualml.words import Messages, numbers
 
 
-def evidence(run: Run, words: Words) -> Iterator[Block]:
+def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     failed = [
-        [t.arm, t.backend, str(t.seed), status(t.status, words), t.reason]
+        [t.arm, t.backend, str(t.seed), status_cell(t.status, words), t.reason]
         for t in run.trials
         if not t.ok
     ]
@@ -29,14 +29,14 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
                 t.arm,
                 t.backend,
                 str(t.seed),
-                status(t.status, words),
+                status_cell(t.status, words),
                 t.final_loss,
                 t.train_accuracy,
             ),
             *(t.test_accuracy, *([t.test_perplexity] if run.text else []), t.train_s, t.wall_s),
             *(t.updates, t.sample_gradients, t.throughput, t.peak_memory_mb),
         ]
-        for arm in ranks.training(run)
+        for arm in ranks.training_arms(run)
         for backend in run.backends
         for t in run.select(arm, backend, ok=False)
     ]
@@ -48,12 +48,12 @@ def evidence(run: Run, words: Words) -> Iterator[Block]:
     yield from table(words, "trials", ends, rows)
 
 
-def findings(run: Run, words: Words) -> Sequence[Item]:
+def findings(run: RunData, words: Messages) -> Sequence[Item]:
     """Return how many trials succeeded, and the updates that loss scaling skipped."""
     return [_succeeded(run, words), *_skipped(run, words)]
 
 
-def _skipped(run: Run, words: Words) -> Sequence[Item]:
+def _skipped(run: RunData, words: Messages) -> Sequence[Item]:
     """Return the updates that loss scaling skipped on each backend, with the last trial's scale."""
     notes = Notes(words, "trials", "table-trials")
     counted = dict[tuple[str, str], list[LossScale]]()
@@ -64,12 +64,12 @@ def _skipped(run: Run, words: Words) -> Sequence[Item]:
         skipped = sum(s.skipped for s in scales)
         if not skipped and scales[-1].last == 1:
             continue  # an engine with loss scaling that did not scale
-        notes.say("skipped", skipped, n=skipped, arm=arm, backend=backend,
+        notes.add("skipped", skipped, n=skipped, arm=arm, backend=backend,
                   scale=numbers.quantity(scales[-1].last))  # fmt: skip
     return notes
 
 
-def _succeeded(run: Run, words: Words) -> Item:
+def _succeeded(run: RunData, words: Messages) -> Item:
     good, total = sum(t.ok for t in run.trials), len(run.trials)
     if good < total:
         text = words("status.some", ok=good, n=total)
@@ -78,4 +78,4 @@ def _succeeded(run: Run, words: Words) -> Item:
     return Item(words(key, n=total), key=key)
 
 
-TOPIC = Topic("trials", 800, evidence, findings)
+TOPIC = ReportSection("trials", 800, evidence, findings)

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dualml.backend import Backend, Recipe, Trace, Training, batch_digest, chunks
+from dualml.backend import Backend, TrainingSpec, BatchTrace, Training, batch_digest, split_into_chunks
 from dualml.errors import Unsupported, UserError
-from dualml.model.dropout import masks
+from dualml.model.dropout import dropout_masks
 from dualml_jax.network import LOSSES, infer, loss_and_gradient
 from dualml_jax.optim import UPDATES, update
 
@@ -31,10 +31,10 @@ class JaxBackend(Backend):
     def environment(self) -> dict[str, str]:
         return {"jax": jax.__version__, "numpy": np.__version__, "device": "cpu"}
 
-    def training(self, recipe: Recipe) -> JaxTraining:
+    def training(self, recipe: TrainingSpec) -> JaxTraining:
         return JaxTraining(recipe)
 
-    def read(self, losses: Sequence[Any]) -> np.ndarray:
+    def materialize_losses(self, losses: Sequence[Any]) -> np.ndarray:
         return np.array(losses, np.float64)
 
     def synchronize(self) -> None:
@@ -46,23 +46,23 @@ class JaxBackend(Backend):
 class JaxTraining(Training):
     """A training in JAX that implements `dualml.backend.Training`."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: TrainingSpec) -> None:
         if recipe.rule.name not in UPDATES:
             raise Unsupported(f"jax does not implement the update rule {recipe.rule.name!r}")
         self.recipe = recipe
-        self.load(recipe.weights, recipe.state(), 0)
+        self.load(recipe.weights, recipe.initial_state(), 0)
 
     def load(self, weights: Mapping[str, Any], state: Mapping[str, Any], step: int) -> None:
         """Load weights and state after update ``step``; the only copy, because JAX arrays are
         immutable."""
-        self.now, self.own = step, single(weights)
-        self.slots = {slot: single(state[slot]) for slot in self.recipe.rule.slots}
+        self.step_count, self.own = step, single(weights)
+        self.slots = {slot: single(state[slot]) for slot in self.recipe.rule.state_keys}
 
     def gradient(self, batch: np.ndarray) -> tuple[Any, dict[str, Any]]:
         """Return the mean loss and mean gradient of a batch, accumulated over its chunks."""
         loss, total = 0.0, dict.fromkeys(self.own, 0.0)
-        for part, share in chunks(batch, self.recipe.chunk):
-            drawn = masks(self.recipe.spec, self.recipe.seed, self.now + 1, part)
+        for part, share in split_into_chunks(batch, self.recipe.chunk):
+            drawn = dropout_masks(self.recipe.spec, self.recipe.seed, self.step_count + 1, part)
             value, gradient = loss_and_gradient(
                 self.own, self.recipe.x[part], self.recipe.y[part], tuple(drawn.values()),
                 model=self.recipe.spec, loss=self.recipe.loss,
@@ -73,17 +73,17 @@ class JaxTraining(Training):
 
     def step(self, batch: np.ndarray, step: int) -> Any:
         loss, gradients = self.gradient(batch)
-        rule, rate = self.recipe.rule, self.recipe.rate(step)
+        rule, rate = self.recipe.rule, self.recipe.learning_rate(step)
         update(rule, self.own, self.slots, gradients, step, rate)
-        self.now = step
+        self.step_count = step
         return loss
 
-    def trace(self, batch: np.ndarray, probe: np.ndarray) -> Trace:
+    def trace(self, batch: np.ndarray, probe: np.ndarray) -> BatchTrace:
         loss, gradients = self.gradient(batch)
         _, outputs = infer(self.own, self.recipe.x[probe], model=self.recipe.spec)
         layers = {name: outputs[name] for name, _ in self.recipe.spec.layers}
         given = batch_digest(self.recipe.x[batch], self.recipe.y[batch])
-        return Trace(given, copies(layers), float(loss), copies(gradients))
+        return BatchTrace(given, copies(layers), float(loss), copies(gradients))
 
     def evaluate(self, x: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
         logits, _ = infer(self.own, x, model=self.recipe.spec)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from dualml.model import layers as spec
-from dualml.model.spec import ModelSpec, canonical
+from dualml.model.spec import ModelSpec, canonical_parameter_names
 
 Weights = Mapping[str, jax.Array]
 
@@ -69,7 +69,7 @@ def forward(weights: Weights, x: Any, masks: Sequence[Any] = (), *, model: Model
             case spec.Dropout():
                 x = x * next(waiting) if masks else x
             case _:
-                own = {leaf: weights[full] for leaf, full in canonical(name, layer).items()}
+                own = {leaf: weights[full] for leaf, full in canonical_parameter_names(name, layer).items()}
                 x = apply(layer, x, own)
         outputs[name] = x
     return x, outputs

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from dualml.optim import Rule
+from dualml.optim import OptimizerSpec
 
 Named = dict[str, Any]
 Updated = tuple[Any, Named]
@@ -67,12 +67,12 @@ UPDATES = {rule.__name__: rule for rule in RULES} | {"adamw": adam}
 
 
 def update(
-    rule: Rule, own: Named, slots: dict[str, Named], gradients: Mapping[str, Any], t: int, lr: float
+    rule: OptimizerSpec, own: Named, slots: dict[str, Named], gradients: Mapping[str, Any], t: int, lr: float
 ) -> None:
     """Apply update number ``t`` (from 1) to all parameters; the two dictionaries are updated in
     place."""
     for name, g in gradients.items():
-        before = {slot: slots[slot][name] for slot in rule.slots}
+        before = {slot: slots[slot][name] for slot in rule.state_keys}
         own[name], after = UPDATES[rule.name](rule, own[name], g, before, t, lr)
         for slot, value in after.items():
             slots[slot][name] = value

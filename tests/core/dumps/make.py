@@ -129,7 +129,7 @@ ts.migrator.api_dump_stop()
 }
 
 
-def make(folder: Path, tool: str, framework: str, detail: str, tanh: bool) -> None:
+def make_dump(folder: Path, tool: str, framework: str, detail: str, tanh: bool) -> None:
     """Make one dump in a separate process."""
     other = {"torch": "mindspore", "mindspore": "torch"}[framework]
     hidden = HIDDEN.format(name=other) if tool == "troubleshooter" else ""
@@ -157,7 +157,7 @@ def main() -> None:
         for name, how in DUMPS.items():
             folder = Path(temporary) / name
             folder.parent.mkdir(exist_ok=True)
-            make(folder, *how)
+            make_dump(folder, *how)
             for path in sorted(folder.rglob("*")):
                 if path.is_file() and path.suffix != ".pt" and "stack" not in path.name:
                     path.chmod(0o644)

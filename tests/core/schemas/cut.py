@@ -24,7 +24,7 @@ CUT = ("description", "example", "examples", "default", "x-kubernetes-validation
 REFERS = "#/definitions/"
 
 
-def cut(value: Any, names: bool = False) -> Any:
+def strip_unread_keys(value: Any, names: bool = False) -> Any:
     """Remove the parts of a schema that no validator reads.
 
     Args:
@@ -32,11 +32,11 @@ def cut(value: Any, names: bool = False) -> Any:
     """
     if isinstance(value, dict):
         return {
-            key: cut(inner, key in ("properties", "definitions", "patternProperties") and not names)
+            key: strip_unread_keys(inner, key in ("properties", "definitions", "patternProperties") and not names)
             for key, inner in value.items()
             if names or key not in CUT
         }
-    return [cut(inner) for inner in value] if isinstance(value, list) else value
+    return [strip_unread_keys(inner) for inner in value] if isinstance(value, list) else value
 
 
 def resource(text: str) -> Any:
@@ -44,7 +44,7 @@ def resource(text: str) -> Any:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     schema = yaml.load(text, Loader=loader)["spec"]["versions"][-1]["schema"]["openAPIV3Schema"]
     schema["properties"].pop("status", None)
-    return cut(schema)
+    return strip_unread_keys(schema)
 
 
 def core(text: str, kinds: list[str]) -> Any:
@@ -54,7 +54,7 @@ def core(text: str, kinds: list[str]) -> Any:
     while waiting:
         name = waiting.pop()
         if name not in taken:
-            taken[name] = cut(known[name])
+            taken[name] = strip_unread_keys(known[name])
             waiting += re.findall(rf'"{REFERS}([^"]+)"', json.dumps(taken[name]))
     return {"definitions": dict(sorted(taken.items()))}
 
@@ -75,7 +75,7 @@ def main(clones: Path) -> None:
         if "kinds" in source:
             schema = core(text, source["kinds"])
         else:
-            schema = cut(json.loads(text)) if source["path"].endswith(".json") else resource(text)
+            schema = strip_unread_keys(json.loads(text)) if source["path"].endswith(".json") else resource(text)
         content = json.dumps(schema, separators=(",", ":"), ensure_ascii=False) + "\n"
         (HERE / f"{name}.json").write_text(content, "utf-8")
         print(f"{name}: {len(text):,} -> {len(content):,}")

@@ -27,27 +27,27 @@ def plant(name: str, module: str) -> Callable[[Callable[[Any], None]], Callable[
 
 
 @plant("nothing", "dualml.aggregation.parallel")
-def _nothing(module: Any) -> None:
+def _no_gradient_sum(module: Any) -> None:
     """No rank sends its gradient."""
     module.DataParallel.sum = lambda self, x, bucket: x
 
 
 @plant("a-part", "dualml.aggregation.parallel")
-def _a_part(module: Any) -> None:
+def _partial_gradient_sum(module: Any) -> None:
     """The last eighth of each bucket is left out of the exchange."""
     sums = module.DataParallel.sum
 
-    def most(self: Any, x: Any, bucket: str) -> Any:
+    def sum_most(self: Any, x: Any, bucket: str) -> Any:
         comm, end = self.comm, len(x) - len(x) // 8
         own = comm.copy(comm.slice(x, end, len(x)))
         total = sums(self, comm.copy(comm.slice(x, 0, end)), bucket)
         return comm.write(comm.write(x, 0, total, "put"), end, own, "put")
 
-    module.DataParallel.sum = most
+    module.DataParallel.sum = sum_most
 
 
 @plant("later", "dualml.aggregation.parallel")
-def _later(module: Any) -> None:
+def _only_first_update(module: Any) -> None:
     """Only the first update is synchronised."""
     sums = module.DataParallel.sum
     module.DataParallel.sum = lambda self, x, bucket: x if self.now > 1 else sums(self, x, bucket)
@@ -123,11 +123,11 @@ def _engine_torch(module: Any) -> None:
     """DistributedDataParallel never synchronises, as inside a forgotten ``no_sync``."""
     forward = module.DistributedDataParallel.forward
 
-    def alone(self: Any, *inputs: Any, **more: Any) -> Any:
+    def forward_unsynced(self: Any, *inputs: Any, **more: Any) -> Any:
         self.require_backward_grad_sync = False
         return forward(self, *inputs, **more)
 
-    module.DistributedDataParallel.forward = alone
+    module.DistributedDataParallel.forward = forward_unsynced
 
 
 @plant("engine-mindspore", "mindspore.nn.wrap.grad_reducer")

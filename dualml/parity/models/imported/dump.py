@@ -12,16 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.arrays import read_npy
-from dualml.parity.models.layers import kind
+from dualml.parity.models.layers import canonical_type
 from dualml.parity.models.partners import Tensor
-from dualml.parity.models.trace import Trace, digest, key
+from dualml.parity.models.trace import Trace, hash_array, array_key
 
 #: Prefix of gradients with respect to outputs: ``backward:conv1`` belongs to ``conv1``.
 BACKWARD = "backward:"
 
 
 @dataclass(frozen=True)
-class Saved:
+class DumpedTensor:
     """One tensor of a dump.
 
     Attributes:
@@ -42,14 +42,14 @@ class Saved:
             return np.array(self.summary, np.float64)
         return read_npy(self.file)
 
-    def start(self, summarised: bool) -> NDArray[Any]:
+    def start_value(self, summarised: bool) -> NDArray[Any]:
         """Return the part that must be exactly equal on both sides initially; excludes the rounded
         mean."""
         return np.array(self.summary[:2], np.float64) if summarised else self.value(False)
 
 
 @dataclass
-class Step:
+class DumpedStep:
     """The tensors of one step.
 
     Attributes:
@@ -59,12 +59,12 @@ class Step:
         gradients: gradients of the parameters.
     """
 
-    inputs: list[Saved] = field(default_factory=list)
-    outputs: dict[str, Saved] = field(default_factory=dict)
-    parameters: dict[str, Saved] = field(default_factory=dict)
-    gradients: dict[str, Saved] = field(default_factory=dict)
+    inputs: list[DumpedTensor] = field(default_factory=list)
+    outputs: dict[str, DumpedTensor] = field(default_factory=dict)
+    parameters: dict[str, DumpedTensor] = field(default_factory=dict)
+    gradients: dict[str, DumpedTensor] = field(default_factory=dict)
 
-    def every(self) -> Iterator[Saved]:
+    def all_tensors(self) -> Iterator[DumpedTensor]:
         """Yield all tensors of the step."""
         yield from self.inputs
         for table in (self.outputs, self.parameters, self.gradients):
@@ -85,15 +85,15 @@ class Dump:
     tool: str
     framework: str
     modules: Mapping[str, str]
-    steps: Sequence[Step]
+    steps: Sequence[DumpedStep]
     pickled: bool = False
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the dump has the numbers of every tensor."""
-        return all(saved.file is not None for step in self.steps for saved in step.every())
+        return all(saved.file is not None for step in self.steps for saved in step.all_tensors())
 
-    def trace(self, summarised: bool) -> Trace:
+    def to_trace(self, summarised: bool) -> Trace:
         """Convert the dump to a trace as a `Recorder` would have written it, without draws.
 
         Args:
@@ -104,34 +104,34 @@ class Dump:
         """
         first, arrays = self.steps[0], {}
         for name, saved in first.parameters.items():
-            arrays[key("parameters", 0, name)] = saved.start(summarised)
+            arrays[array_key("parameters", 0, name)] = saved.start_value(summarised)
         for number, step in enumerate(self.steps, 1):
             phases = {"forward": step.outputs, "gradient": step.gradients}
             for phase, table in phases.items():
                 for name, saved in table.items():
-                    arrays[key(phase, number, name)] = saved.value(summarised)
+                    arrays[array_key(phase, number, name)] = saved.value(summarised)
             for name, saved in step.parameters.items() if number > 1 else ():
-                arrays[key("update", number - 1, name)] = saved.value(summarised)
-        every = (saved.shape[1:] for step in self.steps for saved in step.every())
+                arrays[array_key("update", number - 1, name)] = saved.value(summarised)
+        every = (saved.shape[1:] for step in self.steps for saved in step.all_tensors())
         return Trace(
             framework=self.framework,
             environment={"tool": self.tool},
             tensors=[Tensor(n, s.shape, s.trained) for n, s in first.parameters.items()],
             modules=dict(self.modules),
             steps=len(self.steps),
-            inputs=[[digest(s.start(summarised)) for s in step.inputs] for step in self.steps],
+            inputs=[[hash_array(s.start_value(summarised)) for s in step.inputs] for step in self.steps],
             order=[list(step.outputs) for step in self.steps],
-            longest=max((n for shape in every for n in shape), default=1),
+            longest_axis=max((n for shape in every for n in shape), default=1),
             arrays=arrays,
         )
 
 
-def backward_kind(type_name: str) -> str:
+def backward_type(type_name: str) -> str:
     """Return the type name for the gradient with respect to the output of a module of this type."""
-    return f"{kind(type_name)} backward"
+    return f"{canonical_type(type_name)} backward"
 
 
-def summary(
+def summarize(
     largest: Any, smallest: Any, mean: Any, norm: Any, shape: Sequence[int]
 ) -> tuple[float, ...]:
     """Return the available statistics of a tensor: largest, smallest, mean and root mean square.
@@ -142,13 +142,13 @@ def summary(
         shape: shape of the tensor.
     """
     known = [largest, smallest]
-    if not (_missing(mean) and not _missing(largest)):
+    if not (_is_missing(mean) and not _is_missing(largest)):
         known.append(mean)
-    if not _missing(norm):
+    if not _is_missing(norm):
         known.append(float(norm) / math.sqrt(math.prod(shape) or 1))
-    return tuple(math.nan if _missing(number) else float(number) for number in known)
+    return tuple(math.nan if _is_missing(number) else float(number) for number in known)
 
 
-def _missing(number: Any) -> bool:
+def _is_missing(number: Any) -> bool:
     """Whether a statistic is absent or NaN."""
     return not isinstance(number, int | float) or math.isnan(number)

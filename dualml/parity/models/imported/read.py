@@ -19,7 +19,7 @@ def read_pair(a: Path, b: Path) -> tuple[Trace, Trace, tuple[Note, ...]]:
     Raises:
         UserError: neither traces nor dumps, or not two of the same kind.
     """
-    tools = [tool_of(folder) for folder in (a, b)]
+    tools = [detect_tool(folder) for folder in (a, b)]
     if tools == ["", ""]:
         return read_trace(a), read_trace(b), ()
     if tools[0] != tools[1]:
@@ -27,19 +27,19 @@ def read_pair(a: Path, b: Path) -> tuple[Trace, Trace, tuple[Note, ...]]:
                  for folder, tool in zip((a, b), tools, strict=True)]  # fmt: skip
         raise UserError(f"{found[0]}, {found[1]}; two of one tool can be compared")
     dumps = [read_dump(folder, tool) for folder, tool in zip((a, b), tools, strict=True)]
-    summarised = not all(dump.whole for dump in dumps)
-    one, other = (dump.trace(summarised) for dump in dumps)
+    summarised = not all(dump.is_complete for dump in dumps)
+    one, other = (dump.to_trace(summarised) for dump in dumps)
     notes = [Note("statistics")] if summarised else []
-    if any(dump.pickled and not dump.whole for dump in dumps):
+    if any(dump.pickled and not dump.is_complete for dump in dumps):
         notes.append(Note("pickled"))
     return one, other, tuple(notes)
 
 
-def tool_of(folder: Path) -> str:
+def detect_tool(folder: Path) -> str:
     """Return the name of the tool that wrote a dump; empty if it is unknown."""
     if troubleshooter.info_files(folder):
         return troubleshooter.TOOL
-    return msprobe.TOOL if msprobe.heads(folder) else ""
+    return msprobe.TOOL if msprobe.find_dump_files(folder) else ""
 
 
 def read_dump(folder: Path, tool: str) -> Dump:

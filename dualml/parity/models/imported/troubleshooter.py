@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dualml.errors import UserError
-from dualml.files import MOST_TEXT, read_bytes, readable
-from dualml.parity.models.imported.dump import BACKWARD, Dump, Saved, Step, backward_kind, summary
+from dualml.files import MAX_TEXT_BYTES, read_bytes, convert_read_errors
+from dualml.parity.models.imported.dump import BACKWARD, Dump, DumpedTensor, DumpedStep, backward_type, summarize
 from dualml.parse import from_json
 
 TOOL = "troubleshooter"
@@ -50,20 +50,20 @@ def read(folder: Path) -> Dump:
     framework = path.name.partition("_")[0]
     if framework not in FRAMEWORKS:
         raise UserError(f"{path}: of {framework!r}; dumps of {' and '.join(FRAMEWORKS)} are read")
-    step, modules, later = Step(), dict[str, str](), dict[str, Saved]()
+    step, modules, later = DumpedStep(), dict[str, str](), dict[str, DumpedTensor]()
     first = ""
-    with readable(f"{path}: not a list of TroubleShooter"):
-        for name, shape, known in rows(path):
+    with convert_read_errors(f"{path}: not a list of TroubleShooter"):
+        for name, shape, known in read_rows(path):
             match = NAME.fullmatch(name)
             if match is None:
                 continue  # LAYER_…: marks the beginning of a layer
             call, places = match["call"], match["place"].split(".")[1:]
             tensor = path.parent / f"{framework}_api_dump" / f"{name}.npy"
-            saved = Saved(shape, known, tensor if tensor.is_file() else None)
+            saved = DumpedTensor(shape, known, tensor if tensor.is_file() else None)
             tail = "".join(f"[{place}]" for place in places)
             first = first or call
             if match["way"] == "backward":
-                modules.setdefault(f"{BACKWARD}{call}", backward_kind(match["api"]))
+                modules.setdefault(f"{BACKWARD}{call}", backward_type(match["api"]))
                 later[f"{BACKWARD}{call}{tail}"] = saved
             elif match["io"] == "output":
                 modules.setdefault(call, match["api"])
@@ -76,9 +76,9 @@ def read(folder: Path) -> Dump:
     return Dump(TOOL, framework, modules, [step])
 
 
-def rows(path: Path) -> Iterator[tuple[str, tuple[int, ...], tuple[float, ...]]]:
+def read_rows(path: Path) -> Iterator[tuple[str, tuple[int, ...], tuple[float, ...]]]:
     """Yield name, shape and statistics of each tensor in a list file."""
-    for number, line in enumerate(read_bytes(path, MOST_TEXT).splitlines(), 1):
+    for number, line in enumerate(read_bytes(path, MAX_TEXT_BYTES).splitlines(), 1):
         row = from_json(line, finite=False)  # NaN replaces missing statistics
         if not (isinstance(row, list) and len(row) in COLUMNS):
             raise ValueError(f"line {number} is no list of 6 or 8; another version wrote it")
@@ -88,4 +88,4 @@ def rows(path: Path) -> Iterator[tuple[str, tuple[int, ...], tuple[float, ...]]]
             raise ValueError(f"line {number}: no name, shape and statistics")
         norm = row[7] if len(row) == 8 else None
         largest, smallest, mean = numbers
-        yield name, tuple(shape), summary(largest, smallest, mean, norm, shape)
+        yield name, tuple(shape), summarize(largest, smallest, mean, norm, shape)
