@@ -94,7 +94,7 @@ def timed(comm: Any, argument: dict[str, Any]) -> list[list[tuple[float, float]]
         recipe = make_training_spec(own, given)
         training = make_training(comm, backend, recipe, own)
         training.load(recipe.weights, recipe.initial_state(), 0)
-        trainings.append((training, getattr(training, "read", backend.materialize_losses)))
+        trainings.append((training, getattr(training, "materialize_losses", backend.materialize_losses)))
     batch, spent = np.arange(BATCH), [list[tuple[float, float]]() for _ in trainings]
     for step in range(1, argument["rounds"] + 3):
         for name, (training, read), own_times in zip(names, trainings, spent, strict=True):

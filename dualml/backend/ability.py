@@ -32,7 +32,7 @@ class Capability(ABC):
 
 
 #: Type of a capability.
-CapabilityT = TypeVar("A", bound=Capability)
+CapabilityT = TypeVar("CapabilityT", bound=Capability)
 
 
 class SupportsCapabilities:

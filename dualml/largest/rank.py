@@ -82,7 +82,7 @@ def run_training(
 
 def run_updates(training: Training, backend: Backend, arm: Arm) -> list[float]:
     """Make the updates, all on the same samples, so that the loss must fall; return the losses."""
-    batch, read = np.arange(arm.batch_size), getattr(training, "read", backend.materialize_losses)
+    batch, read = np.arange(arm.batch_size), getattr(training, "materialize_losses", backend.materialize_losses)
     return [float(read([training.step(batch, step)])[0]) for step in range(1, arm.updates + 1)]
 
 

@@ -53,7 +53,7 @@ def shape_by_name(name: str, overrides: Sequence[str] = ()) -> Shape:
         given = DecoderOverrides.model_validate(table)
     except ValidationError as error:
         raise UserError(f"--set: {describe_validation_error(error, DecoderOverrides)}") from None
-    data, sizes = given.data, given.sizes.given
+    data, sizes = given.data, given.sizes.explicit_values
     return shape_from_spec(model(name, words=data.words, length=data.length, sizes=sizes), BATCH)
 
 

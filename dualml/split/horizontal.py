@@ -116,7 +116,7 @@ class StageShard:
         for name in names:
             self.add_layer(name, self.layers[name], styles[name])
         if self.blocks:
-            self.communicate("gather")
+            self.append_op("gather")
         self.end_segment()
         if names[-1] == self.order[-1] and isinstance(self.items[-1], ParallelOp):
             self.items.append(Segment((), len(self.lower), {}, self.lower))  # the loss

@@ -111,7 +111,7 @@ class TrialReplay:
         return arrays
 
 
-def write_replay(
+def replay_updates(
     trial: TrialSetup,
     backend: str,
     steps: Sequence[int],

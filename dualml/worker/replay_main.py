@@ -39,7 +39,7 @@ def run_replay(emit: Emitter) -> dict[str, Any]:
     from dualml.experiment.samples import load_samples
     from dualml.store.plan import plan_folder, restore_plan
     from dualml.store.replays import REPLAY_JOB
-    from dualml.worker.replay import write_replay
+    from dualml.worker.replay import replay_updates
     from dualml.worker.setup import TrialSetup
 
     folder, rank = Path(sys.argv[1]), int(sys.argv[2])
@@ -53,7 +53,7 @@ def run_replay(emit: Emitter) -> dict[str, Any]:
     def work(backend: Any, comm: Any) -> None:
         trial = TrialSetup(plan, job.arm, job.seed, backend, samples, folder, emit, comm=comm)
         beat = functools.partial(emit, phase="replay")
-        write_replay(trial, job.backend, job.steps, job.leads, folder.parent, beat)
+        replay_updates(trial, job.backend, job.steps, job.leads, folder.parent, beat)
 
     run_as_rank(rank, plan, job, folder, emit, work)
     return {}

@@ -211,9 +211,9 @@ def test_gradients_that_go_back_are_of_the_type(backend: Backend, precision: str
     """Values are sent unrounded: truncated bits would round to zero."""
     stage = last_stage(backend, precision)
     x = stage.inputs(np.random.default_rng(1).normal(size=(4, 6)).astype(np.float32))
-    stage.loss(0, (stage.rounded(x),), stage.labels(np.arange(4)))
+    stage.loss(0, (stage.downcast(x),), stage.labels(np.arange(4)))
     _, (gradient,) = stage.loss_backward(0, 1.0)
-    host = _host(stage.widened(gradient))
+    host = _host(stage.upcast(gradient))
     assert host.any()
     assert is_representable(host, precision)
 
@@ -223,12 +223,12 @@ def test_what_travels_is_what_was_sent(backend: Backend, precision: str) -> None
     """Messages preserve every kind of number, including infinities and NaN."""
     stage = last_stage(backend, precision)
     numbers = np.float32([[0, -0.0, 1.2345, -3e4, 1e-7, np.inf, -np.inf, np.nan]])
-    x = stage.rounded(stage.inputs(numbers))
-    sent = stage.packed(x)
-    buffer = stage.to_receive(numbers.shape)
+    x = stage.downcast(stage.inputs(numbers))
+    sent = stage.to_wire(x)
+    buffer = stage.recv_buffer(numbers.shape)
     assert (buffer.dtype, buffer.shape) == (sent.dtype, sent.shape)
-    came = stage.widened(stage.unpacked(sent))
-    for a, b in zip(_host(came).ravel(), _host(stage.widened(x)).ravel(), strict=True):
+    came = stage.upcast(stage.from_wire(sent))
+    for a, b in zip(_host(came).ravel(), _host(stage.upcast(x)).ravel(), strict=True):
         assert (np.signbit(a), np.isnan(a)) == (np.signbit(b), np.isnan(b))
         assert np.isnan(a) or a == b
 

@@ -79,7 +79,7 @@ def test_they_are_saved_and_no_optimizer_sees_them() -> None:
     assert list(own.weights()) == list(SPEC.tensors()) == [
         "conv.weight", "bn.weight", "bn.bias", "bn.running_mean", "bn.running_var",
         "fc.weight", "fc.bias"]  # fmt: skip
-    assert set(own.learned()) == set(SPEC.parameters())
+    assert set(own.trainable_weights()) == set(SPEC.parameters())
     own.step(np.arange(6), 1)
     weights, state = own.weights(), own.state()
     assert all(set(named) <= set(SPEC.parameters()) for named in state.values())

@@ -36,7 +36,7 @@ from dualml.store.replays import ReplayRecord, flatten, read_replay, read_states
 from dualml.words import load_messages
 from dualml.worker.away import store_for
 from dualml.worker.guards import check_loaded
-from dualml.worker.replay import TrialReplay, write_replay
+from dualml.worker.replay import TrialReplay, replay_updates
 from dualml.worker.replay_main import reference_plan
 from dualml.worker.trial import TrialRunner
 
@@ -310,7 +310,7 @@ def test_a_replay_is_read_back_from_its_files(tmp_path: Path) -> None:
     start = {1: states[1]}
     write_start(tmp_path, start)
     beats: list[None] = []
-    write_replay(trial, "numpy", [1, 3], True, tmp_path, lambda: beats.append(None))
+    replay_updates(trial, "numpy", [1, 3], True, tmp_path, lambda: beats.append(None))
     again = read_states(tmp_path)
     assert list(again) == [1, 3]
     assert flatten(again).keys() == flatten({s: states[s] for s in (1, 3)}).keys()

@@ -38,7 +38,7 @@ def hooked() -> tuple[Training, Any, list[str]]:
     """Return a training, its overlapping buckets, and the events of both."""
     events: list[str] = []
     training = training_of()
-    pieces = training.overlapping(native.BUCKETS, RecordingCommunicator(events))
+    pieces = training.make_reducing_buckets(native.BUCKETS, RecordingCommunicator(events))
     inner = training.backward
 
     def backward(part: Any, share: float) -> Any:

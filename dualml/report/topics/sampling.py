@@ -82,8 +82,8 @@ def expected_missed(deal: PartitionSummary) -> float | None:
         return None
     drawn, n = partition_from(deal.settings), deal.first_epoch["samples"]
     if isinstance(drawn, Bootstrap):
-        return None if drawn.whole else RandomSampling().missed(n, deal.ranks) * n
-    return drawn.missed(n, deal.ranks) * n if isinstance(drawn, RandomSampling) else None
+        return None if drawn.whole else RandomSampling().expected_missed_share(n, deal.ranks) * n
+    return drawn.expected_missed_share(n, deal.ranks) * n if isinstance(drawn, RandomSampling) else None
 
 
 def accuracy_gaps(run: RunData, contest: Contest) -> dict[tuple[str, str], Gap]:
