@@ -19,7 +19,7 @@ def notes(tag: str, changelog: str, code: str) -> str:
 
     Args:
         changelog: text of CHANGELOG.md, in the format of Keep a Changelog.
-        code: text of dualml/version.py, which has the version (a test checks CITATION.cff's).
+        code: text of dualml/common/version.py, which has the version (a test checks CITATION.cff's).
 
     Raises:
         ValueError: the tag is not the version, or has no section.
@@ -27,7 +27,7 @@ def notes(tag: str, changelog: str, code: str) -> str:
     found = re.search(r'^__version__ = "(.+)"$', code, re.M)
     version = found[1] if found else ""
     if tag != f"v{version}":
-        raise ValueError(f"the tag is {tag}, but dualml/version.py says {version}")
+        raise ValueError(f"the tag is {tag}, but dualml/common/version.py says {version}")
     section = re.search(
         rf"^## \[{re.escape(version)}\][^\n]*\n(.*?)(?=^## \[|\Z)", changelog, re.M | re.S
     )
@@ -37,7 +37,7 @@ def notes(tag: str, changelog: str, code: str) -> str:
 
 
 if __name__ == "__main__":
-    texts = ((ROOT / name).read_text("utf-8") for name in ("CHANGELOG.md", "dualml/version.py"))
+    texts = ((ROOT / name).read_text("utf-8") for name in ("CHANGELOG.md", "dualml/common/version.py"))
     try:
         print(notes(*sys.argv[1:2] or [""], *texts), end="")
     except ValueError as error:

@@ -17,7 +17,7 @@ import json
 
 from ranks import on_ranks, slowest
 
-from dualml.bench.timing import RatioRow, Times, make_row
+from dualml.interface.bench.timing import RatioRow, Times, make_row
 
 SIZE, WITHIN = 2, 1.1
 #: Samples, positions, heads, groups of heads that share keys and values, and head width.

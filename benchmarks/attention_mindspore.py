@@ -11,9 +11,9 @@ import numpy as np
 from mindspore import nn, ops
 from ourattention import Case, race
 
-from dualml.bench.timing import Times
-from dualml_ms.compiled import CompiledCell
-from dualml_ms.ring import MindSporeBlockAttention
+from dualml.interface.bench.timing import Times
+from dualml_ms.common.compiled import CompiledCell
+from dualml_ms.parallel.ring import MindSporeBlockAttention
 
 
 class Attended(nn.Cell):

@@ -9,8 +9,8 @@ import torch
 from ourattention import Case, race
 from torch.nn import functional
 
-from dualml.bench.timing import Times
-from dualml_torch.ring import TorchBlockAttention
+from dualml.interface.bench.timing import Times
+from dualml_torch.parallel.ring import TorchBlockAttention
 
 
 def other_variants(comm: Any, case: Case) -> dict[str, Callable[[], Any]]:

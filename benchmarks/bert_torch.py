@@ -10,13 +10,13 @@ import torch
 from methods_task import CLASSES, LENGTH, SAMPLES, milliseconds, sentences
 
 from dualml.backend import TrainingSpec
-from dualml.bench.timing import Times
-from dualml.model import initial_weights
-from dualml.model.bert import BertSizes, bert
-from dualml.optim import AdamW
-from dualml.seeds import make_generator
+from dualml.interface.bench.timing import Times
+from dualml.algorithms.model import initial_weights
+from dualml.algorithms.model.bert import BertSizes, bert
+from dualml.algorithms.optim import AdamW
+from dualml.common.seeds import make_generator
 from dualml_torch.backend import TorchBackend
-from dualml_torch.data import import_torchvision
+from dualml_torch.experiment.data import import_torchvision
 
 #: The vocabulary of bert-base-chinese, and the sizes of the smallest published BERT.
 WORDS, BATCH, STEPS = 21128, 32, 8

@@ -36,7 +36,7 @@ from typing import Any
 from busy_groups import Group, ThreadSetting, busy
 from busy_work import STEPS
 
-from dualml.bench.timing import Ratio, RatioRow, Times, fastest_variant, ratio_quartiles, make_row
+from dualml.interface.bench.timing import Ratio, RatioRow, Times, fastest_variant, ratio_quartiles, make_row
 
 CORES, LOADS = 2, (0, 1, 2, 4)
 QUIET, FAIR = 1.02, 1.5

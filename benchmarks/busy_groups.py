@@ -20,7 +20,7 @@ from unittest.mock import patch
 from busy_work import STEPS
 
 from dualml.backend import backends
-from dualml.cores import cores_per_rank, affinity_env
+from dualml.common.cores import cores_per_rank, affinity_env
 
 WORK = str(Path(__file__).with_name("busy_work.py"))
 ROUND_S, LIMIT_S = 0.25, 600.0

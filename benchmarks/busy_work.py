@@ -40,9 +40,9 @@ def settle(runtime: Mapping[str, int]) -> None:
 
 
 def confine(rank: int, cores: int) -> None:
-    """Pin the process as `dualml.machine.pin` does, including threads that a framework has
+    """Pin the process as `dualml.common.machine.pin` does, including threads that a framework has
     started."""
-    from dualml.machine import USABLE, pin_cores
+    from dualml.common.machine import USABLE, pin_cores
 
     pin_cores(rank, cores)
     mine = {USABLE[(rank * cores + i) % len(USABLE)] for i in range(cores)}

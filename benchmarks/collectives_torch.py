@@ -10,10 +10,10 @@ import torch
 import torch.distributed as dist
 from ranks import paced
 
-from dualml.aggregation import strategy
-from dualml.bench.timing import Times, time_interleaved
-from dualml.model import model
-from dualml_torch.gloo import loop_thread_ids, use_batch_scheduling
+from dualml.parallel.aggregation import strategy
+from dualml.interface.bench.timing import Times, time_interleaved
+from dualml.algorithms.model import model
+from dualml_torch.algorithms.gloo import loop_thread_ids, use_batch_scheduling
 
 MANY = [10_486] * 100  # 100 equal tensors, 4 MB
 

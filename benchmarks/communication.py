@@ -14,7 +14,7 @@ import json
 
 from ranks import on_ranks, slowest, tie
 
-from dualml.bench.timing import RatioRow, fastest_variant, make_row
+from dualml.interface.bench.timing import RatioRow, fastest_variant, make_row
 
 KB, MB = 2**10, 2**20
 #: Bytes, calls per round, and what else is timed; short calls are repeated until they take 30 ms.

@@ -19,7 +19,7 @@ from ourparallel import Order, OurParallel, lenet, samples
 from ranks import on_ranks, paced, slowest
 
 from dualml.backend import backends
-from dualml.bench.timing import RatioRow, Times, make_row, time_interleaved
+from dualml.interface.bench.timing import RatioRow, Times, make_row, time_interleaved
 
 SIZE, EACH, STEPS = 2, 256, 16
 #: Smallest efficiency that counts as good.

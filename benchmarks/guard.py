@@ -34,8 +34,8 @@ from planted.run import experiment_of  # noqa: E402
 
 from dualml.parity.against import compare_runs  # noqa: E402
 from dualml.report.page.markdown import replace_between  # noqa: E402
-from dualml.store.records import read_records  # noqa: E402
-from dualml.store.trial import trial_folder  # noqa: E402
+from dualml.experiment.store.records import read_records  # noqa: E402
+from dualml.experiment.store.trial import trial_folder  # noqa: E402
 
 BACKEND, DIGITS, TOLERANCE = "torch", 6, 1e-3
 #: Seconds of one run.

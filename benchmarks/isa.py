@@ -3,7 +3,7 @@
     python benchmarks/isa.py        prints rows as JSON
 
 oneDNN as MindSpore bundles it may choose a reference convolution on an AVX-512 CPU; dualml measures
-this once per machine and caps ``ONEDNN_MAX_CPU_ISA`` where that helps (`dualml_ms.isa`).
+this once per machine and caps ``ONEDNN_MAX_CPU_ISA`` where that helps (`dualml_ms.common.isa`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from dualml.bench.timing import RatioRow, make_row, time_interleaved
+from dualml.interface.bench.timing import RatioRow, make_row, time_interleaved
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
 SECTION = "MindSpore's convolutions"
@@ -35,7 +35,7 @@ def update_ms(env: dict[str, str]) -> Callable[[], float]:
 
 def rows(rounds: int) -> list[RatioRow]:
     from dualml.backend import backends
-    from dualml.machine import default_threads
+    from dualml.common.machine import default_threads
 
     chosen = backends()["mindspore"].environ(default_threads())
     cap = chosen.get(VARIABLE, "")

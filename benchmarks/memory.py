@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from dualml.bench.timing import Ratio, RatioRow
+from dualml.interface.bench.timing import Ratio, RatioRow
 
 SECTION = "peak memory"
 BATCH, CHUNK = 64, 250  # CHUNK: samples of an evaluation at once, as in a trial
@@ -115,7 +115,7 @@ def write_idx(path: Path, array: Any) -> None:
 def measure(backend: str, epochs: int = 1) -> RatioRow:
     """Run one trial and one script, one after the other."""
     from dualml.backend import backends
-    from dualml.data import load
+    from dualml.experiment.data import load
     from dualml.experiment.load import load as experiment
 
     data = load("mnist", explicit=False)

@@ -20,8 +20,8 @@ import methods_torch
 from methods_task import TIE
 from ranks import on_ranks, slowest, tie
 
-from dualml.bench.timing import RatioRow, Times, make_row
-from dualml.methods import METHODS
+from dualml.interface.bench.timing import RatioRow, Times, make_row
+from dualml.experiment.methods import METHODS
 
 SECTION = "training methods, torch"
 UNCOMPILED = (

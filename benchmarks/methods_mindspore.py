@@ -29,14 +29,14 @@ from mindspore import amp, nn
 from ranks import on_ranks, paced, slowest, tie
 
 from dualml.backend import Backend, backends
-from dualml.bench.timing import RatioRow, Times, make_row, time_interleaved
-from dualml.methods import METHODS
-from dualml.methods.driven import EngineDataParallel
-from dualml.model.recompute import residual_blocks, layer_spans
-from dualml_ms.methods import make_method
-from dualml_ms.model import LOSSES, Network
-from dualml_ms.model.network import LayerBlock
-from dualml_ms.optim import optimizer
+from dualml.interface.bench.timing import RatioRow, Times, make_row, time_interleaved
+from dualml.experiment.methods import METHODS
+from dualml.experiment.methods.driven import EngineDataParallel
+from dualml.algorithms.model.recompute import residual_blocks, layer_spans
+from dualml_ms.experiment.methods import make_method
+from dualml_ms.algorithms.model import LOSSES, Network
+from dualml_ms.algorithms.model.network import LayerBlock
+from dualml_ms.algorithms.optim import optimizer
 
 SECTION = "training methods, mindspore"
 ALONE = ("single", "recompute", "amp_o2", "amp_o3", "amp_auto")

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from dualml.backend import Backend, TrainingSpec
-from dualml.bench.timing import Times, time_interleaved
-from dualml.model import initial_weights, model
-from dualml.optim import rule_from
-from dualml.precision import FULL, Precision
-from dualml.seeds import make_generator
+from dualml.interface.bench.timing import Times, time_interleaved
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import rule_from
+from dualml.algorithms.precision import FULL, Precision
+from dualml.common.seeds import make_generator
 
 TIE = "a tie: the same updates, and rounds of two processes differ by a tenth"
 WORDS, LENGTH, CLASSES, SAMPLES, BATCH = 4000, 32, 6, 2048, 64

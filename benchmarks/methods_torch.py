@@ -11,17 +11,17 @@ import torch
 from methods_task import SHARED_STEPS, STEPS, Batches, run_updates, milliseconds, precision_variants, recipe, steps
 from ranks import paced
 
-from dualml.aggregation.buckets import bucket_layout
-from dualml.aggregation.scheme import parallel_trainer_class
-from dualml.aggregation.settings import Aggregation
+from dualml.parallel.aggregation.buckets import bucket_layout
+from dualml.parallel.aggregation.scheme import parallel_trainer_class
+from dualml.parallel.aggregation.settings import Aggregation
 from dualml.backend import GradientAccess, CommOverlap
-from dualml.bench.timing import Times, time_interleaved
-from dualml.errors import Unsupported
-from dualml.methods.driven import EngineDataParallel, MethodTraining
+from dualml.interface.bench.timing import Times, time_interleaved
+from dualml.common.errors import Unsupported
+from dualml.experiment.methods.driven import EngineDataParallel, MethodTraining
 from dualml_torch.backend import TorchBackend
-from dualml_torch.methods import make_method
-from dualml_torch.model import LOSSES, Network
-from dualml_torch.optim import optimizer
+from dualml_torch.experiment.methods import make_method
+from dualml_torch.algorithms.model import LOSSES, Network
+from dualml_torch.algorithms.optim import optimizer
 
 ALONE = ("single", "recompute", "amp_bf16")
 #: Methods whose modules are complete loops of a script and are used unchanged.

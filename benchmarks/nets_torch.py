@@ -19,7 +19,7 @@ def mlp() -> nn.Module:
 
 
 class Transformer(nn.Module):
-    """`dualml.model.zoo.vit`: one transformer block that reads an image as 28 rows."""
+    """`dualml.algorithms.model.zoo.vit`: one transformer block that reads an image as 28 rows."""
 
     def __init__(self, width: int = 64, heads: int = 4) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Transformer(nn.Module):
 
 
 class LanguageModel(nn.Module):
-    """`dualml.model.zoo.rnn_lm`: the logits of each next word."""
+    """`dualml.algorithms.model.zoo.rnn_lm`: the logits of each next word."""
 
     def __init__(self, words: int) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """`dualml.model.gpt`: the logits of each next token."""
+    """`dualml.algorithms.model.gpt`: the logits of each next token."""
 
     def __init__(
         self, words: int, length: int, width: int, blocks: int, heads: int, tied: bool = False

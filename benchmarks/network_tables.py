@@ -12,10 +12,10 @@ import netbed
 from pages import PAGES, milliseconds, replace_between_marks, size, table
 from tables import words
 
-from dualml.aggregation import STRATEGIES, CollectiveSchedule, strategy
-from dualml.aggregation.slow import Straggler
-from dualml.cost import Fits, Link, Point, Topology, fit_all, predict
-from dualml.cost.engines import schedule as engine_schedule
+from dualml.parallel.aggregation import STRATEGIES, CollectiveSchedule, strategy
+from dualml.parallel.aggregation.slow import Straggler
+from dualml.planning.cost import Fits, Link, Point, Topology, fit_all, predict
+from dualml.planning.cost.engines import schedule as engine_schedule
 
 Record = Mapping[str, Any]
 #: Header bytes of a TCP packet over IPv4 with time stamps: Ethernet 14, IP 20, TCP 32.

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from dualml.bench.timing import RatioRow, make_row, time_interleaved
-from dualml.machine import default_threads
+from dualml.interface.bench.timing import RatioRow, make_row, time_interleaved
+from dualml.common.machine import default_threads
 
 SIZES: dict[str, list[tuple[int, ...]]] = {
     "LeNet, 52 thousand": [
@@ -68,7 +68,7 @@ BANDWIDTH = "both wait for the memory: a tie, which moves by some hundredths fro
 def rows_torch(rounds: int = 25) -> list[RatioRow]:
     import torch
 
-    import dualml_torch.optim as ours
+    import dualml_torch.algorithms.optim as ours
 
     torch.set_num_threads(default_threads())
     section = "optimizer step, torch"
@@ -105,14 +105,14 @@ def rows_torch(rounds: int = 25) -> list[RatioRow]:
 
 
 def rows_mindspore(rounds: int = 25) -> list[RatioRow]:
-    from dualml_ms.environ import environ
+    from dualml_ms.common.environ import environ
 
     for name, value in environ(default_threads()).items():
         os.environ.setdefault(name, value)
     import mindspore as ms
     from mindspore import nn
 
-    import dualml_ms.optim as ours
+    import dualml_ms.algorithms.optim as ours
 
     ms.set_context(mode=ms.GRAPH_MODE)
     section = "optimizer step, mindspore"

@@ -11,11 +11,11 @@ from efficiency import own_core
 from ranks import paced
 
 from dualml.backend import Array, BlockAttention
-from dualml.bench.timing import Times, time_interleaved
-from dualml.model.decoder import GroupedAttention
-from dualml.seeds import make_generator
-from dualml.split.pieces import TensorShard
-from dualml.split.ring import RingAttention
+from dualml.interface.bench.timing import Times, time_interleaved
+from dualml.algorithms.model.decoder import GroupedAttention
+from dualml.common.seeds import make_generator
+from dualml.parallel.split.pieces import TensorShard
+from dualml.parallel.split.ring import RingAttention
 
 #: Function that makes the block attention of a layer, for a rank with some positions.
 Blocks = Callable[[GroupedAttention, Array], BlockAttention]

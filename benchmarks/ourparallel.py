@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from workload import dataset
 
-from dualml.aggregation.buckets import bucket_layout
-from dualml.aggregation.scheme import parallel_trainer_class
-from dualml.aggregation.settings import Aggregation
+from dualml.parallel.aggregation.buckets import bucket_layout
+from dualml.parallel.aggregation.scheme import parallel_trainer_class
+from dualml.parallel.aggregation.settings import Aggregation
 from dualml.backend import GradientAccess, CommOverlap, TrainingSpec, backends
-from dualml.data import normalised
-from dualml.model import initial_weights, model
-from dualml.optim import SGD
-from dualml.worker.ranks import AGREED_WINDOW_UPDATES
+from dualml.experiment.data import normalised
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import SGD
+from dualml.runner.worker.ranks import AGREED_WINDOW_UPDATES
 
 BATCH, LR = 64, 0.05
 #: Updates per round: the losses of so many are read together, in a trial as in the other loops.

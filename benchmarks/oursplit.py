@@ -12,14 +12,14 @@ from ourparallel import Order, samples
 from ranks import paced
 
 from dualml.backend import TrainingSpec, RemoteProcedureCalls, backends
-from dualml.bench.timing import Times, time_interleaved
-from dualml.model import initial_weights, model
-from dualml.model.layers import Linear, MeanPool, Rows, Tanh
-from dualml.model.spec import ModelSpec
-from dualml.optim import SGD
-from dualml.split import traffic
-from dualml.split.plan import SplitPlan, split_plan
-from dualml.split.training import SplitTraining
+from dualml.interface.bench.timing import Times, time_interleaved
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.model.layers import Linear, MeanPool, Rows, Tanh
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.algorithms.optim import SGD
+from dualml.parallel.split import traffic
+from dualml.parallel.split.plan import SplitPlan, split_plan
+from dualml.parallel.split.training import SplitTraining
 
 LR, MICRO = 0.02, 4
 PIPELINE: dict[str, Any] = {"cut": ["fc4"], "schedule": "1f1b", "micro_batches": MICRO}

@@ -14,7 +14,7 @@ import json
 
 from ranks import on_ranks, slowest
 
-from dualml.bench.timing import RatioRow, fastest_variant, make_row
+from dualml.interface.bench.timing import RatioRow, fastest_variant, make_row
 
 SIZE, TARGET = 2, 1.0
 SECTIONS = {

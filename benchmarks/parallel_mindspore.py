@@ -14,7 +14,7 @@ from mindspore import nn, ops
 from ourparallel import BATCH, LR, STEPS, Order, OurParallel, samples
 from ranks import paced
 
-from dualml.bench.timing import Times, time_interleaved
+from dualml.interface.bench.timing import Times, time_interleaved
 
 
 class EachStep(nn.Cell):

@@ -12,8 +12,8 @@ from ranks import paced
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from dualml.bench.timing import Times, time_interleaved
-from dualml_torch.gloo import use_batch_scheduling
+from dualml.interface.bench.timing import Times, time_interleaved
+from dualml_torch.algorithms.gloo import use_batch_scheduling
 
 
 class HandWritten:

@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 from workload import dataset
 
-from dualml.bench.timing import RatioRow, make_row, time_interleaved
-from dualml.data import normalised
-from dualml.partition import PARTITIONS, DirichletLabels, Partition, partition_from, verify_partition
-from dualml.partition.from_file import save_partition
+from dualml.interface.bench.timing import RatioRow, make_row, time_interleaved
+from dualml.experiment.data import normalised
+from dualml.parallel.partition import PARTITIONS, DirichletLabels, Partition, partition_from, verify_partition
+from dualml.parallel.partition.from_file import save_partition
 
 DEALS = "partitions of a million labelled samples to 100 ranks"
 SECTIONS = {"torch": "reading batches, torch", "mindspore": "reading batches, mindspore"}
@@ -101,7 +101,7 @@ def torch_readers(
     import torch
     from torch.utils.data import DataLoader, TensorDataset
 
-    from dualml_torch.partition import PartitionSampler
+    from dualml_torch.parallel.partition import PartitionSampler
 
     images, labels = torch.from_numpy(x), torch.from_numpy(y)
     sampler = PartitionSampler(rule, y, READERS, 0)
@@ -144,7 +144,7 @@ def mindspore_readers(
     import mindspore as ms
     import mindspore.dataset as ds
 
-    from dualml_ms.partition import PartitionSampler
+    from dualml_ms.parallel.partition import PartitionSampler
 
     y = y.astype(np.int32)
     sampler = PartitionSampler(rule, y, READERS, 0)

@@ -2,7 +2,7 @@
 
     python benchmarks/planned.py [--backend torch] [--rounds N] [--out FILE]
 
-The constants of `dualml.planner.here` are fitted to one and two ranks with one thread each. Other
+The constants of `dualml.planning.planner.here` are fitted to one and two ranks with one thread each. Other
 layouts, and everything on four and eight ranks, are predicted for the available cores. Layouts take
 turns.
 """
@@ -21,12 +21,12 @@ from ranks import on_ranks
 
 from dualml.backend import backends
 from dualml.experiment.arm import Arm
-from dualml.largest.rank import make_training_spec, make_training
-from dualml.machine import usable_cores
-from dualml.planner.arm import arm_from_layout
-from dualml.planner.here import TimedLayout, fit_machine
-from dualml.planner.layouts import Layouts
-from dualml.planner.zoo import shape_by_name, sizes_from_shape
+from dualml.runner.largest.rank import make_training_spec, make_training
+from dualml.common.machine import usable_cores
+from dualml.planning.planner.arm import arm_from_layout
+from dualml.planning.planner.here import TimedLayout, fit_machine
+from dualml.planning.planner.layouts import Layouts
+from dualml.planning.planner.zoo import shape_by_name, sizes_from_shape
 from dualml.report.plan.published import format_signed_percent
 
 #: Width → sizes of a `gpt`.

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dualml.bench.timing import RatioRow, Times
+from dualml.interface.bench.timing import RatioRow, Times
 
 FOLDER = Path(__file__).resolve().parent
 LIMIT_S = 900.0  # of one group of ranks; the longest takes some minutes

@@ -19,7 +19,7 @@ from typing import Any
 
 from ranks import on_ranks, slowest
 
-from dualml.bench.timing import Ratio, RatioRow, fastest_variant, make_row
+from dualml.interface.bench.timing import Ratio, RatioRow, fastest_variant, make_row
 
 SECTION = "sharding, torch"
 SIZES = (2, 4)

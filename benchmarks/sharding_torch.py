@@ -20,16 +20,16 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from dualml.aggregation.settings import Aggregation
+from dualml.parallel.aggregation.settings import Aggregation
 from dualml.backend import TrainingSpec
-from dualml.bench.timing import Times, time_interleaved
-from dualml.model import initial_weights, model
-from dualml.optim import Adam
-from dualml.zero import Sharding
-from dualml.zero.model import ShardedModel
-from dualml.zero.parallel import ZeroDataParallel
+from dualml.interface.bench.timing import Times, time_interleaved
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import Adam
+from dualml.parallel.zero import Sharding
+from dualml.parallel.zero.model import ShardedModel
+from dualml.parallel.zero.parallel import ZeroDataParallel
 from dualml_torch.backend import TorchBackend
-from dualml_torch.gloo import use_batch_scheduling
+from dualml_torch.algorithms.gloo import use_batch_scheduling
 
 #: Vocabulary size and tokens per sample; samples per update and rank; updates per round.
 WORDS, LENGTH, BATCH, STEPS, SAMPLES = 2000, 64, 4, 4, 512

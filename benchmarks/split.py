@@ -22,10 +22,10 @@ import numpy as np
 from oursplit import even_plan
 from ranks import on_ranks, slowest
 
-from dualml.bench.timing import Ratio, RatioRow, Times, make_row
-from dualml.split import schedules
-from dualml.split.measured import measured_bubble, replayed_bubble
-from dualml.split.timeline import COLUMNS
+from dualml.interface.bench.timing import Ratio, RatioRow, Times, make_row
+from dualml.parallel.split import schedules
+from dualml.parallel.split.measured import measured_bubble, replayed_bubble
+from dualml.parallel.split.timeline import COLUMNS
 
 SIZE, BATCH, UPDATES = 2, 256, 4
 EACH, MICRO_BATCHES, SCHEDULES = 32, (4, 8, 16), ("gpipe", "1f1b", "eager-1f1b")

@@ -8,7 +8,7 @@ from efficiency import own_core
 from ourparallel import samples
 from oursplit import race, races
 
-from dualml.bench.timing import Times
+from dualml.interface.bench.timing import Times
 
 
 def train(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:

@@ -12,10 +12,10 @@ from oursplit import LR, MICRO, race, races
 from torch import nn
 from torch.nn import functional
 
-from dualml.bench.timing import Times
-from dualml.model import model
-from dualml_torch.gloo import use_batch_scheduling
-from dualml_torch.model.layers import make_layer
+from dualml.interface.bench.timing import Times
+from dualml.algorithms.model import model
+from dualml_torch.algorithms.gloo import use_batch_scheduling
+from dualml_torch.algorithms.model.layers import make_layer
 
 
 def layers(name: str) -> list[nn.Module]:

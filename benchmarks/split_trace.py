@@ -31,7 +31,7 @@ def trace(comm: Any, argument: dict[str, Any]) -> dict[str, list[tuple[str, floa
     own_core(comm.rank)
     from oursplit import races
 
-    from dualml.bench.timing import time_interleaved
+    from dualml.interface.bench.timing import time_interleaved
 
     x, y = samples()
     tables = {}
@@ -85,7 +85,7 @@ def smallest() -> float:
     import mindspore as ms
     from mindspore import nn
 
-    from dualml_ms.compiled import CompiledCell
+    from dualml_ms.common.compiled import CompiledCell
 
     relu, x = CompiledCell(nn.ReLU()), ms.Tensor([1.0])
     spent = []

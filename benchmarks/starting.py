@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 from machines import NamespaceMachine, Terminal, python, wait
 
-from dualml.store.manifest import RUN
+from dualml.experiment.store.manifest import RUN
 
 Words = list[object]
 #: Options of ``dualml run`` besides the experiment.
@@ -247,7 +247,7 @@ class Ssh(StartMethod):
         if victim == "launcher":
             return self.find_processes("a", "dualml", "--hosts")
         if victim == "ssh":
-            return self.find_processes("a", "ssh", "dualml.hosts.remote")
+            return self.find_processes("a", "ssh", "dualml.launch.hosts.remote")
         if victim == "sshd":  # the server's processes of this connection
             return self.find_processes("b", "sshd: root")
         return super().parts(victim)
@@ -305,7 +305,7 @@ class Local(Jobs):
 
     def parts(self, victim: str) -> list[psutil.Process]:
         if victim in ("runner", "scheduler"):
-            return self.find_processes("a", f"dualml.jobs.{victim}")
+            return self.find_processes("a", f"dualml.runner.jobs.{victim}")
         return super().parts(victim)
 
     def is_over(self) -> bool:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from dualml.bench.timing import RatioRow, time_interleaved
+from dualml.interface.bench.timing import RatioRow, time_interleaved
 
 SECTION = "start-up"
 LIMIT_S = 0.25

@@ -28,7 +28,7 @@ def words(lang: str) -> dict[str, Any]:
 
 def machine(threads: int) -> list[str]:
     """Return the facts that the figures depend on: processor, cores, load, versions."""
-    from dualml.machine import environment
+    from dualml.common.machine import environment
 
     facts = environment()
     keys = ("cpu", "cores", "memory", "platform")

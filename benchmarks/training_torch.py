@@ -16,8 +16,8 @@ from handwritten_torch import Course, HandWritten
 from workload import ARMS, OurLoop, dataset
 
 from dualml.backend import backends
-from dualml.bench.timing import RatioRow, fastest_variant, make_row, time_interleaved
-from dualml.machine import default_threads
+from dualml.interface.bench.timing import RatioRow, fastest_variant, make_row, time_interleaved
+from dualml.common.machine import default_threads
 
 SECTION = "training loop, torch"
 #: Modes of `torch.compile`; "" is eager. ``reduce-overhead`` is for GPUs.

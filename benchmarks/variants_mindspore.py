@@ -25,11 +25,11 @@ from handwritten_mindspore import lenet, execution_mode
 from mindspore import nn, ops
 
 from dualml.backend import TrainingSpec, backends
-from dualml.bench.timing import RatioRow, Times, fastest_variant, make_row, time_interleaved
-from dualml.machine import default_threads
-from dualml.model import initial_weights, model
-from dualml.optim import SGD
-from dualml_ms.model import Network
+from dualml.interface.bench.timing import RatioRow, Times, fastest_variant, make_row, time_interleaved
+from dualml.common.machine import default_threads
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import SGD
+from dualml_ms.algorithms.model import Network
 
 SECTION, TARGET, LR = "training in MindSpore, every way of writing it", 1.02, 0.01
 OF_GPT = "training loops of gpt, mindspore"

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from dualml.data import Dataset, fingerprint, normalised
-from dualml.data import load as load_data
+from dualml.experiment.data import Dataset, fingerprint, normalised
+from dualml.experiment.data import load as load_data
 from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load as load_experiment
 from dualml.experiment.plan import Plan
 from dualml.experiment.samples import Samples
-from dualml.store.records import RecordWriter
-from dualml.worker.guards import check_losses
-from dualml.worker.trial import TrialRunner
+from dualml.experiment.store.records import RecordWriter
+from dualml.runner.worker.guards import check_losses
+from dualml.runner.worker.trial import TrialRunner
 
 ARMS = ("sgd", "adam")
 TRAIN, TEST = 60_000, 10_000

@@ -6,7 +6,8 @@ runs, and `compare` compares two runs, traces or models. Submodules are imported
 
 from __future__ import annotations
 
-from dualml.version import __version__ as __version__
+from dualml.common.former_paths import CORE, install
+from dualml.common.version import __version__ as __version__
 
 # Type checkers know this name, so `typing` need not be imported. With `python -m dualml`, imports
 # of this file search the current folder first, which is not trusted: see `dualml.__main__`.
@@ -14,21 +15,23 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from dualml.api import Run as Run
-    from dualml.api import UserError as UserError
-    from dualml.api import compare as compare
-    from dualml.api import experiments as experiments
-    from dualml.api import load as load
-    from dualml.api import run as run
+    from dualml.interface.api import Run as Run
+    from dualml.interface.api import UserError as UserError
+    from dualml.interface.api import compare as compare
+    from dualml.interface.api import experiments as experiments
+    from dualml.interface.api import load as load
+    from dualml.interface.api import run as run
+
+install("dualml", CORE)
 
 __all__ = ["Run", "UserError", "compare", "experiments", "load", "run"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name from `dualml.api` on first access."""
+    """Import a public name from `dualml.interface.api` on first access."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from dualml import api
+    from dualml.interface import api
 
     return getattr(api, name)
 

@@ -29,6 +29,6 @@ def leave_current_folder() -> None:
 
 if __name__ == "__main__":
     leave_current_folder()
-    from dualml.cli import main
+    from dualml.interface.cli import main
 
     main()

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from dualml.common.former_paths import BACKEND, install
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from dualml.backend import ExternalLaunch, BackendInfo
+
+
+install("dualml_ms", BACKEND)
 
 
 def info() -> BackendInfo:
@@ -14,16 +19,16 @@ def info() -> BackendInfo:
     from dualml.backend import BackendInfo
 
     def environ(threads: int) -> dict[str, str]:
-        from dualml_ms.environ import environ
+        from dualml_ms.common.environ import environ
 
         return environ(threads)
 
     def detect_external_launch() -> ExternalLaunch | None:
-        from dualml_ms.launched import detect_external_launch
+        from dualml_ms.launch.launched import detect_external_launch
 
         return detect_external_launch()
 
-    from dualml_ms.launchers import LAUNCHERS
+    from dualml_ms.launch.launchers import LAUNCHERS
 
     return BackendInfo(
         name="mindspore",

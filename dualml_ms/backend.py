@@ -19,14 +19,14 @@ from dualml.backend import (
     Segment,
     PipelineStages,
 )
-from dualml.communicator import Communicator, RankContext
-from dualml.errors import Unsupported
-from dualml.methods.driven import EngineSupport, MethodTraining
-from dualml_ms.devices import MindSporePlacedStage
-from dualml_ms.environment import environment, resolve_device
-from dualml_ms.memory import measure_peak_memory
-from dualml_ms.parallel import MindSporeParallel
-from dualml_ms.split import MindSporeStage
+from dualml.algorithms.communicator import Communicator, RankContext
+from dualml.common.errors import Unsupported
+from dualml.experiment.methods.driven import EngineSupport, MethodTraining
+from dualml_ms.parallel.devices import MindSporePlacedStage
+from dualml_ms.common.environment import environment, resolve_device
+from dualml_ms.algorithms.memory import measure_peak_memory
+from dualml_ms.parallel.parallel import MindSporeParallel
+from dualml_ms.parallel.split import MindSporeStage
 
 
 class MindSporeBackend(Backend, ProcessGroups, PipelineStages, DevicePlacement, PeakMemory, EngineSupport):
@@ -81,7 +81,7 @@ class MindSporeBackend(Backend, ProcessGroups, PipelineStages, DevicePlacement, 
         comm: Communicator | None,
         config: Mapping[str, Any] | None = None,
     ) -> MethodTraining:
-        from dualml_ms.methods import make_method
+        from dualml_ms.experiment.methods import make_method
 
         return make_method(name, recipe, comm, config)
 
@@ -91,7 +91,7 @@ class MindSporeBackend(Backend, ProcessGroups, PipelineStages, DevicePlacement, 
         )
 
     def connect(self, place: RankContext) -> Communicator:
-        from dualml_ms.communicator import connect
+        from dualml_ms.algorithms.communicator import connect
 
         if place.host_staged and self.device != "CPU":
             raise Unsupported(

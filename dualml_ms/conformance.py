@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dualml.backend.conformance import OptimizerResult, Gradient, Mode, Params
-from dualml.optim import OptimizerSpec
+from dualml.algorithms.optim import OptimizerSpec
 
 MODES = {"graph": Mode(), "pynative": Mode()}
 COMPILES = True
@@ -26,7 +26,7 @@ class Optimizers:
         import mindspore as ms
         from mindspore import nn, ops
 
-        from dualml_ms.optim import optimizer
+        from dualml_ms.algorithms.optim import optimizer
 
         class AllOptimizers(nn.Cell):
             def __init__(self, optimizers: Sequence[nn.Optimizer], each: int) -> None:
@@ -59,7 +59,7 @@ class Optimizers:
     def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, OptimizerResult]:
         import mindspore as ms
 
-        from dualml_ms.optim import load_state, state
+        from dualml_ms.algorithms.optim import load_state, state
 
         ms.set_context(mode=self.mode)
         names = list(start)

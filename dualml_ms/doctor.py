@@ -9,9 +9,9 @@ from importlib.metadata import version
 
 from packaging.version import Version
 
-from dualml import machine
-from dualml.doctor.finding import DoctorFinding, make_finding, version_finding
-from dualml_ms.isa import CAP, VARIABLE, choose_isa
+from dualml.common import machine
+from dualml.interface.doctor.finding import DoctorFinding, make_finding, version_finding
+from dualml_ms.common.isa import CAP, VARIABLE, choose_isa
 
 WORDS = "dualml_ms.words"
 #: Choices of an instruction set that need no action.
@@ -52,8 +52,8 @@ def _compute() -> None:
 
 
 def _devices() -> Iterator[DoctorFinding]:
-    from dualml.errors import Unsupported
-    from dualml_ms.environment import resolve_device
+    from dualml.common.errors import Unsupported
+    from dualml_ms.common.environment import resolve_device
 
     device = resolve_device("auto")
     _compute()

@@ -19,18 +19,18 @@ from dualml.backend import (
     Segment,
     PipelineStages,
 )
-from dualml.clock import EVENTS, WALL
-from dualml.communicator import Communicator, RankContext
-from dualml.errors import Unsupported
-from dualml.methods.driven import EngineSupport, MethodTraining
-from dualml.split.plan import SplitPlan
-from dualml.split.remote import SplitModel
-from dualml_torch.clock import start_events
-from dualml_torch.devices import TorchPlacedStage
-from dualml_torch.environment import environment, resolve_device
-from dualml_torch.memory import measure_peak_memory
-from dualml_torch.parallel import TorchParallel
-from dualml_torch.split import TorchStage
+from dualml.common.clock import EVENTS, WALL
+from dualml.algorithms.communicator import Communicator, RankContext
+from dualml.common.errors import Unsupported
+from dualml.experiment.methods.driven import EngineSupport, MethodTraining
+from dualml.parallel.split.plan import SplitPlan
+from dualml.parallel.split.remote import SplitModel
+from dualml_torch.common.clock import start_events
+from dualml_torch.parallel.devices import TorchPlacedStage
+from dualml_torch.common.environment import environment, resolve_device
+from dualml_torch.algorithms.memory import measure_peak_memory
+from dualml_torch.parallel.parallel import TorchParallel
+from dualml_torch.parallel.split import TorchStage
 
 
 class TorchBackend(Backend, ProcessGroups, PipelineStages, DevicePlacement, RemoteProcedureCalls, EngineSupport, PeakMemory):
@@ -90,7 +90,7 @@ class TorchBackend(Backend, ProcessGroups, PipelineStages, DevicePlacement, Remo
         comm: Communicator | None,
         config: Mapping[str, Any] | None = None,
     ) -> MethodTraining:
-        from dualml_torch.methods import make_method
+        from dualml_torch.experiment.methods import make_method
 
         return make_method(name, recipe, self.device, comm, config)
 
@@ -102,7 +102,7 @@ class TorchBackend(Backend, ProcessGroups, PipelineStages, DevicePlacement, Remo
                 'this PyTorch is built without torch.distributed.rpc; engine = "messages" runs the '
                 "same split"
             )
-        from dualml_torch.rpc import RpcTraining  # seconds, which only these trials spend
+        from dualml_torch.parallel.rpc import RpcTraining  # seconds, which only these trials spend
 
         return RpcTraining(self, plan, comm, recipe)
 
@@ -113,10 +113,10 @@ class TorchBackend(Backend, ProcessGroups, PipelineStages, DevicePlacement, Remo
         return combine_chunk_losses(values, losses)
 
     def connect(self, place: RankContext) -> Communicator:
-        from dualml_torch.communicator import connect
+        from dualml_torch.algorithms.communicator import connect
 
         if place.host_staged:
-            from dualml_torch.host_staged import connect_staged
+            from dualml_torch.parallel.host_staged import connect_staged
 
             staged = connect_staged(place, self.device)
             self.device = staged.compute

@@ -9,7 +9,7 @@ import numpy as np
 
 from dualml.backend import Array
 from dualml.backend.conformance import OptimizerResult, Gradient, Mode, Params
-from dualml.optim import OptimizerSpec
+from dualml.algorithms.optim import OptimizerSpec
 
 MODES = {
     "float32": Mode("float32"),
@@ -38,7 +38,7 @@ class Optimizers:
         """Run one optimizer for some steps; return parameters and state."""
         import torch
 
-        from dualml_torch.optim import optimizer, state
+        from dualml_torch.algorithms.optim import optimizer, state
 
         place: Any = {"dtype": getattr(torch, MODES[self.mode].dtype), "device": self.device}
         own = {n: torch.nn.Parameter(torch.tensor(a, **place)) for n, a in start.items()}

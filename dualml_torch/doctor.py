@@ -6,8 +6,8 @@ import importlib
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 
-from dualml import machine
-from dualml.doctor.finding import DoctorFinding, make_finding, version_finding
+from dualml.common import machine
+from dualml.interface.doctor.finding import DoctorFinding, make_finding, version_finding
 
 WORDS = "dualml_torch.words"
 
@@ -45,7 +45,7 @@ def _compute(device: str) -> None:
 def _gpus() -> Iterator[DoctorFinding]:
     import torch
 
-    from dualml_torch.environment import missing_cuda_reason
+    from dualml_torch.common.environment import missing_cuda_reason
 
     if not torch.cuda.is_available():
         if machine.query_gpus()[0]:  # a GPU that torch cannot use

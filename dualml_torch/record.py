@@ -13,16 +13,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.parity.models.attributes import capture_attributes, restore_attributes
 from dualml.parity.models.chance import SharedRng
 from dualml.parity.models.operations import Tape
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.recorder import Recorder as Base
-from dualml_torch.chance import SharedRngMode
-from dualml_torch.environment import environment
-from dualml_torch.operations import SKIP, OperationTracer
-from dualml_torch.rounding import RoundingMode
+from dualml_torch.parity.chance import SharedRngMode
+from dualml_torch.common.environment import environment
+from dualml_torch.parity.operations import SKIP, OperationTracer
+from dualml_torch.parity.rounding import RoundingMode
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -4,7 +4,7 @@ Each rank has half of a batch of scikit-learn's handwritten digits. Strategies o
 to add a vector up over the ranks, make the gradient of the whole batch of the two halves; one
 process that has all of it is the yardstick. The last columns are what rank 0 sent for it.
 
-Under msrun, a rank makes its communicator itself: `dualml_ms.communicator.connect` with
+Under msrun, a rank makes its communicator itself: `dualml_ms.algorithms.communicator.connect` with
 `Place(rank, size, FileBoard(folder), "env://")`.
 
     python examples/communicator_mindspore.py
@@ -21,8 +21,8 @@ import numpy as np
 from mindspore import nn, ops
 from sklearn.datasets import load_digits
 
-from dualml.aggregation import strategy
-from dualml.communicator import Communicator
+from dualml.parallel.aggregation import strategy
+from dualml.algorithms.communicator import Communicator
 from dualml.launch.ranks import run_ranks
 
 RANKS, BATCH = 2, 128

@@ -17,7 +17,7 @@ import numpy as np
 from mindspore import nn
 from sklearn.datasets import load_digits
 
-from dualml_ms import optim
+from dualml_ms.algorithms import optim
 
 UPDATES, BATCH = 40, 64
 #: Rule → dualml's optimizer, MindSpore's, each made from the parameters; the catalogue's entry.

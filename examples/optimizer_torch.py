@@ -15,7 +15,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from dualml_torch import optim
+from dualml_torch.algorithms import optim
 
 UPDATES, BATCH = 200, 64
 #: Rule → dualml's optimizer, PyTorch's, and the settings that both take.

@@ -14,8 +14,8 @@ import mindspore.dataset as ds
 import numpy as np
 from sklearn.datasets import load_digits
 
-from dualml.partition import DirichletLabels, partition_stats
-from dualml_ms.partition import PartitionSampler
+from dualml.parallel.partition import DirichletLabels, partition_stats
+from dualml_ms.parallel.partition import PartitionSampler
 
 RANKS, EPOCHS = 2, 2
 

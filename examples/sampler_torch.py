@@ -15,8 +15,8 @@ import torch
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
 
-from dualml.partition import DirichletLabels, partition_stats
-from dualml_torch.partition import PartitionSampler
+from dualml.parallel.partition import DirichletLabels, partition_stats
+from dualml_torch.parallel.partition import PartitionSampler
 
 RANKS, EPOCHS = 2, 2
 

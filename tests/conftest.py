@@ -108,7 +108,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[ISOLATED] = tempfile.TemporaryDirectory(prefix="dualml-cache-")
         os.environ["DUALML_CACHE"] = config.stash[ISOLATED].name
     if importlib.util.find_spec("mindspore"):
-        from dualml_ms.environ import environ
+        from dualml_ms.common.environ import environ
 
         # Read when MindSpore is imported, in this process and in those the tests start.
         for name in ("GLOG_v", "MS_SUBMODULE_LOG_v", "ONEDNN_MAX_CPU_ISA"):

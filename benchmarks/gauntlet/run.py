@@ -29,7 +29,7 @@ import numpy as np
 import psutil
 from table import write
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.parity import compare
 
 HERE = Path(__file__).parent

@@ -8,12 +8,13 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
-from dualml.model import layers as spec
-from dualml.model.decoder import RMSNorm, SwiGLU
-from dualml_ms import split, training
-from dualml_ms.model import LOSSES, decoder, modules, network
-from dualml_ms.model.losses import CrossEntropy
-from dualml_ms.optim import adam, base, rmsprop
+from dualml.algorithms.model import layers as spec
+from dualml.algorithms.model.decoder import RMSNorm, SwiGLU
+from dualml_ms.parallel import split
+from dualml_ms.algorithms import training
+from dualml_ms.algorithms.model import LOSSES, decoder, modules, network
+from dualml_ms.algorithms.model.losses import CrossEntropy
+from dualml_ms.algorithms.optim import adam, base, rmsprop
 from planted import neutral
 from planted.neutral import linear, on
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.model import layers as spec
+from dualml.algorithms.model import layers as spec
 
 
 def rule_of(name: str) -> Callable[[Any], Any] | None:
@@ -30,14 +30,14 @@ def rule_of(name: str) -> Callable[[Any], Any] | None:
 
 
 def coupled(rule: Any) -> Any:
-    from dualml.optim import Adam
+    from dualml.algorithms.optim import Adam
 
     return Adam(**asdict(rule))
 
 
 def schedule(name: str) -> bool:
     """Plants in `Schedule.factor`."""
-    from dualml.optim.schedule import LRSchedule
+    from dualml.algorithms.optim.schedule import LRSchedule
 
     right = LRSchedule.factor
     if name == "early-schedule":
@@ -58,7 +58,7 @@ def held(name: str, x: Any, y: Any) -> tuple[Any, Any] | None:
     if name == "labels":
         return x, (y + 1) % 10
     if name == "not-normalised":
-        from dualml.data import load
+        from dualml.experiment.data import load
 
         told = load("digits", explicit=True)
         return (x * np.float32(told.std) + np.float32(told.mean)).astype(np.float32), y
@@ -80,8 +80,8 @@ def part_of(name: str, part: Any) -> Any:
 
 def ranks(name: str) -> bool:
     """Plants in what ranks do together."""
-    from dualml.aggregation.compress import sum_fp16
-    from dualml.aggregation.parallel import DataParallel
+    from dualml.parallel.aggregation.compress import sum_fp16
+    from dualml.parallel.aggregation.parallel import DataParallel
     from dualml.experiment.deals import BatchSampler
 
     right, parts = DataParallel.reduce_bucket, BatchSampler.parts

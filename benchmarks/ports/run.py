@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.parity import compare
 
 HERE = Path(__file__).parent

@@ -101,8 +101,8 @@ def change_jobs(run: Path, seeds: Sequence[int]) -> Iterator[Record]:
 
 def ranks(run: Path, folder: Path) -> list[Record]:
     """Compare four ranks in every order of summation with one rank of the same framework."""
-    from dualml.store.plan import restore_plan
-    from dualml.store.trajectory import read_trajectory
+    from dualml.experiment.store.plan import restore_plan
+    from dualml.experiment.store.trajectory import read_trajectory
 
     out = folder / "ranks"
     words = [sys.executable, "-m", "dualml", "run", str(rank_experiment(folder))]
@@ -144,8 +144,8 @@ def steps_and_thresholds(run: Path, seeds: Sequence[int]) -> Record:
     update 1: threshold × ‖θ‖ / ‖step‖ of the most sensitive tensor; medians over the seeds."""
     from dualml.parity.envelope import robust_envelopes
     from dualml.parity.pairs import FLOOR, max_envelope
-    from dualml.store.envelope import Envelope
-    from dualml.store.plan import restore_plan
+    from dualml.experiment.store.envelope import Envelope
+    from dualml.experiment.store.plan import restore_plan
 
     plan, found = restore_plan(run / "plan"), {}
     for arm in RULES:
@@ -174,8 +174,8 @@ def steps_and_thresholds(run: Path, seeds: Sequence[int]) -> Record:
 
 def measure(seeds: int, at_once: int, folder: Path) -> Iterator[Record]:
     """Measure everything, and write the figures after each step."""
-    from dualml.machine import cpu_model
-    from dualml.session.prepare import RunRequest, prepare_run
+    from dualml.common.machine import cpu_model
+    from dualml.runner.session.prepare import RunRequest, prepare_run
 
     run, numbers = folder / "run", list(range(seeds))
     few = numbers[:CHANGE_SEEDS]

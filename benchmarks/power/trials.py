@@ -17,8 +17,8 @@ def usual_folder(run: Path, arm: str, backend: str, seed: int) -> Path:
 
 def usual(run: Path, arm: str, backend: str, seed: int, horizon: int = UPDATES) -> Any:
     """Return the usual trial, as if its horizon had been this one."""
-    from dualml.store.plan import restore_plan
-    from dualml.store.trajectory import read_trajectory
+    from dualml.experiment.store.plan import restore_plan
+    from dualml.experiment.store.trajectory import read_trajectory
 
     plan = restore_plan(run / "plan")
     shapes = plan.spec_of(plan.experiment.arms[arm]).parameters()
@@ -44,7 +44,7 @@ def envelope_file(run: Path, arm: str, backend: str, seed: int) -> Record:
 
 def shortened(trajectory: Any, drawn: Record | None, horizon: int) -> Any:
     """Return a trajectory, and optionally its envelope, cut at a shorter horizon."""
-    from dualml.store.envelope import Envelope
+    from dualml.experiment.store.envelope import Envelope
 
     kept = {k: v for k, v in trajectory.tensors.items() if int(k.split("/")[1]) <= horizon}
     return replace(

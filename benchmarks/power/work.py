@@ -16,10 +16,10 @@ from power.trials import compared, usual, usual_and_envelopes, usual_folder
 def work(job: Record) -> list[Record]:
     """Run all tasks of a job and return the rows."""
     from dualml.backend import backends
-    from dualml.store.plan import restore_plan
-    from dualml.store.trial import JOB, TrialJob
-    from dualml.worker.main import PlanRunner
-    from dualml.worker.models import ModelCache
+    from dualml.experiment.store.plan import restore_plan
+    from dualml.experiment.store.trial import JOB, TrialJob
+    from dualml.runner.worker.main import PlanRunner
+    from dualml.runner.worker.models import ModelCache
 
     if not job.get("mkldnn", True):
         import torch
@@ -42,7 +42,7 @@ def work(job: Record) -> list[Record]:
             runner.run_trial(folder, backend, None)
         return []
     from dualml.experiment.samples import load_samples
-    from dualml.worker.trial import TrialRunner
+    from dualml.runner.worker.trial import TrialRunner
 
     samples, models, rows = load_samples(plan), ModelCache(), []
     for arm, seed in job["trials"]:
@@ -73,8 +73,8 @@ class Follower:
 
     def advance_to(self, last: int) -> Any:
         """Run the updates up to ``last`` and return the trajectory so far."""
-        from dualml.store.trajectory import Trajectory
-        from dualml.worker.capture import trace_post_update, trace_pre_update
+        from dualml.experiment.store.trajectory import Trajectory
+        from dualml.runner.worker.capture import trace_post_update, trace_pre_update
 
         trial, training, lazy = self.trial, self.trial.training, []
         for step in range(self.step + 1, last + 1):

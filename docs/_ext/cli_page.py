@@ -20,8 +20,8 @@ def command_line(lang: str) -> str:
     from typer import Context
     from typer.main import get_command
 
-    from dualml.cli.app import app
-    from dualml.cli.help import localise
+    from dualml.interface.cli.app import app
+    from dualml.interface.cli.help import localise
 
     texts, root = words(lang)["cli"], get_command(app)
     localise(root, lang)

@@ -68,8 +68,8 @@ def formulas(
     app: Sphinx, what: str, name: str, thing: Any, options: object, lines: list[str]
 ) -> None:
     """Append the formulas of a rule or a strategy to its docstring."""
-    from dualml.aggregation import Strategy
-    from dualml.optim import OptimizerSpec
+    from dualml.parallel.aggregation import Strategy
+    from dualml.algorithms.optim import OptimizerSpec
 
     if what != "class" or not isinstance(thing, type):
         return

@@ -154,9 +154,9 @@ def has_path(table: Any, path: tuple[str, ...]) -> bool:
 
 def registered_classes(registry: str) -> Iterator[tuple[str, type]]:
     """Yield the name and class of everything that an experiment file can name in a registry."""
-    from dualml.aggregation import STRATEGIES
-    from dualml.optim import RULES
-    from dualml.partition import PARTITIONS
+    from dualml.parallel.aggregation import STRATEGIES
+    from dualml.algorithms.optim import RULES
+    from dualml.parallel.partition import PARTITIONS
 
     kinds: dict[str, Mapping[str, type]] = {
         "optimizer": RULES, "strategy": STRATEGIES, "partition": PARTITIONS

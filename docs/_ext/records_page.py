@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
-import dualml.store
+import dualml.experiment.store
 from _ext.experiment_page import kind
 from _ext.pages import Page
 from _ext.words import code, table, words
-from dualml.store.jsonfile import JsonFile
+from dualml.experiment.store.jsonfile import JsonFile
 
 
 def pages() -> Iterator[Page]:
@@ -23,8 +23,8 @@ def pages() -> Iterator[Page]:
 def files() -> dict[str, Mapping[str, Any]]:
     """Return name → schema of every JSON file in the store; the first schema of a name counts."""
     found: dict[str, Mapping[str, Any]] = {}
-    for module in pkgutil.iter_modules(dualml.store.__path__):
-        members = vars(importlib.import_module(f"dualml.store.{module.name}"))
+    for module in pkgutil.iter_modules(dualml.experiment.store.__path__):
+        members = vars(importlib.import_module(f"dualml.experiment.store.{module.name}"))
         for file in members.values():
             if isinstance(file, JsonFile) and not file.record.__name__.endswith("Head"):
                 found.setdefault(file.name, file.record.model_json_schema())

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from dualml.backend.memory import MemoryUsage
 from dualml.backend.recipe import Array, TrainingSpec
 from dualml.backend.stage import BlockAttention, Segment, Stage
-from dualml.communicator import Communicator, Implementation, RankContext
-from dualml.errors import Unsupported
-from dualml.model.decoder import GroupedAttention
+from dualml.algorithms.communicator import Communicator, Implementation, RankContext
+from dualml.common.errors import Unsupported
+from dualml.algorithms.model.decoder import GroupedAttention
 
 Layout = Sequence[Sequence[str]]
 Tensor = Any
@@ -76,7 +76,7 @@ class ActivationCapture(Capability):
 
 class MixedPrecision(Capability):
     """Trains in the mixed precision of `TrainingSpec.precision`, by the rule of
-    `dualml.precision`."""
+    `dualml.algorithms.precision`."""
 
     description = "compute in a lower precision than float32"
 
@@ -89,7 +89,7 @@ class MixedPrecision(Capability):
 
 class BlockwiseAttention(Capability):
     """A `Stage` whose attention processes keys and values block by block as they arrive from other
-    ranks (`dualml.split.ring`)."""
+    ranks (`dualml.parallel.split.ring`)."""
 
     description = "attend to keys and values block by block"
 
@@ -176,7 +176,7 @@ class ActivationRecomputation(Capability):
 
 class StateCarryover(Capability):
     """Carries the hidden state of stateful layers across the batches of `TrainingSpec.streams`
-    (`dualml.model.streams`), as part of `Training.state`; for a `Training` or a `Stage`, whose
+    (`dualml.algorithms.model.streams`), as part of `Training.state`; for a `Training` or a `Stage`, whose
     `pop_states` then returns the final states of its micro-batches."""
 
     description = "carry the state of recurrent layers over batches"
@@ -392,10 +392,10 @@ class RemoteProcedureCalls(Capability):
 
     @abstractmethod
     def rpc(self, plan: Any, comm: Communicator, recipe: TrainingSpec) -> Any:
-        """Return the `SplitModel` of `dualml.split.remote` as this rank sees it.
+        """Return the `SplitModel` of `dualml.parallel.split.remote` as this rank sees it.
 
         Args:
-            plan: the `SplitPlan` of `dualml.split.plan` that says which rank has which stage.
+            plan: the `SplitPlan` of `dualml.parallel.split.plan` that says which rank has which stage.
 
         Raises:
             Unsupported: this build of the framework has no remote procedure calls.

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 from dualml.backend.info import BackendInfo
 from dualml.backend.recipe import Array
-from dualml.optim.base import OptimizerSpec
+from dualml.algorithms.optim.base import OptimizerSpec
 
 Params = dict[str, Array]
 #: (parameters, step from 1) → their gradient.

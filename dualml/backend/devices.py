@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from dualml.errors import Unsupported, UserError
+from dualml.common.errors import Unsupported, UserError
 
 MAX_DEVICES = 64
 NAME = re.compile(r"(cpu|cuda|gpu|ascend)(?::([0-9]{1,2}))?")

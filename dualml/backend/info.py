@@ -15,7 +15,7 @@ from importlib.metadata import entry_points
 from typing import Literal
 
 from dualml.backend.training import Backend
-from dualml.errors import UserError, did_you_mean
+from dualml.common.errors import UserError, did_you_mean
 
 GROUP = "dualml.backends"
 
@@ -89,7 +89,7 @@ class BackendInfo:
         adopted: returns how the framework's own launcher started this process; None where another
             program did.
         launchers: launchers that can start its ranks, by name; see `dualml.launch.launchers`.
-        crowded: whether it runs more threads than it computes with; see `dualml.cores`.
+        crowded: whether it runs more threads than it computes with; see `dualml.common.cores`.
     """
 
     name: str

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.model.recompute import Groups
-from dualml.model.spec import ModelSpec
-from dualml.model.streams import HiddenStates
-from dualml.optim.base import OptimizerSpec, State
-from dualml.optim.schedule import LRSchedule
-from dualml.precision import FULL, Precision
+from dualml.algorithms.model.recompute import Groups
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.algorithms.model.streams import HiddenStates
+from dualml.algorithms.optim.base import OptimizerSpec, State
+from dualml.algorithms.optim.schedule import LRSchedule
+from dualml.algorithms.precision import FULL, Precision
 
 Array = NDArray[Any]
 CONSTANT = LRSchedule()
@@ -28,7 +28,7 @@ class TrainingSpec:
         spec: the model.
         weights: canonical name → initial value, float32, of parameters and buffers.
         rule, schedule: the optimizer, and the schedule that scales its learning rate.
-        loss: name of the loss in `dualml.reference.losses`.
+        loss: name of the loss in `dualml.backend.reference.losses`.
         x: training samples, float32 (N, …); for a text model tokens (N, T) of any integer type.
         y: labels, int64 (N,), or (N, T) with one label per position.
         updates: length of the training in updates, which schedules depend on.
@@ -36,13 +36,13 @@ class TrainingSpec:
         batch: samples per update of a trial with one rank; 0: unknown, or shared by ranks. Backends
             may choose their implementation by it where the numbers agree up to rounding.
         global_batch: samples per update of all ranks together; 0: unknown.
-        seed: seed of the trial; the dropout masks are drawn from it (`dualml.model.dropout`).
+        seed: seed of the trial; the dropout masks are drawn from it (`dualml.algorithms.model.dropout`).
         precision: precision of the matrix products, and how the loss is scaled
-            (`dualml.precision`).
+            (`dualml.algorithms.precision`).
         recompute: groups of layers whose activations are recomputed instead of saved
-            (`dualml.model.recompute`); this changes no number.
+            (`dualml.algorithms.model.recompute`); this changes no number.
         streams: for a stateful model, the samples of every update of an epoch, integers (updates,
-            B), each column a stream (`dualml.model.streams`); None: every batch begins with a zero
+            B), each column a stream (`dualml.algorithms.model.streams`); None: every batch begins with a zero
             state.
     """
 

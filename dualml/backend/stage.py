@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
-from dualml.model.base import Layer
+from dualml.algorithms.model.base import Layer
 
 Tensor = Any
 Values = tuple[Tensor, ...]
@@ -34,7 +34,7 @@ def visible_slices(block: Block, length: int) -> tuple[slice, slice]:
 
 
 class OutputSplit(NamedTuple):
-    """Split of a layer's output among ranks; see `dualml.split.pieces.Piece`.
+    """Split of a layer's output among ranks; see `dualml.parallel.split.pieces.Piece`.
 
     Attributes:
         axis: axis that is split, counted with the batch axis.
@@ -56,7 +56,7 @@ class Segment:
         depth: number of tensors on the stack before them.
         split: layer name → how its output is split; layers that are missing have a whole output.
         low_precision: for each tensor on the stack before them, whether it is of the low-precision
-            type (`dualml.precision`).
+            type (`dualml.algorithms.precision`).
     """
 
     layers: tuple[tuple[str, Layer], ...]

@@ -13,8 +13,8 @@ import numpy as np
 
 from dualml.backend.ability import SupportsCapabilities
 from dualml.backend.recipe import Array, TrainingSpec
-from dualml.clock import WALL, start_wall_clock
-from dualml.precision import SLOT, Scaler
+from dualml.common.clock import WALL, start_wall_clock
+from dualml.algorithms.precision import SLOT, Scaler
 
 Arrays = dict[str, Array]
 
@@ -44,7 +44,7 @@ class Training(SupportsCapabilities, ABC):
 
     Attributes:
         step_count: updates so far; the dropout masks are those of the next update.
-        scaler: loss scaler, or None where the loss is not scaled (`dualml.precision`).
+        scaler: loss scaler, or None where the loss is not scaled (`dualml.algorithms.precision`).
     """
 
     step_count: int
@@ -196,7 +196,7 @@ class Backend(SupportsCapabilities, ABC):
     Attributes:
         name: as in its `BackendInfo`.
         dtype: type that it computes with, ``float32`` or ``float64``.
-        clock: name of the clock that `stopwatch` reads, see `dualml.clock`.
+        clock: name of the clock that `stopwatch` reads, see `dualml.common.clock`.
     """
 
     name: str

@@ -12,7 +12,7 @@ from dualml.course.isolation.detect import Isolation
 from dualml.course.judge import Judgement, judge
 from dualml.course.sandbox import CALL_S, Sandbox
 from dualml.course.source import Problem, examine
-from dualml.seeds import make_generator
+from dualml.common.seeds import make_generator
 
 
 @dataclass(frozen=True)

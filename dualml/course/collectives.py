@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from dualml.communicator.how import DTYPES, OPS
-from dualml.communicator.parts import part_start
-from dualml.messages import Header, get_field, get_int, get_text
+from dualml.algorithms.communicator.how import DTYPES, OPS
+from dualml.algorithms.communicator.parts import part_start
+from dualml.common.messages import Header, get_field, get_int, get_text
 
 COLLECTIVES = ("all_reduce", "reduce", "broadcast", "gather", "all_gather", "scatter",
                "reduce_scatter", "all_to_all", "barrier")  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dualml.course.frames import receive, send
-from dualml.errors import CommunicationError
+from dualml.common.errors import CommunicationError
 
 #: Time limit in seconds of an answer. It comes as soon as the other ranks have asked, or never; the
 #: call's own time limit ends the wait.

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from dualml.errors import escape_unprintable
+from dualml.common.errors import escape_unprintable
 
 #: Byte-order marks; that of UTF-32 begins as that of UTF-16 does.
 MARKS = (

@@ -8,7 +8,7 @@ from functools import cache
 
 from dualml.course import __path__
 from dualml.course.exercise import ExerciseFile, Lab
-from dualml.errors import UserError, did_you_mean
+from dualml.common.errors import UserError, did_you_mean
 
 ORDER = ("lab1", "lab2", "lab3", "lab4", "methods", "memory")
 #: Modules of `dualml.course` in this installation.

@@ -14,8 +14,8 @@ from dualml.course.shown import MARKS
 from dualml.course.source import read_legible
 from dualml.course.study import Run, Study, study
 from dualml.course.workspace import Workspace
-from dualml.errors import UserError
-from dualml.files import MAX_TEXT_BYTES, read_bytes, write_bytes
+from dualml.common.errors import UserError
+from dualml.common.files import MAX_TEXT_BYTES, read_bytes, write_bytes
 from dualml.report.blocks import (
     Block,
     Bullets,
@@ -33,7 +33,7 @@ from dualml.report.blocks import (
     Tone,
 )
 from dualml.report.page.html import render_html
-from dualml.words import Messages
+from dualml.common.words import Messages
 
 #: The five parts: purpose, principle, code, results, analysis.
 CODE, RESULTS, ANALYSIS = "3", "4", "5"

@@ -13,9 +13,9 @@ from dualml.course.check import CheckResult
 from dualml.course.exercise import ExerciseCall, Difference, Trouble
 from dualml.course.judge import Judgement
 from dualml.course.source import Problem
-from dualml.errors import escape_unprintable as visible
+from dualml.common.errors import escape_unprintable as visible
 from dualml.launch.child import SECONDARY
-from dualml.words import Messages
+from dualml.common.words import Messages
 
 #: Parts of the explanation of a mistake; more hints show more of them.
 DEPTHS = ("symptom", "place", "principle", "cause")

@@ -14,7 +14,7 @@ from dualml.course.encoding import decode_program
 from dualml.course.exercise import ExerciseFile
 from dualml.course.faults import kind_of_fault
 from dualml.course.forbidden import BANNED, CALLS, COMMUNICATION, READY_MADE, ROUNDABOUT
-from dualml.files import open_to_read
+from dualml.common.files import open_to_read
 
 #: Maximum bytes of a student's file.
 MAX_SOURCE_BYTES = 200_000

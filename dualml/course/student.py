@@ -188,7 +188,7 @@ def join_ranks(job: Mapping[str, Any], home: Path) -> Any:
     """Connect the framework's own communicator of this rank, which needs a process without
     isolation."""
     from dualml.backend import ProcessGroups, backends
-    from dualml.communicator import FileStore, RankContext
+    from dualml.algorithms.communicator import FileStore, RankContext
 
     backend = backends()[job["backend"]].create("cpu", 1)
     board = FileStore(home.parent / "board")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from dualml.course.exercise import Answer, ExerciseCall, ExerciseFile
 from dualml.report.blocks import Block
-from dualml.words import Messages
+from dualml.common.words import Messages
 
 #: Function that runs calls on a student's file.
 Run = Callable[[ExerciseFile, Sequence[ExerciseCall]], list[Answer]]

@@ -8,26 +8,26 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from dualml.aggregation import ASYNCHRONOUS, NATIVE, REPLICAS, strategy
-from dualml.aggregation.coordinates import COORDINATEWISE
-from dualml.aggregation.settings import Aggregation
+from dualml.parallel.aggregation import ASYNCHRONOUS, NATIVE, REPLICAS, strategy
+from dualml.parallel.aggregation.coordinates import COORDINATEWISE
+from dualml.parallel.aggregation.settings import Aggregation
 from dualml.backend import backends
-from dualml.errors import UserError, did_you_mean
+from dualml.common.errors import UserError, did_you_mean
 from dualml.experiment.models import RecurrentSettings
 from dualml.experiment.offloaded import check_offload, zero_stage, with_default_units
 from dualml.experiment.sharded import check_zero, sharding_of
 from dualml.experiment.split import Split
-from dualml.methods.config import check_config, read_config
-from dualml.methods.known import check_name, check_ranks
-from dualml.model.recompute import validate_recompute as check_recompute
-from dualml.model.zoo import model as zoo_model
-from dualml.offload.settings import Offload
-from dualml.optim import OptimizerSpec, LRSchedule, rule_from
-from dualml.parse import INTEGER_BOUND
-from dualml.partition import Partition, partition_from
-from dualml.precision import LossScale, Precision
-from dualml.strict import StrictModel
-from dualml.zero.settings import Sharding
+from dualml.experiment.methods.config import check_config, read_config
+from dualml.experiment.methods.known import check_name, check_ranks
+from dualml.algorithms.model.recompute import validate_recompute as check_recompute
+from dualml.algorithms.model.zoo import model as zoo_model
+from dualml.parallel.offload.settings import Offload
+from dualml.algorithms.optim import OptimizerSpec, LRSchedule, rule_from
+from dualml.common.parse import INTEGER_BOUND
+from dualml.parallel.partition import Partition, partition_from
+from dualml.algorithms.precision import LossScale, Precision
+from dualml.common.strict import StrictModel
+from dualml.parallel.zero.settings import Sharding
 
 MAX_UPDATES = 10_000_000  # every one has a record; beyond, a file of gigabytes
 MAX_RANKS = 256  # of one machine; `dualml simulate` goes further
@@ -43,7 +43,7 @@ RARE = (
 
 class StragglerSettings(StrictModel):
     """A straggler that slows one rank in the same way on every backend: see
-    `dualml.aggregation.straggler`."""
+    `dualml.parallel.aggregation.straggler`."""
 
     rank: Annotated[int, Field(ge=0)] = 0
     compute: Annotated[float, Field(ge=1, strict=False)] = 1.0
@@ -64,7 +64,7 @@ class Arm(StrictModel):
     ``kind`` ``collectives`` times ``strategies`` on vectors of ``sizes`` bytes among ``world_size``
     ranks, each for about ``seconds``, and trains nothing.
 
-    ``partition`` assigns samples to ranks (see `dualml.partition`); in each update a rank takes its
+    ``partition`` assigns samples to ranks (see `dualml.parallel.partition`); in each update a rank takes its
     share of ``batch_size`` from its own samples. Without a partition the ranks split the batches of
     one order. One rank with ``dealt_to`` n trains on all samples that n ranks would have. Each rank
     has ``cores`` cores of its own; 0: the ranks share the cores that one rank would have.
@@ -72,24 +72,24 @@ class Arm(StrictModel):
     ``model`` replaces the experiment's model; ``recurrent`` overrides the experiment's settings of
     a recurrent model. With ``split`` the model is split over the ranks, not the batch.
 
-    ``method`` names an engine whose own loop makes the updates (see `dualml.methods`), instead of
+    ``method`` names an engine whose own loop makes the updates (see `dualml.experiment.methods`), instead of
     ``aggregation``. ``method_config`` is the engine's own configuration, a table or the path of a
-    JSON file (see `dualml.methods.config`). ``launcher`` starts the ranks instead of dualml.
+    JSON file (see `dualml.experiment.methods.config`). ``launcher`` starts the ranks instead of dualml.
     ``backends`` lists the backends that run the arm; empty: all.
 
-    ``precision`` is the dtype of matrix products (see `dualml.precision`). ``loss_scale``
+    ``precision`` is the dtype of matrix products (see `dualml.algorithms.precision`). ``loss_scale``
     multiplies the loss before the backward pass: a number, or ``dynamic``; the default is
     ``dynamic`` with ``fp16``, else no scaling.
 
     ``zero`` 1, 2 or 3 shards the optimizer state, also the gradients, and also the weights (see
-    `dualml.zero`). ``zero_reduce`` ``all_reduce`` needs more communication than the default. With
+    `dualml.parallel.zero`). ``zero_reduce`` ``all_reduce`` needs more communication than the default. With
     ``zero_lower`` full weights and gradients are held in ``precision``, and the float32 weights are
     sharded.
 
-    ``offload`` says what is kept in host memory or on disk (see `dualml.offload`).
+    ``offload`` says what is kept in host memory or on disk (see `dualml.parallel.offload`).
 
     ``recompute`` selects the activations to recompute in the backward pass: ``none``,
-    ``selective``, ``full``, or those of a list of layers (see `dualml.model.recompute`).
+    ``selective``, ``full``, or those of a list of layers (see `dualml.algorithms.model.recompute`).
     """
 
     kind: Literal["train", "collectives"] = "train"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
 from dualml.experiment.models import DecoderSizes, RecurrentSettings
-from dualml.model.gpt import DECODERS
-from dualml.model.resnet import RESNETS
-from dualml.model.rnn import RECURRENT
-from dualml.model.zoo import model as zoo_model
+from dualml.algorithms.model.gpt import DECODERS
+from dualml.algorithms.model.resnet import RESNETS
+from dualml.algorithms.model.rnn import RECURRENT
+from dualml.algorithms.model.zoo import model as zoo_model
 
 #: Models that have sizes.
 SIZED = (*DECODERS, *RESNETS)

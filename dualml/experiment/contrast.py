@@ -15,14 +15,14 @@ from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 
-from dualml.aggregation.settings import Aggregation
-from dualml.errors import UserError
+from dualml.parallel.aggregation.settings import Aggregation
+from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm, StragglerSettings
 from dualml.experiment.models import RecurrentSettings
 from dualml.experiment.split import Split
-from dualml.offload.settings import Offload
-from dualml.optim import LRSchedule, rule_from
-from dualml.partition import partition_from
+from dualml.parallel.offload.settings import Offload
+from dualml.algorithms.optim import LRSchedule, rule_from
+from dualml.parallel.partition import partition_from
 
 #: A validated arm, or the arm of a run folder, which may have unknown keys of a newer version.
 Settings: TypeAlias = Arm | Mapping[str, Any]

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.communicator.parts import part_lengths
-from dualml.errors import UserError
+from dualml.algorithms.communicator.parts import part_lengths
+from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
-from dualml.partition import Samples, verify_partition
-from dualml.partition.base import split_by_sizes
+from dualml.parallel.partition import Samples, verify_partition
+from dualml.parallel.partition.base import split_by_sizes
 
 Index = NDArray[np.int32]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dualml.aggregation import ASYNCHRONOUS, NATIVE, REPLICAS, strategy
-from dualml.aggregation.coordinates import COORDINATEWISE
+from dualml.parallel.aggregation import ASYNCHRONOUS, NATIVE, REPLICAS, strategy
+from dualml.parallel.aggregation.coordinates import COORDINATEWISE
 from dualml.experiment.arm import Arm
 from dualml.experiment.contrast import ConfigDiff
-from dualml.methods import METHODS
-from dualml.model.spec import ModelSpec
+from dualml.experiment.methods import METHODS
+from dualml.algorithms.model.spec import ModelSpec
 
 #: Settings that affect only the rounding of an update, not its arithmetic.
 ROUNDING_ONLY_SETTINGS = (

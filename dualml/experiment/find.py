@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dualml.errors import UserError, did_you_mean
+from dualml.common.errors import UserError, did_you_mean
 
 PACKAGE = Path(__file__).resolve().parent.parent
 

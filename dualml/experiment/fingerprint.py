@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.experiment.schema import Experiment
-from dualml.model.spec import ModelSpec
-from dualml.split.plan import SplitPlan
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.parallel.split.plan import SplitPlan
 
 #: Keys of an experiment that do not change what is computed, only how it is run, judged or shown;
 #: and the origin of initial weights, whose values are in the other parts.

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from dualml.data import Dataset
-from dualml.data.dataset import with_channel_axis
-from dualml.data.stats import statistics
-from dualml.errors import UserError
+from dualml.experiment.data import Dataset
+from dualml.experiment.data.dataset import with_channel_axis
+from dualml.experiment.data.stats import statistics
+from dualml.common.errors import UserError
 from dualml.experiment import pretrained
 from dualml.experiment.arm import MAX_UPDATES, Arm
 from dualml.experiment.deals import freeze_partitions
@@ -24,12 +24,12 @@ from dualml.experiment.running import check_batch_norm
 from dualml.experiment.schema import Experiment
 from dualml.experiment.split import reference_times
 from dualml.experiment.stateful import check_stateful, freeze_streams
-from dualml.model import CLASSIFIERS, initial_weights, model
-from dualml.model.recompute import recompute_groups
-from dualml.model.spec import ModelSpec
-from dualml.seeds import make_generator
-from dualml.split.plan import SplitPlan
-from dualml.zero.units import find_shared_layer, unsplittable_reason, units_of
+from dualml.algorithms.model import CLASSIFIERS, initial_weights, model
+from dualml.algorithms.model.recompute import recompute_groups
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.common.seeds import make_generator
+from dualml.parallel.split.plan import SplitPlan
+from dualml.parallel.zero.units import find_shared_layer, unsplittable_reason, units_of
 
 MAX_POOL_INDICES = 2**28  # maximum indices in the order of one pool: 1 GiB
 

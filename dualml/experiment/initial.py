@@ -17,5 +17,5 @@ class Initial(NamedTuple):
 
 
 #: Function of a path, and of parameter → shape, that reads the weights:
-#: `dualml.checkpoint.initial.read_initial`.
+#: `dualml.runner.checkpoint.initial.read_initial`.
 ReadInitial = Callable[[str, Mapping[str, tuple[int, ...]]], Initial]

@@ -11,13 +11,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from dualml.errors import UserError, did_you_mean
+from dualml.common.errors import UserError, did_you_mean
 from dualml.experiment.arm import Arm
 from dualml.experiment.find import locate
 from dualml.experiment.schema import Experiment
-from dualml.files import read_text, read_toml
-from dualml.parse import MAX_DEPTH, from_toml, find_line, check_limits
-from dualml.strict import describe_validation_error, clip_text
+from dualml.common.files import read_text, read_toml
+from dualml.common.parse import MAX_DEPTH, from_toml, find_line, check_limits
+from dualml.common.strict import describe_validation_error, clip_text
 
 #: Number of training samples below which the file's ``[small]`` table applies.
 SMALL = 10_000

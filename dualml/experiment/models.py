@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from dualml.strict import StrictModel
+from dualml.common.strict import StrictModel
 
 Size = Annotated[int, Field(ge=1, le=2**20)]
 Layers = Annotated[int, Field(ge=1, le=1000)]
@@ -14,8 +14,8 @@ Rate = Annotated[float, Field(ge=0, lt=1, strict=False)]
 
 
 class DecoderSizes(StrictModel):
-    """Sizes of the models `gpt` and `gpt_llama`, see `dualml.model.gpt.GPTSizes`, and the ``width``
-    of residual networks, see `dualml.model.resnet`; None means the model's default."""
+    """Sizes of the models `gpt` and `gpt_llama`, see `dualml.algorithms.model.gpt.GPTSizes`, and the ``width``
+    of residual networks, see `dualml.algorithms.model.resnet`; None means the model's default."""
 
     width: Size | None = None
     blocks: Layers | None = None
@@ -32,7 +32,7 @@ class DecoderSizes(StrictModel):
 
 
 class RecurrentSettings(StrictModel):
-    """Settings of the models `rnn_lm` and `rnn_lm_dropout`, see `dualml.model.rnn.RNNSettings`;
+    """Settings of the models `rnn_lm` and `rnn_lm_dropout`, see `dualml.algorithms.model.rnn.RNNSettings`;
     None means the model's default."""
 
     rnn_type: Literal["lstm", "gru", "tanh", "relu"] | None = None

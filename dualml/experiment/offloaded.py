@@ -1,19 +1,19 @@
-"""Checks of arms with ``offload``, see `dualml.offload`."""
+"""Checks of arms with ``offload``, see `dualml.parallel.offload`."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Literal
 
-from dualml.aggregation.buckets import BUCKET_BYTES
-from dualml.aggregation.settings import Aggregation
-from dualml.errors import UserError
-from dualml.model.spec import ModelSpec
-from dualml.offload.forms import estimate_offload_footprint
-from dualml.offload.settings import Offload
-from dualml.optim import OptimizerSpec
-from dualml.zero.settings import Sharding
-from dualml.zero.units import units_of
+from dualml.parallel.aggregation.buckets import BUCKET_BYTES
+from dualml.parallel.aggregation.settings import Aggregation
+from dualml.common.errors import UserError
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.parallel.offload.forms import estimate_offload_footprint
+from dualml.parallel.offload.settings import Offload
+from dualml.algorithms.optim import OptimizerSpec
+from dualml.parallel.zero.settings import Sharding
+from dualml.parallel.zero.units import units_of
 
 #: Bytes per number in `Offload.budget_bytes`. The reference uses eight, so that its bytes count
 #: half.

@@ -21,9 +21,9 @@ from dualml.experiment.arm import Arm
 from dualml.experiment.deals import EpochBatches, BatchSampler, RegroupedBatches, SplitBatches, partition_key, rank_lists
 from dualml.experiment.fingerprint import hash_parts
 from dualml.experiment.schema import Experiment
-from dualml.model.recompute import recompute_groups
-from dualml.model.spec import ModelSpec
-from dualml.split.plan import SplitPlan
+from dualml.algorithms.model.recompute import recompute_groups
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.parallel.split.plan import SplitPlan
 
 Index = NDArray[np.int32]
 

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dualml.data import Dataset
-from dualml.data.wordpiece import WordPiece, check_length
-from dualml.errors import UserError
+from dualml.experiment.data import Dataset
+from dualml.experiment.data.wordpiece import WordPiece, check_length
+from dualml.common.errors import UserError
 from dualml.experiment.schema import Data, Experiment
-from dualml.model.pretrained import PretrainedBert, Weights
-from dualml.parse import is_unicode
-from dualml.words import LANGUAGES, all_languages, load_messages
+from dualml.algorithms.model.pretrained import PretrainedBert, Weights
+from dualml.common.parse import is_unicode
+from dualml.common.words import LANGUAGES, all_languages, load_messages
 
 
 def open_pretrained(experiment: Experiment) -> PretrainedBert:

@@ -6,12 +6,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from dualml.aggregation import ASYNCHRONOUS
-from dualml.errors import UserError
+from dualml.parallel.aggregation import ASYNCHRONOUS
+from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
 from dualml.experiment.schema import Experiment
-from dualml.model.spec import ModelSpec
-from dualml.model.vision import BatchNorm2d
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.algorithms.model.vision import BatchNorm2d
 
 
 def check_batch_norm(

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.data import normalised
-from dualml.data.partial import is_placeholder, make_placeholder, load_partial, in_memory_bytes, select_samples
-from dualml.data.registry import Constant
+from dualml.experiment.data import normalised
+from dualml.experiment.data.partial import is_placeholder, make_placeholder, load_partial, in_memory_bytes, select_samples
+from dualml.experiment.data.registry import Constant
 from dualml.experiment.plan import Plan
 
 
@@ -86,7 +86,7 @@ def load_samples(plan: Plan, *, samples: bool = True, labels: bool = True) -> Sa
 
     Args:
         samples, labels: which of the two to read; the other gets placeholders without memory
-            (`dualml.data.partial`).
+            (`dualml.experiment.data.partial`).
     """
     data = load_partial(plan.data, samples=samples, labels=labels)
     train, test, monitor = (plan.order[key] for key in ("train", "test", "monitor"))

@@ -8,18 +8,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from dualml.aggregation.settings import RARE_OF_AGGREGATION, Aggregation
-from dualml.data.text import LENGTH, SPECIAL, WORDS, Tokens
-from dualml.errors import UserError, did_you_mean
+from dualml.parallel.aggregation.settings import RARE_OF_AGGREGATION, Aggregation
+from dualml.experiment.data.text import LENGTH, SPECIAL, WORDS, Tokens
+from dualml.common.errors import UserError, did_you_mean
 from dualml.experiment.arm import RARE, Arm, Seed
 from dualml.experiment.check_models import SIZED, check_models
 from dualml.experiment.models import DecoderSizes as DecoderSizes
 from dualml.experiment.models import RecurrentSettings
-from dualml.model.bert import bert
-from dualml.model.rnn import RECURRENT
-from dualml.model.spec import LOSSES
-from dualml.model.zoo import model as zoo_model
-from dualml.strict import MAX_NAME_CHARS, StrictModel, clip_text
+from dualml.algorithms.model.bert import bert
+from dualml.algorithms.model.rnn import RECURRENT
+from dualml.algorithms.model.spec import LOSSES
+from dualml.algorithms.model.zoo import model as zoo_model
+from dualml.common.strict import MAX_NAME_CHARS, StrictModel, clip_text
 
 
 class Data(StrictModel):
@@ -89,7 +89,7 @@ class Experiment(StrictModel):
 
     ``pretrained`` is a folder from which the model ``bert`` starts, see
     `dualml.experiment.pretrained`. ``initial`` is a file with the initial weights of ``model``, see
-    `dualml.checkpoint.initial`. ``sizes`` are those of its decoder models, ``recurrent`` the
+    `dualml.runner.checkpoint.initial`. ``sizes`` are those of its decoder models, ``recurrent`` the
     settings of its recurrent ones. For small data the ``epochs`` of an arm are ``epochs_times``
     those of the file.
     """
@@ -201,7 +201,7 @@ class Experiment(StrictModel):
 
     def model_settings(self, arm: Arm | None = None) -> dict[str, Any]:
         """Return the settings of its model, or of an arm's, as arguments of
-        `dualml.model.zoo.model`."""
+        `dualml.algorithms.model.zoo.model`."""
         name = self.model if arm is None or not arm.model else arm.model
         own = {} if arm is None else arm.recurrent.explicit_values
         recurrent = {**self.recurrent.explicit_values, **own} if name in RECURRENT else {}

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.communicator import Communicator
+from dualml.algorithms.communicator import Communicator
 
 START = "0" * 64
 

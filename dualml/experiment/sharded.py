@@ -1,13 +1,13 @@
-"""Checks of arms with ``zero``, see `dualml.zero`."""
+"""Checks of arms with ``zero``, see `dualml.parallel.zero`."""
 
 from __future__ import annotations
 
-from dualml.aggregation.buckets import BUCKET_BYTES
-from dualml.aggregation.coordinates import COORDINATEWISE
-from dualml.aggregation.settings import Aggregation
-from dualml.errors import UserError
+from dualml.parallel.aggregation.buckets import BUCKET_BYTES
+from dualml.parallel.aggregation.coordinates import COORDINATEWISE
+from dualml.parallel.aggregation.settings import Aggregation
+from dualml.common.errors import UserError
 from dualml.experiment.split import Split
-from dualml.zero.settings import NATIVE, STRATEGIES, Sharding
+from dualml.parallel.zero.settings import NATIVE, STRATEGIES, Sharding
 
 
 def sharding_of(zero: int, reduce: str, lower: bool, settings: Aggregation) -> Sharding:

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from dualml.data import DATASETS, TEXTS
-from dualml.data.labelled import split_slices
+from dualml.experiment.data import DATASETS, TEXTS
+from dualml.experiment.data.labelled import split_slices
 
 #: Name that stands for the full-size data if the user asked for the small ones.
 USUAL = "mnist"

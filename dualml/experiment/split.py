@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from dualml.backend.devices import canonical_names
-from dualml.errors import UserError, did_you_mean
-from dualml.model.spec import ModelSpec
-from dualml.split.plan import SplitPlan, split_plan
-from dualml.split.schedules import SCHEDULES
-from dualml.strict import StrictModel
+from dualml.common.errors import UserError, did_you_mean
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.parallel.split.plan import SplitPlan, split_plan
+from dualml.parallel.split.schedules import SCHEDULES
+from dualml.common.strict import StrictModel
 
 #: Maximum of a number in a split: a schedule has a cell for each pass of each micro-batch through
 #: each stage.
@@ -201,6 +201,6 @@ class Split(StrictModel):
 def reference_times(spec: ModelSpec) -> dict[str, float]:
     """Measure the seconds of each layer in the reference on this machine."""
     from dualml.backend import backends
-    from dualml.split.timing import layer_times
+    from dualml.parallel.split.timing import layer_times
 
     return layer_times(backends()["numpy"].create(), spec, TIMED)

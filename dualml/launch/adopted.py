@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Protocol
 
 from dualml.backend import ExternalLaunch, backends
-from dualml.errors import UserError, did_you_mean, escape_unprintable
+from dualml.common.errors import UserError, did_you_mean, escape_unprintable
 from dualml.launch.process import Launch
 from dualml.launch.supervise import PEERS_S, SECONDARY, GroupResult, supervise
-from dualml.machine import python_argv
-from dualml.store.sessions import (
+from dualml.common.machine import python_argv
+from dualml.experiment.store.sessions import (
     SESSIONS,
     Announcement,
     RankFailure,
@@ -31,7 +31,7 @@ from dualml.store.sessions import (
     failure_file,
     iter_failures,
 )
-from dualml.store.trial import log_path
+from dualml.experiment.store.trial import log_path
 
 POLL_S = 0.1
 #: Seconds after which a rank that waits for the first announcement prints a notice.
@@ -171,7 +171,7 @@ def follow_leader(rank: int, sessions: SessionClient, limit: float) -> str:
                 f"not have{did_you_mean(announced.backend, known)}; install it here, too"
             )
         folders = sessions.trial_folders(announced)
-        words = python_argv("-m", "dualml.worker.main", str(rank), *map(str, folders))
+        words = python_argv("-m", "dualml.runner.worker.main", str(rank), *map(str, folders))
         launch = Launch(words, sessions.worker_environ(announced), log_path(folders[0], rank))
         over = partial(sessions.is_superseded, number)
         ended = supervise([launch], lambda rank, event: None, limit=limit, silence=limit, is_abandoned=over)

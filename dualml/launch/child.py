@@ -21,7 +21,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from dualml.errors import TrialError, Unsupported, UserError
+from dualml.common.errors import TrialError, Unsupported, UserError
 
 PULSE_S = 1.0
 #: Class name of the error of a rank that waited in vain for another one.

@@ -28,7 +28,7 @@ import sys
 from typing import Any
 
 from dualml.launch.child import on_death_of_parent
-from dualml.machine import pin_cores
+from dualml.common.machine import pin_cores
 
 MAX_REQUEST_BYTES = 64 * 1024  # maximum bytes of a request
 #: Modules that workers of every backend import.

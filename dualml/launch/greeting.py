@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dualml.errors import escape_unprintable
-from dualml.messages import Header, get_field, get_text
+from dualml.common.errors import escape_unprintable
+from dualml.common.messages import Header, get_field, get_text
 
 #: Largest difference of two clocks, in seconds.
 CLOCK_S = 60.0

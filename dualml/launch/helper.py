@@ -12,7 +12,7 @@ from typing import Any
 
 from dualml.backend import ExternalLaunch
 from dualml.launch.supervise import end_processes as end_all
-from dualml.store.sessions import announcement_file
+from dualml.experiment.store.sessions import announcement_file
 
 POLL_S = 0.1
 #: Seconds within which the launcher starts the ranks after their helper process.

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from dualml.backend import Launcher
-from dualml.errors import CommunicationError
-from dualml.files import open_to_append
+from dualml.common.errors import CommunicationError
+from dualml.common.files import open_to_append
 from dualml.launch.doors import accept_connections
-from dualml.messages import MAX_LINE_BYTES, decode_header, get_int, read_lines
+from dualml.common.messages import MAX_LINE_BYTES, decode_header, get_int, read_lines
 
 #: Seconds within which the ranks of a launcher must connect.
 COME_S = 120.0
@@ -37,7 +37,7 @@ HELLO_S, MAX_HELLO_BYTES = 30.0, 1000
 MAX_RANKS = 100_000
 #: Seconds within which a killed process must be gone.
 LEAVE_S = 10.0
-MODULE = "dualml.worker.hosted"
+MODULE = "dualml.runner.worker.hosted"
 
 
 class LauncherProcess:

@@ -15,12 +15,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dualml.errors import TrialError, UserError
+from dualml.common.errors import TrialError, UserError
 from dualml.launch.doors import UnauthenticatedConnections, accept_connections
 from dualml.launch.greeting import Greeting, mismatch_reason
 from dualml.launch.shelf import FileService
 from dualml.launch.wire import SILENT_S, Connection, authenticate_caller, describe_error
-from dualml.store.sessions import RankFailure, current_session, failure_file, has_ended
+from dualml.experiment.store.sessions import RankFailure, current_session, failure_file, has_ended
 
 POLL_S = 0.02
 #: Seconds that the ranks have at the end to learn of it.

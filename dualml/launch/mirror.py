@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dualml.backend import backends
-from dualml.errors import CommunicationError, UserError, escape_unprintable
-from dualml.files import MAX_TEXT_BYTES, read_bytes, write_bytes
+from dualml.common.errors import CommunicationError, UserError, escape_unprintable
+from dualml.common.files import MAX_TEXT_BYTES, read_bytes, write_bytes
 from dualml.launch.remote import RemoteRunFolder
 from dualml.launch.route import interface_variables
-from dualml.messages import get_field
-from dualml.store.sessions import Announcement, RankFailure, announcement_file, failure_file
-from dualml.store.trial import JOB
-from dualml.store.usage import usage_path
+from dualml.common.messages import get_field
+from dualml.experiment.store.sessions import Announcement, RankFailure, announcement_file, failure_file
+from dualml.experiment.store.trial import JOB
+from dualml.experiment.store.usage import usage_path
 
 #: Variable that tells workers to keep their files locally (``--keep-local``).
 KEEP_LOCAL_VARIABLE = "DUALML_KEEP_LOCAL"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import socket
 import time
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 
 #: Seconds until the first node's name must be known: its image may have to be pulled first.
 KNOWN_S = 600.0

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dualml.files import open_to_append
-from dualml.machine import python_argv
+from dualml.common.files import open_to_append
+from dualml.common.machine import python_argv
 
 #: Longest import of a framework on a busy machine, in seconds.
 IMPORT_S = 120.0
@@ -42,7 +42,7 @@ class Launch:
         log: the file to which its standard error is appended.
         preload: modules that may be imported already if its command is ``python -m …``; it is then
             forked from a process that has imported them, where the system can do so safely.
-        cores: number of cores to which it will confine itself (`dualml.machine.pin`); 0 for all.
+        cores: number of cores to which it will confine itself (`dualml.common.machine.pin`); 0 for all.
     """
 
     command: Sequence[str]

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from dualml.backend import backends
-from dualml.errors import TrialError, Unsupported, UserError
-from dualml.files import write_json
+from dualml.common.errors import TrialError, Unsupported, UserError
+from dualml.common.files import write_json
 from dualml.launch.process import Launch
 from dualml.launch.supervise import GroupResult, describe_exit, last_lines, supervise
-from dualml.machine import python_argv
+from dualml.common.machine import python_argv
 
 #: Minimum free bytes that ranks need for logs and the rendezvous.
 MIN_FREE_BYTES = 64 * 1024
@@ -60,7 +60,7 @@ def run_ranks(
         raise UserError(f"a group needs at least one rank; received {size}")
     info = backends()[backend]
     if info.ranks == "threads":
-        from dualml.reference.communicator import run_threads
+        from dualml.backend.reference.communicator import run_threads
 
         module, _, name = target.partition(":")
         function = getattr(importlib.import_module(module), name)

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from dualml.errors import CommunicationError, UserError, escape_unprintable
-from dualml.files import MAX_TEXT_BYTES, read_bytes
+from dualml.common.errors import CommunicationError, UserError, escape_unprintable
+from dualml.common.files import MAX_TEXT_BYTES, read_bytes
 from dualml.launch.seat import RankCredentials
 from dualml.launch.shelf import MAX_FILE_BYTES, READABLE_FOLDERS
 from dualml.launch.wire import CHUNK_BYTES, Connection, describe_error
-from dualml.messages import Header, get_field, get_int
-from dualml.store.paths import is_file_name, resolve_in_run
+from dualml.common.messages import Header, get_field, get_int
+from dualml.experiment.store.paths import is_file_name, resolve_in_run
 
 
 class RemoteRunFolder:

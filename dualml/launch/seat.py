@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
 from dualml.backend import BackendInfo, backends
-from dualml.errors import CommunicationError, UserError, escape_unprintable
+from dualml.common.errors import CommunicationError, UserError, escape_unprintable
 from dualml.launch.wire import TOKEN, Mismatch, Connection, connect, describe_error
-from dualml.version import __version__
+from dualml.common.version import __version__
 
 #: Variable that tells workers rank 0's address, their rank and the number of ranks.
 HUB = "DUALML_HUB"

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dualml.errors import escape_unprintable
-from dualml.files import open_to_read
+from dualml.common.errors import escape_unprintable
+from dualml.common.files import open_to_read
 from dualml.launch.wire import CHUNK_BYTES, describe_error
-from dualml.messages import Header, get_field, get_int, get_text
-from dualml.store.paths import MAX_PATH_CHARS, resolve_in_run
-from dualml.store.sessions import SESSIONS
-from dualml.store.trial import BOARD
+from dualml.common.messages import Header, get_field, get_int, get_text
+from dualml.experiment.store.paths import MAX_PATH_CHARS, resolve_in_run
+from dualml.experiment.store.sessions import SESSIONS
+from dualml.experiment.store.trial import BOARD
 
 #: Longest delay of an answer to ``wait``, in seconds.
 HOLD_S = 1.0

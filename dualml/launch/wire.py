@@ -23,9 +23,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-from dualml.errors import CommunicationError, UserError
+from dualml.common.errors import CommunicationError, UserError
 from dualml.launch.seal import CODE, MessageSeal, derive
-from dualml.messages import Header, decode_header, read_exactly, get_text
+from dualml.common.messages import Header, decode_header, read_exactly, get_text
 
 #: Variable with the token of a run; arguments of a command would be visible to all users.
 TOKEN = "DUALML_TOKEN"
@@ -61,7 +61,7 @@ class Mismatch(CommunicationError):
 
 
 def parse_address(rendezvous: str) -> tuple[str, int]:
-    """Return host and port of ``tcp://HOST:PORT``, which `dualml.communicator.rendezvous` has
+    """Return host and port of ``tcp://HOST:PORT``, which `dualml.algorithms.communicator.rendezvous` has
     checked."""
     url = urlsplit(rendezvous)
     return str(url.hostname), int(url.port or 0)

@@ -20,7 +20,7 @@ networks with ReLU or max pooling have non-differentiable points ("kinks"), wher
 agree to the last digit take different branches and one update changes by far more than a rounding.
 Draws hit such points as often as backends do.
 
-In a lower precision (`dualml.precision`) backends round the same values at the same places, but
+In a lower precision (`dualml.algorithms.precision`) backends round the same values at the same places, but
 some round once more inside a layer. The weights of matrix products are therefore moved by half a
 unit of the low-precision type, the most that one such rounding moves, and only while the gradient
 is computed. The updated weights stay float32 and are moved by float32 units.
@@ -35,10 +35,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.distance import distance, elementwise_distances
-from dualml.precision import ulp
-from dualml.seeds import random_bits, make_generator
-from dualml.store.envelope import Envelope
+from dualml.common.distance import distance, elementwise_distances
+from dualml.algorithms.precision import ulp
+from dualml.common.seeds import random_bits, make_generator
+from dualml.experiment.store.envelope import Envelope
 
 Arrays = Mapping[str, NDArray[Any]]
 #: The draw that keeps the order of the samples.

@@ -13,17 +13,17 @@ from dualml.experiment.arm import Arm
 from dualml.experiment.contrast import ConfigDiff
 from dualml.experiment.exact import baseline_of, inexactness_reason
 from dualml.experiment.schema import Experiment
-from dualml.model.spec import ModelSpec
+from dualml.algorithms.model.spec import ModelSpec
 from dualml.parity.lowered import compare_low_precision_methods
 from dualml.parity.pairs import FLOOR, LowPrecision, compare_trajectories
 from dualml.parity.statistics import MIN_SEEDS, check_equivalence
-from dualml.precision import SLOT, low_precision_layers
-from dualml.store.agreement import is_divergence_reason
-from dualml.store.manifest import Key, RunRecord, TrialRecord, read_run
-from dualml.store.plan import PLAN, plan_folder, restore_plan
-from dualml.store.trajectory import Trajectory, read_trajectory
-from dualml.store.trial import trial_folder
-from dualml.store.verdicts import PARITY, VERDICTS
+from dualml.algorithms.precision import SLOT, low_precision_layers
+from dualml.experiment.store.agreement import is_divergence_reason
+from dualml.experiment.store.manifest import Key, RunRecord, TrialRecord, read_run
+from dualml.experiment.store.plan import PLAN, plan_folder, restore_plan
+from dualml.experiment.store.trajectory import Trajectory, read_trajectory
+from dualml.experiment.store.trial import trial_folder
+from dualml.experiment.store.verdicts import PARITY, VERDICTS
 
 
 def judge_run(folder: Path, only: tuple[str, int] | None = None, verify: bool = True) -> dict[str, Any]:

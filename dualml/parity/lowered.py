@@ -2,7 +2,7 @@
 
 Over all seeds such a method is compared with float32 by its accuracy. Here it is compared seed by
 seed by its trajectory, with the arm without a method that follows our casting rule
-(`dualml.precision`), within that arm's envelope. This envelope is as wide as roundings of the type
+(`dualml.algorithms.precision`), within that arm's envelope. This envelope is as wide as roundings of the type
 and therefore contains float32 itself, so a method inside float32's own envelope has not lowered the
 precision at all.
 
@@ -19,9 +19,9 @@ from typing import Any
 from dualml.experiment.contrast import ConfigDiff
 from dualml.experiment.exact import low_precision_arm
 from dualml.experiment.schema import Experiment
-from dualml.methods import METHODS
+from dualml.experiment.methods import METHODS
 from dualml.parity.pairs import compare_trajectories
-from dualml.store.trajectory import Trajectory
+from dualml.experiment.store.trajectory import Trajectory
 
 #: Prefix of the names of the recorded activations.
 FORWARD_PREFIX = "forward/"

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.distance import distance, elementwise_distances
-from dualml.errors import UserError
+from dualml.common.distance import distance, elementwise_distances
+from dualml.common.errors import UserError
 from dualml.parity.envelope import robust_envelopes
-from dualml.precision import ROUNDOFF, round_to_type
-from dualml.store.envelope import Envelope
-from dualml.store.trajectory import PHASES, Trajectory
+from dualml.algorithms.precision import ROUNDOFF, round_to_type
+from dualml.experiment.store.envelope import Envelope
+from dualml.experiment.store.trajectory import PHASES, Trajectory
 
 #: Two correct backends differ at least by a rounding: 2⁻²³, one unit in the last place of float32.
 FLOOR = 2.0**-23

@@ -34,9 +34,9 @@ def render(
     from dualml.report.figure import Figure
     from dualml.report.page.html import render_html
     from dualml.report.page.markdown import render_markdown
-    from dualml.store.load import load
-    from dualml.store.report import write_report
-    from dualml.words import Messages
+    from dualml.experiment.store.load import load
+    from dualml.experiment.store.report import write_report
+    from dualml.common.words import Messages
 
     words, run = Messages(lang), load([Path(folder) for folder in folders], force=force)
     page = compose(run, words)

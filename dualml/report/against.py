@@ -17,9 +17,9 @@ from dualml.report.blocks import Block, Bullets, Cell, Item, Page, SectionBlock,
 from dualml.report.columns import VERDICT_TONES, columns, verdict_cell
 from dualml.report.distances import COLUMNS, distance_axis, distance_panel
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
-from dualml.store.records import read_records
-from dualml.store.trial import trial_folder
-from dualml.words import Messages, numbers
+from dualml.experiment.store.records import read_records
+from dualml.experiment.store.trial import trial_folder
+from dualml.common.words import Messages, numbers
 
 PAIR = "A – B"
 

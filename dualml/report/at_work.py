@@ -10,8 +10,8 @@ from typing import Any
 
 from dualml.report.blocks import Column, Table
 from dualml.report.columns import number
-from dualml.store.usage import NAME, DeviceSample, Sample, last_samples, counter_rate
-from dualml.words import Messages, numbers
+from dualml.experiment.store.usage import NAME, DeviceSample, Sample, last_samples, counter_rate
+from dualml.common.words import Messages, numbers
 
 #: A rank whose last line is older has stopped: a long trial writes one about every minute.
 FRESH_S = 90.0

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dualml.report.blocks import Block, Card, Formula, Prose
 from dualml.report.shown import shorten_list
-from dualml.words import Messages
+from dualml.common.words import Messages
 
 
 def make_card(

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.methods import METHODS, MethodInfo
-from dualml.model.spec import ModelSpec
-from dualml.offload.settings import KINDS
-from dualml.store.manifest import DeviceMemory
-from dualml.store.run import RunData
-from dualml.words import numbers
-from dualml.zero import Unit, units_of
+from dualml.experiment.methods import METHODS, MethodInfo
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.parallel.offload.settings import KINDS
+from dualml.experiment.store.manifest import DeviceMemory
+from dualml.experiment.store.run import RunData
+from dualml.common.words import numbers
+from dualml.parallel.zero import Unit, units_of
 
 MIB = 2**20
 #: Components of the memory that have a closed form.

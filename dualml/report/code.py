@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dualml.report.blocks import Block, Code, Notice, RowBlock, SectionBlock
-from dualml.words import Messages
+from dualml.common.words import Messages
 
 Function = ast.FunctionDef
 
@@ -214,6 +214,6 @@ def method_source(file: str) -> str:
 def _is_boilerplate(node: ast.stmt) -> bool:
     """Return whether a statement is a docstring or an import that all methods share."""
     common = isinstance(node, ast.ImportFrom) and (node.module or "").endswith(
-        ("methods.base", "__future__", "dualml.errors")
+        ("methods.base", "__future__", "dualml.common.errors")
     )
     return common or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))

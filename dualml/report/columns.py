@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dualml.report.blocks import Cell, Column, Show, Table, Tone
-from dualml.store.run import TrialComparison
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import TrialComparison
+from dualml.common.words import Messages, numbers
 
 if TYPE_CHECKING:
     from dualml.report.spread import MeanInterval

@@ -13,8 +13,8 @@ from dualml.report.blocks import Block, Bullets, Fold, Item, Page, Prose, Sectio
 from dualml.report.figure import Figure
 from dualml.report.headline import headline
 from dualml.report.topics import REFERENCE, ReportSection, topics
-from dualml.store.run import RunData
-from dualml.words import Messages
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages
 
 #: Maximum number of rows of a table that is not folded.
 MAX_UNFOLDED_ROWS = 8

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from dualml.report import figure
-from dualml.store.run import Array, Curve, RunData, Trial
+from dualml.experiment.store.run import Array, Curve, RunData, Trial
 
 AXES = ("epochs", "updates", "seconds")
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dualml.report import ranks
-from dualml.store.run import RunData, partition_key_of
-from dualml.words import numbers
-from dualml.words.numbers import plain
+from dualml.experiment.store.run import RunData, partition_key_of
+from dualml.common.words import numbers
+from dualml.common.words.numbers import plain
 
 Statement = Mapping[str, Any]
 #: Settings that are not printed if they have these default values.
@@ -32,7 +32,7 @@ class PartitionSummary:
     """A partition over ``ranks`` ranks, the arms that train on it, and its statistics for each
     seed.
 
-    ``stated``: seed → one statement (`dualml.partition.statement`) per epoch.
+    ``stated``: seed → one statement (`dualml.parallel.partition.statement`) per epoch.
     """
 
     settings: Mapping[str, Any]

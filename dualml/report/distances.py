@@ -10,8 +10,8 @@ import numpy as np
 from dualml.report import curves, keys, ranks
 from dualml.report.figure import Axis, Band, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
 from dualml.report.measures import loss_unit, slug
-from dualml.store.run import TrialComparison, RunData
-from dualml.words import Messages
+from dualml.experiment.store.run import TrialComparison, RunData
+from dualml.common.words import Messages
 
 COLUMNS = 3  # arms in a figure
 #: Colour and stroke of the first pair, the second, …

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dualml.aggregation import ASYNCHRONOUS, REPLICAS
+from dualml.parallel.aggregation import ASYNCHRONOUS, REPLICAS
 from dualml.report import machine, ranks
 from dualml.report.blocks import Notice
-from dualml.store.run import RunData
-from dualml.words import Messages
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages
 
 STRONG, WEAK = "strong", "weak"
 #: Settings that may differ between one rank and n; one rank aggregates nothing.

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dualml.report import ranks
 from dualml.report.blocks import Tone
 from dualml.report.columns import VERDICT_TONES
-from dualml.store.run import RunData, Serial
-from dualml.words import Messages
+from dualml.experiment.store.run import RunData, Serial
+from dualml.common.words import Messages
 
 #: From worst to best: the headline has the tone of the worst verdict.
 WORST_FIRST = ("different", "not comparable", "statistically equal", "equal")

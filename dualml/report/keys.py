@@ -9,8 +9,8 @@ from dataclasses import replace
 from dualml.report.draw.palette import CYCLE
 from dualml.report.draw.text import MARKERS
 from dualml.report.figure import LegendEntry, Kind
-from dualml.store.run import RunData
-from dualml.words import Messages
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages
 
 FRAMEWORKS = {"torch": "wide", "mindspore": "dashes", "numpy": "dots"}
 SPARE = ("dash-dot", "hair", "long")
@@ -70,7 +70,7 @@ def colored_backends(names: Sequence[str], marker: str = "circle") -> list[Legen
 def strategies(names: Iterable[str]) -> list[LegendEntry]:
     """Return the keys of aggregation strategies: the same colour and marker everywhere, also for
     strategies of other versions."""
-    from dualml.aggregation import SCHEMES, STRATEGIES
+    from dualml.parallel.aggregation import SCHEMES, STRATEGIES
 
     used = set(names)
     known = [*STRATEGIES, *SCHEMES]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dualml.cost.units import format_bytes
+from dualml.planning.cost.units import format_bytes
 from dualml.report.blocks import Cells, Column, Table
-from dualml.store.largest import LargestRow, SizeAttempt
-from dualml.words import Messages, numbers
+from dualml.experiment.store.largest import LargestRow, SizeAttempt
+from dualml.common.words import Messages, numbers
 
 TEXTS = ("backend", "recompute")
 KEYS = (

@@ -10,8 +10,8 @@ from dualml.report import curves, keys
 from dualml.report.figure import Axis, Figure, LineMark, Mark, SeriesId, Panel
 from dualml.report.measures import loss_unit, slug
 from dualml.report.results import format_results, arm_results
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 MAX_ARMS_PER_FIGURE = 7  # arms that can be told apart in one figure
 

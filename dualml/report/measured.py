@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dualml.report import machine, ranks
 from dualml.report.measures import drop_missing, sort_by_value
-from dualml.store.run import RunData, Trial
-from dualml.words import numbers
+from dualml.experiment.store.run import RunData, Trial
+from dualml.common.words import numbers
 
 if TYPE_CHECKING:
-    from dualml.cost.bandwidth import Bandwidths
+    from dualml.planning.cost.bandwidth import Bandwidths
 
 
 class CollectiveTraffic(NamedTuple):
@@ -68,7 +68,7 @@ class CollectiveMeasurements:
     def bandwidths(self, strategy: str, size: int) -> Bandwidths | None:
         """Return algorithm and bus bandwidth as nccl-tests define them, None for what is no
         all-reduce."""
-        from dualml.cost.bandwidth import bandwidths
+        from dualml.planning.cost.bandwidth import bandwidths
 
         seconds = self.seconds(strategy, size)
         return None if seconds is None else bandwidths(strategy, self.n, size, seconds)
@@ -110,8 +110,8 @@ class CollectiveMeasurements:
 
     def closed_form_traffic(self, strategy: str, size: int) -> CollectiveTraffic | None:
         """Return the traffic by the closed form; None for a strategy without one."""
-        from dualml.cost.closed import cost
-        from dualml.errors import UserError
+        from dualml.planning.cost.closed import cost
+        from dualml.common.errors import UserError
 
         try:
             moved = cost(strategy, self.n, size, 4)

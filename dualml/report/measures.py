@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from dualml.report import ranks
-from dualml.store.run import RunData, Trial
-from dualml.words import numbers
+from dualml.experiment.store.run import RunData, Trial
+from dualml.common.words import numbers
 
 K = TypeVar("K")
 

@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from dualml.confusion import macro_average
+from dualml.common.confusion import macro_average
 from dualml.experiment.arm import Arm
 from dualml.experiment.exact import ROUNDING_ONLY_SETTINGS
-from dualml.methods import METHODS, MethodInfo
-from dualml.model.spec import ModelSpec
+from dualml.experiment.methods import METHODS, MethodInfo
+from dualml.algorithms.model.spec import ModelSpec
 from dualml.report import ranks
 from dualml.report.blocks import Code
 from dualml.report.closed_memory import closed_form, sharding_units
 from dualml.report.code import loop_diff, count_added_lines
 from dualml.report.results import ArmResult
-from dualml.store.manifest import DeviceMemory
-from dualml.store.run import RunData, Serial, Trial
-from dualml.store.verdicts import VERDICTS
-from dualml.words import Messages, numbers
-from dualml.zero.units import communication_volume
+from dualml.experiment.store.manifest import DeviceMemory
+from dualml.experiment.store.run import RunData, Serial, Trial
+from dualml.experiment.store.verdicts import VERDICTS
+from dualml.common.words import Messages, numbers
+from dualml.parallel.zero.units import communication_volume
 
 #: Settings in which two training methods of the same task may differ.
 METHOD_SETTINGS = (*ROUNDING_ONLY_SETTINGS, "precision", "loss_scale")

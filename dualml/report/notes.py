@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from dualml.report.blocks import Item
-from dualml.words import Messages
+from dualml.common.words import Messages
 
 #: Placeholder for the names of the backends in a sentence that is collected for several of them.
 BACKENDS_PLACEHOLDER = "\0"

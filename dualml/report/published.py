@@ -5,12 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 
-from dualml.cost.published import PublishedCurve, PublishedTime, curves, summary
-from dualml.cost.published import tables as given
-from dualml.cost.units import format_seconds
+from dualml.planning.cost.published import PublishedCurve, PublishedTime, curves, summary
+from dualml.planning.cost.published import tables as given
+from dualml.planning.cost.units import format_seconds
 from dualml.report.blocks import Cells, Column, Table
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
-from dualml.words import Messages, numbers
+from dualml.common.words import Messages, numbers
 
 TEXTS = {"curve", "algorithm", "priced", "hardware", "software", "ranks", "source", "path"}
 TEXTS |= {"text", "repository", "commit", "read", "licence"}

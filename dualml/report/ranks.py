@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
-from dualml.aggregation import ASYNCHRONOUS
-from dualml.aggregation.settings import Aggregation
+from dualml.parallel.aggregation import ASYNCHRONOUS
+from dualml.parallel.aggregation.settings import Aggregation
 from dualml.experiment.arm import StragglerSettings
-from dualml.store.run import RunData, Trial
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData, Trial
+from dualml.common.words import Messages, numbers
 
 #: Kind of handicap, in the order of figures → the key of `Straggler` that sets it, and the factor
 #: to display units.
@@ -74,7 +74,7 @@ def uses_default_aggregation(run: RunData, arm: str) -> bool:
 
 
 def _known_strategies() -> list[str]:
-    from dualml.aggregation import STRATEGIES
+    from dualml.parallel.aggregation import STRATEGIES
 
     return [*STRATEGIES, ASYNCHRONOUS]
 
@@ -88,7 +88,7 @@ def strategies(run: RunData) -> list[str]:
 
 def is_exact(name: str) -> bool:
     """Return whether every rank ends up with the sum over all ranks."""
-    from dualml.aggregation import STRATEGIES
+    from dualml.parallel.aggregation import STRATEGIES
 
     return name in STRATEGIES and STRATEGIES[name].exact
 

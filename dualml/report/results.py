@@ -11,8 +11,8 @@ from dualml.parity.statistics import MIN_SEEDS, check_equivalence
 from dualml.report import ranks
 from dualml.report.measures import epoch_seconds
 from dualml.report.spread import MeanInterval, paired_interval, mean_interval
-from dualml.store.run import RunData, Trial
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData, Trial
+from dualml.common.words import Messages, numbers
 
 
 def _seed_values(what: Callable[[Trial], float | None]) -> cached_property[dict[int, float]]:

@@ -10,8 +10,8 @@ from dualml.report import families, ranks
 from dualml.report.families import STRONG, Family, CoreBudget
 from dualml.report.results import ArmResult
 from dualml.report.spread import MeanInterval, paired_interval
-from dualml.store.run import RunData, Trial
-from dualml.words import Messages
+from dualml.experiment.store.run import RunData, Trial
+from dualml.common.words import Messages
 
 #: Parts of the time of an update; ``rest`` lies between two updates.
 PARTS = ("gradient", "update", "wait", "transfer", "rest")

@@ -14,8 +14,8 @@ from dualml.report.columns import verdict as verdict_of
 from dualml.report.headline import verdict_rank
 from dualml.report.methods import MethodResult, method_results
 from dualml.report.topics.device_memory import ArmMemory, arm_memories
-from dualml.store.run import RunData
-from dualml.words import Messages
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages
 
 #: Settings that may differ between arms of one table: number of ranks, and how they shard.
 VARY = (

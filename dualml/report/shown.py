@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from dualml.report.figure import Bar, Figure, LegendEntry, LineMark, SeriesId, Panel
 from dualml.report.spread import MeanInterval
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 K = TypeVar("K")
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from statistics import mean, median
 
 from dualml.report import ranks
-from dualml.store.run import RunData
-from dualml.words import numbers
+from dualml.experiment.store.run import RunData
+from dualml.common.words import numbers
 
 
 @dataclass(frozen=True)

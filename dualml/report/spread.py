@@ -10,7 +10,7 @@ import numpy as np
 
 from dualml.parity.statistics import MIN_SEEDS
 from dualml.report.blocks import Cell
-from dualml.words import Messages, numbers
+from dualml.common.words import Messages, numbers
 
 
 @dataclass(frozen=True)

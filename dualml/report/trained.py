@@ -12,15 +12,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.communicator.parts import slice_lengths
+from dualml.algorithms.communicator.parts import slice_lengths
 from dualml.experiment.deals import BatchSampler
 from dualml.experiment.plan import Plan
 from dualml.experiment.seen import SampleDigest
-from dualml.partition.base import split_by_sizes
+from dualml.parallel.partition.base import split_by_sizes
 from dualml.report.methods import MethodResult, is_plain
-from dualml.store.agreement import is_divergence_reason
-from dualml.store.run import RunData, Trial
-from dualml.words import Messages, numbers
+from dualml.experiment.store.agreement import is_divergence_reason
+from dualml.experiment.store.run import RunData, Trial
+from dualml.common.words import Messages, numbers
 
 #: Per rank: number of samples it trained on, and the fingerprint of their order.
 Samples = tuple[tuple[int, str], ...]
@@ -96,7 +96,7 @@ def planned_samples(plan: Plan, arm: str, seed: int, processes: int, prepared: b
         arm: the single-rank arm.
         seed: seed of the trial.
         processes: number of ranks.
-        prepared: whether an engine's loader partitions them, see `dualml.methods.MethodInfo`.
+        prepared: whether an engine's loader partitions them, see `dualml.experiment.methods.MethodInfo`.
     """
     settings = plan.experiment.arms[arm].model_copy(update={"world_size": processes})
     feed, seen = plan.batch_sampler(settings, seed), SampleDigest()
@@ -114,7 +114,7 @@ def rank_parts(feed: BatchSampler, step: int, batch_size: int, prepared: bool) -
         feed: the batches of an epoch.
         step: number of the update.
         batch_size: size of a full batch; 0: each batch has all samples.
-        prepared: whether an engine's loader partitions them, see `dualml.methods.MethodInfo`.
+        prepared: whether an engine's loader partitions them, see `dualml.experiment.methods.MethodInfo`.
     """
     if not prepared:
         return feed.parts(step)

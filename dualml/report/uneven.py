@@ -11,8 +11,8 @@ from dualml.report.blocks import Cell, Table
 from dualml.report.columns import table
 from dualml.report.deals import PartitionSummary, list_partitions, partitioned_arms
 from dualml.report.shown import shorten_list
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 MAX_NAMED_ARMS = 3  # named below a partition
 #: Maximum number of values that are kept on one line.

@@ -9,8 +9,8 @@ from typing import Any
 
 from dualml.report.blocks import Cell, Column, Table
 from dualml.report.columns import VERDICT_TONES, columns, verdict
-from dualml.store.run import TrialComparison, RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import TrialComparison, RunData
+from dualml.common.words import Messages, numbers
 
 PHASES = ("data", "forward", "loss", "gradient", "update", "state")
 

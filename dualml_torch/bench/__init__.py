@@ -1,6 +1,6 @@
 """PyTorch measurements of `dualml bench`, one file per section. Importing this imports no torch."""
 
-from dualml.bench.section import BenchSection
+from dualml.interface.bench.section import BenchSection
 
 TIMES = ("variant", "milliseconds")
 SECTIONS = (

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from dualml.bench.section import AddRow, BenchJob
-from dualml.bench.work import error_reason
+from dualml.interface.bench.section import AddRow, BenchJob
+from dualml.interface.bench.work import error_reason
 from dualml_torch.bench.by_hand import MODELS, PlainLoop, make_work
 from dualml_torch.bench.race import MakeVariant, race
 

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dualml.backend import Array, TrainingSpec
-from dualml.bench.section import BenchJob
-from dualml.model import ModelSpec, initial_weights, model
-from dualml.optim import Adam
-from dualml.seeds import make_generator
+from dualml.interface.bench.section import BenchJob
+from dualml.algorithms.model import ModelSpec, initial_weights, model
+from dualml.algorithms.optim import Adam
+from dualml.common.seeds import make_generator
 from dualml_torch.backend import TorchBackend
 from dualml_torch.bench.race import capture_graph, time_milliseconds
-from dualml_torch.environment import resolve_device
-from dualml_torch.model import Network
+from dualml_torch.common.environment import resolve_device
+from dualml_torch.algorithms.model import Network
 
 MODELS = ("lenet", "mlp")
 BATCH, RATE = 64, 1e-3

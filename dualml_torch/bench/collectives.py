@@ -16,11 +16,11 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as processes
 
-from dualml.bench.section import AddRow, BenchJob
-from dualml.bench.work import error_reason
+from dualml.interface.bench.section import AddRow, BenchJob
+from dualml.interface.bench.work import error_reason
 from dualml.launch.ranks import run_ranks
 from dualml_torch.bench.race import time_milliseconds
-from dualml_torch.environment import resolve_device
+from dualml_torch.common.environment import resolve_device
 
 #: Engine and number of ranks; all ranks are on one device.
 GROUPS = (("nccl", 1), ("gloo", 2), ("nccl", 2))

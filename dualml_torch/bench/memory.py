@@ -8,10 +8,10 @@ from functools import partial
 
 import torch
 
-from dualml.bench.section import AddRow, BenchJob
-from dualml.bench.work import error_reason
+from dualml.interface.bench.section import AddRow, BenchJob
+from dualml.interface.bench.work import error_reason
 from dualml_torch.bench.by_hand import MODELS, PlainLoop, Loop, TrialLoop, make_work
-from dualml_torch.environment import resolve_device
+from dualml_torch.common.environment import resolve_device
 
 
 def section(job: BenchJob, add: AddRow) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-import dualml_torch.optim as ours
-from dualml.bench.section import AddRow, BenchJob
-from dualml.model import model
+import dualml_torch.algorithms.optim as ours
+from dualml.interface.bench.section import AddRow, BenchJob
+from dualml.algorithms.model import model
 from dualml_torch.bench.by_hand import OPTIMIZER_OPTIONS
 from dualml_torch.bench.race import MakeVariant, capture_graph, time_milliseconds, race
-from dualml_torch.environment import resolve_device
+from dualml_torch.common.environment import resolve_device
 
 RULES: dict[str, tuple[str, dict[str, Any]]] = {
     "sgd, momentum 0.9": ("SGD", {"lr": 0.01, "momentum": 0.9}),

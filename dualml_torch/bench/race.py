@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from dualml.bench.section import AddRow
-from dualml.bench.timing import ratio_quartiles, time_interleaved
-from dualml.bench.work import error_reason
-from dualml.errors import Unsupported
+from dualml.interface.bench.section import AddRow
+from dualml.interface.bench.timing import ratio_quartiles, time_interleaved
+from dualml.interface.bench.work import error_reason
+from dualml.common.errors import Unsupported
 
 #: Factory of a variant, whose call runs one round and returns milliseconds.
 MakeVariant = Callable[[], Callable[[], float]]

@@ -18,9 +18,9 @@ import pytest
 
 from dualml.backend import Capability, SupportsCapabilities, Backend, backends
 from dualml.backend.conformance import Adapter, load_adapter
-from dualml.errors import Unsupported
+from dualml.common.errors import Unsupported
 from dualml.launch.ranks import run_ranks
-from dualml.reference.backend import NumpyBackend
+from dualml.backend.reference.backend import NumpyBackend
 
 A = TypeVar("A", bound=Capability)
 HERE = Path(__file__).resolve().parent

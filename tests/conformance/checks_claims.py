@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from conformance.contributions import Failures, reduced, values
 
-from dualml.aggregation import STRATEGIES
-from dualml.communicator import DTYPES, Communicator
-from dualml.errors import CommunicationError
+from dualml.parallel.aggregation import STRATEGIES
+from dualml.algorithms.communicator import DTYPES, Communicator
+from dualml.common.errors import CommunicationError
 
 LENGTHS = (0, 1, 5, 16, 1001)
 #: Strategies in which one rank or one order of addition decides: all ranks get the same bits.

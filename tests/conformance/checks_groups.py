@@ -7,8 +7,8 @@ import time
 import numpy as np
 from conformance.contributions import Failures, rank_inputs, reduced, values
 
-from dualml.communicator import Communicator
-from dualml.communicator.parts import part_lengths
+from dualml.algorithms.communicator import Communicator
+from dualml.algorithms.communicator.parts import part_lengths
 
 
 def check_large_messages(comm: Communicator) -> None:

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from conformance.contributions import SHAPES, Failures, altered, rank_inputs
 
-from dualml.communicator import BITWISE, Communicator, WorkHandle
-from dualml.communicator.how import query_implementation
-from dualml.communicator.parts import part_lengths
-from dualml.errors import CommunicationError, Unsupported
+from dualml.algorithms.communicator import BITWISE, Communicator, WorkHandle
+from dualml.algorithms.communicator.how import query_implementation
+from dualml.algorithms.communicator.parts import part_lengths
+from dualml.common.errors import CommunicationError, Unsupported
 
 BITS: dict[str, Any] = {"band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}
 WHOLE = ("int32", "int64")

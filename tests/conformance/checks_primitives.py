@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from conformance.contributions import SHAPES, Failures, altered, rank_inputs, ops_of, reduced, values
 
-from dualml.communicator import Communicator
-from dualml.communicator.parts import part_lengths
+from dualml.algorithms.communicator import Communicator
+from dualml.algorithms.communicator.parts import part_lengths
 
 
 def roots(comm: Communicator) -> tuple[int, int]:

@@ -21,10 +21,10 @@ from conformance import (
 )
 from conformance.checks_claims import disagreements
 
-from dualml.aggregation import STRATEGIES
-from dualml.communicator import DTYPES, Communicator
-from dualml.communicator.place import all_gather_via_store
-from dualml.errors import CommunicationError
+from dualml.parallel.aggregation import STRATEGIES
+from dualml.algorithms.communicator import DTYPES, Communicator
+from dualml.algorithms.communicator.place import all_gather_via_store
+from dualml.common.errors import CommunicationError
 
 __all__ = ["CHECKS", "disagreements", "run_all"]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.communicator import OPS, Communicator
+from dualml.algorithms.communicator import OPS, Communicator
 
 FOLD = {"sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 #: (shape at creation, transformation): the last two are not contiguous.

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from dualml.model.base import Layer
-from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU, Tied
-from dualml.model.dropout import dropout_masks
-from dualml.model.layers import (
+from dualml.algorithms.model.base import Layer
+from dualml.algorithms.model.decoder import GroupedAttention, RMSNorm, SwiGLU, Tied
+from dualml.algorithms.model.dropout import dropout_masks
+from dualml.algorithms.model.layers import (
     GELU,
     GRU,
     LSTM,
@@ -33,8 +33,8 @@ from dualml.model.layers import (
     Swap,
     Tanh,
 )
-from dualml.model.spec import ModelSpec
-from dualml.model.vision import BatchNorm2d, GlobalAvgPool2d
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.algorithms.model.vision import BatchNorm2d, GlobalAvgPool2d
 
 BATCH, LABELS, SEED = 6, 3, 7
 

@@ -9,13 +9,13 @@ import numpy as np
 from conformance import parallel, split
 from conformance.backends import create
 
-from dualml.aggregation.buckets import bucket_layout
-from dualml.aggregation.scheme import parallel_trainer_class
-from dualml.aggregation.settings import Aggregation
+from dualml.parallel.aggregation.buckets import bucket_layout
+from dualml.parallel.aggregation.scheme import parallel_trainer_class
+from dualml.parallel.aggregation.settings import Aggregation
 from dualml.backend import GradientAccess, TrainingSpec
 from dualml.experiment.split import Split
-from dualml.model import initial_weights
-from dualml.optim import rule_from
+from dualml.algorithms.model import initial_weights
+from dualml.algorithms.optim import rule_from
 
 RULE = rule_from({"name": "adam", "lr": 0.01})
 DEEP = {"model": "deep", "optimizer": "adam", "sizes": [8], "loss": "cross_entropy"}

@@ -14,13 +14,13 @@ from conformance.backends import REFEREE, create
 from conformance.native import distance
 
 from dualml.backend import TrainingSpec, MemoryReport
-from dualml.errors import Unsupported
-from dualml.methods import METHODS
-from dualml.methods.driven import EngineSupport
-from dualml.methods.loaded import make_data_parallel
-from dualml.model import initial_weights, model
-from dualml.optim import rule_from
-from dualml.seeds import make_generator
+from dualml.common.errors import Unsupported
+from dualml.experiment.methods import METHODS
+from dualml.experiment.methods.driven import EngineSupport
+from dualml.experiment.methods.loaded import make_data_parallel
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import rule_from
+from dualml.common.seeds import make_generator
 
 WORDS, LENGTH, SAMPLES = 40, 6, 44
 SPEC = model("text_classifier", words=WORDS, length=LENGTH, classes=3)

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from conformance.backends import adapter_of, create
 
-from dualml.aggregation.buckets import bucket_layout
-from dualml.aggregation.native import NativeDataParallel
-from dualml.aggregation.parallel import DataParallel
-from dualml.aggregation.settings import Aggregation
+from dualml.parallel.aggregation.buckets import bucket_layout
+from dualml.parallel.aggregation.native import NativeDataParallel
+from dualml.parallel.aggregation.parallel import DataParallel
+from dualml.parallel.aggregation.settings import Aggregation
 from dualml.backend import Backend, GradientAccess, FrameworkDataParallel, CommOverlap, TrainingSpec, Training
-from dualml.model import initial_weights, model
-from dualml.optim import rule_from
-from dualml.seeds import make_generator
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import rule_from
+from dualml.common.seeds import make_generator
 
 SAMPLES, CHUNK = 40, 4
 #: Samples of each rank; a third rank always has three. Few sizes: MindSpore compiles each.

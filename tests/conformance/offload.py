@@ -14,14 +14,14 @@ import numpy as np
 from conformance import split, zero
 from conformance.backends import create
 
-from dualml.aggregation.settings import Aggregation
-from dualml.communicator.parts import part_lengths
-from dualml.errors import Unsupported
-from dualml.offload import Offload
-from dualml.offload.forms import OffloadFootprint, OffloadVolume, estimate_offload_footprint, estimate_offload_volume
-from dualml.offload.model import SingleRankOffloadedModel, OffloadedModel
-from dualml.zero import units_of
-from dualml.zero.parallel import ZeroDataParallel
+from dualml.parallel.aggregation.settings import Aggregation
+from dualml.algorithms.communicator.parts import part_lengths
+from dualml.common.errors import Unsupported
+from dualml.parallel.offload import Offload
+from dualml.parallel.offload.forms import OffloadFootprint, OffloadVolume, estimate_offload_footprint, estimate_offload_volume
+from dualml.parallel.offload.model import SingleRankOffloadedModel, OffloadedModel
+from dualml.parallel.zero import units_of
+from dualml.parallel.zero.parallel import ZeroDataParallel
 
 UPDATES = 2  # of the batch whose traffic is counted
 

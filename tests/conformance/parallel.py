@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from conformance.backends import create
 
-from dualml.aggregation.buckets import bucket_layout
-from dualml.aggregation.scheme import parallel_trainer_class
-from dualml.aggregation.settings import Aggregation
+from dualml.parallel.aggregation.buckets import bucket_layout
+from dualml.parallel.aggregation.scheme import parallel_trainer_class
+from dualml.parallel.aggregation.settings import Aggregation
 from dualml.backend import GradientAccess, TrainingSpec
-from dualml.model import initial_weights, model
-from dualml.optim import rule_from
-from dualml.reference.model import Model
-from dualml.seeds import make_generator
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import rule_from
+from dualml.backend.reference.model import Model
+from dualml.common.seeds import make_generator
 
 LR, STEPS, SAMPLES = 0.1, 6, 40
 SPEC = model("softmax")

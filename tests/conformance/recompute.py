@@ -8,15 +8,15 @@ import numpy as np
 from conformance import methods
 from conformance.backends import create
 
-from dualml.aggregation.buckets import bucket_layout
-from dualml.aggregation.scheme import parallel_trainer_class
-from dualml.aggregation.settings import Aggregation
+from dualml.parallel.aggregation.buckets import bucket_layout
+from dualml.parallel.aggregation.scheme import parallel_trainer_class
+from dualml.parallel.aggregation.settings import Aggregation
 from dualml.backend import GradientAccess, TrainingSpec, ActivationRecomputation
-from dualml.errors import Unsupported
-from dualml.model import ModelSpec, initial_weights, model
-from dualml.model.gpt import DECODERS, GPTSizes
-from dualml.model.recompute import recompute_groups
-from dualml.optim import SGD
+from dualml.common.errors import Unsupported
+from dualml.algorithms.model import ModelSpec, initial_weights, model
+from dualml.algorithms.model.gpt import DECODERS, GPTSizes
+from dualml.algorithms.model.recompute import recompute_groups
+from dualml.algorithms.optim import SGD
 
 BATCH, CHUNK, SAMPLES = np.arange(24), 16, 40
 #: Decoders with a key per head and with shared keys, with and without rotary embedding.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dualml.backend.conformance import OptimizerResult, Gradient, Params
-from dualml.optim import RULES, OptimizerSpec, LRSchedule
+from dualml.algorithms.optim import RULES, OptimizerSpec, LRSchedule
 
 VARIANTS: dict[str, OptimizerSpec] = {
     name: rule(**values) for rule in RULES.values() for name, values in rule.variants.items()

@@ -16,10 +16,10 @@ import numpy as np
 from conformance.backends import adapter_of, create, on_ranks
 
 from dualml.backend import TrainingSpec
-from dualml.errors import Unsupported
+from dualml.common.errors import Unsupported
 from dualml.experiment.split import Split
-from dualml.model import initial_weights, model
-from dualml.model.layers import (
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.model.layers import (
     Attention,
     Branch,
     Conv2d,
@@ -34,18 +34,18 @@ from dualml.model.layers import (
     Rows,
     Tanh,
 )
-from dualml.model.recompute import recompute_groups
-from dualml.model.spec import ModelSpec
-from dualml.model.streams import stream_indices
-from dualml.optim import LRSchedule, rule_from
-from dualml.precision import Precision
-from dualml.reference.training import NumpyTraining
-from dualml.seeds import make_generator
-from dualml.split.asynchronous import executor_class
-from dualml.split.plan import SplitPlan
-from dualml.split.training import SplitTraining
-from dualml.zero import Sharding
-from dualml.zero.executor import make_executor
+from dualml.algorithms.model.recompute import recompute_groups
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.algorithms.model.streams import stream_indices
+from dualml.algorithms.optim import LRSchedule, rule_from
+from dualml.algorithms.precision import Precision
+from dualml.backend.reference.training import NumpyTraining
+from dualml.common.seeds import make_generator
+from dualml.parallel.split.asynchronous import executor_class
+from dualml.parallel.split.plan import SplitPlan
+from dualml.parallel.split.training import SplitTraining
+from dualml.parallel.zero import Sharding
+from dualml.parallel.zero.executor import make_executor
 
 Arrays = dict[str, np.ndarray]
 SAMPLES, PROBE, SEED, CLASSES = 24, 3, 5, 10

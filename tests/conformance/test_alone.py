@@ -12,9 +12,9 @@ from conformance.backends import REFEREE, ability
 from conformance.layer_cases import BATCH, SEED, case, drawn, samples, weights
 
 from dualml.backend import Backend, GradientAccess, TrainingSpec, Segment, PipelineStages
-from dualml.distance import distance
-from dualml.model.layers import Branch, Dropout, Linear, Merge, Tanh
-from dualml.optim import SGD, LRSchedule
+from dualml.common.distance import distance
+from dualml.algorithms.model.layers import Branch, Dropout, Linear, Merge, Tanh
+from dualml.algorithms.optim import SGD, LRSchedule
 
 SPEC = case(
     (4,), Linear(4, 6), Tanh(), Branch(), Linear(6, 6), Dropout(0.3), Merge(), Linear(6, 3)

@@ -12,7 +12,7 @@ import pytest
 from conformance import checkpoint
 from conformance.backends import REFEREE, create, on_ranks, rank_backends, tolerance
 
-from dualml.checkpoint import open_checkpoint
+from dualml.runner.checkpoint import open_checkpoint
 
 #: Those that are judged, and the referee, each with each.
 NAMES = sorted({REFEREE.name, *rank_backends()})

@@ -11,11 +11,11 @@ from conformance.backends import REFEREE, ability, adapter_of
 from conformance.layer_cases import BATCH, CASES, SEED, samples, weights
 
 from dualml.backend import Backend, GradientAccess, TrainingSpec, Segment, PipelineStages
-from dualml.distance import distance
-from dualml.model import ModelSpec, initial_weights, model
-from dualml.model.base import Layer
-from dualml.optim import SGD
-from dualml.reference.model import backward, forward
+from dualml.common.distance import distance
+from dualml.algorithms.model import ModelSpec, initial_weights, model
+from dualml.algorithms.model.base import Layer
+from dualml.algorithms.optim import SGD
+from dualml.backend.reference.model import backward, forward
 
 #: Tolerance of float32 against float64 over a few dozen operations: some units in the last place
 #: (2⁻²³ is 1.2e-7). The largest measured values are 5e-7 for outputs and 1.5e-6 for gradients,

@@ -12,9 +12,9 @@ from conformance.backends import ability, create, on_ranks, rank_backends, toler
 from conformance.parallel import SPEC
 
 from dualml.backend import Arrays, Backend, PeakMemory, TrainingSpec, MemoryReport
-from dualml.model import initial_weights, model
-from dualml.model.spec import ModelSpec
-from dualml.optim import SGD, Adam, OptimizerSpec
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.algorithms.optim import SGD, Adam, OptimizerSpec
 
 SAMPLES, BATCH, CHUNK = 40, 12, 8
 #: Frameworks whose kernels round depending on memory addresses: two runs of one training differ,

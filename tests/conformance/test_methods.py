@@ -10,8 +10,8 @@ from conformance import methods
 from conformance.backends import ability, create, tested_backends, env_list, on_ranks, require
 
 from dualml.backend import backends
-from dualml.methods import METHODS
-from dualml.methods.driven import EngineSupport
+from dualml.experiment.methods import METHODS
+from dualml.experiment.methods.driven import EngineSupport
 
 # The first test of a group waits for every method.
 pytestmark = pytest.mark.timeout(900)

@@ -24,7 +24,7 @@ from dualml.backend import (
     DeviceReplication,
     PipelineStages,
 )
-from dualml.errors import Unsupported
+from dualml.common.errors import Unsupported
 
 ABILITIES: dict[str, type[Capability]] = {"native": FrameworkDataParallel, "overlapping": CommOverlap}
 #: Capability → numbers of ranks.

@@ -16,12 +16,12 @@ from conformance.test_split_precision import assert_alike, assert_near
 from conformance.test_training import small_trial
 from conformance.test_zero import SPLITTING, case, without_trace_loss
 
-from dualml.errors import TrialError
-from dualml.offload.disk import DiskRecords
-from dualml.offload.model import OffloadedModel
-from dualml.offload.shard import OffloadedShard
-from dualml.reference.communicator import run_threads
-from dualml.worker.trial import TrialRunner
+from dualml.common.errors import TrialError
+from dualml.parallel.offload.disk import DiskRecords
+from dualml.parallel.offload.model import OffloadedModel
+from dualml.parallel.offload.shard import OffloadedShard
+from dualml.backend.reference.communicator import run_threads
+from dualml.runner.worker.trial import TrialRunner
 
 # The first test of a group waits for all that its ranks have to find out.
 pytestmark = pytest.mark.timeout(900)

@@ -27,7 +27,7 @@ from conformance.rules import (
 
 from dualml.backend import backends
 from dualml.backend.conformance import OptimizerResult, Optimizers
-from dualml.optim import RULES, OptimizerSpec
+from dualml.algorithms.optim import RULES, OptimizerSpec
 
 SHAPES = {name: p.shape for name, p in START.items()}
 MODES = [(name, mode) for name in tested_backends() for mode in adapter_of(name).MODES]

@@ -9,9 +9,9 @@ import pytest
 from conformance import parallel
 from conformance.backends import create, on_ranks, rank_backends, tolerance
 
-from dualml.aggregation import STRATEGIES
-from dualml.aggregation.asynchronous import staleness_stats
-from dualml.errors import CommunicationError
+from dualml.parallel.aggregation import STRATEGIES
+from dualml.parallel.aggregation.asynchronous import staleness_stats
+from dualml.common.errors import CommunicationError
 
 EXACT = [name for name, kind in STRATEGIES.items() if kind.exact]
 #: Sizes of the global batches: 8 divides by 2 and 4, 7 does not, and of 1 most ranks have nothing.
@@ -154,6 +154,6 @@ def test_no_rank_is_left_behind(rank_results: dict[str, Any]) -> None:
 
 def test_communication_error_is_a_trial_error() -> None:
     """A trial that cannot communicate fails with a one-line `TrialError`."""
-    from dualml.errors import TrialError
+    from dualml.common.errors import TrialError
 
     assert issubclass(CommunicationError, TrialError)

@@ -10,12 +10,12 @@ import pytest
 from conformance.backends import REFEREE, ability, adapter_of
 
 from dualml.backend import Backend, GradientAccess, MixedPrecision, TrainingSpec
-from dualml.distance import distance
-from dualml.errors import TrialError, Unsupported
-from dualml.model import initial_weights, model
-from dualml.optim import SGD, Adam, OptimizerSpec, LRSchedule
-from dualml.precision import ROUNDOFF, SLOT, Precision, is_representable, low_precision_layers
-from dualml.precision.scaling import MAX_SKIPPED_UPDATES, START
+from dualml.common.distance import distance
+from dualml.common.errors import TrialError, Unsupported
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import SGD, Adam, OptimizerSpec, LRSchedule
+from dualml.algorithms.precision import ROUNDOFF, SLOT, Precision, is_representable, low_precision_layers
+from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES, START
 
 SAMPLES = 64
 #: Tolerances in roundings of the type. A kernel may round once more inside a layer, as attention

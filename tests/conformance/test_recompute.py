@@ -20,8 +20,8 @@ from conformance.backends import (
 from conformance.recompute import BATCH, recipe
 
 from dualml.backend import Backend, GradientAccess, ActivationRecomputation, MemoryReport
-from dualml.distance import distance
-from dualml.precision import Precision
+from dualml.common.distance import distance
+from dualml.algorithms.precision import Precision
 
 #: Frameworks whose kernels round depending on memory addresses.
 ROUNDS = {"mindspore"}

@@ -13,8 +13,8 @@ from conformance.backends import REFEREE, ability, adapter_of
 from conformance.test_layers import GRADIENT, LENGTH, OUTPUT, UPDATED, WORDS, close, recipe
 
 from dualml.backend import Backend, StateCarryover
-from dualml.model import ModelSpec, initial_weights, model
-from dualml.model.streams import SLOT, stream_indices
+from dualml.algorithms.model import ModelSpec, initial_weights, model
+from dualml.algorithms.model.streams import SLOT, stream_indices
 
 SAMPLES, BATCH = 24, 4
 SETTINGS = [

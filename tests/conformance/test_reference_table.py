@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from conformance.backends import DEVICE, tested_backends, on_ranks
 
-from dualml.communicator import PRIMITIVES
+from dualml.algorithms.communicator import PRIMITIVES
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 #: Backend → its column in the table.
@@ -47,7 +47,7 @@ def test_both_languages_say_the_same() -> None:
 def probe_entries(backend: str) -> list[Any]:
     """Return primitive, dtype, operation, kind and detail of everything that was tried on two
     ranks."""
-    tried = on_ranks(backend, 2, "dualml.capabilities.probe:probe", timeout=20, limit=240)
+    tried = on_ranks(backend, 2, "dualml.runner.capabilities.probe:probe", timeout=20, limit=240)
     return [entry for told in tried for entry in told["entries"]]
 
 

@@ -13,8 +13,8 @@ from conformance.backends import create, rank_backends, tolerance
 from conformance.found import GroupResults, make_group_results
 
 from dualml.experiment.split import Split
-from dualml.reference.communicator import run_threads
-from dualml.split.executor import Executor
+from dualml.backend.reference.communicator import run_threads
+from dualml.parallel.split.executor import Executor
 
 # The first test of a group waits for all that its ranks have to find out.
 pytestmark = pytest.mark.timeout(900)

@@ -15,16 +15,16 @@ from conformance.test_precision import GRADIENT, OUTPUT
 from conformance.test_split import RNN, case
 
 from dualml.backend import Backend, MixedPrecisionStage, TrainingSpec, Segment, PipelineStages
-from dualml.distance import distance
-from dualml.errors import TrialError, Unsupported
-from dualml.model.layers import Linear, Tanh
-from dualml.model.spec import ModelSpec
-from dualml.optim import SGD
-from dualml.precision import ROUNDOFF, Precision, is_representable, low_precision_layers
-from dualml.precision.scaling import MAX_SKIPPED_UPDATES, START
-from dualml.reference.communicator import run_threads
-from dualml.reference.split import NumpyStage
-from dualml.split.executor import Executor
+from dualml.common.distance import distance
+from dualml.common.errors import TrialError, Unsupported
+from dualml.algorithms.model.layers import Linear, Tanh
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.algorithms.optim import SGD
+from dualml.algorithms.precision import ROUNDOFF, Precision, is_representable, low_precision_layers
+from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES, START
+from dualml.backend.reference.communicator import run_threads
+from dualml.backend.reference.split import NumpyStage
+from dualml.parallel.split.executor import Executor
 
 # The first test of a group waits for all that its ranks have to find out.
 pytestmark = pytest.mark.timeout(900)
@@ -260,8 +260,8 @@ def forgotten_scale(patch: pytest.MonkeyPatch) -> None:
 
 def bias_of_float32(patch: pytest.MonkeyPatch) -> None:
     """A planted fault: a row-parallel layer adds its bias in float32, so its output is float32."""
-    from dualml.model.base import DtypePolicy
-    from dualml.model.layers import RowBias
+    from dualml.algorithms.model.base import DtypePolicy
+    from dualml.algorithms.model.layers import RowBias
 
     patch.setattr(RowBias, "dtype_policy", DtypePolicy.PROMOTE)
 
@@ -303,8 +303,8 @@ def test_stages_without_a_lower_precision_say_so() -> None:
         def stage(self, *_: Any, **__: Any) -> Any:
             return Plain()
 
-    from dualml.split.plan import split_plan
-    from dualml.split.training import make_stage
+    from dualml.parallel.split.plan import split_plan
+    from dualml.parallel.split.training import make_stage
 
     asked = CASES["by layer bf16"]
     plan = split_plan(split.spec_of(asked), 2)

@@ -11,16 +11,16 @@ import pytest
 from conformance.backends import REFEREE, ability
 
 from dualml.backend import Backend, PeakMemory, TrainingSpec, MemoryReport
-from dualml.data import Dataset
-from dualml.distance import distance
+from dualml.experiment.data import Dataset
+from dualml.common.distance import distance
 from dualml.experiment.arm import Arm
 from dualml.experiment.freeze import freeze
 from dualml.experiment.samples import Samples
 from dualml.experiment.schema import Data, Experiment
-from dualml.model import ZOO, initial_weights, model
-from dualml.optim import GD, SGD, Adam, OptimizerSpec, LRSchedule
-from dualml.worker.evaluate import evaluate
-from dualml.worker.trial import TrialRunner
+from dualml.algorithms.model import ZOO, initial_weights, model
+from dualml.algorithms.optim import GD, SGD, Adam, OptimizerSpec, LRSchedule
+from dualml.runner.worker.evaluate import evaluate
+from dualml.runner.worker.trial import TrialRunner
 
 X = np.random.default_rng(0).normal(size=(300, 1, 28, 28)).astype(np.float32)
 Y = np.random.default_rng(1).integers(0, 10, 300)

@@ -14,12 +14,12 @@ from conformance.found import GroupResults, make_group_results
 from conformance.test_split import assert_same
 from conformance.test_split_precision import assert_alike, assert_near
 
-from dualml.optim import RULES
-from dualml.reference.communicator import run_threads
-from dualml.reference.shard import NumpyOptimizerShard
-from dualml.zero.model import ShardedModel
-from dualml.zero.moves import ShardCollectives
-from dualml.zero.units import Unit
+from dualml.algorithms.optim import RULES
+from dualml.backend.reference.communicator import run_threads
+from dualml.backend.reference.shard import NumpyOptimizerShard
+from dualml.parallel.zero.model import ShardedModel
+from dualml.parallel.zero.moves import ShardCollectives
+from dualml.parallel.zero.units import Unit
 
 # The first test of a group waits for all that its ranks have to find out.
 pytestmark = pytest.mark.timeout(900)
@@ -230,7 +230,7 @@ def stale(patch: pytest.MonkeyPatch) -> None:
 
 def uncleared(patch: pytest.MonkeyPatch) -> None:
     """A planted fault: gradient buffers are not cleared."""
-    from dualml.reference.split import NumpyStage
+    from dualml.backend.reference.split import NumpyStage
 
     patch.setattr(NumpyStage, "zero_vector", lambda self, vector: None)
 

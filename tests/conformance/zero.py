@@ -15,16 +15,16 @@ import numpy as np
 from conformance import split
 from conformance.backends import create
 
-from dualml.aggregation.settings import Aggregation
+from dualml.parallel.aggregation.settings import Aggregation
 from dualml.backend import TrainingSpec
-from dualml.communicator.parts import part_lengths
-from dualml.errors import Unsupported
-from dualml.optim import RULES, rule_from
-from dualml.reference.training import NumpyTraining
-from dualml.zero import Sharding, units_of
-from dualml.zero.model import ShardedModel
-from dualml.zero.parallel import ZeroDataParallel
-from dualml.zero.units import estimate_memory, communication_volume
+from dualml.algorithms.communicator.parts import part_lengths
+from dualml.common.errors import Unsupported
+from dualml.algorithms.optim import RULES, rule_from
+from dualml.backend.reference.training import NumpyTraining
+from dualml.parallel.zero import Sharding, units_of
+from dualml.parallel.zero.model import ShardedModel
+from dualml.parallel.zero.parallel import ZeroDataParallel
+from dualml.parallel.zero.units import estimate_memory, communication_volume
 
 CHUNK = 256
 

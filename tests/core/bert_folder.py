@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from dualml.model.pretrained import PretrainedBert
+from dualml.algorithms.model.pretrained import PretrainedBert
 
 LETTERS = "我他妹老师同学很喜欢这里看电影写作业坐地铁，。一点也不"
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *dict.fromkeys(LETTERS), "play", "##ing")

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dualml.data import cifar
-from dualml.data.registry import COLOUR, DATASETS, RecordInfo
+from dualml.experiment.data import cifar
+from dualml.experiment.data.registry import COLOUR, DATASETS, RecordInfo
 
 SHARDS = {"cifar10": (6, 5, 4), "cifar100": (7, 4)}
 

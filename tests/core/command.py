@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from forked import Forked
 
-from dualml.schemas import schema_text
+from dualml.interface.schemas import schema_text
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -150,7 +150,7 @@ def examples_are_printed(
     page: Path, fence: str, columns: int, capsys: pytest.CaptureFixture[str]
 ) -> int:
     """Run the ``dualml simulate`` examples in a page's ``fence`` blocks and return their number."""
-    from dualml.cli.app import app
+    from dualml.interface.cli.app import app
 
     examples = re.findall(rf"{fence}\n\$ dualml (simulate .*)\n([^`]*)```", page.read_text("utf-8"))
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""A small dataset with MNIST's layout, written as IDX files, for the tests of `dualml.data`."""
+"""A small dataset with MNIST's layout, written as IDX files, for the tests of `dualml.experiment.data`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dualml.data import idx
-from dualml.data.registry import DATASETS, FILE_NAMES, DatasetInfo, IdxFile
+from dualml.experiment.data import idx
+from dualml.experiment.data.registry import DATASETS, FILE_NAMES, DatasetInfo, IdxFile
 
 TRAIN, TEST = 20, 10
 MNIST = DATASETS["mnist"]

@@ -18,7 +18,7 @@ import numpy as np
 
 from dualml.experiment.arm import Arm
 from dualml.experiment.deals import EpochBatches, partition_key, freeze_partitions
-from dualml.partition import partition_from
+from dualml.parallel.partition import partition_from
 
 LABELS = np.arange(fake_run.TRAIN) % 10
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import fake_run
 
-from dualml.model.zoo import model
-from dualml.zero import units_of
-from dualml.zero.settings import Sharding
-from dualml.zero.units import estimate_memory, communication_volume
+from dualml.algorithms.model.zoo import model
+from dualml.parallel.zero import units_of
+from dualml.parallel.zero.settings import Sharding
+from dualml.parallel.zero.units import estimate_memory, communication_volume
 
 BUCKET = 2**16
 SPEC = model("lenet")

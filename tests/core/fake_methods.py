@@ -11,14 +11,14 @@ from typing import Any
 
 import fake_run
 
-from dualml.data import load as load_data
+from dualml.experiment.data import load as load_data
 from dualml.experiment.freeze import freeze
 from dualml.experiment.plan import Plan
 from dualml.experiment.schema import Experiment
 from dualml.experiment.seen import SampleDigest, combined_digest
-from dualml.methods import METHODS as KNOWN
+from dualml.experiment.methods import METHODS as KNOWN
 from dualml.report.trained import rank_parts
-from dualml.store.plan import plan_folder, save_plan
+from dualml.experiment.store.plan import plan_folder, save_plan
 
 ONE = {"optimizer": {"name": "adam", "lr": 0.001}, "batch_size": 64, "epochs": 1.0}
 TWO = {**ONE, "method": "ddp", "world_size": 2}

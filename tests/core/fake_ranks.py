@@ -13,9 +13,9 @@ from typing import Any
 import fake_run
 import numpy as np
 
-from dualml.aggregation import strategy as strategy_of
-from dualml.cost import Point, fit_all
-from dualml.cost.closed import cost
+from dualml.parallel.aggregation import strategy as strategy_of
+from dualml.planning.cost import Point, fit_all
+from dualml.planning.cost.closed import cost
 
 ALPHA, BETA = 1e-4, 1e-9
 SIZES = (1024, 2**20)

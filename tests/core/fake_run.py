@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.model.zoo import model
+from dualml.algorithms.model.zoo import model
 
 TRAIN, TEST = 1200, 400
 REASON = "loss is not finite at update 7 (learning rate 0.5)"

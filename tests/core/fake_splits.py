@@ -15,17 +15,17 @@ from typing import Any
 
 import fake_run
 
-from dualml.cost.link import Link
-from dualml.cost.pipeline import simulate_pipeline
-from dualml.cost.split import all_reduce_s
+from dualml.planning.cost.link import Link
+from dualml.planning.cost.pipeline import simulate_pipeline
+from dualml.planning.cost.split import all_reduce_s
 from dualml.experiment.split import Split
-from dualml.model.layers import Linear
-from dualml.model.zoo import model
-from dualml.split import traffic
-from dualml.split.measured import summary
-from dualml.split.plan import SplitPlan
-from dualml.split.timeline import COLUMNS, KINDS, Timeline
-from dualml.store.times import TIMELINE
+from dualml.algorithms.model.layers import Linear
+from dualml.algorithms.model.zoo import model
+from dualml.parallel.split import traffic
+from dualml.parallel.split.measured import summary
+from dualml.parallel.split.plan import SplitPlan
+from dualml.parallel.split.timeline import COLUMNS, KINDS, Timeline
+from dualml.experiment.store.times import TIMELINE
 
 UPDATES, BATCH = 6, 256
 UPDATE, BETWEEN = 1e-4, 1e-3

@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.aggregation.parallel import DataParallel
-from dualml.data import load as load_data
+from dualml.parallel.aggregation.parallel import DataParallel
+from dualml.experiment.data import load as load_data
 from dualml.experiment.deals import BatchSampler
 from dualml.experiment.freeze import freeze
 from dualml.experiment.plan import Plan
 from dualml.experiment.samples import load_samples
 from dualml.experiment.schema import Experiment
-from dualml.finder.find import explain
-from dualml.finder.scene import ReplayContext
-from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU
-from dualml.model.layers import (
+from dualml.parity.finder.find import explain
+from dualml.parity.finder.scene import ReplayContext
+from dualml.algorithms.model.decoder import GroupedAttention, RMSNorm, SwiGLU
+from dualml.algorithms.model.layers import (
     GELU,
     LSTM,
     Attention,
@@ -36,16 +36,16 @@ from dualml.model.layers import (
     MaxPool2d,
     ReLU,
 )
-from dualml.reference import training as reference
-from dualml.reference.backend import NumpyBackend
-from dualml.reference.communicator import run_threads
-from dualml.reference.layers import PAIRS
-from dualml.reference.losses import LOSSES
-from dualml.reference.split import NumpyStage
-from dualml.reference.training import NumpyTraining
-from dualml.store.replays import ReplayRecord, States
-from dualml.worker.replay import DRAWS, TrialReplay
-from dualml.worker.trial import TrialRunner
+from dualml.backend.reference import training as reference
+from dualml.backend.reference.backend import NumpyBackend
+from dualml.backend.reference.communicator import run_threads
+from dualml.backend.reference.layers import PAIRS
+from dualml.backend.reference.losses import LOSSES
+from dualml.backend.reference.split import NumpyStage
+from dualml.backend.reference.training import NumpyTraining
+from dualml.experiment.store.replays import ReplayRecord, States
+from dualml.runner.worker.replay import DRAWS, TrialReplay
+from dualml.runner.worker.trial import TrialRunner
 
 #: A planted fault: patches modules until the patch is undone.
 Fault = Callable[[pytest.MonkeyPatch], None]

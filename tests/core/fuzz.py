@@ -33,7 +33,7 @@ from mutations import ODD, TEXTS, document, mutated, mutated_bytes, nested, plac
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests" / "golden"))
 
-from dualml.errors import TrialError, Unsupported, UserError  # noqa: E402
+from dualml.common.errors import TrialError, Unsupported, UserError  # noqa: E402
 
 #: The folder that cases write to.
 BASE = Path(tempfile.mkdtemp(prefix="dualml-fuzz-"))
@@ -62,7 +62,7 @@ def places_of(lab: str) -> list[tuple[Any, ...]]:
 
 @cache
 def digits() -> Any:
-    from dualml.data import load
+    from dualml.experiment.data import load
 
     return load("digits", explicit=True)
 
@@ -128,9 +128,9 @@ def use_run_folder(folder: Path, draw: Any) -> None:
     from dualml.parity.judge import judge_run
     from dualml.report.compose import compose
     from dualml.report.page.markdown import render_markdown
-    from dualml.store.folder import RunFolder
-    from dualml.store.load import load
-    from dualml.words import Messages
+    from dualml.experiment.store.folder import RunFolder
+    from dualml.experiment.store.load import load
+    from dualml.common.words import Messages
 
     sure, lang = draw(st.booleans()), draw(st.sampled_from(["en", "zh"]))
     uses: dict[str, Callable[[], object]] = {
@@ -231,8 +231,8 @@ def inputs() -> bytes:
 
 @cache
 def deal() -> bytes:
-    from dualml.partition import RandomPartition
-    from dualml.partition.from_file import save_partition
+    from dualml.parallel.partition import RandomPartition
+    from dualml.parallel.partition.from_file import save_partition
 
     labels = np.arange(60) % 6
     save_partition(BASE / "deal.npz", RandomPartition().partition(labels, 3), labels, "some", RandomPartition())
@@ -241,11 +241,11 @@ def deal() -> bytes:
 
 def archives(draw: Any) -> None:
     """Fuzz the inputs of `dualml compare`, and partitions from files."""
-    from dualml.cli.compare import load_batch
+    from dualml.interface.cli.compare import load_batch
     from dualml.parity.models.asked import to_arrays as arrays_of
     from dualml.parity.models.asked import resolve_losses, to_array
-    from dualml.partition import verify_partition
-    from dualml.partition.from_file import FromFile
+    from dualml.parallel.partition import verify_partition
+    from dualml.parallel.partition.from_file import FromFile
 
     path, of_models = BASE / "case.npz", draw(st.booleans())
     content = inputs() if of_models else deal()
@@ -317,9 +317,9 @@ def model_traces(draw: Any) -> None:
 @cache
 def checkpoint_files() -> tuple[Path, dict[str, bytes]]:
     """Write a checkpoint of two ranks in slices, and the same as two Hugging Face files."""
-    from dualml.checkpoint import Slice, open_checkpoint, save
-    from dualml.checkpoint.convert import convert
-    from dualml.reference.communicator import run_threads
+    from dualml.runner.checkpoint import Slice, open_checkpoint, save
+    from dualml.runner.checkpoint.convert import convert
+    from dualml.backend.reference.communicator import run_threads
 
     array, folder = np.arange(24, dtype=np.float32).reshape(6, 4), BASE / "ckpts"
 
@@ -338,9 +338,9 @@ def checkpoint_files() -> tuple[Path, dict[str, bytes]]:
 
 def checkpoints(draw: Any) -> None:
     """Fuzz checkpoints: manifests, indices, headers, and the slices that headers describe."""
-    from dualml.checkpoint import open_checkpoint
-    from dualml.checkpoint.convert import convert
-    from dualml.checkpoint.shown import describe_checkpoint
+    from dualml.runner.checkpoint import open_checkpoint
+    from dualml.runner.checkpoint.convert import convert
+    from dualml.runner.checkpoint.shown import describe_checkpoint
 
     folder, files = checkpoint_files()
     name = draw(st.sampled_from(sorted(files)))
@@ -377,9 +377,9 @@ def checkpoints(draw: Any) -> None:
 
 def idx_files(draw: Any) -> None:
     """Fuzz IDX files, plain and compressed: sizes, bytes, decompression bombs."""
-    from dualml.data import idx
-    from dualml.data.places import read_verified
-    from dualml.data.registry import IdxFile
+    from dualml.experiment.data import idx
+    from dualml.experiment.data.places import read_verified
+    from dualml.experiment.data.registry import IdxFile
 
     content = idx.encode(np.arange(24, dtype=np.uint8).reshape(2, 3, 4))
     if draw(st.booleans()):
@@ -405,9 +405,9 @@ CELLS = ("0F0", "1B0", "", "·", "-1F0", "0F-1", "0F99", "9999999999F0", "0F9999
 
 def grids(draw: Any) -> None:
     """Fuzz schedules read from files."""
-    from dualml.cost.link import Link
-    from dualml.cost.pipeline_request import read_grid, request_from_options
-    from dualml.split.schedules import build
+    from dualml.planning.cost.link import Link
+    from dualml.planning.cost.pipeline_request import read_grid, request_from_options
+    from dualml.parallel.split.schedules import build
 
     known = build("1f1b", (0, 1), 3).describe()
     value = {**known, "rows": [[cell or "." for cell in row] for row in known["rows"]]}
@@ -465,8 +465,8 @@ def options(draw: Any) -> None:
     """Fuzz the command line, in this process."""
     from typer.main import get_command
 
-    from dualml.cli import report_error
-    from dualml.cli.app import app
+    from dualml.interface.cli import report_error
+    from dualml.interface.cli.app import app
 
     command = draw(st.sampled_from(sorted(OPTIONS)))
     words = command.split()

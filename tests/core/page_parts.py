@@ -10,9 +10,9 @@ from dualml.report.blocks import Block, Bullets, Item, Page, SectionBlock, Table
 from dualml.report.compose import compose
 from dualml.report.figure import Figure
 from dualml.report.topics import topics
-from dualml.store.load import load
-from dualml.store.run import RunData
-from dualml.words import Messages
+from dualml.experiment.store.load import load
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Rules, settings and samples for the tests of `dualml.partition`; its files are written to the
+"""Rules, settings and samples for the tests of `dualml.parallel.partition`; its files are written to the
 working folder."""
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from dualml.errors import UserError
-from dualml.partition import Partition, partition_from
-from dualml.partition.from_file import save_partition
+from dualml.common.errors import UserError
+from dualml.parallel.partition import Partition, partition_from
+from dualml.parallel.partition.from_file import save_partition
 
 Strategy = st.SearchStrategy[Any]
 alphas = st.floats(0.01, 1000)

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from jsonschema import Draft7Validator
 
-from dualml.render.request import ASCEND, NVIDIA, RenderRequest
+from dualml.runner.render.request import ASCEND, NVIDIA, RenderRequest
 
 SCHEMAS = Path(__file__).parent / "schemas"
 #: Kind → schema file; Kubernetes' own kinds share one.

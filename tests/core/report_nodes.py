@@ -9,9 +9,9 @@ import page_parts
 
 from dualml.report import render
 from dualml.report.blocks import Table
-from dualml.store.load import load
-from dualml.store.run import RunData
-from dualml.words import Messages
+from dualml.experiment.store.load import load
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages
 
 EN = Messages("en")
 #: Table → its topic.

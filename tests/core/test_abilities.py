@@ -20,8 +20,8 @@ from dualml.backend import (
     PipelineStages,
     MemoryReport,
 )
-from dualml.errors import Unsupported
-from dualml.reference.backend import NumpyBackend
+from dualml.common.errors import Unsupported
+from dualml.backend.reference.backend import NumpyBackend
 
 
 @pytest.mark.parametrize("kind", [ActivationCapture, GradientAccess, CommOverlap, MemoryReport])

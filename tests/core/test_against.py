@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from command import dualml, run, strict
 
-from dualml.distance import distance
-from dualml.errors import UserError
+from dualml.common.distance import distance
+from dualml.common.errors import UserError
 from dualml.parity.against import compare_runs, runs
 from dualml.parity.against.names import TrialMatch
-from dualml.store.baseline import FOLDS, fold, write_baseline
+from dualml.experiment.store.baseline import FOLDS, fold, write_baseline
 
 TOML = """
 name = "guard"

@@ -12,22 +12,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualml.aggregation import STRATEGIES, Ring, CollectiveSchedule, Transfer, strategy
-from dualml.aggregation.asynchronous import staleness_stats
-from dualml.aggregation.buckets import bucket_layout
-from dualml.aggregation.compress import TopK, sum_fp16
-from dualml.aggregation.layers import cut_layers, layer_sizes
-from dualml.aggregation.schedule import count_step_groups
-from dualml.aggregation.slow import Straggler
-from dualml.aggregation.times import Times, communication_share, split_times
-from dualml.communicator.parts import part_lengths, part_start
-from dualml.communicator.place import ranks_per_machine
-from dualml.errors import CommunicationError, TrialError, UserError
+from dualml.parallel.aggregation import STRATEGIES, Ring, CollectiveSchedule, Transfer, strategy
+from dualml.parallel.aggregation.asynchronous import staleness_stats
+from dualml.parallel.aggregation.buckets import bucket_layout
+from dualml.parallel.aggregation.compress import TopK, sum_fp16
+from dualml.parallel.aggregation.layers import cut_layers, layer_sizes
+from dualml.parallel.aggregation.schedule import count_step_groups
+from dualml.parallel.aggregation.slow import Straggler
+from dualml.parallel.aggregation.times import Times, communication_share, split_times
+from dualml.algorithms.communicator.parts import part_lengths, part_start
+from dualml.algorithms.communicator.place import ranks_per_machine
+from dualml.common.errors import CommunicationError, TrialError, UserError
 from dualml.experiment.arm import Arm
 from dualml.experiment.contrast import ConfigDiff
 from dualml.experiment.exact import inexactness_reason, single_process_arm
-from dualml.reference.communicator import run_threads
-from dualml.store.times import TIMES
+from dualml.backend.reference.communicator import run_threads
+from dualml.experiment.store.times import TIMES
 
 COUNTED = [name for name, kind in STRATEGIES.items() if kind.is_point_to_point]
 
@@ -111,7 +111,7 @@ def test_no_other_cut_has_a_smaller_largest_chunk() -> None:
 
 
 def test_layers_of_lenet_on_a_ring_of_two_and_four() -> None:
-    from dualml.model import model
+    from dualml.algorithms.model import model
 
     shapes = model("lenet").parameters()
     sizes = layer_sizes(list(shapes), shapes)
@@ -141,7 +141,7 @@ def test_chunks_are_cut_for_one_length_alone() -> None:
     ],
 )
 def test_reductions_and_cuts_that_cannot_be(keys: dict, words: str) -> None:
-    from dualml.aggregation.settings import Aggregation
+    from dualml.parallel.aggregation.settings import Aggregation
 
     with pytest.raises((UserError, ValueError), match=words):
         Aggregation(**keys)
@@ -308,11 +308,11 @@ def test_a_slow_link_is_slow_in_the_aggregation_only_and_not_in_the_next_trial()
     ranks."""
     from conformance import parallel
 
-    from dualml.aggregation.asynchronous import AsyncParameterServer
-    from dualml.aggregation.buckets import bucket_layout
-    from dualml.aggregation.settings import Aggregation
+    from dualml.parallel.aggregation.asynchronous import AsyncParameterServer
+    from dualml.parallel.aggregation.buckets import bucket_layout
+    from dualml.parallel.aggregation.settings import Aggregation
     from dualml.backend import TrainingSpec, backends
-    from dualml.optim import rule_from
+    from dualml.algorithms.optim import rule_from
 
     asked = Aggregation(strategy="parameter_server_async", arrival="free")
     weights = parallel.initial_weights(parallel.SPEC, 0)
@@ -425,12 +425,12 @@ def test_the_single_worker_of_an_arm_does_the_same() -> None:
 
 
 def test_every_update_has_masks_of_its_own_also_on_ranks_that_leave_updating_to_a_server() -> None:
-    from dualml.aggregation.asynchronous import AsyncParameterServer
-    from dualml.aggregation.buckets import bucket_layout
-    from dualml.aggregation.settings import Aggregation
+    from dualml.parallel.aggregation.asynchronous import AsyncParameterServer
+    from dualml.parallel.aggregation.buckets import bucket_layout
+    from dualml.parallel.aggregation.settings import Aggregation
     from dualml.backend import TrainingSpec, backends
-    from dualml.model import initial_weights, model
-    from dualml.optim import rule_from
+    from dualml.algorithms.model import initial_weights, model
+    from dualml.algorithms.optim import rule_from
 
     spec = model("rnn_lm_dropout", words=12, length=6)
     weights = initial_weights(spec, 0)

@@ -16,12 +16,12 @@ import pytest
 from command import TOML
 
 import dualml
-from dualml.api import plot
-from dualml.api.running import settings_to_overrides
-from dualml.cli.run import run as run_command
+from dualml.interface.api import plot
+from dualml.interface.api.running import settings_to_overrides
+from dualml.interface.cli.run import run as run_command
 from dualml.report import keys
 from dualml.report.draw.palette import COLORS
-from dualml.store import table
+from dualml.experiment.store import table
 
 SETTINGS = {"arms.sgd.epochs": 1, "data": {"train": 100}}
 
@@ -345,7 +345,7 @@ def test_experiments_have_titles_in_both_languages() -> None:
 
 def test_importing_loads_nothing() -> None:
     code = (
-        "import sys, dualml; assert not {'numpy', 'pydantic', 'dualml.api'} & set(sys.modules); "
+        "import sys, dualml; assert not {'numpy', 'pydantic', 'dualml.interface.api'} & set(sys.modules); "
         "dualml.nothing"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,

@@ -21,15 +21,15 @@ import numpy as np
 import pytest
 from command import TOML, dualml
 
-from dualml.arrays import SMALL, read_npz
-from dualml.data import idx
-from dualml.data.places import read_verified
-from dualml.data.registry import IdxFile
-from dualml.errors import UserError
+from dualml.common.arrays import SMALL, read_npz
+from dualml.experiment.data import idx
+from dualml.experiment.data.places import read_verified
+from dualml.experiment.data.registry import IdxFile
+from dualml.common.errors import UserError
 from dualml.experiment.load import load
-from dualml.files import MAX_TEXT_BYTES, read_json, read_toml
-from dualml.parse import MAX_DEPTH, INTEGER_BOUND, MAX_TOML_CHARS, from_json, from_toml
-from dualml.strict import MAX_NAME_CHARS
+from dualml.common.files import MAX_TEXT_BYTES, read_json, read_toml
+from dualml.common.parse import MAX_DEPTH, INTEGER_BOUND, MAX_TOML_CHARS, from_json, from_toml
+from dualml.common.strict import MAX_NAME_CHARS
 
 DIGITS, DEEP = "9" * 5000, "[" * 5000
 
@@ -43,7 +43,7 @@ def lab(tmp_path: Path) -> Path:
 
 def refusal(words: tuple[object, ...], capsys: pytest.CaptureFixture[str]) -> str:
     """Return the one-line error of a command that is refused; the command runs in this process."""
-    from dualml.cli import main
+    from dualml.interface.cli import main
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["dualml", *map(str, words)])
@@ -185,7 +185,7 @@ def test_a_wrong_environment_variable_is_one_line(
         clean_environ.setenv("DUALML_CHECKPOINT_S", value)
         words = ("run", lab, "--backend", "numpy", "--out", lab.parent / "out")
         assert "DUALML_CHECKPOINT_S must be seconds" in refusal(words, capsys)
-    from dualml.machine import default_threads
+    from dualml.common.machine import default_threads
 
     for value in ("²", "9" * 5000, "0"):
         clean_environ.setenv("OMP_NUM_THREADS", value)
@@ -367,7 +367,7 @@ def test_ranks_without_room_name_the_folder(
 
 
 def test_a_grid_that_names_more_micro_batches_than_there_is_memory(tmp_path: Path) -> None:
-    from dualml.cost.pipeline_request import read_grid
+    from dualml.planning.cost.pipeline_request import read_grid
 
     path = tmp_path / "grid.json"
     path.write_text(json.dumps({"rows": [["0F0", "0B0"]], "micro_batches": 2**62}))

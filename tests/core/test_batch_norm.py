@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 from dualml.backend import TrainingSpec
-from dualml.data import load
-from dualml.errors import UserError
+from dualml.experiment.data import load
+from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
 from dualml.experiment.exact import inexactness_reason
 from dualml.experiment.freeze import freeze
 from dualml.experiment.running import batch_sizes
 from dualml.experiment.schema import Experiment
-from dualml.model import initial_weights, model
-from dualml.model.layers import Conv2d, Flatten, Linear
-from dualml.model.spec import ModelSpec
-from dualml.model.vision import BatchNorm2d
-from dualml.optim import SGD
-from dualml.reference.backend import NumpyBackend
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.model.layers import Conv2d, Flatten, Linear
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.algorithms.model.vision import BatchNorm2d
+from dualml.algorithms.optim import SGD
+from dualml.backend.reference.backend import NumpyBackend
 
 SPEC = ModelSpec(
     "small",

@@ -14,21 +14,21 @@ import pytest
 from typer.main import get_command
 
 from dualml.backend import backends
-from dualml.bench.page import PAGES, cell_text, render_page, tables
-from dualml.bench.run import RESULTS, run_sections, all_passed
-from dualml.bench.section import LAB, SUITE, BenchJob, BenchSection, list_sections
-from dualml.bench.suite import junit_counts
-from dualml.cli.app import app
-from dualml.cli.bench import check_page, pick_sections
-from dualml.errors import UserError
-from dualml.files import read_json, write_json
-from dualml.words import LANGUAGES, Messages
+from dualml.interface.bench.page import PAGES, cell_text, render_page, tables
+from dualml.interface.bench.run import RESULTS, run_sections, all_passed
+from dualml.interface.bench.section import LAB, SUITE, BenchJob, BenchSection, list_sections
+from dualml.interface.bench.suite import junit_counts
+from dualml.interface.cli.app import app
+from dualml.interface.cli.bench import check_page, pick_sections
+from dualml.common.errors import UserError
+from dualml.common.files import read_json, write_json
+from dualml.common.words import LANGUAGES, Messages
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Sections with every kind of outcome.
 ODD = """
 import os, time
-from dualml.errors import Unsupported
+from dualml.common.errors import Unsupported
 
 def good(job, add):
     add(suite=job.device, passed=3)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dualml.bench import timing
+from dualml.interface.bench import timing
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 

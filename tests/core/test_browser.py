@@ -21,8 +21,8 @@ from dualml.report.compose import compose
 from dualml.report.draw import css, draw, script
 from dualml.report.draw.scales import format_short
 from dualml.report.figure import Axis, Bar, BoxMark, Heatmap, Figure, LegendEntry, LineMark, SeriesId, Panel
-from dualml.store.load import load
-from dualml.words import Messages
+from dualml.experiment.store.load import load
+from dualml.common.words import Messages
 
 pytestmark = [
     pytest.mark.whole,

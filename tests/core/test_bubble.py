@@ -8,12 +8,12 @@ import random
 import numpy as np
 import pytest
 
-from dualml.cost.pipeline import PipelineTimeline, simulate_pipeline
-from dualml.model import model
-from dualml.split.measured import Events, measured_bubble, replayed_bubble
-from dualml.split.plan import SplitPlan, split_plan
-from dualml.split.schedules import bubble as textbook
-from dualml.split.timeline import COLUMNS, KINDS
+from dualml.planning.cost.pipeline import PipelineTimeline, simulate_pipeline
+from dualml.algorithms.model import model
+from dualml.parallel.split.measured import Events, measured_bubble, replayed_bubble
+from dualml.parallel.split.plan import SplitPlan, split_plan
+from dualml.parallel.split.schedules import bubble as textbook
+from dualml.parallel.split.timeline import COLUMNS, KINDS
 
 
 def planned(order: str, m: int, ranks: int = 3) -> SplitPlan:

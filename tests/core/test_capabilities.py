@@ -11,12 +11,12 @@ import pytest
 from command import dualml, strict
 
 from dualml.backend import backends
-from dualml.capabilities import CapabilityColumn, ProbeResult, columns, probe_backends, probe
-from dualml.cli.capabilities import cell
-from dualml.communicator import DTYPES, PRIMITIVES, Implementation
-from dualml.errors import TrialError, Unsupported, UserError
-from dualml.reference.communicator import ThreadCommunicator
-from dualml.words import section_messages
+from dualml.runner.capabilities import CapabilityColumn, ProbeResult, columns, probe_backends, probe
+from dualml.interface.cli.capabilities import cell
+from dualml.algorithms.communicator import DTYPES, PRIMITIVES, Implementation
+from dualml.common.errors import TrialError, Unsupported, UserError
+from dualml.backend.reference.communicator import ThreadCommunicator
+from dualml.common.words import section_messages
 
 
 def column(**options: Any) -> CapabilityColumn:

@@ -24,7 +24,7 @@ from dualml.parity.causes.settings import setting_values
 from dualml.parity.models.operations import Operation, SourceLocation
 from dualml.parity.models.say import describe_mutation, describe_causes, describe_relation
 from dualml.parity.models.trace import Trace, array_key
-from dualml.words import section_messages
+from dualml.common.words import section_messages
 
 PLACES = [SourceLocation("/net.py", line, "f(x)") for line in (3, 9)]
 

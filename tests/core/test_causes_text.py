@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from dualml import finder
-from dualml.diffs.load import catalogue
-from dualml.finder.paragraph import catalogue_entries
-from dualml.words import section_messages, load_messages
+from dualml.parity import finder
+from dualml.parity.diffs.load import catalogue
+from dualml.parity.finder.paragraph import catalogue_entries
+from dualml.common.words import section_messages, load_messages
 
 FOLDER = Path(finder.__file__).parent
 #: All causes that have messages.

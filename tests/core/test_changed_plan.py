@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from command import TOML, dualml
 
-from dualml.store.plan import ORDER, plan_folder
-from dualml.store.tensors import WEIGHTS
+from dualml.experiment.store.plan import ORDER, plan_folder
+from dualml.experiment.store.tensors import WEIGHTS
 
 pytestmark = pytest.mark.whole
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualml.checkpoint.boxes import IndexBox, range_boxes, find_overlap, uncovered_boxes
+from dualml.runner.checkpoint.boxes import IndexBox, range_boxes, find_overlap, uncovered_boxes
 
 SHAPES = st.lists(st.integers(0, 5), min_size=0, max_size=3).map(tuple)
 

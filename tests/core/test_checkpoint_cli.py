@@ -97,7 +97,7 @@ def test_what_a_run_leaves(lab: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("page", ["checkpoint.md", "checkpoint.zh.md"])
 def test_the_pages_name_every_format(page: str) -> None:
-    from dualml.checkpoint.convert import TARGETS
+    from dualml.runner.checkpoint.convert import TARGETS
 
     text = (DOCS / page).read_text("utf-8")
     assert all(f"`{to}`" in text for to in TARGETS)

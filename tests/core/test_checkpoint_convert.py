@@ -15,10 +15,10 @@ import pytest
 from checkpoint_cases import arrays, assert_equal, files_of, on_mesh, save_on
 from safetensors.numpy import load_file
 
-from dualml.checkpoint import Slice, open_checkpoint
-from dualml.checkpoint.convert import READ_CHUNK_BYTES, TARGETS, temporary_prefix, convert
-from dualml.checkpoint.weights import select_weights
-from dualml.errors import UserError
+from dualml.runner.checkpoint import Slice, open_checkpoint
+from dualml.runner.checkpoint.convert import READ_CHUNK_BYTES, TARGETS, temporary_prefix, convert
+from dualml.runner.checkpoint.weights import select_weights
+from dualml.common.errors import UserError
 
 NAMES = {"dualml": "d", "safetensors": "s.safetensors", "dcp": "p", "npz": "n.npz"}
 

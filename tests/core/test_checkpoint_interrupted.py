@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from checkpoint_cases import arrays, assert_equal, files_of, on_mesh, save_on
 
-from dualml.checkpoint import Slice, convert, manifest, open_checkpoint, saving, writing
-from dualml.errors import UserError
+from dualml.runner.checkpoint import Slice, convert, manifest, open_checkpoint, saving, writing
+from dualml.common.errors import UserError
 
 FORK = multiprocessing.get_context("fork")
 Stop = Callable[[], None]

@@ -11,15 +11,15 @@ import pytest
 from checkpoint_cases import save_on
 from conformance import split
 
-from dualml.checkpoint import Slice, open_checkpoint, save
-from dualml.checkpoint.convert import convert
-from dualml.checkpoint.restoring import restore
-from dualml.checkpoint.slices import training_slices
-from dualml.errors import UserError
+from dualml.runner.checkpoint import Slice, open_checkpoint, save
+from dualml.runner.checkpoint.convert import convert
+from dualml.runner.checkpoint.restoring import restore
+from dualml.runner.checkpoint.slices import training_slices
+from dualml.common.errors import UserError
 from dualml.experiment.split import Split
-from dualml.reference.backend import NumpyBackend
-from dualml.reference.communicator import run_threads
-from dualml.reference.training import NumpyTraining
+from dualml.backend.reference.backend import NumpyBackend
+from dualml.backend.reference.communicator import run_threads
+from dualml.backend.reference.training import NumpyTraining
 
 CASE: dict[str, Any] = {
     "model": "deep", "optimizer": "adam", "sizes": [4] * 4, "loss": "cross_entropy",

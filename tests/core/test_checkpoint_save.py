@@ -13,11 +13,11 @@ from checkpoint_cases import MESH, arrays, assert_equal, files_of, on_mesh, save
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dualml.checkpoint import Slice, load, open_checkpoint, save
-from dualml.checkpoint.slices import flat_slices, piece_slices
-from dualml.errors import UserError
-from dualml.reference.communicator import run_threads
-from dualml.split.pieces import TensorShard
+from dualml.runner.checkpoint import Slice, load, open_checkpoint, save
+from dualml.runner.checkpoint.slices import flat_slices, piece_slices
+from dualml.common.errors import UserError
+from dualml.backend.reference.communicator import run_threads
+from dualml.parallel.split.pieces import TensorShard
 
 
 def test_saved_on_a_mesh_and_read_by_other_ranks(tmp_path: Path) -> None:

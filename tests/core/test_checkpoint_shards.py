@@ -11,8 +11,8 @@ import pytest
 from checkpoint_cases import arrays, assert_equal, on_mesh, read_refusal, save_on
 from safetensors.numpy import save_file
 
-from dualml.checkpoint import open_checkpoint
-from dualml.checkpoint.convert import convert
+from dualml.runner.checkpoint import open_checkpoint
+from dualml.runner.checkpoint.convert import convert
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from checkpoint_cases import save_on
 
-from dualml.checkpoint import Slice, manifest, open_checkpoint, saving
-from dualml.checkpoint.manifest import lock_folder
-from dualml.errors import UserError
+from dualml.runner.checkpoint import Slice, manifest, open_checkpoint, saving
+from dualml.runner.checkpoint.manifest import lock_folder
+from dualml.common.errors import UserError
 
 FORK = multiprocessing.get_context("fork")
 

@@ -11,13 +11,13 @@ import pytest
 from checkpoint_cases import arrays, assert_equal, on_mesh, read_refusal, save_on
 from safetensors.numpy import save_file
 
-from dualml.checkpoint import load, open_checkpoint
-from dualml.checkpoint.convert import convert
-from dualml.checkpoint.shown import title_lines
-from dualml.errors import UserError
-from dualml.store.checkpoint import Progress, save_checkpoint
-from dualml.store.trial import RESULT
-from dualml.words import Messages
+from dualml.runner.checkpoint import load, open_checkpoint
+from dualml.runner.checkpoint.convert import convert
+from dualml.runner.checkpoint.shown import title_lines
+from dualml.common.errors import UserError
+from dualml.experiment.store.checkpoint import Progress, save_checkpoint
+from dualml.experiment.store.trial import RESULT
+from dualml.common.words import Messages
 
 
 @pytest.fixture

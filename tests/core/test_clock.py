@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from dualml.backend import backends
-from dualml.clock import EVENTS, WALL, start_wall_clock
+from dualml.common.clock import EVENTS, WALL, start_wall_clock
 from dualml.experiment.arm import Arm
-from dualml.reference.communicator import run_threads
-from dualml.store.costs import COLLECTIVES
-from dualml.worker.collectives import time_collectives
+from dualml.backend.reference.communicator import run_threads
+from dualml.experiment.store.costs import COLLECTIVES
+from dualml.runner.worker.collectives import time_collectives
 
 
 def test_the_wall_clock_is_read_when_the_device_has_nothing_left_to_do() -> None:

@@ -66,7 +66,7 @@ def test_no_mistake_of_the_user_disturbs_a_line_that_is_being_typed(tmp_path: Pa
 @pytest.mark.parametrize("shell", SHELLS)
 def test_each_shell_gets_its_script(shell: str, tmp_path: Path) -> None:
     env = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1", "HOME": str(tmp_path)}
-    code = "from dualml.cli import main; main()"
+    code = "from dualml.interface.cli import main; main()"
     words = [sys.executable, "-c", code, "--show-completion", shell]
     done = subprocess.run(words, env={**os.environ, **env}, capture_output=True, text=True,
                           timeout=60)  # fmt: skip

@@ -15,14 +15,14 @@ import pytest
 from command import dualml, lab  # noqa: F401
 from typer.main import get_command
 
-from dualml.cli import defaults
-from dualml.cli.app import app
-from dualml.cli.defaults import Defaults, general_options, leaf_commands, command_options, read_defaults
-from dualml.cli.project import ALLOWED
-from dualml.cli.submitted import add_defaults, parse_run_options
-from dualml.errors import UserError
-from dualml.jobs.store import captured_env
-from dualml.variables import CONFIG, JOB, JOB_OUT, KNOWN_VARIABLES, OPTIONS, TESTS, unknown_variables
+from dualml.interface.cli import defaults
+from dualml.interface.cli.app import app
+from dualml.interface.cli.defaults import Defaults, general_options, leaf_commands, command_options, read_defaults
+from dualml.interface.cli.project import ALLOWED
+from dualml.interface.cli.submitted import add_defaults, parse_run_options
+from dualml.common.errors import UserError
+from dualml.runner.jobs.store import captured_env
+from dualml.common.variables import CONFIG, JOB, JOB_OUT, KNOWN_VARIABLES, OPTIONS, TESTS, unknown_variables
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -202,7 +202,7 @@ def test_a_file_that_others_can_have_written_has_no_say(home: Path, what: str, w
 def test_the_group_of_one_user_alone_may_write(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project(home, "[tool.dualml]\nthreads = 3\n")
     (home / "work").chmod(0o775)
-    monkeypatch.setattr("dualml.cli.project.is_private", lambda group: True)
+    monkeypatch.setattr("dualml.interface.cli.project.is_private", lambda group: True)
     assert read_defaults(get_command(app)).for_command(("run",))["threads"] == 3
 
 

@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import classification_report as theirs
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-from dualml.confusion import classification_report, macro_average, class_metrics, weighted_average
+from dualml.common.confusion import classification_report, macro_average, class_metrics, weighted_average
 
 
 @pytest.mark.parametrize("seed", range(8))

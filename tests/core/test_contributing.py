@@ -27,7 +27,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dualml.optim.base import GRADIENT, RULES, Array, Rule, Variants
+from dualml.algorithms.optim.base import GRADIENT, RULES, Array, Rule, Variants
 
 
 @RULES.register("toysign")
@@ -57,9 +57,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dualml.aggregation.base import STRATEGIES, Strategy, Tensor, execute
-from dualml.aggregation.schedule import Schedule, Transfer
-from dualml.communicator.base import Communicator
+from dualml.parallel.aggregation.base import STRATEGIES, Strategy, Tensor, execute
+from dualml.parallel.aggregation.schedule import Schedule, Transfer
+from dualml.algorithms.communicator.base import Communicator
 
 
 @STRATEGIES.register("toychain")
@@ -91,7 +91,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.partition.base import PARTITIONS, Index, Partition, Samples, count
+from dualml.parallel.partition.base import PARTITIONS, Index, Partition, Samples, count
 
 
 @PARTITIONS.register("toyreverse")
@@ -118,8 +118,8 @@ from dualml.report.blocks import Block, Item, Table
 from dualml.report.columns import columns
 from dualml.report.notes import Notes
 from dualml.report.topics import Topic
-from dualml.store.run import Run
-from dualml.words import Words
+from dualml.experiment.store.run import Run
+from dualml.common.words import Words
 
 
 def evidence(run: Run, words: Words) -> Iterator[Block]:
@@ -150,9 +150,9 @@ SAID = {
 }  # fmt: skip
 #: Heading of the page → name of the toy, and the core files it needs besides its messages.
 TOYS = {
-    "An update rule": ("toysign", {"dualml/optim/NAME.py": RULE}),
-    "An aggregation strategy": ("toychain", {"dualml/aggregation/NAME.py": STRATEGY}),
-    "A partition": ("toyreverse", {"dualml/partition/NAME.py": PARTITION}),
+    "An update rule": ("toysign", {"dualml/algorithms/optim/NAME.py": RULE}),
+    "An aggregation strategy": ("toychain", {"dualml/parallel/aggregation/NAME.py": STRATEGY}),
+    "A partition": ("toyreverse", {"dualml/parallel/partition/NAME.py": PARTITION}),
     "A chapter of the report": ("toycount", {"dualml/report/topics/NAME.py": CHAPTER}),
 }
 TOML = """
@@ -201,7 +201,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
             assert not place.exists()
             place.write_text(text.lstrip(), "utf-8")
         for lang, said in SAID.items():
-            words = root / f"dualml/words/{lang}/{name}.toml"
+            words = root / f"dualml/common/words/{lang}/{name}.toml"
             words.write_text(WORDS[name].format(**said), "utf-8")
     return root
 
@@ -233,6 +233,6 @@ def test_toys_run_and_are_reported(tree: Path) -> None:
 
 
 def test_they_are_not_here() -> None:
-    from dualml.optim import RULES
+    from dualml.algorithms.optim import RULES
 
     assert "toysign" not in RULES

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from dualml import cores, machine
+from dualml.common import cores, machine
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualml.aggregation import STRATEGIES, strategy
-from dualml.cost import (
+from dualml.parallel.aggregation import STRATEGIES, strategy
+from dualml.planning.cost import (
     FLAT,
     Cost,
     Link,
@@ -24,12 +24,12 @@ from dualml.cost import (
     predict,
     stages,
 )
-from dualml.cost.engines import broadcast, schedule
-from dualml.cost.fits import Fits
-from dualml.cost.model import PARAMETERS, Fit
-from dualml.errors import UserError
-from dualml.files import read_json, write_json
-from dualml.reference.communicator import run_threads
+from dualml.planning.cost.engines import broadcast, schedule
+from dualml.planning.cost.fits import Fits
+from dualml.planning.cost.model import PARAMETERS, Fit
+from dualml.common.errors import UserError
+from dualml.common.files import read_json, write_json
+from dualml.backend.reference.communicator import run_threads
 
 SCHEDULED = [name for name in names() if name not in ("local_sgd", "parameter_server_async")]
 COUNTED = [name for name in SCHEDULED if STRATEGIES[name].is_point_to_point]

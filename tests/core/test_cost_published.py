@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from command import dualml, strict
 
-from dualml.aggregation import CollectiveSchedule, Transfer
-from dualml.cost import FLAT, Link, Straggler, Topology, cost, fit, names, predict, simulate
-from dualml.cost.libraries import LIBRARIES
-from dualml.cost.predict import Prediction
-from dualml.cost.published import PublishedTime, curves, summary, tables
-from dualml.cost.request import CostRequest, schedule_grids
-from dualml.errors import UserError
+from dualml.parallel.aggregation import CollectiveSchedule, Transfer
+from dualml.planning.cost import FLAT, Link, Straggler, Topology, cost, fit, names, predict, simulate
+from dualml.planning.cost.libraries import LIBRARIES
+from dualml.planning.cost.predict import Prediction
+from dualml.planning.cost.published import PublishedTime, curves, summary, tables
+from dualml.planning.cost.request import CostRequest, schedule_grids
+from dualml.common.errors import UserError
 from dualml.report import published as page
 
 #: Curve → number of fitted points, and median and worst error in per cent, rounded up to whole

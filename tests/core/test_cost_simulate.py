@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualml.aggregation import Ring, CollectiveSchedule, Transfer, strategy
-from dualml.cost import FLAT, Link, Straggler, Topology, cost, names, predict, simulate
-from dualml.cost.compare import Range, crossovers, fastest, straggler_sentence, crossover_sentence
-from dualml.cost.predict import EVENTS
-from dualml.errors import UserError
+from dualml.parallel.aggregation import Ring, CollectiveSchedule, Transfer, strategy
+from dualml.planning.cost import FLAT, Link, Straggler, Topology, cost, names, predict, simulate
+from dualml.planning.cost.compare import Range, crossovers, fastest, straggler_sentence, crossover_sentence
+from dualml.planning.cost.predict import EVENTS
+from dualml.common.errors import UserError
 
 LINK = Link(5e-5, 1e-9, 2e-10)
 FAR = Link(2e-4, 8e-9)
@@ -199,7 +199,7 @@ def test_local_sgd_and_the_asynchronous_server() -> None:
 
 def test_the_slow_rank_of_a_run_is_the_one_of_the_model() -> None:
     """A straggler means the same in a run and in a prediction."""
-    from dualml.aggregation.slow import Straggler as Run
+    from dualml.parallel.aggregation.slow import Straggler as Run
 
     assert Straggler is Run
     slow = Straggler(1, compute=3.0, latency_s=2e-3, jitter_s=1e-3, since=7)

@@ -20,7 +20,7 @@ from dualml.course.marked import solution_bodies, fill_skeleton, make_skeleton
 from dualml.course.paper import split_report
 from dualml.course.source import examine
 from dualml.course.workspace import NAME, create_workspace, open_workspace, read_page, read_skeleton, read_solution, task_names
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 
 FILES = [(name, one) for name in LABS for one in load_lab(name).files]
 NAMES = [one.name for _, one in FILES]
@@ -118,7 +118,7 @@ def test_workspaces_that_cannot_be(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("text", "kind"), [
     ("", "empty"), ("  \n", "empty"), ("def f(:\n", "syntax"), ("x = 1\n", "missing"),
-    ("import mindspore\n", "framework"), ("import dualml_torch.optim as o\n", "banned"),
+    ("import mindspore\n", "framework"), ("import dualml_torch.algorithms.optim as o\n", "banned"),
     ("from torch.optim import Adam as A\n", "ready_made"),
     ("import torch.optim as o\nclass GD(o.SGD):\n    pass\n", "ready_made"),
     ("import torch\ndef f(p):\n    return torch.optim.AdamW(p)\n", "ready_made"),

@@ -15,7 +15,7 @@ from dualml.course.lab2.groups import group_requirements
 from dualml.course.labs import find_exercise, load_lab
 from dualml.course.starting import GroupError, as_number, check_rank, replace_functions, hide_variables
 from dualml.course.workspace import read_page
-from dualml.words import LANGUAGES, load_messages
+from dualml.common.words import LANGUAGES, load_messages
 
 FILES = ("group_torch", "group_ms")
 MISTAKES = {

@@ -20,8 +20,8 @@ from dualml.course.labs import find_exercise, load_lab
 from dualml.course.marked import STUDENT_MARKERS, make_skeleton
 from dualml.course.paper import split_report
 from dualml.course.workspace import read_translations, read_page, read_solution
-from dualml.optim import GD, SGD, Adam, AdamW, OptimizerSpec
-from dualml.words import LANGUAGES, load_messages
+from dualml.algorithms.optim import GD, SGD, Adam, AdamW, OptimizerSpec
+from dualml.common.words import LANGUAGES, load_messages
 
 ALL: dict[str, Any] = {r.name: r for backend in ("torch", "mindspore") for r in optimizer_requirements(backend)}
 #: Combinations of a rule's options that no requirement has.
@@ -77,7 +77,7 @@ def count_distinguished(name: str, flag: str, *other: str) -> int:
 
 
 def our_rule(target: str, hyper: Mapping[str, Any]) -> OptimizerSpec:
-    """Return the optimizer of `dualml.optim` with these hyperparameters."""
+    """Return the optimizer of `dualml.algorithms.optim` with these hyperparameters."""
     own = {**hyper}
     if target == "GD":
         return GD(**own)

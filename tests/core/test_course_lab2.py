@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.aggregation import Ring
+from dualml.parallel.aggregation import Ring
 from dualml.course.catalogue import apply_plant, load_plants
 from dualml.course.clock import Clock
 from dualml.course.collectives import Ask
@@ -21,7 +21,7 @@ from dualml.course.lab2.requirements import ELEMENTS, SHAPES, CollectiveRequirem
 from dualml.course.lab2.rules import all_reduce_seconds
 from dualml.course.labs import find_exercise, load_lab
 from dualml.course.workspace import read_translations, read_page, read_solution
-from dualml.words import LANGUAGES, load_messages
+from dualml.common.words import LANGUAGES, load_messages
 
 REQUIREMENTS = requirements()
 TOGETHER = [r for r in REQUIREMENTS if isinstance(r, CollectiveRequirement)]

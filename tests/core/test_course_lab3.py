@@ -25,8 +25,8 @@ from dualml.course.lab3.skew import skew_requirements
 from dualml.course.lab3.training import UpdateRequirement, training_requirements
 from dualml.course.labs import find_exercise, load_lab
 from dualml.course.workspace import read_translations, read_page, read_skeleton, read_solution
-from dualml.partition import DirichletLabels, RandomPartition, RandomSampling
-from dualml.words import LANGUAGES, load_messages
+from dualml.parallel.partition import DirichletLabels, RandomPartition, RandomSampling
+from dualml.common.words import LANGUAGES, load_messages
 
 PARTITION = find_exercise("partition")[1]
 TRAINING = training_requirements()
@@ -122,7 +122,7 @@ def test_no_two_mistakes_look_alike(target: str) -> None:
 
 
 class ReferencePartitions:
-    """`dualml.partition`'s rules in place of a student's functions."""
+    """`dualml.parallel.partition`'s rules in place of a student's functions."""
 
     @staticmethod
     def random_sampling(n: int, ranks: int, rank: int, seed: int, epoch: int) -> Any:

@@ -17,8 +17,8 @@ from dualml.course.lab4.orders import Order
 from dualml.course.lab4.requirements import RANK_MISMATCH, ModelParallelRequirement, AllReduceCountRequirement
 from dualml.course.labs import find_exercise, load_lab
 from dualml.course.workspace import read_translations, read_page, read_solution
-from dualml.split.schedules import bubble, build, live_bound
-from dualml.words import LANGUAGES, load_messages
+from dualml.parallel.split.schedules import bubble, build, live_bound
+from dualml.common.words import LANGUAGES, load_messages
 
 SCHEDULE, SPLIT = find_exercise("schedule")[1], find_exercise("split_torch")[1]
 FILES = [SCHEDULE, SPLIT, find_exercise("split_ms")[1]]

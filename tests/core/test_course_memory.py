@@ -14,8 +14,8 @@ from dualml.course.judge import agrees
 from dualml.course.labs import find_exercise, load_lab
 from dualml.course.memory.requirements import REQUIREMENTS
 from dualml.course.workspace import read_translations, read_page, read_solution
-from dualml.optim import Adam
-from dualml.words import LANGUAGES, load_messages
+from dualml.algorithms.optim import Adam
+from dualml.common.words import LANGUAGES, load_messages
 
 #: Mistakes that change numbers; the other one shows in the length of the state.
 FLAGS = list(dict.fromkeys(flag for r in REQUIREMENTS for flag in r.flags))

@@ -13,9 +13,9 @@ from dualml.course.judge import agrees
 from dualml.course.labs import find_exercise, load_lab
 from dualml.course.methods.requirements import REQUIREMENTS
 from dualml.course.workspace import read_translations, read_page, read_solution
-from dualml.optim import GD
-from dualml.precision import scaling
-from dualml.words import LANGUAGES, load_messages
+from dualml.algorithms.optim import GD
+from dualml.algorithms.precision import scaling
+from dualml.common.words import LANGUAGES, load_messages
 
 FLAGS = list(dict.fromkeys(flag for r in REQUIREMENTS for flag in r.flags))
 CALLS = [(r, r.calls(np.random.default_rng(5))[0]) for r in REQUIREMENTS]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualml.cli.course import select_files
+from dualml.interface.cli.course import select_files
 from dualml.course.check import CheckResult, judge_requirements
 from dualml.course.exercise import Answer, ExerciseCall, Requirement, Trouble
 from dualml.course.judge import Judgement, judge
@@ -17,9 +17,9 @@ from dualml.course.labs import find_exercise
 from dualml.course.paper import write_paper
 from dualml.course.shown import result_lines, trouble_text
 from dualml.course.workspace import create_workspace, open_workspace
-from dualml.errors import UserError
-from dualml.seeds import make_generator
-from dualml.words import Messages
+from dualml.common.errors import UserError
+from dualml.common.seeds import make_generator
+from dualml.common.words import Messages
 
 TORCH, MINDSPORE = find_exercise("optim_torch")[1], find_exercise("optim_ms")[1]
 BY_NAME = {r.name: r for r in TORCH.requirements}

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dualml.cli.app import app
-from dualml.data import archive, cifar, fetch, load, own, places, registry
-from dualml.data.registry import DATASETS, RecordInfo
-from dualml.data.stats import statistics
-from dualml.errors import UserError
+from dualml.interface.cli.app import app
+from dualml.experiment.data import archive, cifar, fetch, load, own, places, registry
+from dualml.experiment.data.registry import DATASETS, RecordInfo
+from dualml.experiment.data.stats import statistics
+from dualml.common.errors import UserError
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from collections import Counter
 import data_files
 import pytest
 
-from dualml.data import DATASETS, fetch, idx, load
-from dualml.data.fetch import Unreachable
-from dualml.data.registry import FILE_NAMES, RecordInfo
-from dualml.errors import UserError
+from dualml.experiment.data import DATASETS, fetch, idx, load
+from dualml.experiment.data.fetch import Unreachable
+from dualml.experiment.data.registry import FILE_NAMES, RecordInfo
+from dualml.common.errors import UserError
 
 PARTS = data_files.arrays()
 

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.data import load as load_data
-from dualml.errors import UserError
+from dualml.experiment.data import load as load_data
+from dualml.common.errors import UserError
 from dualml.experiment.deals import EpochBatches, partition_key
 from dualml.experiment.freeze import freeze
 from dualml.experiment.plan import Plan
 from dualml.experiment.schema import Experiment
 from dualml.experiment.seen import SampleDigest, combined_digest
-from dualml.store.plan import restore_plan, save_plan
-from dualml.worker.evaluate import evaluate
+from dualml.experiment.store.plan import restore_plan, save_plan
+from dualml.runner.worker.evaluate import evaluate
 
 SKEW = {"name": "fractions", "fractions": [0.7, 0.2, 0.1]}
 
@@ -186,7 +186,7 @@ def test_the_chain_tells_order_ranks_and_samples_apart() -> None:
 
 
 def test_ranks_evaluate_what_one_would_to_the_last_bit() -> None:
-    from dualml.reference.communicator import run_threads
+    from dualml.backend.reference.communicator import run_threads
 
     rng = np.random.default_rng(0)
     x, y = rng.standard_normal((1234, 3)).astype(np.float32), rng.integers(0, 4, 1234)

@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.data import load as load_data
-from dualml.errors import UserError
+from dualml.experiment.data import load as load_data
+from dualml.common.errors import UserError
 from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
 from dualml.experiment.plan import Plan
-from dualml.model import initial_weights, model
-from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU, rotary_cos_sin
-from dualml.model.layers import Attention
-from dualml.reference.decoder import apply_rotary
-from dualml.reference.model import Model, forward
-from dualml.split.plan import split_plan
-from dualml.split.traffic import collectives
-from dualml.store.plan import restore_plan, save_plan
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.model.decoder import GroupedAttention, RMSNorm, SwiGLU, rotary_cos_sin
+from dualml.algorithms.model.layers import Attention
+from dualml.backend.reference.decoder import apply_rotary
+from dualml.backend.reference.model import Model, forward
+from dualml.parallel.split.plan import split_plan
+from dualml.parallel.split.traffic import collectives
+from dualml.experiment.store.plan import restore_plan, save_plan
 
 
 def output(layer: Any, x: np.ndarray, **own: np.ndarray) -> np.ndarray:

@@ -11,16 +11,16 @@ import pytest
 from command import DOCS, dualml, strict
 
 from dualml.backend import BackendInfo
-from dualml.cli import diffs_shown
-from dualml.cli.app import app
-from dualml.diffs import code, load
-from dualml.diffs.code import function_body, parse_definitions, function_sources, package_of, probe_names, reachable_names, helper_source
-from dualml.diffs.entry import TOPICS, DifferenceEntry
-from dualml.diffs.load import catalogue
-from dualml.diffs.lookup import entries_by_cause, entries_for_error
-from dualml.diffs.page import PAGES, render_page
-from dualml.errors import UserError
-from dualml.words import section_messages
+from dualml.interface.cli import diffs_shown
+from dualml.interface.cli.app import app
+from dualml.parity.diffs import code, load
+from dualml.parity.diffs.code import function_body, parse_definitions, function_sources, package_of, probe_names, reachable_names, helper_source
+from dualml.parity.diffs.entry import TOPICS, DifferenceEntry
+from dualml.parity.diffs.load import catalogue
+from dualml.parity.diffs.lookup import entries_by_cause, entries_for_error
+from dualml.parity.diffs.page import PAGES, render_page
+from dualml.common.errors import UserError
+from dualml.common.words import section_messages
 
 ENTRIES = list(catalogue().values())
 SIDES = ("torch", "mindspore")
@@ -174,7 +174,7 @@ def run_diffs(words: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[Any
 @pytest.fixture
 def absent(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulate that no framework is installed, and forbid starting processes."""
-    from dualml.diffs import measure
+    from dualml.parity.diffs import measure
 
     known = {
         side: BackendInfo(side, "not_there_at_all", f"pip install {side}", "nowhere:Nothing")

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from dualml.backend import BackendInfo
-from dualml.cli.app import app
-from dualml.diffs import compare, load, measure
-from dualml.diffs.compare import EntryResult, Probed, judge_entry, format_distance, describe_problem, compare_variant
-from dualml.diffs.entry import DifferenceEntry
-from dualml.diffs.page import render_page
-from dualml.diffs.words import table_cells, measured_sentence
-from dualml.diffs.worker import collect_arrays
+from dualml.interface.cli.app import app
+from dualml.parity.diffs import compare, load, measure
+from dualml.parity.diffs.compare import EntryResult, Probed, judge_entry, format_distance, describe_problem, compare_variant
+from dualml.parity.diffs.entry import DifferenceEntry
+from dualml.parity.diffs.page import render_page
+from dualml.parity.diffs.words import table_cells, measured_sentence
+from dualml.parity.diffs.worker import collect_arrays
 
 
 def entry(name: str = "it", **fields: Any) -> DifferenceEntry:

@@ -15,7 +15,7 @@ import pytest
 from typer import Context, TyperException
 from typer.main import get_command
 
-from dualml.cli.app import app
+from dualml.interface.cli.app import app
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [

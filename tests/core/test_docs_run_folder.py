@@ -8,17 +8,17 @@ import re
 import pytest
 from command import DOCS
 
-from dualml.store.best import BestRecord
-from dualml.store.costs import CollectiveRow, CollectivesRecord, CostRecord
-from dualml.store.envelope import EnvelopeRecord
-from dualml.store.findings import FindingRecord, FindingsRecord
-from dualml.store.jsonfile import Record
-from dualml.store.manifest import DataRecord, RunRecord, TrialRecord
-from dualml.store.planned import PlanRecord
-from dualml.store.sessions import Announcement, RankFailure
-from dualml.store.trial import TrialJob
-from dualml.store.usage import DeviceSample, Sample
-from dualml.store.verdicts import ComparisonRecord, ParityRecord, SerialRecord, ParitySettings
+from dualml.experiment.store.best import BestRecord
+from dualml.experiment.store.costs import CollectiveRow, CollectivesRecord, CostRecord
+from dualml.experiment.store.envelope import EnvelopeRecord
+from dualml.experiment.store.findings import FindingRecord, FindingsRecord
+from dualml.experiment.store.jsonfile import Record
+from dualml.experiment.store.manifest import DataRecord, RunRecord, TrialRecord
+from dualml.experiment.store.planned import PlanRecord
+from dualml.experiment.store.sessions import Announcement, RankFailure
+from dualml.experiment.store.trial import TrialJob
+from dualml.experiment.store.usage import DeviceSample, Sample
+from dualml.experiment.store.verdicts import ComparisonRecord, ParityRecord, SerialRecord, ParitySettings
 
 MAIN = (
     RunRecord, DataRecord, TrialRecord, TrialJob, PlanRecord, BestRecord, EnvelopeRecord, ParityRecord,

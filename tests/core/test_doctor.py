@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from dualml.backend import BackendInfo, backends
-from dualml.doctor import Diagnosis
-from dualml.doctor.backends import examine_backend
-from dualml.doctor.finding import DoctorFinding, declared_versions, format_specifier, version_finding
-from dualml.doctor.system import examine_system
+from dualml.interface.doctor import Diagnosis
+from dualml.interface.doctor.backends import examine_backend
+from dualml.interface.doctor.finding import DoctorFinding, declared_versions, format_specifier, version_finding
+from dualml.interface.doctor.system import examine_system
 
 pytestmark = pytest.mark.whole
 
@@ -50,7 +50,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BackendInfo:
     (tmp_path / "fake_backend" / "doctor.py").write_text(
         textwrap.dedent("""
         import os
-        from dualml.doctor.finding import Finding
+        from dualml.interface.doctor.finding import Finding
 
         def examine():
             yield Finding("before", "ok", os.environ["FAKE_READY"], "好")
@@ -175,8 +175,8 @@ def test_every_finding_that_is_not_ok_has_a_remedy_in_both_languages(
 ) -> None:
     monkeypatch.setenv("DUALML_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("DUALML_DATA", str(tmp_path))
-    monkeypatch.setattr("dualml.doctor.system.LITTLE_MEMORY_MB", 10**9)
-    monkeypatch.setattr("dualml.doctor.system.OLDEST_PYTHON", (99, 0))
+    monkeypatch.setattr("dualml.interface.doctor.system.LITTLE_MEMORY_MB", 10**9)
+    monkeypatch.setattr("dualml.interface.doctor.system.OLDEST_PYTHON", (99, 0))
     found = list(examine_system())
     assert {f.item for f in found if f.mark == "warn"} >= {"python", "memory", "data mnist"}
     for finding in found:
@@ -195,7 +195,7 @@ def doctor(*words: str, path: Path, **env: str) -> subprocess.CompletedProcess[s
             return [e for e in everything(group=group) if e.name in ("numpy", "fake")]
         dualml.backend.info.entry_points = chosen
         sys.argv = ["dualml", *sys.argv[1:]]
-        from dualml.cli import main
+        from dualml.interface.cli import main
         main()
         """)
     return subprocess.run(

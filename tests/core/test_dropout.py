@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, chisquare
 
-from dualml.model import model
-from dualml.model.dropout import dropout_mask, dropout_masks, splitmix64
+from dualml.algorithms.model import model
+from dualml.algorithms.model.dropout import dropout_mask, dropout_masks, splitmix64
 
 SHAPE = (32, 128)
 SAMPLES = np.arange(32)

@@ -12,12 +12,12 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.parity.judge import judge_run
 from dualml.report.compose import compose
-from dualml.store.folder import RunFolder
-from dualml.store.load import load
-from dualml.words import Messages
+from dualml.experiment.store.folder import RunFolder
+from dualml.experiment.store.load import load
+from dualml.common.words import Messages
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "golden"))
 import golden_recorded
@@ -134,10 +134,10 @@ def test_a_split_names_its_own_ranks_and_stages(
 ) -> None:
     from pydantic import ValidationError
 
-    from dualml.model import model
-    from dualml.split import traffic
-    from dualml.split.plan import split_plan
-    from dualml.store.planned import PlannedSplit
+    from dualml.algorithms.model import model
+    from dualml.parallel.split import traffic
+    from dualml.parallel.split.plan import split_plan
+    from dualml.experiment.store.planned import PlannedSplit
 
     plan = split_plan(model("mlp"), 2)
     described = json.loads(json.dumps({"cut": list(plan.cut), **traffic.describe(plan, 8)}))
@@ -149,6 +149,6 @@ def test_a_split_names_its_own_ranks_and_stages(
 
 
 def test_a_problem_of_a_whole_experiment_has_no_place_in_it() -> None:
-    from dualml.store.protocol import _is_version_problem
+    from dualml.experiment.store.protocol import _is_version_problem
 
     assert _is_version_problem({"loc": (), "input": {}, "type": "value_error"})

@@ -15,12 +15,12 @@ import pytest
 from command import dualml, start, strict
 from safetensors.numpy import load_file
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.experiment.elastic import unresizable_reason, with_ranks
 from dualml.experiment.load import load
-from dualml.store.checkpoint import Progress, load_checkpoint, save_checkpoint
-from dualml.store.plan import plan_folder, restore_plan
-from dualml.store.resized import check_replicas, load_checkpoints
+from dualml.experiment.store.checkpoint import Progress, load_checkpoint, save_checkpoint
+from dualml.experiment.store.plan import plan_folder, restore_plan
+from dualml.experiment.store.resized import check_replicas, load_checkpoints
 
 TOML = """
 name = "elastic"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from command import dualml
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.experiment.load import load
 from dualml.experiment.schema import Experiment
 

@@ -16,18 +16,18 @@ import pytest
 from command import dualml, start
 from command import lab as lab
 
-from dualml.errors import UserError
-from dualml.export import base, export
-from dualml.export import live as live_runs
-from dualml.export.base import TARGETS
-from dualml.export.logged import record_seconds
-from dualml.export.mlflow import hide_credentials
-from dualml.session.execute import run_request
-from dualml.session.prepare import RunRequest
-from dualml.store.folder import RunFolder
-from dualml.store.manifest import read_run
-from dualml.store.records import read_records
-from dualml.words import Messages
+from dualml.common.errors import UserError
+from dualml.report.export import base, export
+from dualml.report.export import live as live_runs
+from dualml.report.export.base import TARGETS
+from dualml.report.export.logged import record_seconds
+from dualml.report.export.mlflow import hide_credentials
+from dualml.runner.session.execute import run_request
+from dualml.runner.session.prepare import RunRequest
+from dualml.experiment.store.folder import RunFolder
+from dualml.experiment.store.manifest import read_run
+from dualml.experiment.store.records import read_records
+from dualml.common.words import Messages
 
 pytestmark = pytest.mark.whole
 

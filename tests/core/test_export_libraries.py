@@ -11,11 +11,11 @@ from typing import Any
 import fake_run
 import pytest
 
-from dualml.errors import UserError
-from dualml.export import export
-from dualml.store.load import load
-from dualml.store.records import read_records
-from dualml.store.table import records, trials
+from dualml.common.errors import UserError
+from dualml.report.export import export
+from dualml.experiment.store.load import load
+from dualml.experiment.store.records import read_records
+from dualml.experiment.store.table import records, trials
 
 pytestmark = pytest.mark.whole
 #: Block size of LevelDB's log format in bytes.

@@ -13,12 +13,12 @@ import fake_splits
 import numpy as np
 import pytest
 
-from dualml.export import export
-from dualml.export.spans import COMMUNICATION, RankTrace, TraceSpan
-from dualml.export.trace import assign_threads, make_trace
-from dualml.split.timeline import KINDS
-from dualml.store.load import load
-from dualml.store.times import TIMELINE, TIMES
+from dualml.report.export import export
+from dualml.report.export.spans import COMMUNICATION, RankTrace, TraceSpan
+from dualml.report.export.trace import assign_threads, make_trace
+from dualml.parallel.split.timeline import KINDS
+from dualml.experiment.store.load import load
+from dualml.experiment.store.times import TIMELINE, TIMES
 
 Event = dict[str, Any]
 

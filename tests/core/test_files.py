@@ -18,12 +18,12 @@ import pytest
 from command import dualml
 from safetensors.numpy import save_file
 
-from dualml import arrays, outputs
-from dualml.checkpoint import open_checkpoint
-from dualml.cli.output import check_streams
-from dualml.data.text import read_text_file as read_words
-from dualml.errors import NotAFile, UserError, escape_unprintable
-from dualml.files import (
+from dualml.common import arrays, outputs
+from dualml.runner.checkpoint import open_checkpoint
+from dualml.interface.cli.output import check_streams
+from dualml.experiment.data.text import read_text_file as read_words
+from dualml.common.errors import NotAFile, UserError, escape_unprintable
+from dualml.common.files import (
     is_special,
     open_to_append,
     open_to_read,
@@ -37,11 +37,11 @@ from dualml.files import (
 )
 from dualml.launch.process import Launch
 from dualml.launch.supervise import last_lines
-from dualml.store.best import read_best
-from dualml.store.checkpoint import load_checkpoint
-from dualml.store.growing import MetricsTail
-from dualml.store.records import RecordWriter, read_records
-from dualml.store.usage import last_samples, read_usage
+from dualml.experiment.store.best import read_best
+from dualml.experiment.store.checkpoint import load_checkpoint
+from dualml.experiment.store.growing import MetricsTail
+from dualml.experiment.store.records import RecordWriter, read_records
+from dualml.experiment.store.usage import last_samples, read_usage
 
 #: Things that may be in a folder in place of a file.
 ODD = ("pipe", "socket", "loop", "folder", "nowhere", "device")
@@ -150,7 +150,7 @@ def test_what_is_exchanged_while_it_is_opened_is_refused(
     path.unlink()
     os.mkfifo(path)
     with monkeypatch.context() as patch:
-        patch.setattr("dualml.files.os.stat", lambda *_, **__: before)
+        patch.setattr("dualml.common.files.os.stat", lambda *_, **__: before)
         answer = call_within(lambda: open_to_read(path))
     assert isinstance(answer, NotAFile)
 
@@ -235,7 +235,7 @@ def test_what_a_user_names_as_standard_output_comes_there_in_order(tmp_path: Pat
     link = tmp_path / "stdout"
     link.symlink_to("/proc/self/fd/1")
     code = (
-        "import sys; from pathlib import Path; from dualml.outputs import write_output; "
+        "import sys; from pathlib import Path; from dualml.common.outputs import write_output; "
         "print('first'); write_output(Path(sys.argv[1]), b'second\\n'); print('third')"
     )
     for name in ("-", str(link), "/dev/stdout"):
@@ -276,7 +276,7 @@ def test_names_and_texts_of_a_checkpoint_steer_no_terminal(tmp_path: Path) -> No
 def test_json_on_a_terminal_steers_nothing_and_says_the_same(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from dualml.cli.output import print_json
+    from dualml.interface.cli.output import print_json
 
     value = {"name": "a\x9b\u202e\x7f\x1b你"}
     print_json(value)

@@ -17,28 +17,28 @@ from finder_cases import CASES, LATE, finding, finding_of_case
 from test_parity import STEPS as TRACED
 from test_parity import trajectory
 
-from dualml.communicator import FileStore
-from dualml.errors import TrialError
-from dualml.finder.causes import GUESSES, Hypothesis, Observation
-from dualml.finder.causes.base import fit_factor, round_to_half, relative_error, unexplained_share
-from dualml.finder.find import MIN_EXPLAINED_SHARE, numeric_failures, rank_hypotheses
-from dualml.finder.localise import largest_differences, same_data, rounding_envelope
-from dualml.finder.paragraph import paragraph
-from dualml.finder.replays import steps_to_replay
-from dualml.finder.scene import PHASES
-from dualml.model.layers import ReLU
+from dualml.algorithms.communicator import FileStore
+from dualml.common.errors import TrialError
+from dualml.parity.finder.causes import GUESSES, Hypothesis, Observation
+from dualml.parity.finder.causes.base import fit_factor, round_to_half, relative_error, unexplained_share
+from dualml.parity.finder.find import MIN_EXPLAINED_SHARE, numeric_failures, rank_hypotheses
+from dualml.parity.finder.localise import largest_differences, same_data, rounding_envelope
+from dualml.parity.finder.paragraph import paragraph
+from dualml.parity.finder.replays import steps_to_replay
+from dualml.parity.finder.scene import PHASES
+from dualml.algorithms.model.layers import ReLU
 from dualml.parity.envelope import clip_to_plain, update_envelope
 from dualml.parity.pairs import compare_trajectories
-from dualml.reference.backend import NumpyBackend
-from dualml.store.envelope import Envelope
-from dualml.store.manifest import TrialRecord
-from dualml.store.replays import ReplayRecord, flatten, read_replay, read_states, unflatten, write_start
-from dualml.words import load_messages
-from dualml.worker.away import store_for
-from dualml.worker.guards import check_loaded
-from dualml.worker.replay import TrialReplay, replay_updates
-from dualml.worker.replay_main import reference_plan
-from dualml.worker.trial import TrialRunner
+from dualml.backend.reference.backend import NumpyBackend
+from dualml.experiment.store.envelope import Envelope
+from dualml.experiment.store.manifest import TrialRecord
+from dualml.experiment.store.replays import ReplayRecord, flatten, read_replay, read_states, unflatten, write_start
+from dualml.common.words import load_messages
+from dualml.runner.worker.away import store_for
+from dualml.runner.worker.guards import check_loaded
+from dualml.runner.worker.replay import TrialReplay, replay_updates
+from dualml.runner.worker.replay_main import reference_plan
+from dualml.runner.worker.trial import TrialRunner
 
 pytestmark = pytest.mark.whole
 

@@ -11,9 +11,9 @@ import pytest
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from dualml.doctor import fit
-from dualml.doctor.finding import declared_versions
-from dualml.doctor.fit import MachineFacts
+from dualml.interface.doctor import fit
+from dualml.interface.doctor.finding import declared_versions
+from dualml.interface.doctor.fit import MachineFacts
 
 PLAIN = MachineFacts("3.11.7")
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from command import dualml, lab, run
 
-from dualml.errors import UserError
-from dualml.model import initial_weights, model
-from dualml.reference.model import Model
-from dualml.session.generate import sample_token, generate_tokens, generate, join_lines
+from dualml.common.errors import UserError
+from dualml.algorithms.model import initial_weights, model
+from dualml.backend.reference.model import Model
+from dualml.runner.session.generate import sample_token, generate_tokens, generate, join_lines
 
 pytestmark = pytest.mark.whole
 
@@ -102,8 +102,8 @@ def test_what_cannot_be_generated(trained_run: Path, lab: Path, tmp_path: Path) 
 
 
 def test_weights_of_a_checkpoint_or_none(trained_run: Path, tmp_path: Path) -> None:
-    from dualml.arrays import read_tensors
-    from dualml.store.checkpoint import Progress, save_checkpoint
+    from dualml.common.arrays import read_tensors
+    from dualml.experiment.store.checkpoint import Progress, save_checkpoint
 
     place = trained_run / "trials" / "adam" / "numpy" / "seed0"
     final = place / "weights.safetensors"

@@ -19,8 +19,8 @@ from dualml.course.judge import Judgement
 from dualml.course.labs import LABS, load_lab
 from dualml.course.source import Problem
 from dualml.course.workspace import read_skeleton, read_solution
-from dualml.errors import UserError
-from dualml.words import Messages
+from dualml.common.errors import UserError
+from dualml.common.words import Messages
 
 LAB1 = load_lab("lab1")
 TORCH = LAB1.files[0]

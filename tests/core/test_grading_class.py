@@ -20,7 +20,7 @@ import pytest
 import typer
 from jsonschema import Draft202012Validator
 
-from dualml.cli import grade as grade_command
+from dualml.interface.cli import grade as grade_command
 from dualml.course.check import CheckResult
 from dualml.course.exercise import ExerciseFile, MachineFault, Trouble
 from dualml.course.grading import grade as grading
@@ -33,8 +33,8 @@ from dualml.course.isolation.detect import WALLS
 from dualml.course.judge import Judgement
 from dualml.course.labs import load_lab
 from dualml.course.source import examine
-from dualml.schemas import schema_text
-from dualml.words import Messages
+from dualml.interface.schemas import schema_text
+from dualml.common.words import Messages
 
 LAB1 = load_lab("lab1")
 TORCH = LAB1.files[0]

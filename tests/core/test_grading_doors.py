@@ -26,8 +26,8 @@ from dualml.course.grading.submissions import find_submissions
 from dualml.course.judge import Judgement
 from dualml.course.labs import load_lab
 from dualml.course.source import read_program, examine
-from dualml.errors import UserError
-from dualml.words import Messages
+from dualml.common.errors import UserError
+from dualml.common.words import Messages
 
 LAB1 = load_lab("lab1")
 TORCH = LAB1.files[0]

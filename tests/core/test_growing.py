@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualml.store import growing
-from dualml.store.growing import MetricsTail
-from dualml.store.records import read_records
+from dualml.experiment.store import growing
+from dualml.experiment.store.growing import MetricsTail
+from dualml.experiment.store.records import read_records
 
 LINES = [
     json.dumps({"metric": metric, "step": step, "value": step / 7, "unit": "nat", **more})

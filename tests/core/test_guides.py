@@ -12,7 +12,7 @@ from command import DOCS
 from dualml.course.grading.rubric import load_rubric as read_rubric
 from dualml.course.labs import load_lab
 from dualml.experiment.load import load
-from dualml.hosts.file import read_hosts as read_hosts
+from dualml.launch.hosts.file import read_hosts as read_hosts
 
 PAGES = [DOCS / "start.md", *(p for f in ("tutorials", "howto", "explanation")
                               for p in sorted((DOCS / f).glob("*.md")))]  # fmt: skip

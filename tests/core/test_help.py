@@ -10,10 +10,10 @@ import pytest
 from typer import Context
 from typer.main import get_command
 
-from dualml.cli.app import app
-from dualml.cli.help import requested_language, localise
-from dualml.errors import UserError
-from dualml.words import LANGUAGES, load_messages
+from dualml.interface.cli.app import app
+from dualml.interface.cli.help import requested_language, localise
+from dualml.common.errors import UserError
+from dualml.common.words import LANGUAGES, load_messages
 
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 

@@ -11,7 +11,7 @@ import pytest
 
 from dualml.backend import ExternalLaunch
 from dualml.launch import helper
-from dualml.store.sessions import Announcement, announce
+from dualml.experiment.store.sessions import Announcement, announce
 
 #: Seconds after which a rank that has not started is too late.
 LATE = """

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dualml.backend import Launcher
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.launch import hosted
 from dualml.launch.hosted import LauncherProcess
 from dualml.launch.remote import RemoteRunFolder
@@ -47,7 +47,7 @@ for thread in threads: thread.join()
 
 def run(folder: Path, script: str, *words: str, size: int = 2, **limits: float) -> Any:
     def command(size: int, module: str, given: Sequence[str]) -> list[str]:
-        assert module == "dualml.worker.hosted"
+        assert module == "dualml.runner.worker.hosted"
         return [sys.executable, "-c", script, *given]
 
     heard: list[tuple[int, Any]] = []

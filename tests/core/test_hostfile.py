@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from command import dualml
 
-from dualml.errors import UserError
-from dualml.hosts.file import is_local, read_hosts
-from dualml.hosts.hostfile import MAX_HOSTFILE_BYTES, is_hostfile, read_hostfile
+from dualml.common.errors import UserError
+from dualml.launch.hosts.file import is_local, read_hosts
+from dualml.launch.hosts.hostfile import MAX_HOSTFILE_BYTES, is_hostfile, read_hostfile
 
 
 def hostfile(tmp_path: Path, text: str) -> Path:

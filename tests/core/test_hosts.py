@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from command import dualml
 
-from dualml.errors import UserError
-from dualml.hosts import ssh
-from dualml.hosts.file import RemoteHost, Hosts, read_hosts
-from dualml.hosts.ssh import MIN_FREE_BYTES, survey_hosts, ssh_command, survey_host, start_remote, misfit_reason
+from dualml.common.errors import UserError
+from dualml.launch.hosts import ssh
+from dualml.launch.hosts.file import RemoteHost, Hosts, read_hosts
+from dualml.launch.hosts.ssh import MIN_FREE_BYTES, survey_hosts, ssh_command, survey_host, start_remote, misfit_reason
 from dualml.launch.greeting import CLOCK_S
 from dualml.launch.seat import versions
 
@@ -129,7 +129,7 @@ def fake_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> No
      "Permission denied (publickey). (try: ssh b true)"),
     ("print('sh: 1: python3: not found', file=sys.stderr); sys.exit(127)",
      "python3 there: sh: 1: python3: not found"),
-    ("sys.exit(\"Error while finding module specification for 'dualml.hosts.survey' "
+    ("sys.exit(\"Error while finding module specification for 'dualml.launch.hosts.survey' "
      "(ModuleNotFoundError: No module named 'dualml')\")", "has no dualml; install it"),
     ("sys.exit(3)", "no answer (exit code 3)"),
     ("print('nonsense')", "no answer (exit code 0)"),

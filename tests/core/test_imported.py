@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from command import dualml, strict
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.parity import compare_traces
 from dualml.parity.models.imported.msprobe import find_dump_files
 from dualml.parity.models.imported.msprobe import read as read_msprobe
@@ -114,7 +114,7 @@ def test_pickles_are_not_opened(copy: Callable[[str], Path], dumps: Path) -> Non
     found = compare_traces(folder, dumps / "msprobe/torch-tanh")
     assert found.verdict == "different"
     assert [note.key for note in found.notes] == ["statistics", "pickled"]
-    assert "python -m dualml_torch.dumped DUMP" in found.paragraph()
+    assert "python -m dualml_torch.parity.dumped DUMP" in found.paragraph()
     objects = copy("troubleshooter/torch")
     path = next(objects.rglob("NN_GELU_0_forward_output.npy"))
     np.save(path, np.array([{}], object), allow_pickle=True)

@@ -12,13 +12,13 @@ import pytest
 from command import dualml
 from safetensors.numpy import load_file, save_file
 
-from dualml.checkpoint import open_checkpoint
-from dualml.checkpoint.initial import read_initial
-from dualml.checkpoint.weights import check_same_model, strip_wrapper
-from dualml.errors import UserError
+from dualml.runner.checkpoint import open_checkpoint
+from dualml.runner.checkpoint.initial import read_initial
+from dualml.runner.checkpoint.weights import check_same_model, strip_wrapper
+from dualml.common.errors import UserError
 from dualml.experiment.load import load
-from dualml.model import initial_weights, model
-from dualml.store.plan import PLAN, restore_plan
+from dualml.algorithms.model import initial_weights, model
+from dualml.experiment.store.plan import PLAN, restore_plan
 
 SHAPES = model("mlp").parameters()
 RUN = (*("--backend", "numpy", "--quick", "--arm", "sgd", "--seed", "0", "--data", "digits"),
@@ -105,7 +105,7 @@ def test_a_file_that_is_too_large_is_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = write_tensors(tmp_path / "w.safetensors", weights())
-    monkeypatch.setattr("dualml.checkpoint.initial.MAX_FILE_BYTES", 1000)
+    monkeypatch.setattr("dualml.runner.checkpoint.initial.MAX_FILE_BYTES", 1000)
     with pytest.raises(UserError, match="bytes; at most 1,000 are read"):
         read_initial(text, SHAPES)
 

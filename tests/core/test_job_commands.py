@@ -16,14 +16,14 @@ import pytest
 from command import check_schema
 from test_jobs import QUIET, run_dualml, command, has_no_processes, jobs, status, wait
 
-from dualml.errors import UserError
-from dualml.jobs.store import Jobs
-from dualml.jobs.workers.alone import describe_end, is_port_used
-from dualml.jobs.workers.group import run_workers
-from dualml.jobs.workers.record import WorkerExit, exit_file, log_path, read_exits
-from dualml.jobs.workers.seat import WorkerEnv
+from dualml.common.errors import UserError
+from dualml.runner.jobs.store import Jobs
+from dualml.runner.jobs.workers.alone import describe_end, is_port_used
+from dualml.runner.jobs.workers.group import run_workers
+from dualml.runner.jobs.workers.record import WorkerExit, exit_file, log_path, read_exits
+from dualml.runner.jobs.workers.seat import WorkerEnv
 from dualml.launch.route import free_port
-from dualml.machine import python_argv
+from dualml.common.machine import python_argv
 
 __all__ = ["jobs"]
 pytestmark = [pytest.mark.whole, pytest.mark.timeout(300)]

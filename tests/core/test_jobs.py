@@ -16,13 +16,13 @@ import psutil
 import pytest
 from command import dualml
 
-from dualml.errors import UserError
-from dualml.jobs import control, local, logs
-from dualml.jobs.local import STARTS, Capacity, LocalQueue, usable_core_ids
-from dualml.jobs.process import process_start_time
-from dualml.jobs.sbatch import sbatch_options
-from dualml.jobs.scheduler import PID
-from dualml.jobs.store import JOB, MAX_QUEUED, STATE, VARIABLE, JobSpec, Jobs, JobState, remove_unstarted
+from dualml.common.errors import UserError
+from dualml.runner.jobs import control, local, logs
+from dualml.runner.jobs.local import STARTS, Capacity, LocalQueue, usable_core_ids
+from dualml.runner.jobs.process import process_start_time
+from dualml.runner.jobs.sbatch import sbatch_options
+from dualml.runner.jobs.scheduler import PID
+from dualml.runner.jobs.store import JOB, MAX_QUEUED, STATE, VARIABLE, JobSpec, Jobs, JobState, remove_unstarted
 
 pytestmark = [pytest.mark.whole, pytest.mark.timeout(300)]
 
@@ -189,7 +189,7 @@ def test_what_goes_down_with_the_machine_comes_back(jobs: Jobs) -> None:
 def test_two_queues_are_one(jobs: Jobs) -> None:
     number = submit(*LONG)
     wait(lambda: jobs.state(number).pid)
-    second = subprocess.Popen(local.machine.python_argv("-m", "dualml.jobs.scheduler", str(jobs.path)))
+    second = subprocess.Popen(local.machine.python_argv("-m", "dualml.runner.jobs.scheduler", str(jobs.path)))
     assert second.wait(30) == 0
     assert len(live_processes(jobs.path)) == 2  # the first one and the job
     command("stop", number)
@@ -268,7 +268,7 @@ def test_jobs_of_others_are_left_alone(jobs: Jobs) -> None:
 
 
 def test_a_full_queue(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dualml.jobs.store.MAX_QUEUED", 2)
+    monkeypatch.setattr("dualml.runner.jobs.store.MAX_QUEUED", 2)
     assert MAX_QUEUED > 2
     add_job(jobs)
     add_job(jobs)

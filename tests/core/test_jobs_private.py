@@ -16,15 +16,15 @@ from doors import cases, try_cases
 from hypothesis import strategies as st
 from mutations import ODD, TEXTS, mutated, mutated_bytes
 
-from dualml.cli.submitted import FORBIDDEN_OPTIONS, parse_run_options
-from dualml.errors import UserError
-from dualml.jobs import control, local, logs, slurm
-from dualml.jobs.store import STATE, VARIABLE, JobSpec, Jobs, JobState
-from dualml.jobs.table import jobs_table
-from dualml.machine import ProcessResult
-from dualml.serve.jobs import JobMonitor, Cache, CachedJobs
-from dualml.variables import is_secret
-from dualml.words import Messages
+from dualml.interface.cli.submitted import FORBIDDEN_OPTIONS, parse_run_options
+from dualml.common.errors import UserError
+from dualml.runner.jobs import control, local, logs, slurm
+from dualml.runner.jobs.store import STATE, VARIABLE, JobSpec, Jobs, JobState
+from dualml.runner.jobs.table import jobs_table
+from dualml.common.machine import ProcessResult
+from dualml.interface.serve.jobs import JobMonitor, Cache, CachedJobs
+from dualml.common.variables import is_secret
+from dualml.common.words import Messages
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -270,5 +270,5 @@ def test_whatever_stands_in_files_of_jobs_ends_in_a_table_or_in_one_line(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local, "STOP_S", 0.0)
         patch.setattr(local.LocalQueue, "start", lambda *_: None)
-        patch.setattr("dualml.jobs.slurm.run_slurm", lambda *_, **__: ProcessResult(1, "", "down"))
+        patch.setattr("dualml.runner.jobs.slurm.run_slurm", lambda *_, **__: ProcessResult(1, "", "down"))
         try_cases(count, case)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dualml.parity.judge import compare_pair, resolve_by_seeds, worst_verdict
-from dualml.store.manifest import Key, TrialRecord
+from dualml.experiment.store.manifest import Key, TrialRecord
 
 ENDS = [0.970, 0.972, 0.968, 0.971]
 

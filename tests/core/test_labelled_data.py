@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualml.data import TEXTS, corpora, labelled, load
-from dualml.data.feelings import WORDS, make_labelled_sentences
-from dualml.errors import UserError
+from dualml.experiment.data import TEXTS, corpora, labelled, load
+from dualml.experiment.data.feelings import WORDS, make_labelled_sentences
+from dualml.common.errors import UserError
 from dualml.experiment.freeze import model_for
 from dualml.experiment.schema import Experiment
-from dualml.model import model
-from dualml.model.layers import PADDING
+from dualml.algorithms.model import model
+from dualml.algorithms.model.layers import PADDING
 
 REAL = Path(os.environ.get("DUALML_DATA") or "nowhere")
 ENTRIES = [(["a", "b", "a"], 0), (["b", "c"], 1), (["a"], 0), (["d", "a", "b", "c"], 1)]
@@ -164,8 +164,8 @@ def test_the_classifier_fits_its_data() -> None:
 
 
 def test_padding_needs_tokens() -> None:
-    from dualml.model.layers import Linear, MeanPool
-    from dualml.model.spec import ModelSpec
+    from dualml.algorithms.model.layers import Linear, MeanPool
+    from dualml.algorithms.model.spec import ModelSpec
 
     layers = (("fc", Linear(4, 3)), ("pool", MeanPool(masked=True)))
     with pytest.raises(UserError, match="padding is of tokens"):

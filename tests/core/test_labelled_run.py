@@ -13,18 +13,18 @@ import pytest
 from command import dualml, resumed, run, start
 from test_resume import wait_for_checkpoint
 
-from dualml.arrays import read_tensors
+from dualml.common.arrays import read_tensors
 from dualml.backend import Training
-from dualml.confusion import classification_report, macro_average
+from dualml.common.confusion import classification_report, macro_average
 from dualml.experiment.plan import Plan
 from dualml.experiment.samples import load_samples
-from dualml.reference.losses import LOSSES
-from dualml.reference.model import Model
+from dualml.backend.reference.losses import LOSSES
+from dualml.backend.reference.model import Model
 from dualml.report import render
-from dualml.store.best import read_best, write_best
-from dualml.store.plan import restore_plan
-from dualml.store.records import read_records
-from dualml.worker.evaluate import evaluate
+from dualml.experiment.store.best import read_best, write_best
+from dualml.experiment.store.plan import restore_plan
+from dualml.experiment.store.records import read_records
+from dualml.runner.worker.evaluate import evaluate
 
 pytestmark = pytest.mark.whole
 
@@ -231,7 +231,7 @@ class Fixed:
 
 
 def test_the_confusion_of_several_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dualml.worker.evaluate.eval_batch_size", lambda y: 2)
+    monkeypatch.setattr("dualml.runner.worker.evaluate.eval_batch_size", lambda y: 2)
     x, y = np.array([0, 1, 1, 2, 0]), np.array([0, 0, 1, 2, 2])
     fixed: Training = Fixed()  # type: ignore[assignment]
     score = evaluate(fixed, x, y, np.arange(5), 3)

@@ -14,16 +14,16 @@ from command import dualml
 from fake_run import make_run
 
 from dualml import backend
-from dualml.cli import largest as command
-from dualml.errors import UserError
-from dualml.largest import search
-from dualml.largest.limit import is_out_of_memory
-from dualml.largest.search import SizeSearch, find_largest
-from dualml.planner.zoo import shape_by_name
+from dualml.interface.cli import largest as command
+from dualml.common.errors import UserError
+from dualml.runner.largest import search
+from dualml.runner.largest.limit import is_out_of_memory
+from dualml.runner.largest.search import SizeSearch, find_largest
+from dualml.planning.planner.zoo import shape_by_name
 from dualml.report.topics import largest as topic
-from dualml.store.largest import LARGEST, SizeAttempt
-from dualml.store.load import load
-from dualml.words import Messages
+from dualml.experiment.store.largest import LARGEST, SizeAttempt
+from dualml.experiment.store.load import load
+from dualml.common.words import Messages
 
 SET = ["sizes.width=32", "data.words=100"]
 SHAPE = shape_by_name("gpt", SET)
@@ -31,7 +31,7 @@ ARM = {"model": "gpt", "optimizer": {"name": "adam", "lr": 0.001}, "batch_size":
 #: A process that may allocate 64 MiB more than it has, and its reaction.
 PROGRAM = """
 import numpy as np
-from dualml.largest.limit import limited, used
+from dualml.runner.largest.limit import limited, used
 base = used()
 with limited(base, 64 * 2**20):
     held = np.ones(2**20)

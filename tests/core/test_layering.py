@@ -105,7 +105,7 @@ ONLY_TORCH = {
                 "zero_optimizer",
             )
         ),
-        "engines of PyTorch, or MindSpore's for Ascend alone: dualml/methods/methods.toml",
+        "engines of PyTorch, or MindSpore's for Ascend alone: dualml/experiment/methods/methods.toml",
     ),
 }
 ONLY_MS = {
@@ -119,7 +119,7 @@ ONLY_MS = {
     "split_tape.py": "what a compiled forward pass computed is gone unless it is returned",
     **dict.fromkeys(
         (f"methods/{name}.py" for name in ("amp", "model_train", "reducer")),
-        "MindSpore's ways to train: dualml/methods/methods.toml",
+        "MindSpore's ways to train: dualml/experiment/methods/methods.toml",
     ),
     "split_cells.py": "every pass of a part is a compiled cell; torch's autograd needs none",
 }
@@ -305,8 +305,8 @@ def test_the_core_imports_with_both_frameworks_and_backends_refused() -> None:
 
 def test_what_the_parent_process_asks_of_a_backend_needs_no_framework() -> None:
     light = [
-        *("dualml_torch", "dualml_torch.environ", "dualml_torch.doctor"),
-        *("dualml_ms", "dualml_ms.environ", "dualml_ms.isa", "dualml_ms.doctor"),
+        *("dualml_torch", "dualml_torch.common.environ", "dualml_torch.doctor"),
+        *("dualml_ms", "dualml_ms.common.environ", "dualml_ms.common.isa", "dualml_ms.doctor"),
     ]
     done = python(BLOCKED.format(blocked=sorted(FRAMEWORKS), light=light))
     assert done.returncode == 0, done.stderr
@@ -318,7 +318,7 @@ def test_the_refusal_refuses() -> None:
     assert "refused: json" in done.stderr
 
 
-@pytest.mark.parametrize("module", ["dualml.cli", "dualml.cli.app"])
+@pytest.mark.parametrize("module", ["dualml.interface.cli", "dualml.interface.cli.app"])
 def test_the_command_line_starts_without_anything_heavy(module: str) -> None:
     done = python(f"import {module}", "-X", "importtime")
     assert done.returncode == 0, done.stderr

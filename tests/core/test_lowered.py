@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.cli.output import print_verdicts
-from dualml.diffs.load import catalogue
+from dualml.interface.cli.output import print_verdicts
+from dualml.parity.diffs.load import catalogue
 from dualml.experiment.contrast import ConfigDiff
 from dualml.experiment.exact import low_precision_arm
 from dualml.experiment.schema import Experiment
-from dualml.methods import METHODS
+from dualml.experiment.methods import METHODS
 from dualml.parity.judge import worst_verdict
 from dualml.parity.lowered import compare_low_precision_methods
-from dualml.store.envelope import Envelope
-from dualml.store.trajectory import Trajectory
+from dualml.experiment.store.envelope import Envelope
+from dualml.experiment.store.trajectory import Trajectory
 
 ONE = {"optimizer": {"name": "adam", "lr": 0.001}, "batch_size": 64, "epochs": 1.0}
 ARMS: dict[str, dict[str, Any]] = {

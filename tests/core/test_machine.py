@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualml import machine
-from dualml.errors import UserError
+from dualml.common import machine
+from dualml.common.errors import UserError
 
 
 def has_ended(pid: int) -> bool:
@@ -115,7 +115,7 @@ def test_usable_cores_obey_affinity() -> None:
     """Usable cores follow the CPU affinity; tested in a separate process that loses its cores."""
     code = (
         "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
-        "from dualml import machine\n"
+        "from dualml.common import machine\n"
         "print(machine.usable_cores(), machine.default_threads())"
     )
     env = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}

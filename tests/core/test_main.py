@@ -9,8 +9,8 @@ from pathlib import Path
 #: A program that receives the signal while an imported module creates a dataclass.
 INTERRUPTED = """
 import sys, types, typer
-from dualml import cli
-from dualml.cli import help
+from dualml.interface import cli
+from dualml.interface.cli import help
 
 app = typer.Typer()
 
@@ -18,7 +18,7 @@ app = typer.Typer()
 def interrupted():
     exec("raise KeyboardInterrupt")
 
-sys.modules["dualml.cli.app"] = module = types.ModuleType("dualml.cli.app")
+sys.modules["dualml.interface.cli.app"] = module = types.ModuleType("dualml.interface.cli.app")
 module.app = app
 help.localise = lambda command, language, drawn: None
 cli.main()

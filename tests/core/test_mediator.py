@@ -18,7 +18,7 @@ from dualml.course.communicator import StudentCommunicator
 from dualml.course.frames import LENGTHS, receive, send
 from dualml.course.mediator import Mediator, NotConfined
 from dualml.course.member import Member
-from dualml.errors import CommunicationError
+from dualml.common.errors import CommunicationError
 
 Work = Callable[[StudentCommunicator], dict[str, Any]]
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
 from dualml.experiment.load import load
-from dualml.methods.config import MAX_CONFIG_BYTES, without_planned_keys, read_config
+from dualml.experiment.methods.config import MAX_CONFIG_BYTES, without_planned_keys, read_config
 
 ARM = {
     "method": "deepspeed_zero2",

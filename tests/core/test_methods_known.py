@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from dualml.errors import Unsupported
-from dualml.methods import METHODS, MethodInfo
+from dualml.common.errors import Unsupported
+from dualml.experiment.methods import METHODS, MethodInfo
 from dualml.report.closed_memory import CLOSED_FORM_PARTS
-from dualml.words import LANGUAGES
+from dualml.common.words import LANGUAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {"torch": ROOT / "dualml_torch/methods", "mindspore": ROOT / "dualml_ms/methods"}

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from dualml.backend import Array, Arrays
-from dualml.errors import TrialError
-from dualml.methods.driven import EngineDataParallel, MethodTraining
-from dualml.methods.skips import SkippedUpdates
-from dualml.precision import SLOT
-from dualml.precision.scaling import MAX_SKIPPED_UPDATES
-from dualml.worker.guards import check_steps_applied
-from dualml.worker.methods import MethodSingleRank
+from dualml.common.errors import TrialError
+from dualml.experiment.methods.driven import EngineDataParallel, MethodTraining
+from dualml.experiment.methods.skips import SkippedUpdates
+from dualml.algorithms.precision import SLOT
+from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES
+from dualml.runner.worker.guards import check_steps_applied
+from dualml.runner.worker.methods import MethodSingleRank
 
 
 def fail_on_read() -> float:

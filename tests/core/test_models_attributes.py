@@ -18,7 +18,7 @@ from dualml.parity.models.operations import Operation, SourceLocation
 from dualml.parity.models.recorder import Recorder
 from dualml.parity.models.say import format_place as told
 from dualml.parity.models.trace import Trace
-from dualml.words import LANGUAGES
+from dualml.common.words import LANGUAGES
 
 
 class CustomOptimizer:

@@ -12,7 +12,7 @@ import pytest
 from command import dualml, strict
 from model_traces import scale_slightly, spoiled, trace, write_trace
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.parity import compare_traces
 from dualml.parity.models.trace import array_key, read_trace
 
@@ -109,7 +109,7 @@ def test_words_that_cannot_be_meant(
     folders: tuple[Path, Path], words: tuple[str, ...], said: str,
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    from dualml.cli import main
+    from dualml.interface.cli import main
 
     monkeypatch.chdir(folders[0].parent)
     monkeypatch.setattr("sys.argv", ["dualml", "compare", *words])

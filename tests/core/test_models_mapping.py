@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.parity.models.layers import pair_modules
 from dualml.parity.models.mapping import guess_initial_value, match_tensors
 from dualml.parity.models.partners import Tensor, canonical_name, apply_change, find_change

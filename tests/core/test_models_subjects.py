@@ -11,14 +11,14 @@ import pytest
 
 from dualml import parity
 from dualml.backend import BackendInfo
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.parity import compare
 from dualml.parity.models import run
 from dualml.parity.models.subject import COMPARING_VARIABLE, load_builder, to_import_spec
 from dualml.parity.models.trace import hash_array
 from dualml.parity.models.worker import required_arguments
-from dualml.testing import assert_parity
-from dualml.words import section_messages
+from dualml.parity.testing import assert_parity
+from dualml.common.words import section_messages
 
 
 class Net:
@@ -93,7 +93,7 @@ def test_a_missing_framework_is_said_with_the_command(monkeypatch: pytest.Monkey
     monkeypatch.setattr(run, "backends", lambda: known)
     with pytest.raises(UserError, match=r"install no_such_torch .pip install torch. and no_such_"):
         compare(Net, Net, X)
-    monkeypatch.setattr("dualml.testing.backends", lambda: known)
+    monkeypatch.setattr("dualml.parity.testing.backends", lambda: known)
     with pytest.raises(unittest.SkipTest, match="no_such_torch is not installed"):
         assert_parity(Net, Net, X)
 

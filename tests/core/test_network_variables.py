@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from command import dualml
 
-from dualml import machine, network
-from dualml.doctor.system import _network
-from dualml.hosts.file import Hosts
-from dualml.hosts.ssh import start_remote
+from dualml.common import machine, network
+from dualml.interface.doctor.system import _network
+from dualml.launch.hosts.file import Hosts
+from dualml.launch.hosts.ssh import start_remote
 
 GIVEN = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "^docker", "NCCL_DEBUG": "info"}
 
@@ -23,7 +23,7 @@ def network_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     for name, value in GIVEN.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("dualml.doctor.system.interfaces", lambda: ["eth0", "lo"])
+    monkeypatch.setattr("dualml.interface.doctor.system.interfaces", lambda: ["eth0", "lo"])
 
 
 def test_nothing_is_said_of_what_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:

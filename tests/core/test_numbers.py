@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dualml.words import numbers
+from dualml.common.words import numbers
 
 
 @pytest.mark.parametrize(("written", "shown"), [

@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from dualml.errors import TrialError
-from dualml.offload import disk, files
-from dualml.offload.disk import DiskRecords
-from dualml.offload.records import HostRecords, UnitRecords
-from dualml.offload.traffic import Meter
+from dualml.common.errors import TrialError
+from dualml.parallel.offload import disk, files
+from dualml.parallel.offload.disk import DiskRecords
+from dualml.parallel.offload.records import HostRecords, UnitRecords
+from dualml.parallel.offload.traffic import Meter
 
 LENGTHS = [5, 9, 2, 7]
 BYTES = 4 * sum(LENGTHS)
@@ -217,7 +217,7 @@ def test_a_folder_that_cannot_be_written_in(tmp_path: Path, folder: str) -> None
 
 def test_a_process_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from dualml.offload.files import Scratch;"
+        "import os, sys; from pathlib import Path; from dualml.parallel.offload.files import Scratch;"
         f"s = Scratch(Path({str(tmp_path)!r}), 4096); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)

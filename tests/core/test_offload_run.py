@@ -15,10 +15,10 @@ from dualml.experiment.arm import Arm
 from dualml.experiment.contrast import ConfigDiff
 from dualml.experiment.exact import baseline_of, single_process_arm
 from dualml.experiment.load import load
-from dualml.model import model
-from dualml.offload import Offload
-from dualml.offload.forms import estimate_offload_footprint, estimate_offload_volume
-from dualml.zero import units_of
+from dualml.algorithms.model import model
+from dualml.parallel.offload import Offload
+from dualml.parallel.offload.forms import estimate_offload_footprint, estimate_offload_volume
+from dualml.parallel.zero import units_of
 
 SHARED = """
 optimizer = { name = "adam", lr = 0.001 }

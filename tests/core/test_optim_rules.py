@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-import dualml.optim
-from dualml.errors import UserError
-from dualml.optim import GD, RULES, SGD, Adagrad, Adam, AdamW, RMSprop, OptimizerSpec, LRSchedule, rule_from
+import dualml.algorithms.optim
+from dualml.common.errors import UserError
+from dualml.algorithms.optim import GD, RULES, SGD, Adagrad, Adam, AdamW, RMSprop, OptimizerSpec, LRSchedule, rule_from
 
 
 def run(rule: OptimizerSpec, p: float, grads: list[float], rates: list[float] | None = None) -> list[float]:
@@ -29,7 +29,7 @@ def run(rule: OptimizerSpec, p: float, grads: list[float], rates: list[float] | 
     return seen
 
 
-MODULES = [module.name for module in pkgutil.iter_modules(dualml.optim.__path__, "dualml.optim.")]
+MODULES = [module.name for module in pkgutil.iter_modules(dualml.algorithms.optim.__path__, "dualml.algorithms.optim.")]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dualml.cli.app import app
+from dualml.interface.cli.app import app
 from dualml.experiment.load import load
-from dualml.methods import METHODS
+from dualml.experiment.methods import METHODS
 
 ROOT = Path(__file__).resolve().parents[2]
 LABS = ["lab1", "lab2", "lab3", "lab4", "rnn_ps", "memory", "methods"]

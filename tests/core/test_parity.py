@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dualml.distance import distance, elementwise_distances
+from dualml.common.distance import distance, elementwise_distances
 from dualml.parity.envelope import (
     robust_envelopes,
     perturb,
@@ -18,8 +18,8 @@ from dualml.parity.envelope import (
 )
 from dualml.parity.pairs import FLOOR, compare_trajectories
 from dualml.parity.statistics import check_equivalence
-from dualml.store.envelope import Envelope
-from dualml.store.trajectory import Trajectory
+from dualml.experiment.store.envelope import Envelope
+from dualml.experiment.store.trajectory import Trajectory
 
 STEPS = (1, 2, 5, 10)
 WIDTH = 1e-6
@@ -245,7 +245,7 @@ def test_large_arrays_are_looked_at_in_parts(monkeypatch: pytest.MonkeyPatch) ->
     a = rng.standard_normal((9, 11)).astype(np.float32)
     b = a + rng.standard_normal((9, 11)).astype(np.float32)
     whole = distance(a, b)
-    monkeypatch.setattr("dualml.distance.BLOCK_ELEMENTS", 10)
+    monkeypatch.setattr("dualml.common.distance.BLOCK_ELEMENTS", 10)
     assert distance(a, b) == pytest.approx(whole, rel=1e-14)
     assert distance(a, a) == 0
     b[3, 3] = np.nan

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from partition_cases import LABELS, SETTINGS, cases, deal_to_file, fixed
 from scipy.spatial.distance import jensenshannon
 
-from dualml.partition import PARTITIONS, fingerprint, partition_from, verify_partition, partition_stats
+from dualml.parallel.partition import PARTITIONS, fingerprint, partition_from, verify_partition, partition_stats
 
 NOT_DRAWN = ("contiguous", "round_robin", "distributed_sampler", "file")  # without shuffle
 

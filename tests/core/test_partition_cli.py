@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from command import dualml, strict
 
-from dualml.cli.partition import count_cells, compact_number
-from dualml.cli.partition import partition as command
-from dualml.data import load
-from dualml.errors import UserError
-from dualml.partition import PARTITIONS, DirichletLabels, FromFile, RandomSampling, fingerprint
-from dualml.partition.from_file import load_partition
-from dualml.words import LANGUAGES, section_messages
+from dualml.interface.cli.partition import count_cells, compact_number
+from dualml.interface.cli.partition import partition as command
+from dualml.experiment.data import load
+from dualml.common.errors import UserError
+from dualml.parallel.partition import PARTITIONS, DirichletLabels, FromFile, RandomSampling, fingerprint
+from dualml.parallel.partition.from_file import load_partition
+from dualml.common.words import LANGUAGES, section_messages
 
 Y = load("digits", explicit=True).train_y
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from dualml.partition import (
+from dualml.parallel.partition import (
     Bootstrap,
     DirichletLabels,
     DirichletSizes,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from partition_cases import LABELS, deal_to_file, fixed, refusal_of
 
-from dualml.partition import (
+from dualml.parallel.partition import (
     PARTITIONS,
     Contiguous,
     DirichletLabels,

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from partition_cases import LABELS, deal_to_file, refusal_of
 
-from dualml.partition import DirichletLabels, FromFile, RandomPartition, partition_from
-from dualml.partition.from_file import load_partition, save_partition
+from dualml.parallel.partition import DirichletLabels, FromFile, RandomPartition, partition_from
+from dualml.parallel.partition.from_file import load_partition, save_partition
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualml.partition import (
+from dualml.parallel.partition import (
     Contiguous,
     DistributedSampler,
     FeatureNoise,
@@ -23,8 +23,8 @@ from dualml.partition import (
     base,
     verify_partition,
 )
-from dualml.partition.base import apportion
-from dualml.partition.distributed_sampler import torch_permutation
+from dualml.parallel.partition.base import apportion
+from dualml.parallel.partition.distributed_sampler import torch_permutation
 
 MNIST_LIKE = np.random.default_rng(0).integers(0, 10, 6000)
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualml.data import load as load_data
-from dualml.errors import UserError
+from dualml.experiment.data import load as load_data
+from dualml.common.errors import UserError
 from dualml.experiment.deals import partition_key
 from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
 from dualml.experiment.plan import Plan
 from dualml.parity.judge import judge_run
-from dualml.store.folder import RunFolder
-from dualml.store.manifest import Options
-from dualml.store.plan import restore_plan, save_plan
+from dualml.experiment.store.folder import RunFolder
+from dualml.experiment.store.manifest import Options
+from dualml.experiment.store.plan import restore_plan, save_plan
 
 DIGITS = load_data("digits", explicit=True)
 

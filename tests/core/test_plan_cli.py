@@ -10,10 +10,10 @@ import pytest
 from command import DOCS, dualml, strict
 from typer.main import get_command
 
-from dualml.cli import report_error
-from dualml.cli.app import app
-from dualml.planner.models import known_models
-from dualml.planner.published import runs
+from dualml.interface.cli import report_error
+from dualml.interface.cli.app import app
+from dualml.planning.planner.models import known_models
+from dualml.planning.planner.published import runs
 
 ASKED = ("plan", "gpt3-175b", "--devices", "1024", "--memory", "80GB", "--link", "400Gbit")
 CHINESE = re.compile(r"[\u4e00-\u9fff]")

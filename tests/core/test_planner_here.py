@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dualml.errors import UserError
-from dualml.planner.here import MachineModel, TimedLayout, fit_machine
-from dualml.planner.layouts import Layouts
-from dualml.planner.shape import Shape
-from dualml.planner.zoo import shape_by_name
+from dualml.common.errors import UserError
+from dualml.planning.planner.here import MachineModel, TimedLayout, fit_machine
+from dualml.planning.planner.layouts import Layouts
+from dualml.planning.planner.shape import Shape
+from dualml.planning.planner.zoo import shape_by_name
 
 SHAPE = shape_by_name("gpt", ["sizes.width=128", "sizes.blocks=4", "sizes.tied=false"])
 WIDE = shape_by_name("gpt", ["sizes.width=256", "sizes.blocks=4", "sizes.tied=false"])

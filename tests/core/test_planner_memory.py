@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from dualml.planner.layouts import RECOMPUTED, Layouts
-from dualml.planner.memory import (
+from dualml.planning.planner.layouts import RECOMPUTED, Layouts
+from dualml.planning.planner.memory import (
     PRECISIONS,
     micro_batches_in_flight,
     layer_activations,
@@ -16,11 +16,11 @@ from dualml.planner.memory import (
     stage_layers,
     state_bytes,
 )
-from dualml.planner.models import find_model
-from dualml.planner.published import tables
-from dualml.planner.shape import Shape
+from dualml.planning.planner.models import find_model
+from dualml.planning.planner.published import tables
+from dualml.planning.planner.shape import Shape
 from dualml.report.plan.published import most_parameters, technique_activations
-from dualml.split.schedules import live_bound
+from dualml.parallel.split.schedules import live_bound
 
 MIXED = PRECISIONS["mixed"]
 TINY = Shape("tiny", 12, 256, 8, 8, 1024, 1000, 128)
@@ -122,7 +122,7 @@ def test_in_flight_is_never_more_than_there_are() -> None:
 
 @pytest.mark.parametrize(("p", "m", "v"), [(2, 4, 1), (4, 16, 1), (4, 2, 1), (4, 16, 2), (3, 9, 4)])
 def test_in_flight_is_what_the_schedules_hold(p: int, m: int, v: int) -> None:
-    """The most that a rank holds by `dualml.split.schedules`, in chunks of 1/v."""
+    """The most that a rank holds by `dualml.parallel.split.schedules`, in chunks of 1/v."""
     name, owners = ("1f1b" if v == 1 else "interleaved"), tuple(range(p)) * v
     x = Layouts.from_axes(m, pp=p, chunks=v)
     for rank in range(p):

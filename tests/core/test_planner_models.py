@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dualml.errors import UserError
-from dualml.planner.models import find_model, known_models
-from dualml.planner.shape import Shape
+from dualml.common.errors import UserError
+from dualml.planning.planner.models import find_model, known_models
+from dualml.planning.planner.shape import Shape
 
 LLAMA = {
     "model_type": "llama", "num_hidden_layers": 80, "hidden_size": 8192, "vocab_size": 32000,

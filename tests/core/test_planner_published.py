@@ -5,17 +5,17 @@ from __future__ import annotations
 import pytest
 from command import DOCS
 
-from dualml.planner.devices import devices, find_device, fitted_efficiency
-from dualml.planner.fitting import fit_efficiency
-from dualml.planner.layouts import Layouts
-from dualml.planner.memory import PRECISIONS, estimate_memory
-from dualml.planner.models import find_model as find_model
-from dualml.planner.published import FITTED, TIMED, fitted_names, errors_by_half, runs, summary, tables
-from dualml.planner.request import make_cluster
-from dualml.planner.seconds import seconds
-from dualml.planner.shape import Shape
+from dualml.planning.planner.devices import devices, find_device, fitted_efficiency
+from dualml.planning.planner.fitting import fit_efficiency
+from dualml.planning.planner.layouts import Layouts
+from dualml.planning.planner.memory import PRECISIONS, estimate_memory
+from dualml.planning.planner.models import find_model as find_model
+from dualml.planning.planner.published import FITTED, TIMED, fitted_names, errors_by_half, runs, summary, tables
+from dualml.planning.planner.request import make_cluster
+from dualml.planning.planner.seconds import seconds
+from dualml.planning.planner.shape import Shape
 from dualml.report.plan import published as compared
-from dualml.words import LANGUAGES, Messages
+from dualml.common.words import LANGUAGES, Messages
 
 
 def test_at_most_half_of_each_table_is_fitted() -> None:
@@ -30,7 +30,7 @@ def test_at_most_half_of_each_table_is_fitted() -> None:
 
 
 def test_the_efficiencies_are_what_the_fit_gives() -> None:
-    """`python -m dualml.planner.fitting` prints the file that is read."""
+    """`python -m dualml.planning.planner.fitting` prints the file that is read."""
     assert vars(fit_efficiency()) == pytest.approx(vars(fitted_efficiency()), rel=2e-3)
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.errors import UserError
-from dualml.planner.layouts import RECOMPUTED, SearchSpace, Layouts, divisors, enumerate_layouts
-from dualml.planner.memory import PRECISIONS, estimate_memory
-from dualml.planner.models import find_model
-from dualml.planner.request import request_from_options, default_batch
-from dualml.planner.search import search_layouts
-from dualml.planner.seconds import seconds
+from dualml.common.errors import UserError
+from dualml.planning.planner.layouts import RECOMPUTED, SearchSpace, Layouts, divisors, enumerate_layouts
+from dualml.planning.planner.memory import PRECISIONS, estimate_memory
+from dualml.planning.planner.models import find_model
+from dualml.planning.planner.request import request_from_options, default_batch
+from dualml.planning.planner.search import search_layouts
+from dualml.planning.planner.seconds import seconds
 
 OPTIONS: dict[str, Any] = {
     "devices": 64, "device": "a100", "memory": None, "link": None, "batch": None, "sequence": None,

@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dualml.cost import Link, cost
-from dualml.cost.pipeline import simulate_pipeline
-from dualml.errors import UserError
-from dualml.planner.cluster import Cluster, Efficiency
-from dualml.planner.layouts import Layouts
-from dualml.planner.memory import PRECISIONS
-from dualml.planner.models import find_model, known_models
-from dualml.planner.seconds import UpdateSeconds, ring_seconds, seconds
-from dualml.planner.shape import Shape
-from dualml.split.schedules import build
+from dualml.planning.cost import Link, cost
+from dualml.planning.cost.pipeline import simulate_pipeline
+from dualml.common.errors import UserError
+from dualml.planning.planner.cluster import Cluster, Efficiency
+from dualml.planning.planner.layouts import Layouts
+from dualml.planning.planner.memory import PRECISIONS
+from dualml.planning.planner.models import find_model, known_models
+from dualml.planning.planner.seconds import UpdateSeconds, ring_seconds, seconds
+from dualml.planning.planner.shape import Shape
+from dualml.parallel.split.schedules import build
 
 MIXED = PRECISIONS["mixed"]
 LINK, FAST = Link(2e-5, 1 / 25e9), Link(5e-6, 1 / 300e9)
@@ -75,7 +75,7 @@ def test_arithmetic_alone_is_the_operations_over_the_peak(again: str) -> None:
 
 @pytest.mark.parametrize("n", [2, 3, 8, 1024])
 def test_a_ring_costs_what_the_closed_form_says(n: int) -> None:
-    """Twice a gather is an all-reduce: 2(n−1) messages and 2(n−1)/n·S (`dualml.cost`)."""
+    """Twice a gather is an all-reduce: 2(n−1) messages and 2(n−1)/n·S (`dualml.planning.cost`)."""
     nbytes = 12 * 1024 * n
     closed = cost("ring", n, nbytes)
     assert 2 * ring_seconds(n, nbytes, 1.0, 0.0) == closed.steps
@@ -113,7 +113,7 @@ def test_messages_inside_a_layer() -> None:
 @pytest.mark.parametrize(("p", "m"), [(2, 4), (4, 4), (4, 16), (3, 9), (6, 12)])
 def test_a_pipeline_takes_what_its_simulation_says(p: int, m: int) -> None:
     """m·t + (p − 1)·t for equal stages (Narayanan et al. 2021, section 2.2.1), also where the
-    layers do not divide and the output layer is long: the events of `dualml.cost.pipeline`."""
+    layers do not divide and the output layer is long: the events of `dualml.planning.cost.pipeline`."""
     for vocabulary in (1, 40_000):
         for layers in (12, 13):
             shape = replace(TINY, layers=layers, vocabulary=vocabulary, tied=True)

@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualml.aggregation.settings import Aggregation
-from dualml.errors import UserError
+from dualml.parallel.aggregation.settings import Aggregation
+from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
-from dualml.model.zoo import model
-from dualml.planner.arm import arm_from_layout, layout_from_arm
-from dualml.planner.engine import DUALML
-from dualml.planner.layouts import SearchSpace, Layouts, enumerate_layouts
-from dualml.planner.memory import stage_memory
-from dualml.planner.models import find_model
-from dualml.planner.shape import Shape
-from dualml.planner.zoo import shape_by_name, shape_from_spec, spec_from_shape
-from dualml.zero.units import estimate_memory, units_of
+from dualml.algorithms.model.zoo import model
+from dualml.planning.planner.arm import arm_from_layout, layout_from_arm
+from dualml.planning.planner.engine import DUALML
+from dualml.planning.planner.layouts import SearchSpace, Layouts, enumerate_layouts
+from dualml.planning.planner.memory import stage_memory
+from dualml.planning.planner.models import find_model
+from dualml.planning.planner.shape import Shape
+from dualml.planning.planner.zoo import shape_by_name, shape_from_spec, spec_from_shape
+from dualml.parallel.zero.units import estimate_memory, units_of
 
 SIZES = [
     {},

@@ -20,7 +20,7 @@ from command import dualml
 from test_causes_text import CAUSES
 from third import path_with
 
-from dualml.finder.scene import PHASES
+from dualml.parity.finder.scene import PHASES
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(FOLDER))

@@ -12,8 +12,8 @@ from command import DOCS, dualml, run
 
 from dualml.experiment.arm import Arm
 from dualml.experiment.schema import Experiment
-from dualml.model import model
-from dualml.store.load import load as load_run
+from dualml.algorithms.model import model
+from dualml.experiment.store.load import load as load_run
 
 PAGES = [DOCS / "sequence.md", DOCS / "sequence.zh.md"]
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -109,7 +109,7 @@ def test_the_experiment_of_the_page_is_one(page: Path) -> None:
 def test_the_command_prints_what_the_page_shows(
     page: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from dualml.cli.app import app
+    from dualml.interface.cli.app import app
 
     (example,) = [b for b in blocks(page, "text") if b.startswith("$ dualml ")]
     words, dots, *shown = example.removeprefix("$ dualml ").splitlines()

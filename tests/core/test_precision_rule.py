@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from command import dualml
 
-from dualml.errors import TrialError
+from dualml.common.errors import TrialError
 from dualml.experiment.arm import Arm
 from dualml.experiment.contrast import flat_config
 from dualml.experiment.load import load
-from dualml.model import ZOO, model
-from dualml.model.base import DtypePolicy
-from dualml.model.layers import LAYERS
+from dualml.algorithms.model import ZOO, model
+from dualml.algorithms.model.base import DtypePolicy
+from dualml.algorithms.model.layers import LAYERS
 from dualml.parity.envelope import RoundingPerturbation
 from dualml.parity.pairs import LowPrecision, compare_trajectories
-from dualml.precision import (
+from dualml.algorithms.precision import (
     ROUNDOFF,
     Precision,
     Scaler,
@@ -28,8 +28,8 @@ from dualml.precision import (
     round_to_type,
     ulp,
 )
-from dualml.precision.scaling import MAX_SKIPPED_UPDATES, INTERVAL, START
-from dualml.store.trajectory import Trajectory
+from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES, INTERVAL, START
+from dualml.experiment.store.trajectory import Trajectory
 
 VALUES = np.random.default_rng(0).normal(size=5000) * 10.0 ** np.arange(-3, 2).repeat(1000)
 VALUES = VALUES[np.abs(VALUES) > 2.0**-14]  # normal numbers of float16, too

@@ -10,7 +10,7 @@ import pytest
 from command import goes_on_when_interrupted, run, strict
 from page_parts import findings_by_key
 
-from dualml.precision.scaling import MAX_SKIPPED_UPDATES, START
+from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES, START
 
 pytestmark = pytest.mark.whole
 

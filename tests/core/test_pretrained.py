@@ -14,14 +14,14 @@ from bert_folder import CONFIG, WORDS, change, write
 from command import dualml, resumed, run
 from safetensors.numpy import load_file, save_file
 
-from dualml.data import labelled
-from dualml.data.wordpiece import WordPiece
-from dualml.errors import UserError
+from dualml.experiment.data import labelled
+from dualml.experiment.data.wordpiece import WordPiece
+from dualml.common.errors import UserError
 from dualml.experiment.load import load
 from dualml.experiment.pretrained import open_pretrained
-from dualml.files import read_json
-from dualml.model import initial_weights, model
-from dualml.model.pretrained import PretrainedBert
+from dualml.common.files import read_json
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.model.pretrained import PretrainedBert
 
 pytest.importorskip("tokenizers")
 TOML = """
@@ -343,7 +343,7 @@ def test_the_command_says_it_in_one_line(lab: Path, tmp_path: Path) -> None:
 
 def test_the_reports_number_of_bytes_is_that_of_the_folder(lab: Path, tmp_path: Path) -> None:
     from dualml.report.machine import vector_bytes
-    from dualml.store.load import load as read
+    from dualml.experiment.store.load import load as read
 
     run(lab, tmp_path / "out")
     shapes = read_json(tmp_path / "out" / "plan" / "plan.json")["model"]

@@ -15,10 +15,10 @@ from rich.console import Console
 
 from dualml.experiment.load import load
 from dualml.experiment.small import small_data_values
-from dualml.session.progress import RemainingTime, ProgressLines, LogTicker, show_activity
-from dualml.session.trials import estimate_work
-from dualml.store.manifest import TrialRecord
-from dualml.words import Messages
+from dualml.runner.session.progress import RemainingTime, ProgressLines, LogTicker, show_activity
+from dualml.runner.session.trials import estimate_work
+from dualml.experiment.store.manifest import TrialRecord
+from dualml.common.words import Messages
 
 
 def trial(arm: str, status: str = "interrupted") -> TrialRecord:
@@ -72,9 +72,9 @@ def test_what_is_left_is_told_from_the_same_backend() -> None:
 
 
 def test_ranks_that_share_cores_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dualml.session.trials.usable_cores", lambda: 2)
+    monkeypatch.setattr("dualml.runner.session.trials.usable_cores", lambda: 2)
     arms = {"one": SimpleNamespace(world_size=1), "eight": SimpleNamespace(world_size=8)}
-    monkeypatch.setattr("dualml.session.trials.count_gradients", lambda plan, arm, seed: 0)
+    monkeypatch.setattr("dualml.runner.session.trials.count_gradients", lambda plan, arm, seed: 0)
     plan: Any = SimpleNamespace(experiment=SimpleNamespace(arms=arms))
     assert list(estimate_work(plan, [("one", "numpy", 0), ("eight", "numpy", 0)]).values()) == [1.0, 4.0]
 

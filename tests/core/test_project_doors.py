@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from mutations import ODD, TEXTS, document, mutated, mutated_bytes
 from typer.main import get_command
 
-from dualml.cli.app import app
-from dualml.cli.defaults import leaf_commands, command_options, read_defaults
-from dualml.cli.output import complain
-from dualml.cli.project import ALLOWED
-from dualml.errors import UserError
+from dualml.interface.cli.app import app
+from dualml.interface.cli.defaults import leaf_commands, command_options, read_defaults
+from dualml.interface.cli.output import complain
+from dualml.interface.cli.project import ALLOWED
+from dualml.common.errors import UserError
 
 USUAL: dict[str, Any] = {
     "project": {"name": "x", "dependencies": ["dualml"]},

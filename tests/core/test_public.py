@@ -9,11 +9,11 @@ import pytest
 from public_names import Item, find, items, public_modules, parameters, raised_errors
 
 import dualml
-from dualml.aggregation import STRATEGIES
-from dualml.optim import RULES
-from dualml.partition import PARTITIONS
-from dualml.registry import cited_source
-from dualml.split.schedules import SCHEDULES
+from dualml.parallel.aggregation import STRATEGIES
+from dualml.algorithms.optim import RULES
+from dualml.parallel.partition import PARTITIONS
+from dualml.common.registry import cited_source
+from dualml.parallel.split.schedules import SCHEDULES
 
 ERRORS = {"UserError", "TrialError", "CommunicationError", "Unsupported"}
 #: Annotations of arrays; the class or the module may state the shape for all of them.

@@ -11,24 +11,24 @@ import fake_methods
 import numpy as np
 import pytest
 
-from dualml.aggregation import STRATEGIES
-from dualml.aggregation.moved import aggregation_volume
-from dualml.aggregation.settings import Aggregation
-from dualml.communicator import Communicator
-from dualml.model import model
+from dualml.parallel.aggregation import STRATEGIES
+from dualml.parallel.aggregation.moved import aggregation_volume
+from dualml.parallel.aggregation.settings import Aggregation
+from dualml.algorithms.communicator import Communicator
+from dualml.algorithms.model import model
 from dualml.parity.judge import compare_serial, resolve_by_seeds
-from dualml.reference.communicator import run_threads
+from dualml.backend.reference.communicator import run_threads
 from dualml.report.methods import MethodResult
 from dualml.report.trained import exclusion_reason
-from dualml.split.plan import split_plan
-from dualml.split.traffic import collectives, links
-from dualml.split.traffic import total_sent_bytes as moved_by
-from dualml.store.agreement import DIVERGED_REASON
-from dualml.store.load import load
-from dualml.store.manifest import TrialRecord, read_run
-from dualml.words import Messages
-from dualml.worker.agreement import MIN_SENT_SHARE, compare_copies, sketch_array
-from dualml.worker.ranks import WeightCopies
+from dualml.parallel.split.plan import split_plan
+from dualml.parallel.split.traffic import collectives, links
+from dualml.parallel.split.traffic import total_sent_bytes as moved_by
+from dualml.experiment.store.agreement import DIVERGED_REASON
+from dualml.experiment.store.load import load
+from dualml.experiment.store.manifest import TrialRecord, read_run
+from dualml.common.words import Messages
+from dualml.runner.worker.agreement import MIN_SENT_SHARE, compare_copies, sketch_array
+from dualml.runner.worker.ranks import WeightCopies
 
 RANDOM = np.random.default_rng(3)
 WEIGHT, BIAS = RANDOM.normal(size=(50, 20)).astype(np.float32), np.full(20, 1e-4, np.float32)

@@ -11,8 +11,8 @@ import pytest
 from command import goes_on_when_interrupted, run, strict
 from safetensors.numpy import load_file
 
-from dualml.store.times import TIMES
-from dualml.worker.collectives import interface_counts
+from dualml.experiment.store.times import TIMES
+from dualml.runner.worker.collectives import interface_counts
 
 pytestmark = pytest.mark.whole
 
@@ -213,9 +213,9 @@ def test_the_loopback_counter_counts() -> None:
 def test_ranks_with_other_initial_weights_are_named() -> None:
     """Ranks with other initial weights are named: the weights that rank 0 broadcasts must be
     planned by all."""
-    from dualml.errors import CommunicationError
-    from dualml.reference.communicator import run_threads
-    from dualml.worker.join import agree_on_weights
+    from dualml.common.errors import CommunicationError
+    from dualml.backend.reference.communicator import run_threads
+    from dualml.runner.worker.join import agree_on_weights
 
     def work(comm: Any, wrong: int) -> None:
         w = np.arange(6, dtype=np.float32) + (comm.rank == wrong)

@@ -9,19 +9,19 @@ import pytest
 from conformance.recompute import SIZES, spec_of
 
 from dualml.backend import TrainingSpec
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
 from dualml.experiment.contrast import ConfigDiff
 from dualml.experiment.exact import baseline_of, inexactness_reason
-from dualml.model import ModelSpec, initial_weights, model
-from dualml.model.kept import saved_bytes_per_sample
-from dualml.model.layers import Branch, Dropout, LayerNorm, Linear, Merge, Tanh
-from dualml.model.recompute import residual_blocks, validate_recompute, recompute_groups, layer_spans, count_stack_inputs
-from dualml.optim import SGD
-from dualml.precision import Precision
-from dualml.reference.kept import SAVED_BY_LAYER, WIDTH
-from dualml.reference.model import RecomputedSpan, TapeEntry, Model
-from dualml.reference.training import NumpyTraining
+from dualml.algorithms.model import ModelSpec, initial_weights, model
+from dualml.algorithms.model.kept import saved_bytes_per_sample
+from dualml.algorithms.model.layers import Branch, Dropout, LayerNorm, Linear, Merge, Tanh
+from dualml.algorithms.model.recompute import residual_blocks, validate_recompute, recompute_groups, layer_spans, count_stack_inputs
+from dualml.algorithms.optim import SGD
+from dualml.algorithms.precision import Precision
+from dualml.backend.reference.kept import SAVED_BY_LAYER, WIDTH
+from dualml.backend.reference.model import RecomputedSpan, TapeEntry, Model
+from dualml.backend.reference.training import NumpyTraining
 
 TEXT = model("text_classifier", words=50, length=7)
 #: A residual connection inside another, with Dropout outside, between and inside of them.

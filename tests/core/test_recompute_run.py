@@ -11,8 +11,8 @@ from page_parts import evidence_figures, page, findings_by_key, tables
 
 from dualml.experiment.load import load
 from dualml.report.figure import LineMark
-from dualml.store.load import load as load_run
-from dualml.words import Messages
+from dualml.experiment.store.load import load as load_run
+from dualml.common.words import Messages
 
 pytestmark = pytest.mark.whole
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dualml.errors import UserError
-from dualml.model import ZOO, initial_weights, model
-from dualml.model.layers import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Tanh
-from dualml.model.spec import ModelSpec
-from dualml.reference.losses import LOSSES
-from dualml.reference.model import Model
+from dualml.common.errors import UserError
+from dualml.algorithms.model import ZOO, initial_weights, model
+from dualml.algorithms.model.layers import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Tanh
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.backend.reference.losses import LOSSES
+from dualml.backend.reference.model import Model
 
 SMALL = {
     "linear": ModelSpec("s", (5,), (("fc", Linear(5, 3)),)),

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from conformance.layer_cases import BATCH, CASES, case, drawn, samples, weights
 
-from dualml.errors import UserError
-from dualml.model import TEXT_ZOO, ZOO, ModelSpec, initial_weights, model
-from dualml.model.base import Layer
-from dualml.model.decoder import GroupedAttention, RMSNorm, SwiGLU, Tied
-from dualml.model.layers import (
+from dualml.common.errors import UserError
+from dualml.algorithms.model import TEXT_ZOO, ZOO, ModelSpec, initial_weights, model
+from dualml.algorithms.model.base import Layer
+from dualml.algorithms.model.decoder import GroupedAttention, RMSNorm, SwiGLU, Tied
+from dualml.algorithms.model.layers import (
     LAYERS,
     LSTM,
     Attention,
@@ -34,9 +34,9 @@ from dualml.model.layers import (
     ReLU,
     Rows,
 )
-from dualml.model.spec import LOSSES
-from dualml.reference.losses import LOSSES as OF_LOGITS
-from dualml.reference.model import Model, backward, forward
+from dualml.algorithms.model.spec import LOSSES
+from dualml.backend.reference.losses import LOSSES as OF_LOGITS
+from dualml.backend.reference.model import Model, backward, forward
 
 # --- the referee ----------------------------------------------------------------------------------
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from dualml.aggregation import STRATEGIES
-from dualml.errors import UserError
-from dualml.optim import RULES
-from dualml.partition import PARTITIONS
-from dualml.registry import Registry, cited_source
+from dualml.parallel.aggregation import STRATEGIES
+from dualml.common.errors import UserError
+from dualml.algorithms.optim import RULES
+from dualml.parallel.partition import PARTITIONS
+from dualml.common.registry import Registry, cited_source
 from dualml.report.mathml import mathml
-from dualml.split.schedules import SCHEDULES
+from dualml.parallel.split.schedules import SCHEDULES
 
 ORDER = {
     "optimizer": ["gd", "sgd", "adam", "adamw", "rmsprop", "adagrad"],
@@ -63,7 +63,7 @@ def room(
     package = tmp_path / name
     package.mkdir()
     (package / "__init__.py").write_text(
-        f"from dualml.registry import Registry\nTHINGS = Registry('thing', '{name}')\n"
+        f"from dualml.common.registry import Registry\nTHINGS = Registry('thing', '{name}')\n"
     )
     for thing, place in (("late", ", 20"), ("early", ", 10"), ("any", "")):
         (package / f"{thing}.py").write_text(

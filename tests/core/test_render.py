@@ -17,10 +17,10 @@ import yaml
 from command import dualml, lab
 from render_cases import REQUESTS, SCHEMAS, documents, request_, make_request, wrong
 
-from dualml.render import files, node
-from dualml.render.kinds import KINDS
-from dualml.render.kubernetes import volume_claims, files_pod
-from dualml.render.request import RenderRequest
+from dualml.runner.render import files, node
+from dualml.runner.render.kinds import KINDS
+from dualml.runner.render.kubernetes import volume_claims, files_pod
+from dualml.runner.render.request import RenderRequest
 
 __all__ = ["lab", "request_"]
 

@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from render_cases import documents, wrong
 
-from dualml.errors import UserError
-from dualml.jobs.workers.group import run_workers
-from dualml.jobs.workers.seat import WorkerEnv
+from dualml.common.errors import UserError
+from dualml.runner.jobs.workers.group import run_workers
+from dualml.runner.jobs.workers.seat import WorkerEnv
 from dualml.launch.route import free_port
 from dualml.launch.wire import TOKEN
-from dualml.machine import python_argv
-from dualml.render import files, node
-from dualml.render.commanded import MAX_CONFIGMAP_BYTES, command_request
-from dualml.render.request import RenderRequest
+from dualml.common.machine import python_argv
+from dualml.runner.render import files, node
+from dualml.runner.render.commanded import MAX_CONFIGMAP_BYTES, command_request
+from dualml.runner.render.request import RenderRequest
 
 OPTIONS: dict[str, Any] = {
     "memory": "4GB", "disk": None, "time": "30", "rate": None, "name": None, "cores": 2,
@@ -120,7 +120,7 @@ assert os.path.isdir(os.environ["DUALML_JOB_OUT"])
 def test_containers_become_workers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two processes with the commands of two containers become workers of one run."""
     Path("meet.py").write_text(MEET)
-    monkeypatch.setattr("dualml.render.request.PORT", free_port())
+    monkeypatch.setattr("dualml.runner.render.request.PORT", free_port())
     asked = command_request([sys.executable, "meet.py"], 2, 0, OPTIONS, lend=False)
     words = [asked.node_command(str(number), "localhost") for number in range(2)]
     started = []

@@ -13,8 +13,8 @@ import pytest
 from render_cases import documents, request_, make_request, wrong
 
 from dualml.launch.wire import TOKEN
-from dualml.render import files
-from dualml.render.request import RenderRequest
+from dualml.runner.render import files
+from dualml.runner.render.request import RenderRequest
 
 __all__ = ["request_"]
 

@@ -6,7 +6,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from dualml.render.request import DATA, RUNS, UID
+from dualml.runner.render.request import DATA, RUNS, UID
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from command import TOML, dualml, lab
 
-from dualml.errors import UserError
-from dualml.render import quantities
+from dualml.common.errors import UserError
+from dualml.runner.render import quantities
 
 __all__ = ["lab"]
 
@@ -56,7 +56,7 @@ LAB2 = ("lab2", "--quick")
     ((*LAB2, "--on", "nomad"), "--on must be one of local, slurm, compose, kubernetes"),
 ])  # fmt: skip
 def test_it_is_said_in_one_line(words: tuple[str, ...], text: str, tmp_path: Path) -> None:
-    from dualml.cli.app import app
+    from dualml.interface.cli.app import app
 
     with pytest.raises(UserError) as error:
         app(["submit", *words, "--render", str(tmp_path / "out")], standalone_mode=False)

@@ -12,10 +12,10 @@ import pytest
 from command import lab
 from render_cases import make_request
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.launch import names
 from dualml.launch.wire import TOKEN
-from dualml.render import node
+from dualml.runner.render import node
 
 __all__ = ["lab"]
 
@@ -23,7 +23,7 @@ __all__ = ["lab"]
 def becomes(request_: object, number: str, host: str = "localhost") -> list[str]:
     """Return the command of a node, without Python's part."""
     words = request_.command(number, host)  # type: ignore[attr-defined]
-    assert words[: words.index("--node")] == ["python3", "-P", "-m", "dualml.render.node"]
+    assert words[: words.index("--node")] == ["python3", "-P", "-m", "dualml.runner.render.node"]
     command = node.container_argv(node.parse_options(words[4:]))
     return command[3:] if command[0] == sys.executable else command
 
@@ -86,7 +86,7 @@ def test_a_name_is_awaited_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> 
 
 def run_node(words: list[str], **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-P", "-m", "dualml.render.node", *words],
+        [sys.executable, "-P", "-m", "dualml.runner.render.node", *words],
         capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **environ},
     )  # fmt: skip
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from render_cases import REQUESTS, make_request
 
-from dualml.errors import UserError
-from dualml.render import files
-from dualml.render.compose import compose_document
-from dualml.render.kinds import KINDS
-from dualml.render.kubernetes import volume_claims, files_pod, kustomization
-from dualml.render.references import compose_problems, kubernetes_problems, token_problems
+from dualml.common.errors import UserError
+from dualml.runner.render import files
+from dualml.runner.render.compose import compose_document
+from dualml.runner.render.kinds import KINDS
+from dualml.runner.render.kubernetes import volume_claims, files_pod, kustomization
+from dualml.runner.render.references import compose_problems, kubernetes_problems, token_problems
 
 FULL = make_request(rate=10**8, lab=b"", seconds=60)
 Change = Callable[[Any], object]

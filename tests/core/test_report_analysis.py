@@ -12,8 +12,8 @@ import pytest
 from page_parts import same_in_both_languages, findings_by_key
 
 from dualml.report.headline import headline
-from dualml.store.load import load
-from dualml.words import Messages
+from dualml.experiment.store.load import load
+from dualml.common.words import Messages
 
 
 def records(path: Path, change: Callable[[dict], None]) -> None:

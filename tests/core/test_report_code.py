@@ -39,7 +39,7 @@ def test_shared_part_shows_the_native_entry_point(framework: str) -> None:
 
 def test_a_rule_that_inherits_shows_its_parent() -> None:
     (listing,) = code.rule_listings("adamw", ["numpy"])
-    assert "# dualml/optim/adam.py" in listing.text
+    assert "# dualml/algorithms/optim/adam.py" in listing.text
     assert "decoupled = True" in listing.text
     assert "def one(" in listing.text
 

@@ -10,9 +10,9 @@ import fake_run
 import numpy as np
 import pytest
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.report import render
-from dualml.store.load import load
+from dualml.experiment.store.load import load
 
 pytestmark = pytest.mark.whole
 

@@ -10,8 +10,8 @@ import fake_run
 import page_parts
 import pytest
 
-from dualml.store.load import load
-from dualml.words import LANGUAGES, Messages
+from dualml.experiment.store.load import load
+from dualml.common.words import LANGUAGES, Messages
 
 PSI, MIB = 2**18, 2**20
 SLOTS = {"gd": 0, "sgd": 0, "adam": 2}

@@ -10,13 +10,13 @@ import fake_splits
 import page_parts
 import pytest
 
-from dualml.model.zoo import model
+from dualml.algorithms.model.zoo import model
 from dualml.report.topics.meshes import layouts, planned_bytes
-from dualml.split.pieces import TensorShard
-from dualml.store.load import load
-from dualml.store.run import RunData
-from dualml.words import Messages
-from dualml.words.numbers import quantity
+from dualml.parallel.split.pieces import TensorShard
+from dualml.experiment.store.load import load
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages
+from dualml.common.words.numbers import quantity
 
 MESHES: dict[str, dict[str, Any]] = {
     "replicas": {"data": 4},

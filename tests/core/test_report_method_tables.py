@@ -11,18 +11,18 @@ import pytest
 from fake_methods import TEST, make_run, serial
 from page_parts import findings, row, same_in_both_languages
 
-from dualml.confusion import macro_average
-from dualml.methods import METHODS
+from dualml.common.confusion import macro_average
+from dualml.experiment.methods import METHODS
 from dualml.report.blocks import Code, Fold, Table
 from dualml.report.code import count_added_lines
 from dualml.report.methods import MethodResult
 from dualml.report.topics import method_precision, method_ranks, methods
 from dualml.report.topics.method_ranks import samples_per_rank
 from dualml.report.trained import exclusion_reason
-from dualml.store.load import load
-from dualml.store.run import RunData
-from dualml.words import Messages
-from dualml.worker.evaluate import evaluate
+from dualml.experiment.store.load import load
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages
+from dualml.runner.worker.evaluate import evaluate
 
 EN = Messages("en")
 OUTSIDE = {"step": 4, "after": 3, "phase": "update", "tensor": "fc.bias", "distance": 0.02,

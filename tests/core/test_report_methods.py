@@ -9,9 +9,9 @@ import pytest
 
 from dualml.report.methods import MethodResult
 from dualml.report.topics.methods import evidence
-from dualml.store.load import load
-from dualml.store.run import RunData
-from dualml.words import Messages
+from dualml.experiment.store.load import load
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages
 
 PLAIN = fake_run.MAIN["adam"]
 ARMS = {

@@ -14,7 +14,7 @@ from dualml.report import render
 from dualml.report.draw import script
 from dualml.report.mathml import mathml
 from dualml.report.topics import principle
-from dualml.words import LANGUAGES, Messages, load_messages
+from dualml.common.words import LANGUAGES, Messages, load_messages
 
 pytestmark = pytest.mark.whole
 

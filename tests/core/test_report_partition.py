@@ -11,16 +11,16 @@ import pytest
 from page_parts import evidence_figures
 from report_deals import EN, ZH, row, unbroken_findings, table
 
-from dualml.partition import RandomSampling
+from dualml.parallel.partition import RandomSampling
 from dualml.report.deals import find_partition, list_partitions, format_settings
 from dualml.report.draw import draw
 from dualml.report.results import ArmResult, accuracy_gap
 from dualml.report.topics.sampling import contests, expected_missed
 from dualml.report.topics.skew import SkewResult
-from dualml.store.load import load
-from dualml.store.run import RunData
-from dualml.words import LANGUAGES, Messages
-from dualml.words.numbers import points
+from dualml.experiment.store.load import load
+from dualml.experiment.store.run import RunData
+from dualml.common.words import LANGUAGES, Messages
+from dualml.common.words.numbers import points
 
 pytestmark = pytest.mark.whole
 

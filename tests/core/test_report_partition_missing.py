@@ -14,7 +14,7 @@ from test_report_page import Page, rows
 
 from dualml.report import render
 from dualml.report.deals import list_partitions
-from dualml.store.load import load
+from dualml.experiment.store.load import load
 
 pytestmark = pytest.mark.whole
 

@@ -11,17 +11,17 @@ import pytest
 from page_parts import page, row, sections, tables
 from test_report_page import Page, rows
 
-from dualml.aggregation import ASYNCHRONOUS, STRATEGIES
-from dualml.registry import cited_source
+from dualml.parallel.aggregation import ASYNCHRONOUS, STRATEGIES
+from dualml.common.registry import cited_source
 from dualml.report import machine, ranks, render
 from dualml.report.blocks import Card, Prose, RowBlock, SectionBlock, Table, walk
 from dualml.report.figure import Bar, Figure, LineMark
 from dualml.report.fits import predict_seconds
 from dualml.report.measured import uncrowded_measurements, collective_measurements
 from dualml.report.topics import combination, principle, schedules
-from dualml.store.load import load
-from dualml.words import LANGUAGES, Messages
-from dualml.words.numbers import nbytes
+from dualml.experiment.store.load import load
+from dualml.common.words import LANGUAGES, Messages
+from dualml.common.words.numbers import nbytes
 
 pytestmark = pytest.mark.whole
 
@@ -308,7 +308,7 @@ def test_the_whole_page(folder: Path, tmp_path: Path, lang: str) -> None:
     topics = ("collectives", "traffic", "native", "predictions", "training", "combination",
               "bottleneck", "staleness")  # fmt: skip
     assert [name for name in sections(text) if name in topics] == list(topics)
-    for file in ("aggregation/ring.py", "aggregation/parallel.py", "dualml_torch/communicator.py"):
+    for file in ("aggregation/ring.py", "aggregation/parallel.py", "dualml_torch/algorithms/communicator.py"):
         assert file in text
         assert file in markdown
     assert render([folder], tmp_path / "again", lang)[0].read_text("utf-8") == text

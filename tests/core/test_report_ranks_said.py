@@ -11,8 +11,8 @@ from page_parts import page, same_in_both_languages, findings_by_key
 
 from dualml.report.blocks import Notice, SectionBlock, walk
 from dualml.report.headline import headline
-from dualml.store.load import load
-from dualml.words import Messages
+from dualml.experiment.store.load import load
+from dualml.common.words import Messages
 
 EN = Messages("en")
 

@@ -13,8 +13,8 @@ from test_report_page import Page
 
 from dualml.report import families, render, scaling
 from dualml.report.families import STRONG, WEAK, CoreBudget
-from dualml.store.load import load
-from dualml.words import LANGUAGES, Messages
+from dualml.experiment.store.load import load
+from dualml.common.words import LANGUAGES, Messages
 
 pytestmark = pytest.mark.whole
 

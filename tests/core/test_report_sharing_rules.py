@@ -9,13 +9,13 @@ import fake_run
 import page_parts
 import pytest
 
-from dualml.model.zoo import model
+from dualml.algorithms.model.zoo import model
 from dualml.report import ranks
 from dualml.report.blocks import Card, Formula, Prose
 from dualml.report.machine import vector_bytes
-from dualml.store.load import load
-from dualml.store.run import RunData
-from dualml.words import Messages
+from dualml.experiment.store.load import load
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from dualml.report.blocks import Code, SectionBlock, walk
 from dualml.report.topics import key_code
 from dualml.report.topics.skew import correlation, emd, skewed_arms
 from dualml.report.uneven import uneven_epochs
-from dualml.store.load import load
-from dualml.store.run import RunData
-from dualml.words import LANGUAGES, Messages
+from dualml.experiment.store.load import load
+from dualml.experiment.store.run import RunData
+from dualml.common.words import LANGUAGES, Messages
 
 pytestmark = pytest.mark.whole
 

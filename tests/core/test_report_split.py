@@ -14,7 +14,7 @@ from dualml.report import render
 from dualml.report.blocks import Card, Code, Fold, Notice, SectionBlock, VerdictBlock, walk
 from dualml.report.draw import draw
 from dualml.report.figure import Figure
-from dualml.words import LANGUAGES, Messages
+from dualml.common.words import LANGUAGES, Messages
 
 pytestmark = pytest.mark.whole
 

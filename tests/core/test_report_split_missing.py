@@ -11,7 +11,7 @@ from page_parts import findings_by_key
 from test_report_page import Page, rows
 
 from dualml.report import render
-from dualml.store.load import load
+from dualml.experiment.store.load import load
 
 pytestmark = pytest.mark.whole
 

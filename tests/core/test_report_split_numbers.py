@@ -10,13 +10,13 @@ from fake_splits import BATCH, LINK, UPDATE
 from page_parts import page, sentences
 from report_splits import row, table
 
-from dualml.cost.split import all_reduce_s
+from dualml.planning.cost.split import all_reduce_s
 from dualml.report.splits import calibration, events, times
 from dualml.report.splits.arms import SplitArm, Splits
 from dualml.report.splits.calibration import LAYER_SPLIT, TENSOR_SPLIT, make_question
 from dualml.report.topics import splits as answer
-from dualml.store.load import load
-from dualml.words import Messages
+from dualml.experiment.store.load import load
+from dualml.common.words import Messages
 
 
 @pytest.fixture(scope="module")

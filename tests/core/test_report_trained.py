@@ -13,8 +13,8 @@ from fake_methods import ARMS, TWO, make_run, serial
 from dualml.report.methods import MethodResult
 from dualml.report.topics.method_ranks import last_batches
 from dualml.report.trained import exclusion_reason
-from dualml.store.load import load
-from dualml.words import LANGUAGES, Messages
+from dualml.experiment.store.load import load
+from dualml.common.words import LANGUAGES, Messages
 
 EN = Messages("en")
 Change = Callable[[dict[str, Any]], None]

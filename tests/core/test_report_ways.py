@@ -16,8 +16,8 @@ from dualml.report import render
 from dualml.report.blocks import Card, Prose
 from dualml.report.topics.batch import OTHER_RATE, SAME_RATE, SCALED_RATE, WARMUP_RATE, batches
 from dualml.report.topics.modes import pairs, signed
-from dualml.store.load import load
-from dualml.words import LANGUAGES
+from dualml.experiment.store.load import load
+from dualml.common.words import LANGUAGES
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ import page_parts
 import pytest
 
 from dualml.report.figure import LineMark
-from dualml.store.load import load
-from dualml.store.run import RunData
-from dualml.words import Messages
+from dualml.experiment.store.load import load
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages
 
 PSI, MIB = fake_memory.PSI, 2**20
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dualml.session import trials
+from dualml.runner.session import trials
 
 
 def test_what_a_failure_leaves_of_a_group_goes_on_with_resume(

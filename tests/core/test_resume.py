@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from command import TOML, dualml, lab, run, start, strict
 
-from dualml.files import remove_file
+from dualml.common.files import remove_file
 
 pytestmark = pytest.mark.whole
 

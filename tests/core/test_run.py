@@ -235,7 +235,7 @@ def test_a_full_disk_is_one_line_and_the_folder_stays_readable(lab: Path, tmp_pa
         "        return usual('/dev/full', os.O_WRONLY)\n"
         "    return usual(name, flags, *more, **named)\n"
         "os.open = full\n"
-        "from dualml.cli import main\n"
+        "from dualml.interface.cli import main\n"
         "main()\n"
     )
     out = tmp_path / "o"
@@ -297,9 +297,9 @@ def test_a_reason_with_brackets_is_printed_as_it_is() -> None:
 
     from rich.console import Console
 
-    from dualml.session.progress import trial_summary
-    from dualml.store.manifest import TrialRecord
-    from dualml.words import Messages
+    from dualml.runner.session.progress import trial_summary
+    from dualml.experiment.store.manifest import TrialRecord
+    from dualml.common.words import Messages
 
     for reason in ("cannot open [/tmp/x/y]", "Conv [mindspore/ccsrc/foo.cc] failed"):
         out = StringIO()

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from command import TOML, dualml
 
-from dualml.housekeeping import listing
-from dualml.housekeeping.removal import parse_age
-from dualml.store.folder import lock_run_folder
+from dualml.interface.housekeeping import listing
+from dualml.interface.housekeeping.removal import parse_age
+from dualml.experiment.store.folder import lock_run_folder
 
 pytestmark = pytest.mark.whole
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualml.errors import UserError
-from dualml.split.order import dependencies, validate
-from dualml.split.schedule import Action, Grid
-from dualml.split.schedules import SCHEDULES, bubble, build, live_bound
+from dualml.common.errors import UserError
+from dualml.parallel.split.order import dependencies, validate
+from dualml.parallel.split.schedule import Action, Grid
+from dualml.parallel.split.schedules import SCHEDULES, bubble, build, live_bound
 
 PARAMETER_SERVER = (0, 1, 0)
 

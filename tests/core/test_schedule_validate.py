@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualml.errors import UserError
-from dualml.split.order import find_deadlock, layout, dependencies, validate
-from dualml.split.schedule import Action, Grid
-from dualml.split.schedules import SCHEDULES, build
+from dualml.common.errors import UserError
+from dualml.parallel.split.order import find_deadlock, layout, dependencies, validate
+from dualml.parallel.split.schedule import Action, Grid
+from dualml.parallel.split.schedules import SCHEDULES, build
 
 
 def check_cycle(programs: list[list[Action]], owners: tuple[int, ...]) -> None:

@@ -12,10 +12,10 @@ from command import DOCS, TOML, check_schema, dualml, strict
 from jsonschema import Draft202012Validator, ValidationError
 from typer.main import get_command
 
-from dualml import variables
-from dualml.cli.app import app
-from dualml.cli.defaults import leaf_commands, command_options
-from dualml.schemas import schema_id, schema_names, records, schema_text
+from dualml.common import variables
+from dualml.interface.cli.app import app
+from dualml.interface.cli.defaults import leaf_commands, command_options
+from dualml.interface.schemas import schema_id, schema_names, records, schema_text
 
 #: Schema → command lines whose output follows it; ``one`` is a run.
 ANSWERS = {
@@ -111,7 +111,7 @@ def test_schemas_are_schemas_that_say_something(name: str) -> None:
 
 def test_schemas_of_records_are_those_of_the_records() -> None:
     for name, schema in records.record_schemas().items():
-        assert schema_text(name) == records.to_json(schema), f"python -m dualml.schemas.records: {name}"
+        assert schema_text(name) == records.to_json(schema), f"python -m dualml.interface.schemas.records: {name}"
 
 
 def test_every_command_that_shows_something_has_json() -> None:

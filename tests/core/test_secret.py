@@ -14,7 +14,7 @@ from dualml.course.grading.grade import GradingRequest
 from dualml.course.grading.rubric import Rubric
 from dualml.course.grading.secret import VARIABLE, masked_text, read_secret
 from dualml.course.labs import load_lab
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 
 WORD = "hidden-word"
 

@@ -19,14 +19,14 @@ import pytest
 from command import dualml, start
 from served import KEY, ask, growing, losses, serving
 
-from dualml.jobs.store import Jobs
-from dualml.serve import found, logs, run, server
-from dualml.serve.cache import Cache
-from dualml.serve.gate import Gate
-from dualml.serve.server import PageServer
-from dualml.store.folder import is_locked, lock_run_folder
-from dualml.store.manifest import read_run
-from dualml.store.trial import log_path, trial_folder
+from dualml.runner.jobs.store import Jobs
+from dualml.interface.serve import found, logs, run, server
+from dualml.interface.serve.cache import Cache
+from dualml.interface.serve.gate import Gate
+from dualml.interface.serve.server import PageServer
+from dualml.experiment.store.folder import is_locked, lock_run_folder
+from dualml.experiment.store.manifest import read_run
+from dualml.experiment.store.trial import log_path, trial_folder
 
 pytestmark = pytest.mark.system
 RUN = "/run?run=one"
@@ -403,11 +403,11 @@ def test_a_visitor_that_says_nothing_is_sent_away(
 
 
 def test_help_does_not_wait_for_it() -> None:
-    code = "import sys, dualml.cli.app; print([m for m in sys.modules if 'serve' in m])"
+    code = "import sys, dualml.interface.cli.app; print([m for m in sys.modules if 'serve' in m])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
                           check=True)  # fmt: skip
     assert [m for m in json.loads(done.stdout.replace("'", '"')) if "dualml" in m] == [
-        "dualml.cli.serve"
+        "dualml.interface.cli.serve"
     ]
 
 

@@ -16,10 +16,10 @@ import pytest
 from chromium import Browser
 from served import growing, losses, serving
 
-from dualml.serve import shell
-from dualml.serve.server import PageServer
-from dualml.store.trial import log_path
-from dualml.store.verdicts import PARITY
+from dualml.interface.serve import shell
+from dualml.interface.serve.server import PageServer
+from dualml.experiment.store.trial import log_path
+from dualml.experiment.store.verdicts import PARITY
 
 pytestmark = [
     pytest.mark.whole,

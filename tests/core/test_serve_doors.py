@@ -27,20 +27,20 @@ from hypothesis import strategies as st
 from mutations import ODD, mutated, mutated_bytes
 from served import KEY, ask, serving
 
-from dualml.errors import Unsupported, UserError
-from dualml.housekeeping.listing import list_runs
-from dualml.jobs.store import Jobs
+from dualml.common.errors import Unsupported, UserError
+from dualml.interface.housekeeping.listing import list_runs
+from dualml.runner.jobs.store import Jobs
 from dualml.report import render
 from dualml.report.at_work import active_ranks
-from dualml.serve import connections, server
-from dualml.serve.cache import Cache
-from dualml.serve.pages import Pages
-from dualml.serve.server import PageServer
-from dualml.store.folder import RunFolder
-from dualml.store.load import load
-from dualml.store.side import read_run_operand
-from dualml.store.trial import log_path, trial_folder
-from dualml.words import Messages
+from dualml.interface.serve import connections, server
+from dualml.interface.serve.cache import Cache
+from dualml.interface.serve.pages import Pages
+from dualml.interface.serve.server import PageServer
+from dualml.experiment.store.folder import RunFolder
+from dualml.experiment.store.load import load
+from dualml.experiment.store.side import read_run_operand
+from dualml.experiment.store.trial import log_path, trial_folder
+from dualml.common.words import Messages
 
 pytestmark = pytest.mark.system
 RUN = "/run?run=one"

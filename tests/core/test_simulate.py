@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from command import DOCS, dualml, examples_are_printed, strict
 
-from dualml.cli import report_error
-from dualml.cli.simulate import simulate as command
-from dualml.cost import Link, Point, cost, fit_all, predict, units
-from dualml.cost.request import parse_ranks
-from dualml.errors import UserError
-from dualml.files import write_json
+from dualml.interface.cli import report_error
+from dualml.interface.cli.simulate import simulate as command
+from dualml.planning.cost import Link, Point, cost, fit_all, predict, units
+from dualml.planning.cost.request import parse_ranks
+from dualml.common.errors import UserError
+from dualml.common.files import write_json
 
 LENET = 4 * 51_902
 

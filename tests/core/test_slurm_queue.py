@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dualml.jobs import slurm
+from dualml.runner.jobs import slurm
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from dualml.sockets import sent_bytes
+from dualml.common.sockets import sent_bytes
 
 MANY = 1 << 24
 

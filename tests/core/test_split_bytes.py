@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 from conformance import split
 
-from dualml.data import load as load_data
-from dualml.errors import UserError
+from dualml.experiment.data import load as load_data
+from dualml.common.errors import UserError
 from dualml.experiment.freeze import freeze
 from dualml.experiment.plan import Plan
 from dualml.experiment.schema import Experiment
 from dualml.experiment.split import Split
-from dualml.model import model
-from dualml.reference.backend import NumpyBackend
-from dualml.reference.communicator import run_threads
-from dualml.split import traffic
-from dualml.split.measured import summary
-from dualml.split.plan import SplitPlan, split_plan
-from dualml.split.timeline import KINDS
-from dualml.store.plan import restore_plan, save_plan
-from dualml.store.times import TIMELINE
+from dualml.algorithms.model import model
+from dualml.backend.reference.backend import NumpyBackend
+from dualml.backend.reference.communicator import run_threads
+from dualml.parallel.split import traffic
+from dualml.parallel.split.measured import summary
+from dualml.parallel.split.plan import SplitPlan, split_plan
+from dualml.parallel.split.timeline import KINDS
+from dualml.experiment.store.plan import restore_plan, save_plan
+from dualml.experiment.store.times import TIMELINE
 
 DIGITS = load_data("digits", explicit=True)
 WHOLE = 51_902  # parameters of LeNet

@@ -9,11 +9,11 @@ import pytest
 from command import run
 from pydantic import ValidationError
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.experiment.split import Split
-from dualml.model import model
-from dualml.split import traffic
-from dualml.split.plan import SplitPlan
+from dualml.algorithms.model import model
+from dualml.parallel.split import traffic
+from dualml.parallel.split.plan import SplitPlan
 
 LENET, BATCH = model("lenet"), 10
 X, MIDDLE, LOGITS = BATCH * 28 * 28 * 4, BATCH * 400 * 4, BATCH * 10 * 4

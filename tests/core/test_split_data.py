@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from command import run
 
-from dualml.data import load as load_data
-from dualml.data import partial, sources
-from dualml.data.partial import is_placeholder, make_placeholder, load_partial, in_memory_bytes, select_samples
-from dualml.data.registry import DATASETS
+from dualml.experiment.data import load as load_data
+from dualml.experiment.data import partial, sources
+from dualml.experiment.data.partial import is_placeholder, make_placeholder, load_partial, in_memory_bytes, select_samples
+from dualml.experiment.data.registry import DATASETS
 from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
 from dualml.experiment.samples import load_samples
 from dualml.experiment.split import Split
-from dualml.model import model
-from dualml.split.plan import SplitPlan
+from dualml.algorithms.model import model
+from dualml.parallel.split.plan import SplitPlan
 
 DIGITS = load_data("digits", explicit=True)
 TOML = """

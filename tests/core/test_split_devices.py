@@ -11,19 +11,19 @@ from command import dualml, run
 from conformance import split
 
 from dualml.backend.devices import check_present, shift_devices
-from dualml.data import load as load_data
-from dualml.errors import Unsupported, UserError
+from dualml.experiment.data import load as load_data
+from dualml.common.errors import Unsupported, UserError
 from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
 from dualml.experiment.split import Split
-from dualml.model import model
-from dualml.reference.backend import NumpyBackend
-from dualml.reference.communicator import run_threads
-from dualml.split import traffic
-from dualml.split.measured import summary
-from dualml.split.placed import PlacedExecutor
-from dualml.split.plan import SplitPlan
-from dualml.store.plan import restore_plan, save_plan
+from dualml.algorithms.model import model
+from dualml.backend.reference.backend import NumpyBackend
+from dualml.backend.reference.communicator import run_threads
+from dualml.parallel.split import traffic
+from dualml.parallel.split.measured import summary
+from dualml.parallel.split.placed import PlacedExecutor
+from dualml.parallel.split.plan import SplitPlan
+from dualml.experiment.store.plan import restore_plan, save_plan
 
 DIGITS = load_data("digits", explicit=True)
 TWO = {"engine": "devices", "devices": ["cpu:0", "cpu:1"]}

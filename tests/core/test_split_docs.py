@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from command import DOCS
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
 from dualml.experiment.split import Split
-from dualml.model import model
-from dualml.split.order import find_deadlock, validate
-from dualml.split.schedule import Grid
-from dualml.split.schedules import SCHEDULES
-from dualml.split.timeline import COLUMNS, KINDS
+from dualml.algorithms.model import model
+from dualml.parallel.split.order import find_deadlock, validate
+from dualml.parallel.split.schedule import Grid
+from dualml.parallel.split.schedules import SCHEDULES
+from dualml.parallel.split.timeline import COLUMNS, KINDS
 
 PAGES = [DOCS / "split.md", DOCS / "split.zh.md"]
 KEYS = {"split.md": "| key of `split` |", "split.zh.md": "| `split` 的键 |"}
@@ -83,7 +83,7 @@ def test_names_of_schedules_and_of_columns(page: Path) -> None:
 def test_commands_print_what_the_page_shows(
     page: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dualml.cli.app import app
+    from dualml.interface.cli.app import app
 
     monkeypatch.setenv("COLUMNS", "100")
     examples = [b for b in blocks(page, "text") if b.startswith("$ dualml ")]

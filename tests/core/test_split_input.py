@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from command import dualml, run
 
-from dualml.data import load as load_data
-from dualml.errors import UserError
+from dualml.experiment.data import load as load_data
+from dualml.common.errors import UserError
 from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualml.model import model
-from dualml.split import traffic
-from dualml.split.mesh import Mesh
-from dualml.split.pieces import TensorShard
-from dualml.split.plan import split_plan
+from dualml.algorithms.model import model
+from dualml.parallel.split import traffic
+from dualml.parallel.split.mesh import Mesh
+from dualml.parallel.split.pieces import TensorShard
+from dualml.parallel.split.plan import split_plan
 
 
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4))

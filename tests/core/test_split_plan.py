@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualml.errors import UserError
-from dualml.model import model
-from dualml.model.layers import Branch, Merge, Tanh
-from dualml.model.spec import ModelSpec
-from dualml.split import vertical
-from dualml.split.horizontal import ParallelOp
-from dualml.split.plan import SplitPlan, split_plan
-from dualml.split.styles import choose_styles
+from dualml.common.errors import UserError
+from dualml.algorithms.model import model
+from dualml.algorithms.model.layers import Branch, Merge, Tanh
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.parallel.split import vertical
+from dualml.parallel.split.horizontal import ParallelOp
+from dualml.parallel.split.plan import SplitPlan, split_plan
+from dualml.parallel.split.styles import choose_styles
 
 # --- where to cut -------------------------------------------------------------------------------
 

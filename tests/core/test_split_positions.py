@@ -12,16 +12,16 @@ from conformance import split
 
 from dualml.backend import Segment
 from dualml.backend.stage import visible_slices as seen_of
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.experiment.split import Split
-from dualml.model import model
-from dualml.model.spec import ModelSpec
-from dualml.reference.backend import NumpyBackend
-from dualml.reference.communicator import run_threads
-from dualml.split import ring, traffic
-from dualml.split.horizontal import ParallelOp
-from dualml.split.pieces import TensorShard, concat_slices
-from dualml.split.plan import SplitPlan, split_plan
+from dualml.algorithms.model import model
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.backend.reference.backend import NumpyBackend
+from dualml.backend.reference.communicator import run_threads
+from dualml.parallel.split import ring, traffic
+from dualml.parallel.split.horizontal import ParallelOp
+from dualml.parallel.split.pieces import TensorShard, concat_slices
+from dualml.parallel.split.plan import SplitPlan, split_plan
 
 GPT = split.SPECS["longer gpt"]  # 12 positions of 8, 2 blocks, dropout
 WHOLE = {"tensor": 2}

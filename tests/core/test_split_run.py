@@ -12,12 +12,12 @@ import pytest
 from command import dualml, goes_on_when_interrupted, run, strict
 from safetensors.numpy import load_file
 
-from dualml.model import model
-from dualml.split import traffic
-from dualml.split.schedules import live_bound
-from dualml.split.timeline import COLUMNS, KINDS
-from dualml.store.plan import restore_plan
-from dualml.store.times import TIMELINE
+from dualml.algorithms.model import model
+from dualml.parallel.split import traffic
+from dualml.parallel.split.schedules import live_bound
+from dualml.parallel.split.timeline import COLUMNS, KINDS
+from dualml.experiment.store.plan import restore_plan
+from dualml.experiment.store.times import TIMELINE
 
 pytestmark = pytest.mark.whole
 
@@ -173,12 +173,12 @@ def test_a_slow_rank_is_slow_inside_the_layers_it_shares_whatever_its_number() -
     from types import SimpleNamespace
     from typing import cast
 
-    from dualml.aggregation.slow import Straggler
+    from dualml.parallel.aggregation.slow import Straggler
     from dualml.backend.stage import Stage
-    from dualml.communicator import Communicator
-    from dualml.reference.communicator import run_threads
-    from dualml.split.plan import split_plan
-    from dualml.split.rank import PipelineRank
+    from dualml.algorithms.communicator import Communicator
+    from dualml.backend.reference.communicator import run_threads
+    from dualml.parallel.split.plan import split_plan
+    from dualml.parallel.split.rank import PipelineRank
 
     plan = split_plan(model("mlp"), 4, tensor=2, data=2)
 

@@ -11,8 +11,8 @@ from command import dualml, run, start, strict
 from test_resume import wait_for_checkpoint
 
 from dualml.report.topics import caveats
-from dualml.store.load import load
-from dualml.words import Messages
+from dualml.experiment.store.load import load
+from dualml.common.words import Messages
 
 pytestmark = pytest.mark.whole
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.data import load as load_data
-from dualml.errors import UserError
+from dualml.experiment.data import load as load_data
+from dualml.common.errors import UserError
 from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
 from dualml.experiment.plan import Plan
-from dualml.model import initial_weights, model
-from dualml.model.layers import GRU, LSTM, RNN
-from dualml.model.streams import SLOT, HiddenStates, extra_inputs, merge_hidden_states, stream_indices
-from dualml.store.plan import restore_plan, save_plan
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.model.layers import GRU, LSTM, RNN
+from dualml.algorithms.model.streams import SLOT, HiddenStates, extra_inputs, merge_hidden_states, stream_indices
+from dualml.experiment.store.plan import restore_plan, save_plan
 
 TOML = """
 name = "tiny"

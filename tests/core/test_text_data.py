@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualml.data import DATASETS, TEXTS, Dataset, corpora, fingerprint, load, text
-from dualml.data.sentences import PEOPLE_VERBS, PEOPLE, INTRANSITIVE_VERBS, make_sentences
-from dualml.errors import UserError
+from dualml.experiment.data import DATASETS, TEXTS, Dataset, corpora, fingerprint, load, text
+from dualml.experiment.data.sentences import PEOPLE_VERBS, PEOPLE, INTRANSITIVE_VERBS, make_sentences
+from dualml.common.errors import UserError
 
 REAL = Path(os.environ.get("DUALML_DATA") or "nowhere")
 

@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualml.data import Dataset, load_planned
-from dualml.data import load as load_data
-from dualml.errors import UserError
+from dualml.experiment.data import Dataset, load_planned
+from dualml.experiment.data import load as load_data
+from dualml.common.errors import UserError
 from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
 from dualml.experiment.plan import Plan
 from dualml.experiment.samples import load_samples
-from dualml.store.plan import restore_plan, save_plan
+from dualml.experiment.store.plan import restore_plan, save_plan
 
 #: Hashes of the parts of lab1's plan (--quick --data digits) before texts were supported.
 EXPERIMENT = "f91875e38eb03d7be7d62f1c6c8d3109c19344a79a0ec06ae733bb5c3bd5741e"

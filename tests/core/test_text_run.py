@@ -13,9 +13,9 @@ from command import dualml, resumed, run, strict
 from test_text_plan import TOML
 
 from dualml.backend import Training
-from dualml.data import TEXTS
+from dualml.experiment.data import TEXTS
 from dualml.report import render
-from dualml.worker.evaluate import evaluate, perplexity
+from dualml.runner.worker.evaluate import evaluate, perplexity
 
 pytestmark = pytest.mark.whole
 

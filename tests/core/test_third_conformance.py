@@ -13,7 +13,7 @@ import pytest
 from test_third_backend import MINIMAL
 from third import Edit, install, path_with
 
-from dualml.machine import thread_variables
+from dualml.common.machine import thread_variables
 
 pytestmark = pytest.mark.whole
 

@@ -21,11 +21,11 @@ from command import dualml
 
 from dualml.report.at_work import active_ranks, tables
 from dualml.report.topics import usage as topic
-from dualml.store.load import load
-from dualml.store.usage import Sample, last_samples, encode_sample, read_usage, summarize_samples, usage_path
-from dualml.usage import devices, machine, sampler
-from dualml.usage.sampler import sample_usage
-from dualml.words import Messages
+from dualml.experiment.store.load import load
+from dualml.experiment.store.usage import Sample, last_samples, encode_sample, read_usage, summarize_samples, usage_path
+from dualml.launch.usage import devices, machine, sampler
+from dualml.launch.usage.sampler import sample_usage
+from dualml.common.words import Messages
 
 TOML = """
 name = "watched"

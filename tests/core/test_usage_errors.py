@@ -10,12 +10,12 @@ import pytest
 from command import TOML, dualml
 from typer.main import get_command
 
-from dualml.cli import report_error
-from dualml.cli.app import app
-from dualml.cli.defaults import leaf_commands
-from dualml.cli.usage import translate, template_pattern
-from dualml.errors import UserError, did_you_mean
-from dualml.words import load_messages
+from dualml.interface.cli import report_error
+from dualml.interface.cli.app import app
+from dualml.interface.cli.defaults import leaf_commands
+from dualml.interface.cli.usage import translate, template_pattern
+from dualml.common.errors import UserError, did_you_mean
+from dualml.common.words import load_messages
 
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 

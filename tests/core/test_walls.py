@@ -72,7 +72,7 @@ def test_a_right_solution_is_right_behind_them(tmp_path: Path) -> None:
     "open('{secret}').read()", "os.listdir('{folder}')", "os.listdir(os.path.expanduser('~root'))",
     "open('/proc/1/cmdline').read()", "open('/proc/self/environ').read()", "os.listdir('/sys/fs')",
     "open('/etc/shadow').read()", "open('/dev/mem').read()",
-    "__import__('importlib.util', fromlist=['x']).find_spec('dualml.optim').loader.get_data('x')",
+    "__import__('importlib.util', fromlist=['x']).find_spec('dualml.algorithms.optim').loader.get_data('x')",
 ])  # fmt: skip
 def test_nothing_of_the_machine_is_there(code: str, tmp_path: Path) -> None:
     secret = tmp_path / "secret"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dualml.backend import ExternalLaunch
-from dualml.errors import CommunicationError, UserError
+from dualml.common.errors import CommunicationError, UserError
 from dualml.launch import adopted, hub, shelf
 from dualml.launch import remote as files
 from dualml.launch.hub import RankServer, RankLost
@@ -22,9 +22,9 @@ from dualml.launch.remote import RemoteRunFolder
 from dualml.launch.route import ADDRESS, INTERFACE, free_port, interface_variables
 from dualml.launch.seat import HUB, RankCredentials, connect_when_ready, versions
 from dualml.launch.wire import TOKEN, connect, token_for
-from dualml.store.sessions import Announcement, RankFailure, announce, announce_end, failure_file, clear_sessions
-from dualml.store.trial import JOB, TrialJob
-from dualml.worker.away import RemoteStore
+from dualml.experiment.store.sessions import Announcement, RankFailure, announce, announce_end, failure_file, clear_sessions
+from dualml.experiment.store.trial import JOB, TrialJob
+from dualml.runner.worker.away import RemoteStore
 
 pytestmark = pytest.mark.system
 SECRET = b"a secret of some length"

@@ -18,13 +18,13 @@ from doors import cases, entries, no_tracebacks, try_cases
 from hypothesis import strategies as st
 from mutations import TEXTS, mutated
 
-from dualml.errors import CommunicationError, UserError
+from dualml.common.errors import CommunicationError, UserError
 from dualml.launch.adopted import follow_leader
 from dualml.launch.mirror import RemoteFolderClient
 from dualml.launch.remote import RemoteRunFolder
 from dualml.launch.seat import RankCredentials
 from dualml.launch.wire import Connection, authenticate_caller
-from dualml.store.sessions import RankFailure, iter_failures
+from dualml.experiment.store.sessions import RankFailure, iter_failures
 
 pytestmark = pytest.mark.system
 SECRET, HERE = b"a secret of some length", "127.0.0.1"

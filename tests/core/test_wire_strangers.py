@@ -21,7 +21,7 @@ from doors import cases, entries, no_tracebacks, try_cases
 from hypothesis import strategies as st
 from mutations import TEXTS, mutated, mutated_bytes
 
-from dualml.errors import CommunicationError, UserError
+from dualml.common.errors import CommunicationError, UserError
 from dualml.launch import wire
 from dualml.launch.hub import RankServer
 from dualml.launch.remote import RemoteRunFolder

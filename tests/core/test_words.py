@@ -8,11 +8,11 @@ import string
 
 import pytest
 
-from dualml.words import all_languages, section_messages, load_messages
+from dualml.common.words import all_languages, section_messages, load_messages
 
 PACKAGES = [
     name
-    for name in ("dualml.words", "dualml_torch.words", "dualml_ms.words")
+    for name in ("dualml.common.words", "dualml_torch.words", "dualml_ms.words")
     if importlib.util.find_spec(name.partition(".")[0])
 ]
 CHINESE = re.compile(r"[\u4e00-\u9fff\uff00-\uffef\u3000-\u303f]")

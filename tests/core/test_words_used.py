@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from dualml.report.topics import REFERENCE, topics
-from dualml.words import load_messages
+from dualml.common.words import load_messages
 
 ROOT = Path(__file__).resolve().parents[2] / "dualml"
 #: Sections whose keys are looked up by a prefix that is passed on.

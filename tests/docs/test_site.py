@@ -73,7 +73,7 @@ def test_nothing_comes_from_elsewhere(site: Path, lang: str) -> None:
 def test_the_reference_has_every_command_field_and_formula(site: Path) -> None:
     from typer.main import get_command
 
-    from dualml.cli.app import app
+    from dualml.interface.cli.app import app
     from dualml.experiment.arm import Arm
 
     for lang in LANGUAGES:
@@ -83,7 +83,7 @@ def test_the_reference_has_every_command_field_and_formula(site: Path) -> None:
         assert [name for name in single if f"<h2>dualml {name}<" not in text] == []
         text = (site / lang / "reference" / "experiment.html").read_text("utf-8")
         assert all(f">{key}</span>" in text for key in Arm.model_fields)
-        text = (site / lang / "reference" / "api" / "dualml.optim.html").read_text("utf-8")
+        text = (site / lang / "reference" / "api" / "dualml.algorithms.optim.html").read_text("utf-8")
         assert "Kingma" in text
         assert text.count("<math") > 10
         schema = json.loads((site / lang / "experiment.schema.json").read_text("utf-8"))

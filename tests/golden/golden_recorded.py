@@ -17,8 +17,8 @@ from golden_files import HERE, arguments, differences, labs, read_json
 
 from dualml.parity.judge import judge_run
 from dualml.report import render
-from dualml.store.load import load
-from dualml.words import LANGUAGES
+from dualml.experiment.store.load import load
+from dualml.common.words import LANGUAGES
 
 FOLDER = HERE / "recorded"
 #: Files of a run folder that are kept.

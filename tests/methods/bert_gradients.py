@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from dualml.backend import TrainingSpec, backends
-from dualml.model.pretrained import PretrainedBert
-from dualml.optim import AdamW
+from dualml.algorithms.model.pretrained import PretrainedBert
+from dualml.algorithms.optim import AdamW
 
 
 def main(backend: str, folder: Path) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from dualml.backend import TrainingSpec, backends
-from dualml.model.spec import ModelSpec
-from dualml.optim import AdamW
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.algorithms.optim import AdamW
 
 
 def main(backend: str, folder: Path) -> None:

@@ -44,9 +44,9 @@ def other_sizes(comm: Any, argument: dict[str, Any]) -> dict[str, str]:
     from conformance.backends import create
     from conformance.methods import recipe
 
-    from dualml.errors import TrialError
-    from dualml.methods.driven import EngineDataParallel, EngineSupport
-    from dualml.worker.methods import MethodSingleRank
+    from dualml.common.errors import TrialError
+    from dualml.experiment.methods.driven import EngineDataParallel, EngineSupport
+    from dualml.runner.worker.methods import MethodSingleRank
 
     backend, feed = create("torch"), SimpleNamespace()
     driving, said = backend.require_capability(EngineSupport), {}
@@ -67,8 +67,8 @@ def overflow(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
     from conformance import methods
     from conformance.backends import create
 
-    from dualml.errors import TrialError
-    from dualml.methods.driven import EngineDataParallel, EngineSupport
+    from dualml.common.errors import TrialError
+    from dualml.experiment.methods.driven import EngineDataParallel, EngineSupport
 
     backend = create("torch")
     training = backend.require_capability(EngineSupport).method(argument["method"], methods.recipe(), comm)

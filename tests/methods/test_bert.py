@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from dualml.backend import TrainingSpec, backends
-from dualml.data.wordpiece import WordPiece
-from dualml.errors import Unsupported, UserError
-from dualml.model.pretrained import KIND, PretrainedBert, module_names
-from dualml.optim import AdamW
+from dualml.experiment.data.wordpiece import WordPiece
+from dualml.common.errors import Unsupported, UserError
+from dualml.algorithms.model.pretrained import KIND, PretrainedBert, module_names
+from dualml.algorithms.optim import AdamW
 
 transformers = pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
@@ -43,7 +43,7 @@ ROUNDING = {"numpy": 1e-13, "torch": 2e-6, "mindspore": 2e-6}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small BERT with random weights, saved by transformers."""
-    from dualml_torch.data import import_torchvision
+    from dualml_torch.experiment.data import import_torchvision
 
     with contextlib.suppress(Unsupported):  # transformers imports it; it may be of another build
         import_torchvision()

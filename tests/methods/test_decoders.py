@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.errors import Unsupported
-from dualml.model import model
-from dualml.model.spec import ModelSpec
+from dualml.common.errors import Unsupported
+from dualml.algorithms.model import model
+from dualml.algorithms.model.spec import ModelSpec
 
 transformers = pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
@@ -108,7 +108,7 @@ def case(
 ) -> tuple[str, Path, Arrays]:
     """Return a folder with our model and weights, and the float64 results of the transformers
     model."""
-    from dualml_torch.data import import_torchvision
+    from dualml_torch.experiment.data import import_torchvision
 
     with contextlib.suppress(Unsupported):  # transformers imports it; it may be of another build
         import_torchvision()

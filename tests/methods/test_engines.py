@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from conformance.backends import on_ranks, require
 
-from dualml.precision.scaling import MAX_SKIPPED_UPDATES
+from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(400)]
 

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.data import normalised
+from dualml.experiment.data import normalised
 
 Image = pytest.importorskip("PIL.Image", reason="images come from Pillow")
 theirs = pytest.importorskip("mindspore.dataset.vision", reason="compares both frameworks")
 pytest.importorskip("torch", reason="compares both frameworks")
 
-from dualml.errors import Unsupported  # noqa: E402
-from dualml_torch.data import import_torchvision  # noqa: E402
+from dualml.common.errors import Unsupported  # noqa: E402
+from dualml_torch.experiment.data import import_torchvision  # noqa: E402
 
 try:
     ours: Any = import_torchvision().transforms

@@ -13,12 +13,12 @@ import numpy as np
 from mindspore import nn
 
 from dualml.backend import GradientAccess, TrainingSpec, Segment, PipelineStages
-from dualml.model import initial_weights, model
-from dualml.optim import rule_from
-from dualml.optim.schedule import LRSchedule
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import rule_from
+from dualml.algorithms.optim.schedule import LRSchedule
 from dualml_ms.backend import MindSporeBackend
-from dualml_ms.compiled import CompiledCell
-from dualml_ms.graphs import graph_cache
+from dualml_ms.common.compiled import CompiledCell
+from dualml_ms.common.graphs import graph_cache
 
 BACKEND = MindSporeBackend("cpu", 1)
 UPDATES, N, WORDS = 3, 24, 20

@@ -21,7 +21,7 @@ from dualml.backend import (
     PipelineStages,
     backends,
 )
-from dualml.errors import Unsupported
+from dualml.common.errors import Unsupported
 
 
 def backend() -> Any:
@@ -54,6 +54,6 @@ def test_it_cannot_call_stages_and_says_what_runs_instead() -> None:
 
 
 def test_the_records_name_what_sends() -> None:
-    from dualml_ms.native import MindSporeDataParallel
+    from dualml_ms.parallel.native import MindSporeDataParallel
 
     assert MindSporeDataParallel.detail == "mindspore.nn.DistributedGradReducer in DATA_PARALLEL mode"

@@ -10,7 +10,7 @@ import pytest
 from mindspore import nn, ops
 
 from dualml.parity.models.chance import SharedRng
-from dualml_ms.chance import SharedRngMode
+from dualml_ms.parity.chance import SharedRngMode
 
 X = np.random.default_rng(0).standard_normal((4, 6, 8)).astype(np.float32)
 

@@ -28,8 +28,8 @@ def judged(old: str, new: str, folder: Path) -> CheckResult:
     (LINE, "getattr(ops, 'Apply' + 'Momentum')()(self.parameters[i], gradients[i])",
      "mindspore.ops.ApplyMomentum"),
     ("class GD(nn.Optimizer):", "class GD(vars(nn)['SGD']):", "mindspore.nn.SGD"),
-    (LINE, "import dualml_ms.optim", "import dualml_ms.optim"),
-    (LINE, "__import__('dualml_ms.optim')", "import dualml_ms.optim"),
+    (LINE, "import dualml_ms.algorithms.optim", "import dualml_ms.algorithms.optim"),
+    (LINE, "__import__('dualml_ms.algorithms.optim')", "import dualml_ms.algorithms.optim"),
 ])  # fmt: skip
 def test_what_is_ready_made_is_refused(old: str, new: str, message: str, tmp_path: Path) -> None:
     checked = judged(old, new, tmp_path)

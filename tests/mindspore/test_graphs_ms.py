@@ -20,14 +20,14 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
-from dualml.model import ModelSpec, model
-from dualml.model.layers import Linear
-from dualml_ms import graphs as module
-from dualml_ms.environ import environ
-from dualml_ms.fingerprint import UnknownContent, fingerprint
-from dualml_ms.graphs import GraphCache, graph_cache
-from dualml_ms.model import LOSSES, Network
-from dualml_ms.training import LossAndGradients, LossCell
+from dualml.algorithms.model import ModelSpec, model
+from dualml.algorithms.model.layers import Linear
+from dualml_ms.common import graphs as module
+from dualml_ms.common.environ import environ
+from dualml_ms.common.fingerprint import UnknownContent, fingerprint
+from dualml_ms.common.graphs import GraphCache, graph_cache
+from dualml_ms.algorithms.model import LOSSES, Network
+from dualml_ms.algorithms.training import LossAndGradients, LossCell
 
 PROGRAM = Path(__file__).with_name("graph_cases.py")
 X = ms.Tensor(np.zeros((2, 3), np.float32))

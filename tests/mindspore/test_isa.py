@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from dualml import machine
-from dualml_ms import isa
-from dualml_ms.isa import CAP, VARIABLE, choose_isa, decide
+from dualml.common import machine
+from dualml_ms.common import isa
+from dualml_ms.common.isa import CAP, VARIABLE, choose_isa, decide
 
 SLOW = {"convolution_ms": 80.0, "matmul_ms": 0.5}
 FAST = {"convolution_ms": 6.0, "matmul_ms": 0.6}
@@ -170,7 +170,7 @@ def test_concurrent_processes_agree_and_leave_one_whole_file(
     stub(avx512, tmp_path, TRAP.replace("MARKS", str(marks)))
     code = (
         "import sys; from pathlib import Path\n"
-        "from dualml import machine; from dualml_ms import isa\n"
+        "from dualml.common import machine; from dualml_ms import isa\n"
         "machine.cpu_flags = lambda: frozenset({'avx512f'})\n"
         "isa.version = lambda name: '2.10.0'\n"
         "isa.PROBE = Path(sys.argv[1])\n"
@@ -199,7 +199,7 @@ def test_the_real_measurement_on_this_machine(clean_environ: pytest.MonkeyPatch)
 
 def test_choosing_does_not_import_mindspore() -> None:
     code = (
-        "import sys; from dualml_ms import environ, isa; isa.decide({'convolution_ms': 1.0}, "
+        "import sys; from dualml_ms.common import environ, isa; isa.decide({'convolution_ms': 1.0}, "
         "{'convolution_ms': 1.0}); assert 'mindspore' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env=dict(os.environ))

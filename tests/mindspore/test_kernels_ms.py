@@ -10,11 +10,11 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
-from dualml.model.layers import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Tanh
-from dualml_ms import compiled
-from dualml_ms.compiled import CompiledCell
-from dualml_ms.model import LOSSES, ModelPart, modules
-from dualml_ms.split_tape import SegmentTape
+from dualml.algorithms.model.layers import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Tanh
+from dualml_ms.common import compiled
+from dualml_ms.common.compiled import CompiledCell
+from dualml_ms.algorithms.model import LOSSES, ModelPart, modules
+from dualml_ms.parallel.split_tape import SegmentTape
 
 
 class Slope(nn.Cell):

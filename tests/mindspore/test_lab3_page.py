@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dualml.aggregation import NATIVE, REPLICAS
+from dualml.parallel.aggregation import NATIVE, REPLICAS
 from dualml.backend import FrameworkDataParallel, CommOverlap, DeviceReplication
 from dualml.experiment.load import load
-from dualml_ms.parallel import MindSporeParallel
+from dualml_ms.parallel.parallel import MindSporeParallel
 
 ROOT = Path(__file__).parents[2]
 

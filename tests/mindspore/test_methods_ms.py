@@ -16,11 +16,11 @@ import mindspore as ms
 from conformance import methods, native
 
 from dualml.backend import MemoryReport, backends
-from dualml.errors import TrialError, Unsupported
+from dualml.common.errors import TrialError, Unsupported
 from dualml.launch.ranks import run_ranks
-from dualml.methods import METHODS
-from dualml.methods.driven import EngineDataParallel, EngineSupport
-from dualml.precision.scaling import MAX_SKIPPED_UPDATES
+from dualml.experiment.methods import METHODS
+from dualml.experiment.methods.driven import EngineDataParallel, EngineSupport
+from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES
 
 #: Batches; the last one is shorter, as at the end of an epoch.
 BATCHES = [np.arange(0, 12), np.arange(12, 24), np.arange(24, 31)]

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualml.data import DATASETS, idx, normalised
-from dualml.data.registry import FILE_NAMES
-from dualml.errors import UserError
+from dualml.experiment.data import DATASETS, idx, normalised
+from dualml.experiment.data.registry import FILE_NAMES
+from dualml.common.errors import UserError
 
 if "mindspore" in os.environ.get("DUALML_REQUIRE", "").split(","):
     import mindspore
 else:
     mindspore = pytest.importorskip("mindspore")
-from dualml_ms import data as room
+from dualml_ms.experiment import data as room
 
 REAL = Path(os.environ.get("DUALML_DATA") or "nowhere") / "mnist"
 

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from dualml.errors import Unsupported, UserError
-from dualml.machine import WAITING, default_threads
-from dualml_ms import environ as rooms
-from dualml_ms.environ import environ
-from dualml_ms.isa import REASON_VARIABLE, VARIABLE, IsaChoice
+from dualml.common.errors import Unsupported, UserError
+from dualml.common.machine import WAITING, default_threads
+from dualml_ms.common import environ as rooms
+from dualml_ms.common.environ import environ
+from dualml_ms.common.isa import REASON_VARIABLE, VARIABLE, IsaChoice
 
 if "mindspore" in os.environ.get("DUALML_REQUIRE", "").split(","):
     import mindspore
 else:
     mindspore = pytest.importorskip("mindspore")
-from dualml_ms.environment import environment, onednn_info, resolve_device
+from dualml_ms.common.environment import environment, onednn_info, resolve_device
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_environ_leaves_the_users_settings_alone(choose: pytest.MonkeyPatch) -> 
 def test_environ_reaches_a_worker(choose: pytest.MonkeyPatch) -> None:
     """The environment reaches a worker before the import; tested in a fresh process."""
     code = (
-        "import json; from dualml_ms.environment import environment, resolve_device\n"
+        "import json; from dualml_ms.common.environment import environment, resolve_device\n"
         "print(json.dumps(environment(resolve_device('auto'), 1)))"
     )
     done = subprocess.run(
@@ -115,8 +115,8 @@ def test_a_device_this_build_cannot_drive_is_unsupported_with_its_reason(name: s
     """A device that this build cannot drive is reported as unsupported with its reason; tested in a
     fresh process, because a process keeps its first device."""
     code = (
-        "import sys; from dualml.errors import Unsupported\n"
-        "from dualml_ms.environment import resolve_device\n"
+        "import sys; from dualml.common.errors import Unsupported\n"
+        "from dualml_ms.common.environment import resolve_device\n"
         "try: print(resolve_device(sys.argv[1]))\n"
         "except Unsupported as error: print('unsupported:', error)"
     )
@@ -139,7 +139,7 @@ def test_a_second_device_in_one_process_is_unsupported() -> None:
 
 def test_the_doctor_finds_mindspore_working() -> None:
     from dualml.backend import backends
-    from dualml.doctor.backends import examine_backend
+    from dualml.interface.doctor.backends import examine_backend
 
     findings, works = examine_backend(backends()["mindspore"])
     assert works, findings
@@ -157,7 +157,7 @@ def test_the_doctor_refuses_numpy_2_for_mindspore(
     old = os.environ.get("PYTHONPATH")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep + old if old else ''}")
     from dualml.backend import backends
-    from dualml.doctor.backends import examine_backend
+    from dualml.interface.doctor.backends import examine_backend
 
     findings, works = examine_backend(backends()["mindspore"])
     assert not works

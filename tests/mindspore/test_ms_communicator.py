@@ -27,10 +27,10 @@ import numpy as np
 from mindspore import nn, ops
 
 from dualml.backend import backends
-from dualml.communicator import MemoryStore, RankContext
-from dualml.errors import CommunicationError, Unsupported, UserError
-from dualml_ms import rendezvous
-from dualml_ms.cluster import join
+from dualml.algorithms.communicator import MemoryStore, RankContext
+from dualml.common.errors import CommunicationError, Unsupported, UserError
+from dualml_ms.algorithms import rendezvous
+from dualml_ms.algorithms.cluster import join
 
 LIMIT = 60.0
 #: Seconds after the end of the last rank within which everything must have ended; an abandoned
@@ -44,8 +44,8 @@ from pathlib import Path
 job, rank = json.loads(sys.argv[1]), int(sys.argv[2])
 import numpy as np, psutil
 import mindspore as ms
-from dualml.communicator import FileBoard, Place
-from dualml_ms import cluster, communicator, rendezvous
+from dualml.algorithms.communicator import FileBoard, Place
+from dualml_ms.algorithms import cluster, communicator, rendezvous
 
 ms.set_context(mode=getattr(ms, job.get("mode", "GRAPH_MODE")))
 size, board = job["size"], FileBoard(Path(job["board"]))

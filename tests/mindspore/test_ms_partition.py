@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.errors import UserError
-from dualml.partition import PARTITIONS, Contiguous, DistributedSampler, Partition, partition_from
-from dualml.partition.from_file import save_partition
+from dualml.common.errors import UserError
+from dualml.parallel.partition import PARTITIONS, Contiguous, DistributedSampler, Partition, partition_from
+from dualml.parallel.partition.from_file import save_partition
 
 if "mindspore" in os.environ.get("DUALML_REQUIRE", "").split(","):
     import mindspore.dataset as ds
 else:
     ds = pytest.importorskip("mindspore.dataset")
 
-from dualml_ms.partition import PartitionSampler
+from dualml_ms.parallel.partition import PartitionSampler
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "partition.md"
 LABELS = np.arange(31) % 4

@@ -14,9 +14,9 @@ ms = pytest.importorskip("mindspore")
 
 from mindspore import nn, ops  # noqa: E402
 
-from dualml import optim as rules  # noqa: E402
-from dualml.errors import Unsupported, UserError  # noqa: E402
-from dualml_ms.optim import (  # noqa: E402
+from dualml.algorithms import optim as rules  # noqa: E402
+from dualml.common.errors import Unsupported, UserError  # noqa: E402
+from dualml_ms.algorithms.optim import (  # noqa: E402
     GD,
     SGD,
     Adagrad,
@@ -322,6 +322,6 @@ def test_factory_picks_by_the_rule_and_refuses_unknown_rules() -> None:
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "rmsprop", "adagrad"])
 def test_examples_in_docstrings(name: str) -> None:
-    found = doctest.testmod(importlib.import_module(f"dualml_ms.optim.{name}"))
+    found = doctest.testmod(importlib.import_module(f"dualml_ms.algorithms.optim.{name}"))
     assert found.attempted > 0
     assert found.failed == 0

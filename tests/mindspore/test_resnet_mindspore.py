@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dualml.backend import TrainingSpec, backends
-from dualml.distance import distance
-from dualml.model import initial_weights, model
-from dualml.optim import SGD
+from dualml.common.distance import distance
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import SGD
 
 BATCH, UPDATES = 4, 2
 #: Tolerances of outputs, and of gradients and updates, for float32 against float64: biases start at

@@ -15,12 +15,12 @@ import mindspore as ms
 import numpy as np
 
 from dualml.backend import TrainingSpec, Segment, PipelineStages, backends
-from dualml.communicator import Communicator
-from dualml.errors import CommunicationError
+from dualml.algorithms.communicator import Communicator
+from dualml.common.errors import CommunicationError
 from dualml.launch.ranks import run_ranks
-from dualml.model.layers import Linear, Tanh
-from dualml.model.spec import ModelSpec
-from dualml.optim import SGD
+from dualml.algorithms.model.layers import Linear, Tanh
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.algorithms.optim import SGD
 
 HERE = Path(__file__).resolve().parent
 

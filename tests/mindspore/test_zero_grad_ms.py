@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mindspore import nn, ops
 
-from dualml.optim import SGD
+from dualml.algorithms.optim import SGD
 
 STEPS, LR = 6, 0.05
 

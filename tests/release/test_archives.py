@@ -42,7 +42,7 @@ def test_the_wheel_has_every_module_and_resource_and_nothing_else(wheel: zipfile
     wanted |= {f"dualml/_{name}" for name in tracked("experiments")}
     assert {
         "dualml/py.typed",
-        "dualml/words/zh/help.toml",
+        "dualml/common/words/zh/help.toml",
         "dualml/_experiments/lab1.toml",
     } <= wanted
     names = {name for name in wheel.namelist() if ".dist-info/" not in name}
@@ -80,7 +80,7 @@ def test_the_metadata_is_complete(wheel: zipfile.ZipFile) -> None:
     for label in ("Documentation", "Source", "Issues", "Changelog"):
         assert f"Project-URL: {label}, https://" in metadata
     points = wheel.read(name.replace("METADATA", "entry_points.txt")).decode()
-    assert "dualml = dualml.cli:main" in points
+    assert "dualml = dualml.interface.cli:main" in points
     for backend in ("numpy", "torch", "mindspore"):
         assert re.search(rf"^{backend} = ", points, re.MULTILINE)
     [licence] = [n for n in wheel.namelist() if n.endswith("licenses/LICENSE")]
@@ -108,7 +108,7 @@ def test_the_core_alone_runs(folder: Path, tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    version = run("git", "grep", "-h", "^__version__", "--", "dualml/version.py").stdout
+    version = run("git", "grep", "-h", "^__version__", "--", "dualml/common/version.py").stdout
     assert call_dualml("--version").strip() in version.replace('__version__ = "', "dualml ")
     assert "lab1" in call_dualml("list")
     tiny = ("--quick", "--arm", "sgd", "--set", "arms.sgd.epochs=1", "--data", "digits")

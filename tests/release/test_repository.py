@@ -88,7 +88,7 @@ def test_the_repository_has_one_address() -> None:
     for path in containers:
         assert ".ci/install.py" in json.loads(path.read_text("utf-8"))["postCreateCommand"]
     assert len({json.loads(path.read_text("utf-8"))["name"] for path in containers}) == 2
-    package = (ROOT / "dualml/version.py").read_text("utf-8")
+    package = (ROOT / "dualml/common/version.py").read_text("utf-8")
     assert f'__version__ = "{citation["version"]}"' in package
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from conformance.backends import require
 
-from dualml.cli.app import app
-from dualml.diffs import load
-from dualml.diffs.compare import EntryResult
-from dualml.diffs.load import catalogue
-from dualml.diffs.measure import frameworks, measure_entries
+from dualml.interface.cli.app import app
+from dualml.parity.diffs import load
+from dualml.parity.diffs.compare import EntryResult
+from dualml.parity.diffs.load import catalogue
+from dualml.parity.diffs.measure import frameworks, measure_entries
 
 pytestmark = pytest.mark.system
 

@@ -20,7 +20,7 @@ from conformance.backends import require
 from running import LaunchedRun, dualml, losses, trials
 from test_machines import FRAMEWORKS, LONG, SAVING, TOML, address, checkpoints
 
-from dualml.hosts.file import read_hosts
+from dualml.launch.hosts.file import read_hosts
 
 pytestmark = pytest.mark.system
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
@@ -112,7 +112,7 @@ def remote(run: LaunchedRun) -> list[psutil.Process]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             above = {p.name() for p in process.parents()}
-            if "dualml.hosts.remote" in process.cmdline() and "sshd" in above:
+            if "dualml.launch.hosts.remote" in process.cmdline() and "sshd" in above:
                 found.append(process)
     return found
 

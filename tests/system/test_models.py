@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.parity import ModelComparison, compare, compare_traces
-from dualml.testing import assert_parity
+from dualml.parity.testing import assert_parity
 
 pytestmark = [
     pytest.mark.system,

@@ -15,7 +15,7 @@ import pytest
 from conformance.backends import require
 from running import TINY, bed, netbed
 
-from dualml.aggregation import strategy
+from dualml.parallel.aggregation import strategy
 
 pytestmark = pytest.mark.system
 MB = 10**6

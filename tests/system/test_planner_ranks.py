@@ -13,11 +13,11 @@ import pytest
 from conformance.backends import require
 from running import dualml
 
-from dualml.planner.arm import arm_from_layout
-from dualml.planner.layouts import Layouts
-from dualml.planner.zoo import shape_by_name
+from dualml.planning.planner.arm import arm_from_layout
+from dualml.planning.planner.layouts import Layouts
+from dualml.planning.planner.zoo import shape_by_name
 from dualml.report.plan.measured import compare_memory
-from dualml.store.load import load
+from dualml.experiment.store.load import load
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 LAYOUTS = {

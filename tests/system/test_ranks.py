@@ -122,11 +122,11 @@ def size_of(path: Path) -> int:
 PLANTED = """
 import os, sys
 words = sys.orig_argv
-if "dualml.worker.main" in words:
+if "dualml.runner.worker.main" in words:
     import time
-    import dualml.store.plan as saved
-    from dualml.worker.trial import Trial
-    at = words.index("dualml.worker.main")
+    import dualml.experiment.store.plan as saved
+    from dualml.runner.worker.trial import Trial
+    at = words.index("dualml.runner.worker.main")
     rank, begun = words[at + 1], words[at + 2].split(os.sep)[-3]
     faults = dict(word.split("=") for word in os.environ["DUALML_TEST_FAULTS"].split(","))
     write_losses, hash_of = Trial.write_losses, saved.hash_of

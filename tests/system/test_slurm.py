@@ -292,7 +292,7 @@ def marked(mark: str) -> list[psutil.Process]:
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             found += [process] if process.cmdline()[-1:] == [mark] else []
-    return [process for process in found if "dualml.jobs.workers" not in process.cmdline()]
+    return [process for process in found if "dualml.runner.jobs.workers" not in process.cmdline()]
 
 
 def test_what_slurm_refuses_is_said_in_its_words(queue: Callable[..., Any], tmp_path: Path) -> None:

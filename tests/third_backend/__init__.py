@@ -8,7 +8,7 @@ are left out.
 """
 
 from dualml.backend import BackendInfo
-from dualml.machine import thread_variables
+from dualml.common.machine import thread_variables
 
 
 def info() -> BackendInfo:

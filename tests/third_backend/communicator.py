@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dualml.communicator import Communicator, Implementation, RankContext
-from dualml.communicator.place import all_gather_via_store
-from dualml.errors import CommunicationError
+from dualml.algorithms.communicator import Communicator, Implementation, RankContext
+from dualml.algorithms.communicator.place import all_gather_via_store
+from dualml.common.errors import CommunicationError
 
 OPS = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}
 

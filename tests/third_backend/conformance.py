@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from dualml.backend.conformance import OptimizerResult, Gradient, Mode, Params
-from dualml.optim import OptimizerSpec
+from dualml.algorithms.optim import OptimizerSpec
 from third_backend.optim import Optimizer
 
 MODES = {"eager": Mode("float32")}

@@ -1,4 +1,4 @@
-"""The layers of `dualml.model` and the losses, implemented on `values.Value`."""
+"""The layers of `dualml.algorithms.model` and the losses, implemented on `values.Value`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from scipy.special import erf
 
-from dualml.model import decoder, vision
-from dualml.model import layers as spec
-from dualml.model.spec import canonical_parameter_names
+from dualml.algorithms.model import decoder, vision
+from dualml.algorithms.model import layers as spec
+from dualml.algorithms.model.spec import canonical_parameter_names
 from third_backend.values import Array, Value, lift, stack
 
 Own = Mapping[str, Value]

@@ -16,7 +16,7 @@ from dualml.backend import (
     batch_digest,
     split_into_chunks,
 )
-from dualml.model.dropout import dropout_masks
+from dualml.algorithms.model.dropout import dropout_masks
 from third_backend.network import LOSSES, forward
 from third_backend.optim import Optimizer
 from third_backend.values import Array, Value, backward

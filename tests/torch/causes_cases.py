@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from dualml.parity.causes.explanation import Explanation
 from dualml.parity.causes.search import Search
 from dualml.parity.models.trace import Trace
-from dualml_torch.causes.explore import MutatingRecorder, Explorer
+from dualml_torch.parity.causes.explore import MutatingRecorder, Explorer
 from dualml_torch.models import losses, step
 from dualml_torch.record import Recorder
 

@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from dualml.backend import backends
 from dualml.experiment.split import Split
-from dualml_torch.devices import TorchPlacedStage
+from dualml_torch.parallel.devices import TorchPlacedStage
 
 CASE: dict[str, Any] = {
     "model": "deep", "optimizer": "adam", "loss": "cross_entropy", "sizes": [8, 7, 1],

@@ -15,10 +15,10 @@ import torch.distributed.rpc as rpc
 
 from dualml.backend import TrainingSpec, backends
 from dualml.experiment.split import Split
-from dualml.model import initial_weights, model
-from dualml.model.zoo import rnn_lm_dropout
-from dualml.optim import LRSchedule, rule_from
-from dualml.precision import Precision
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.model.zoo import rnn_lm_dropout
+from dualml.algorithms.optim import LRSchedule, rule_from
+from dualml.algorithms.precision import Precision
 
 STEPS, SAMPLES, BATCH = 4, 40, 17
 RULES = {"sgd": {"name": "sgd", "lr": 0.1}, "adam": {"name": "adam", "lr": 0.01}}

@@ -11,7 +11,7 @@ from conformance import split
 
 from dualml.backend import backends
 from dualml.experiment.split import Split
-from dualml_torch.host_staged import HostStagedCommunicator
+from dualml_torch.parallel.host_staged import HostStagedCommunicator
 
 CASE: dict[str, Any] = {
     "model": "deep", "optimizer": "adam", "loss": "cross_entropy", "sizes": [8, 7],

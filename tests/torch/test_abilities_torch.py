@@ -21,7 +21,7 @@ from dualml.backend import (  # noqa: E402
     PipelineStages,
     backends,
 )
-from dualml.errors import Unsupported  # noqa: E402
+from dualml.common.errors import Unsupported  # noqa: E402
 
 
 def backend() -> Any:
@@ -46,8 +46,8 @@ def test_replicas_need_several_gpus() -> None:
 
 
 def test_the_records_name_what_sends() -> None:
-    from dualml_torch.native import TorchDataParallel
-    from dualml_torch.overlap import TorchReducingBuckets
+    from dualml_torch.parallel.native import TorchDataParallel
+    from dualml_torch.parallel.overlap import TorchReducingBuckets
 
     assert TorchDataParallel.detail == "torch.nn.parallel.DistributedDataParallel"
     assert "gradient hooks" in TorchReducingBuckets.detail

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from dualml.backend import backends
-from dualml.bench.page import render_page
-from dualml.bench.run import run_sections, all_passed
-from dualml.bench.section import BenchJob, list_sections
-from dualml.words import LANGUAGES, Messages
+from dualml.interface.bench.page import render_page
+from dualml.interface.bench.run import run_sections, all_passed
+from dualml.interface.bench.section import BenchJob, list_sections
+from dualml.common.words import LANGUAGES, Messages
 from dualml_torch.bench import tf32
 from dualml_torch.bench.by_hand import PlainLoop, TrialLoop, make_work
 from dualml_torch.bench.collectives import error_line

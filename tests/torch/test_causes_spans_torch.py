@@ -12,11 +12,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from dualml.parity.causes.alteration import Mutation
-from dualml_torch.causes.altering import call_mutated
-from dualml_torch.causes.update import MutatedUpdate, describe_groups
-from dualml_torch.optim import SGD
-from dualml_torch.parts.attention import attention
-from dualml_torch.rounding import RoundingMode
+from dualml_torch.parity.causes.altering import call_mutated
+from dualml_torch.parity.causes.update import MutatedUpdate, describe_groups
+from dualml_torch.algorithms.optim import SGD
+from dualml_torch.algorithms.parts.attention import attention
+from dualml_torch.parity.rounding import RoundingMode
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from dualml.parity.causes.alteration import Mutation
-from dualml_torch.causes.altering import call_mutated
-from dualml_torch.causes.update import MutatedUpdate
+from dualml_torch.parity.causes.altering import call_mutated
+from dualml_torch.parity.causes.update import MutatedUpdate
 from dualml_torch.models import step
 from dualml_torch.record import Recorder
 

@@ -14,11 +14,11 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file, save_file
 
-from dualml.checkpoint import Slice, open_checkpoint, save
-from dualml.checkpoint.convert import convert
-from dualml.errors import UserError
+from dualml.runner.checkpoint import Slice, open_checkpoint, save
+from dualml.runner.checkpoint.convert import convert
+from dualml.common.errors import UserError
 from dualml.launch.ranks import run_ranks
-from dualml.reference.communicator import run_threads
+from dualml.backend.reference.communicator import run_threads
 
 hf = pytest.importorskip("torch.distributed.checkpoint.hf_storage")
 HERE = Path(__file__).resolve().parent

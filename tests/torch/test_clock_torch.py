@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dualml.clock import EVENTS, WALL
+from dualml.common.clock import EVENTS, WALL
 from dualml_torch.backend import TorchBackend
-from dualml_torch.clock import start_events
+from dualml_torch.common.clock import start_events
 
 
 class Event:

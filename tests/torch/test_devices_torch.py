@@ -13,12 +13,12 @@ torch = pytest.importorskip("torch")
 import devices_cases  # noqa: E402
 from conformance import split  # noqa: E402
 
-from dualml.errors import Unsupported  # noqa: E402
+from dualml.common.errors import Unsupported  # noqa: E402
 from dualml.experiment.split import Split  # noqa: E402
 from dualml.launch.ranks import run_ranks  # noqa: E402
-from dualml.worker.join import single_rank_group  # noqa: E402
+from dualml.runner.worker.join import single_rank_group  # noqa: E402
 from dualml_torch.backend import TorchBackend  # noqa: E402
-from dualml_torch.devices import resolve_devices  # noqa: E402
+from dualml_torch.parallel.devices import resolve_devices  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from dualml.errors import UserError
-from dualml_torch.dumped import convert
+from dualml.common.errors import UserError
+from dualml_torch.parity.dumped import convert
 
 
 class PrintOnLoad:

@@ -10,12 +10,12 @@ import torch
 from conformance import methods, native
 
 from dualml.backend import MemoryReport, backends
-from dualml.errors import TrialError, Unsupported
-from dualml.methods.driven import EngineSupport
-from dualml.model.zoo import model
-from dualml.precision.scaling import MAX_SKIPPED_UPDATES, START
-from dualml_torch.methods.fsdp import shardable_layers
-from dualml_torch.model import Network
+from dualml.common.errors import TrialError, Unsupported
+from dualml.experiment.methods.driven import EngineSupport
+from dualml.algorithms.model.zoo import model
+from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES, START
+from dualml_torch.experiment.methods.fsdp import shardable_layers
+from dualml_torch.algorithms.model import Network
 
 BATCH = np.arange(12)
 

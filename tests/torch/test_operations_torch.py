@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from dualml_torch.operations import BoundCall
+from dualml_torch.parity.operations import BoundCall
 
 
 def test_whole_numbers_by_position_are_settings_of_their_own() -> None:

@@ -15,9 +15,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from dualml import optim as rules  # noqa: E402
-from dualml.errors import Unsupported, UserError  # noqa: E402
-from dualml_torch.optim import (  # noqa: E402
+from dualml.algorithms import optim as rules  # noqa: E402
+from dualml.common.errors import Unsupported, UserError  # noqa: E402
+from dualml_torch.algorithms.optim import (  # noqa: E402
     GD,
     SGD,
     Adagrad,
@@ -362,7 +362,7 @@ def test_factory_picks_by_the_rule_and_refuses_unknown_rules() -> None:
 
 @pytest.mark.parametrize("name", ["sgd", "adam", "rmsprop", "adagrad"])
 def test_examples_in_docstrings(name: str) -> None:
-    found = doctest.testmod(importlib.import_module(f"dualml_torch.optim.{name}"))
+    found = doctest.testmod(importlib.import_module(f"dualml_torch.algorithms.optim.{name}"))
     assert found.attempted > 0
     assert found.failed == 0
 

@@ -9,9 +9,9 @@ import torch
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from dualml.planner.layouts import Layouts
-from dualml.planner.memory import PRECISIONS, layer_activations
-from dualml.planner.shape import Shape
+from dualml.planning.planner.layouts import Layouts
+from dualml.planning.planner.memory import PRECISIONS, layer_activations
+from dualml.planning.planner.shape import Shape
 
 GPT = Shape("gpt", 1, 64, 4, 4, 256, 1, 48)
 LLAMA = Shape("llama", 1, 64, 8, 8, 224, 1, 48, gated=True, biased=False,

@@ -6,13 +6,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dualml.model.recompute import recompute_groups
-from dualml.model.zoo import model
-from dualml.planner.engine import DUALML
-from dualml.planner.layouts import Layouts
-from dualml.planner.memory import stage_memory
-from dualml.planner.zoo import shape_from_spec
-from dualml_torch.model.kept import saved_activation_bytes
+from dualml.algorithms.model.recompute import recompute_groups
+from dualml.algorithms.model.zoo import model
+from dualml.planning.planner.engine import DUALML
+from dualml.planning.planner.layouts import Layouts
+from dualml.planning.planner.memory import stage_memory
+from dualml.planning.planner.zoo import shape_from_spec
+from dualml_torch.algorithms.model.kept import saved_activation_bytes
 
 SIZES = [
     {"blocks": 3},

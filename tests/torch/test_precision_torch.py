@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from dualml.precision import Scaler, round_to_type
-from dualml.precision.scaling import BACKOFF, GROWTH, INTERVAL, START
+from dualml.algorithms.precision import Scaler, round_to_type
+from dualml.algorithms.precision.scaling import BACKOFF, GROWTH, INTERVAL, START
 
 
 @pytest.mark.parametrize(("share", "updates"), [(0.3, 100), (0.01, 5000), (0.0004, 5000)])

@@ -11,10 +11,10 @@ import torch
 from conformance.recompute import BATCH, CHUNK, SIZES, recipe, spec_of
 
 from dualml.backend import MemoryReport, backends
-from dualml.model.recompute import recompute_groups
-from dualml_torch.model import LOSSES, Network
-from dualml_torch.model.kept import saved_activation_bytes
-from dualml_torch.recorded import RecordedGradient, record_gradient
+from dualml.algorithms.model.recompute import recompute_groups
+from dualml_torch.algorithms.model import LOSSES, Network
+from dualml_torch.algorithms.model.kept import saved_activation_bytes
+from dualml_torch.algorithms.recorded import RecordedGradient, record_gradient
 
 CASES: list[tuple[str, list[Any]]] = [
     ("softmax", ["none"]),

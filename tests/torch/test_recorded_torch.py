@@ -15,12 +15,12 @@ from torch import nn
 
 from dualml.backend import TrainingSpec
 from dualml.backend.shard import FlatLayout
-from dualml.model import initial_weights, model
-from dualml.optim import SGD, Adam
-from dualml.zero.units import make_segments
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import SGD, Adam
+from dualml.parallel.zero.units import make_segments
 from dualml_torch.backend import TorchBackend
-from dualml_torch.model import LOSSES, Network
-from dualml_torch.recorded import INPLACE_VARIANTS, RecordedGradient, record_gradient
+from dualml_torch.algorithms.model import LOSSES, Network
+from dualml_torch.algorithms.recorded import INPLACE_VARIANTS, RecordedGradient, record_gradient
 
 DRAW = np.random.default_rng(0)
 FORMATS = ("contiguous_format", "channels_last")

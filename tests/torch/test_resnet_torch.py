@@ -10,13 +10,13 @@ import torch
 from torch.nn import functional
 
 from dualml.backend import TrainingSpec, backends
-from dualml.distance import distance
-from dualml.errors import Unsupported
-from dualml.model import initial_weights, model
-from dualml.model.resnet import resnet18
-from dualml.optim import SGD
-from dualml_torch.data import import_torchvision
-from dualml_torch.model import Network
+from dualml.common.distance import distance
+from dualml.common.errors import Unsupported
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.model.resnet import resnet18
+from dualml.algorithms.optim import SGD
+from dualml_torch.experiment.data import import_torchvision
+from dualml_torch.algorithms.model import Network
 
 CLASSES, SIDE, BATCH = 5, 64, 4
 SPEC = resnet18((3, SIDE, SIDE), CLASSES)

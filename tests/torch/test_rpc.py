@@ -15,9 +15,9 @@ pytest.importorskip("torch")
 
 import rpc_cases
 
-from dualml.errors import TrialError
+from dualml.common.errors import TrialError
 from dualml.launch.ranks import run_ranks
-from dualml.split.timeline import KINDS
+from dualml.parallel.split.timeline import KINDS
 
 HERE = Path(__file__).resolve().parent
 pytestmark = pytest.mark.system

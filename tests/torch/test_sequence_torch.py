@@ -10,9 +10,9 @@ import pytest
 import torch
 from conformance.backends import on_ranks
 
-from dualml.model.decoder import GroupedAttention
-from dualml.reference.ring import NumpyBlockAttention
-from dualml_torch import ring
+from dualml.algorithms.model.decoder import GroupedAttention
+from dualml.backend.reference.ring import NumpyBlockAttention
+from dualml_torch.parallel import ring
 
 SAMPLES, LENGTH, WIDTH, HEADS, BLOCKS, RANKS = 6, 12, 8, 4, 2, 2
 CASE = {"model": "longer gpt", "optimizer": "sgd", "loss": "cross_entropy", "sizes": [SAMPLES]}

@@ -21,13 +21,13 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 
 from dualml.backend import TrainingSpec, Segment, PipelineStages, backends  # noqa: E402
-from dualml.communicator import Communicator  # noqa: E402
-from dualml.errors import CommunicationError  # noqa: E402
+from dualml.algorithms.communicator import Communicator  # noqa: E402
+from dualml.common.errors import CommunicationError  # noqa: E402
 from dualml.launch.ranks import run_ranks  # noqa: E402
-from dualml.model.layers import Linear, Tanh  # noqa: E402
-from dualml.model.spec import ModelSpec  # noqa: E402
-from dualml.optim import SGD  # noqa: E402
-from dualml_torch.cluster import leave  # noqa: E402
+from dualml.algorithms.model.layers import Linear, Tanh  # noqa: E402
+from dualml.algorithms.model.spec import ModelSpec  # noqa: E402
+from dualml.algorithms.optim import SGD  # noqa: E402
+from dualml_torch.algorithms.cluster import leave  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
 MARK = "DUALML_TEST_MARK"
@@ -171,9 +171,9 @@ def test_bytes_kept_of_a_linear_and_a_tanh(first: bool) -> None:
 PLANTED = """
 import os, signal, sys
 words = sys.orig_argv
-if "dualml.worker.main" in words:
-    from dualml.split.executor import Executor
-    at = words.index("dualml.worker.main")
+if "dualml.runner.worker.main" in words:
+    from dualml.parallel.split.executor import Executor
+    at = words.index("dualml.runner.worker.main")
     rank, arm = int(words[at + 1]), words[at + 2].split(os.sep)[-3]
     fate = dict(word.split("=") for word in os.environ["DUALML_TEST_FATES"].split(","))
     act, done = Executor.act, []

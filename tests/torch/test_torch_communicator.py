@@ -20,13 +20,13 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 
-from dualml.communicator import Communicator, FileStore, MemoryStore, RankContext  # noqa: E402
-from dualml.errors import CommunicationError, Unsupported, UserError  # noqa: E402
+from dualml.algorithms.communicator import Communicator, FileStore, MemoryStore, RankContext  # noqa: E402
+from dualml.common.errors import CommunicationError, Unsupported, UserError  # noqa: E402
 from dualml.launch.ranks import run_ranks  # noqa: E402
 from dualml.launch.route import free_port  # noqa: E402
-from dualml_torch import gloo  # noqa: E402
-from dualml_torch.cluster import FAREWELL_S, leave  # noqa: E402
-from dualml_torch.communicator import connect  # noqa: E402
+from dualml_torch.algorithms import gloo  # noqa: E402
+from dualml_torch.algorithms.cluster import FAREWELL_S, leave  # noqa: E402
+from dualml_torch.algorithms.communicator import connect  # noqa: E402
 
 pytestmark = pytest.mark.system
 HERE = Path(__file__).resolve().parent
@@ -93,8 +93,8 @@ def test_nothing_listens_beyond_the_loopback() -> None:
 SCRIPT = """
 import os, sys, torch
 from pathlib import Path
-from dualml.communicator import FileBoard, Place
-from dualml_torch.communicator import connect
+from dualml.algorithms.communicator import FileBoard, Place
+from dualml_torch.algorithms.communicator import connect
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 for key in ("a", "b"):
     board = FileBoard(Path(sys.argv[1]))

@@ -9,16 +9,16 @@ import sys
 
 import pytest
 
-from dualml.errors import Unsupported, UserError
-from dualml.machine import WAITING, Gpu, default_threads
-from dualml_torch.environ import environ
+from dualml.common.errors import Unsupported, UserError
+from dualml.common.machine import WAITING, Gpu, default_threads
+from dualml_torch.common.environ import environ
 
 if "torch" in os.environ.get("DUALML_REQUIRE", "").split(","):
     import torch
 else:
     torch = pytest.importorskip("torch")
-from dualml_torch import environment as room
-from dualml_torch.environment import environment, resolve_device
+from dualml_torch.common import environment as room
+from dualml_torch.common.environment import environment, resolve_device
 
 
 def test_environ_sets_threads_and_determinism(clean_environ: pytest.MonkeyPatch) -> None:
@@ -39,7 +39,7 @@ def test_environ_leaves_the_users_settings_alone(clean_environ: pytest.MonkeyPat
 def test_environ_reaches_a_worker() -> None:
     """The environment reaches a worker before the import; tested in a fresh process."""
     code = (
-        "import json, torch; from dualml_torch.environment import environment, resolve_device\n"
+        "import json, torch; from dualml_torch.common.environment import environment, resolve_device\n"
         "torch.use_deterministic_algorithms(True)\n"
         "print(json.dumps(environment(resolve_device('cpu'), 0)))"
     )
@@ -129,7 +129,7 @@ def test_a_gpu_index_beyond_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_doctor_finds_torch_working() -> None:
     from dualml.backend import backends
-    from dualml.doctor.backends import examine_backend
+    from dualml.interface.doctor.backends import examine_backend
 
     findings, works = examine_backend(backends()["torch"])
     assert works, findings

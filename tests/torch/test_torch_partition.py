@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.errors import UserError
-from dualml.partition import PARTITIONS, Contiguous, DistributedSampler, Partition, partition_from
-from dualml.partition.distributed_sampler import torch_permutation
-from dualml.partition.from_file import save_partition
+from dualml.common.errors import UserError
+from dualml.parallel.partition import PARTITIONS, Contiguous, DistributedSampler, Partition, partition_from
+from dualml.parallel.partition.distributed_sampler import torch_permutation
+from dualml.parallel.partition.from_file import save_partition
 
 if "torch" in os.environ.get("DUALML_REQUIRE", "").split(","):
     import torch
@@ -25,7 +25,7 @@ else:
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data import DistributedSampler as Theirs
 
-from dualml_torch.partition import PartitionSampler
+from dualml_torch.parallel.partition import PartitionSampler
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "partition.md"
 LABELS = np.arange(31) % 4

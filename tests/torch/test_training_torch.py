@@ -7,8 +7,8 @@ from torch import nn
 from torch.nn import functional
 
 from dualml.backend import TrainingSpec
-from dualml.model import initial_weights, model
-from dualml.optim import SGD
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import SGD
 from dualml_torch.backend import TorchBackend
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from dualml.optim import SGD
+from dualml.algorithms.optim import SGD
 
 STEPS, LR = 12, 0.05
 

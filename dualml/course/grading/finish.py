@@ -14,7 +14,7 @@ from dualml.course.grading.request import GradingRequest
 from dualml.course.grading.results import reason_of
 from dualml.course.grading.tables import write_autograders, write_csv
 from dualml.course.workspace import read_skeleton
-from dualml.words import Messages
+from dualml.common.words import Messages
 
 
 def finish(

@@ -18,9 +18,9 @@ from dualml.course.grading.request import GradingRequest as GradingRequest
 from dualml.course.grading.results import failed_result, not_graded_result, reason_of, refused_result, add_files
 from dualml.course.grading.submissions import FoundFiles, SubmissionRefused, Submission, unpack
 from dualml.course.source import MAX_SOURCE_BYTES, Problem
-from dualml.files import nonfinite_to_none, read_json, write_json
-from dualml.seeds import derive_seed
-from dualml.words import Messages
+from dualml.common.files import nonfinite_to_none, read_json, write_json
+from dualml.common.seeds import derive_seed
+from dualml.common.words import Messages
 
 RESULT = "result.json"
 #: Largest number of characters of a student's file, including escapes.

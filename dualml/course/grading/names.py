@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from dualml.course.encoding import decode_names
-from dualml.errors import escape_unprintable
+from dualml.common.errors import escape_unprintable
 
 #: Maximum bytes of a folder's name, and of the part kept of a name that is not plain.
 MAX_NAME_BYTES, MAX_KEPT_BYTES = 150, 80

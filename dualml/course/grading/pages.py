@@ -21,7 +21,7 @@ from dualml.course.grading.tables import (
 )
 from dualml.course.shown import DEPTHS, problem_text
 from dualml.course.source import Problem
-from dualml.files import write_text
+from dualml.common.files import write_text
 from dualml.report.blocks import (
     Block,
     Bullets,
@@ -43,7 +43,7 @@ from dualml.report.blocks import (
 )
 from dualml.report.figure import Axis, Bar, Figure, SeriesId, Panel
 from dualml.report.page.html import render_html
-from dualml.words import Messages
+from dualml.common.words import Messages
 
 TONES: Mapping[str, Tone] = {"met": "good", "not met": "bad", "unwritten": "near",
                              "not judged": "muted"}  # fmt: skip

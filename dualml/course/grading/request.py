@@ -12,7 +12,7 @@ from pathlib import Path
 from dualml.course.exercise import ExerciseFile, Lab
 from dualml.course.grading.rubric import Rubric
 from dualml.course.isolation.detect import WALLS, Isolation
-from dualml.version import __version__
+from dualml.common.version import __version__
 
 #: Version of the content of a result file.
 FORMAT = 4

@@ -14,7 +14,7 @@ from dualml.course.grading.submissions import Submission
 from dualml.course.judge import Judgement
 from dualml.course.shown import result_as_json
 from dualml.course.source import Problem, read_legible
-from dualml.words import Messages
+from dualml.common.words import Messages
 
 #: Depth of the hints on the pages: everything.
 HINTS = 3

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from dualml.errors import UserError
-from dualml.files import read_bytes
+from dualml.common.errors import UserError
+from dualml.common.files import read_bytes
 
 VARIABLE, OPTION = "DUALML_SECRET", "--secret"
 #: Maximum bytes of a secret file.

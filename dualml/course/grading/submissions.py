@@ -17,7 +17,7 @@ from dualml.course.grading.unpacking import SubmissionRefused as SubmissionRefus
 from dualml.course.grading.unpacking import content_of, copy_programs, extract, is_course_file, walk
 from dualml.course.grading.unpacking import decode_member_name as decode_member_name
 from dualml.course.workspace import NAME
-from dualml.errors import UserError, escape_unprintable
+from dualml.common.errors import UserError, escape_unprintable
 
 
 @dataclass(frozen=True)

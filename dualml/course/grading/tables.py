@@ -12,8 +12,8 @@ from dualml.course.exercise import Difference, Trouble
 from dualml.course.grading.results import iter_entries
 from dualml.course.shown import DEPTHS, numbers_text, problem_text, trouble_text
 from dualml.course.source import Problem
-from dualml.files import write_json, write_text
-from dualml.words import Messages
+from dualml.common.files import write_json, write_text
+from dualml.common.words import Messages
 
 Results = Mapping[str, Mapping[str, Any]]
 #: Characters at the beginning of a cell that spreadsheets take for a formula.

@@ -11,8 +11,8 @@ from pathlib import Path, PurePosixPath
 
 from dualml.course.encoding import decode_names
 from dualml.course.workspace import NAME
-from dualml.errors import UserError, escape_unprintable
-from dualml.files import open_to_read
+from dualml.common.errors import UserError, escape_unprintable
+from dualml.common.files import open_to_read
 
 #: Limits of one submission: bytes and files, packed or not, and depth of folders.
 BYTES, FILES, DEEP = 50 << 20, 2000, 12

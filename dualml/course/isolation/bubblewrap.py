@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from dualml.course.isolation.root import HOME, QUOTA, Contents
 from dualml.launch.process import IMPORT_S
-from dualml.machine import python_argv
+from dualml.common.machine import python_argv
 
 #: Program that prints, as JSON, the result of `find_contents` and the imported files of dualml.
 DESCRIBE = """

@@ -25,10 +25,10 @@ from dualml.course.exercise import MachineFault
 from dualml.course.frames import Arrays, receive, send
 from dualml.course.isolation import bubblewrap
 from dualml.course.isolation.detect import Isolation, Kind, candidates
-from dualml.errors import escape_unprintable
+from dualml.common.errors import escape_unprintable
 from dualml.launch.process import IMPORT_S
-from dualml.machine import python_argv
-from dualml.messages import Header
+from dualml.common.machine import python_argv
+from dualml.common.messages import Header
 
 #: Variables that a server inherits, if they are set: library paths and numbers of threads.
 #: Students' code sees no other variable of the environment.

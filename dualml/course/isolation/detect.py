@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import Literal
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 
 Kind = Literal["namespaces", "bubblewrap", "none"]
 #: Variable with the kind of isolation, or ``auto``, the default: namespaces, else bubblewrap, else

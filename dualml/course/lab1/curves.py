@@ -13,9 +13,9 @@ import numpy as np
 
 from dualml.course.exercise import Array, Arrays, ExerciseCall
 from dualml.course.lab1.rules import RULES, State, cast_hyperparameters
-from dualml.data.dataset import normalised
-from dualml.data.sources import load
-from dualml.seeds import make_generator
+from dualml.experiment.data.dataset import normalised
+from dualml.experiment.data.sources import load
+from dualml.common.seeds import make_generator
 
 SAMPLES, BATCH, UPDATES, CLASSES = 2000, 50, 80, 10
 #: Learning rates with which each optimizer learns well here.

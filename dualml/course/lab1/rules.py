@@ -1,8 +1,8 @@
-"""GD, SGD and Adam with typical mistakes as options: mutations of `dualml.optim`.
+"""GD, SGD and Adam with typical mistakes as options: mutations of `dualml.algorithms.optim`.
 
 A rule is a function of one parameter ``p``, its gradient ``g``, its state ``s`` (changed in place),
 its number of updates ``t`` (from 1), the hyperparameters ``h`` and the mistakes ``f``; it returns
-the new parameter. Without mistakes it equals the rule of `dualml.optim`, as the tests check. Every
+the new parameter. Without mistakes it equals the rule of `dualml.algorithms.optim`, as the tests check. Every
 number has the dtype of ``p``: tolerances are derived from the effect of float32.
 """
 

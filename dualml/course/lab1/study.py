@@ -12,7 +12,7 @@ from dualml.course.lab1.curves import UPDATES, make_calls, reference_losses, obs
 from dualml.course.study import Run, Study
 from dualml.report.blocks import Block, Cell, Cells, Column, Table, Tone
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, SeriesId, Panel
-from dualml.words import Messages
+from dualml.common.words import Messages
 
 COLOURS = {"GD": "blue", "SGD": "vermilion", "Adam": "green"}
 STROKES = {"torch": "wide", "mindspore": "dashes"}

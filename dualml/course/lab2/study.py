@@ -11,7 +11,7 @@ from dualml.course.exercise import Array, ExerciseCall, ExerciseFile
 from dualml.course.study import Run, Study
 from dualml.report.blocks import Block, Cells, Column, Table
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, SeriesId, Panel
-from dualml.words import Messages
+from dualml.common.words import Messages
 
 SIZES = tuple(4 * 4**n for n in range(1, 11))
 RANKS = 2

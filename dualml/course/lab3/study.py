@@ -13,8 +13,8 @@ from dualml.course.lab3.training import FEATURES, OUTPUTS, draw_parameters
 from dualml.course.study import Run, Study
 from dualml.report.blocks import Block, Cell, Cells, Column, Table, Tone
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, SeriesId, Panel
-from dualml.seeds import make_generator
-from dualml.words import Messages
+from dualml.common.seeds import make_generator
+from dualml.common.words import Messages
 
 RANKS, UPDATES, BATCH = (1, 2, 4), 60, 24
 COLOURS = {1: "blue", 2: "vermilion", 4: "green"}

@@ -9,7 +9,7 @@ from dualml.course.lab4.orders import BACKWARD, FORWARD, Order, max_in_flight, s
 from dualml.course.study import Run, Study
 from dualml.report.blocks import Block, Cells, Column, Table
 from dualml.report.figure import Axis, BoxMark, Figure, LegendEntry, SeriesId, Panel
-from dualml.words import Messages
+from dualml.common.words import Messages
 
 STAGES, COUNT = 4, 8
 KINDS = ("gpipe", "1f1b")

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dualml.experiment.contrast import flat_config
-from dualml.store.side import RunOperand
-from dualml.words import numbers
+from dualml.experiment.store.side import RunOperand
+from dualml.common.words import numbers
 
 #: Backend facts that are not compared: transient ones, and those reported for the run already.
 PASSING = ("load", "kernels_reason", "git")

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dualml.errors import UserError, did_you_mean
-from dualml.store.manifest import Key
-from dualml.store.side import RunOperand
-from dualml.strict import clip_text
+from dualml.common.errors import UserError, did_you_mean
+from dualml.experiment.store.manifest import Key
+from dualml.experiment.store.side import RunOperand
+from dualml.common.strict import clip_text
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dualml.files import nonfinite_to_none
+from dualml.common.files import nonfinite_to_none
 from dualml.parity.against.changes import Change
 from dualml.parity.against.pair import RunPair
 from dualml.parity.against.say import describe_worst, trial_name, describe_divergence
-from dualml.store.manifest import RunRecord
-from dualml.store.verdicts import VERDICTS
-from dualml.words import Messages, numbers
+from dualml.experiment.store.manifest import RunRecord
+from dualml.experiment.store.verdicts import VERDICTS
+from dualml.common.words import Messages, numbers
 
 KIND, FORMAT = "dualml-against", 1
 #: Maximum number of pairs, settings and environment changes that a paragraph names; the table has

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dualml.parity.against.changes import Change
-from dualml.store.manifest import TrialRecord
+from dualml.experiment.store.manifest import TrialRecord
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dualml.parity.against.pair import RunPair
-from dualml.words import Messages, numbers
+from dualml.common.words import Messages, numbers
 
 
 def trial_name(pair: RunPair, words: Messages) -> str:

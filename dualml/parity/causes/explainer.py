@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.files import read_json, write_json
+from dualml.common.files import read_json, write_json
 from dualml.launch.child import Emitter, run_child
 from dualml.parity.causes.alteration import Mutation
 from dualml.parity.causes.explanation import Explanation

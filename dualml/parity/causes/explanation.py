@@ -16,7 +16,7 @@ from dualml.parity.models.trace import Trace
 
 
 class Explorer(Prober, Stepper, Protocol):
-    """A model that can be run with mutations, see `dualml_torch.causes.explore.Explorer`."""
+    """A model that can be run with mutations, see `dualml_torch.parity.causes.explore.Explorer`."""
 
     def run(self, changes: Sequence[Mutation], steps: int | None = None) -> Trace: ...
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.parity.causes.alteration import Mutation
 from dualml.parity.causes.explanation import Explanation, Explorer
 from dualml.parity.causes.preference import CallCounts

@@ -24,7 +24,7 @@ class FirstDivergence:
         layer, type: the module and its class on the first side.
         tensor, other: the array's names on the two sides.
         kind: ``value``, ``shape``, ``outputs``, ``nan``, ``both_nan``, ``trained`` or ``raised``.
-        distance, envelope: relative, see `dualml.distance`.
+        distance, envelope: relative, see `dualml.common.distance`.
         shapes: shapes of the two arrays; None if there is none.
         elements: those that differ most: ``{"index": […], side: value, side: value}``.
         side: the side that has the NaN, that raised, or that does not train.
@@ -78,7 +78,7 @@ class ModelComparison:
         explanation: causes of the difference, see `dualml.parity.causes.explainer`; None if not
             searched.
         distances: (step, phase, name) → relative distance of every judged array, see
-            `dualml.distance`.
+            `dualml.common.distance`.
         outside: the arrays beyond the margin.
     """
 

@@ -64,7 +64,7 @@ class ValueIndex:
         """Return the name of the last array with these numbers; None if there is none.
 
         Args:
-            tolerance: relative, see `dualml.distance`; the larger of this and the array's own width
+            tolerance: relative, see `dualml.common.distance`; the larger of this and the array's own width
                 counts.
         """
         if array.dtype.kind not in "fiub" or array.size not in self.by_size:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.distance import distance
+from dualml.common.distance import distance
 
 #: Subnormal float32 numbers lie below; moving zero weights by one unit produces such numbers.
 TINY = float(np.finfo(np.float32).tiny)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.parity.models.comparison import ModelComparison
 from dualml.parity.models.mapping import ParameterMap, match_tensors
 from dualml.parity.models.pieces import align_pieces

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from dualml.diffs.lookup import entries_for_error
-from dualml.errors import UserError
+from dualml.parity.diffs.lookup import entries_for_error
+from dualml.common.errors import UserError
 from dualml.parity.models.comparison import ModelComparison, Note
 from dualml.parity.models.mapping import ParameterMap, match_tensors
 from dualml.parity.models.partners import Pairing, apply_change

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.errors import UserError, did_you_mean
+from dualml.common.errors import UserError, did_you_mean
 from dualml.parity.models.partners import Change, TensorPair, Pairing, Tensor, canonical_name, find_change
 from dualml.parity.models.ways import UnmatchedParameters
 

@@ -1,6 +1,6 @@
 """Operations: what a model computed, call by call, with the source line of each call.
 
-A backend intercepts its framework's dispatch (`dualml_torch.operations`, `dualml_ms.operations`)
+A backend intercepts its framework's dispatch (`dualml_torch.parity.operations`, `dualml_ms.parity.operations`)
 and reports every call to a `Tape`. The tape numbers the calls, knows where each input came from,
 and keeps copies of the outputs. Modules do not matter here: two ports that divide the same
 computation differently share most of these values.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.seeds import make_generator
+from dualml.common.seeds import make_generator
 
 
 def probe_weights(output: int, shape: tuple[int, ...]) -> NDArray[np.float32]:

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.distance import BLOCK_ELEMENTS
-from dualml.errors import UserError
+from dualml.common.distance import BLOCK_ELEMENTS
+from dualml.common.errors import UserError
 from dualml.parity.envelope import perturb
 from dualml.parity.models.gap import gap, has_nan
 from dualml.parity.models.operations import Operation, Tape

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.backend import BackendInfo, backends
-from dualml.errors import UserError
-from dualml.files import read_json, write_json
+from dualml.common.errors import UserError
+from dualml.common.files import read_json, write_json
 from dualml.launch.process import Launch
 from dualml.launch.supervise import GroupResult, describe_exit, last_lines, supervise
-from dualml.machine import python_argv, usable_cores
+from dualml.common.machine import python_argv, usable_cores
 from dualml.parity.models.asked import (
     to_arrays,
     check_margin,

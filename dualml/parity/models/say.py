@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dualml.diffs.lookup import entries_by_cause
+from dualml.parity.diffs.lookup import entries_by_cause
 from dualml.parity.models.words import Language, format_message
 
 Row = Mapping[str, Any]

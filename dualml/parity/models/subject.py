@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from dualml.errors import UserError, did_you_mean
+from dualml.common.errors import UserError, did_you_mean
 
 #: Environment variable set in workers, so that an imported script does not compare again.
 COMPARING_VARIABLE = "DUALML_COMPARING"

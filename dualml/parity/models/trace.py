@@ -18,15 +18,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
-from dualml.arrays import Arrays as Arrays
-from dualml.arrays import read_tensors
-from dualml.errors import UserError, escape_unprintable
-from dualml.files import MAX_TEXT_BYTES, read_bytes, convert_read_errors, write_bytes, write_json
+from dualml.common.arrays import Arrays as Arrays
+from dualml.common.arrays import read_tensors
+from dualml.common.errors import UserError, escape_unprintable
+from dualml.common.files import MAX_TEXT_BYTES, read_bytes, convert_read_errors, write_bytes, write_json
 from dualml.parity.models.operations import Operation, SourceLocation
 from dualml.parity.models.partners import Tensor
-from dualml.parse import from_json
-from dualml.store.jsonfile import Count, Number, Record
-from dualml.strict import describe_validation_error, clip_text
+from dualml.common.parse import from_json
+from dualml.experiment.store.jsonfile import Count, Number, Record
+from dualml.common.strict import describe_validation_error, clip_text
 
 FORMAT = 1
 KIND = "dualml-trace"

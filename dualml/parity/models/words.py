@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from dualml.words import section_messages
+from dualml.common.words import section_messages
 
 Language = Literal["en", "zh"]
 

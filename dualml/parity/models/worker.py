@@ -20,10 +20,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.errors import TrialError, UserError
-from dualml.files import read_json
+from dualml.common.errors import TrialError, UserError
+from dualml.common.files import read_json
 from dualml.launch.child import Emitter, run_child
-from dualml.optim import rule_from
+from dualml.algorithms.optim import rule_from
 from dualml.parity.models.built import locations_by_name
 from dualml.parity.models.mapping import guess_initial_value, match_tensors, is_paired_by_names
 from dualml.parity.models.operations import Operation, SourceLocation

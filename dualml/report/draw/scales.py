@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.report.figure import Axis, Values
-from dualml.words.numbers import superscript
+from dualml.common.words.numbers import superscript
 
 LINEAR_PART = 0.3  # decades that symlog uses for values below 1
 

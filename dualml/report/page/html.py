@@ -18,7 +18,7 @@ from dualml.report.code import highlight
 from dualml.report.draw import css, draw, script
 from dualml.report.figure import Figure
 from dualml.report.mathml import mathml
-from dualml.words import Messages
+from dualml.common.words import Messages
 
 CODE = re.compile(r"`([^`]+)`")
 #: Columns with texts of more characters get a minimum width; long code may be broken.

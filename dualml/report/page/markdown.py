@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.report import blocks
 from dualml.report.blocks import Block, Cell, Page, Table
 from dualml.report.figure import Figure

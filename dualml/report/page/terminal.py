@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
-from dualml.errors import escape_unprintable
+from dualml.common.errors import escape_unprintable
 from dualml.report.blocks import Cell, Column, Table, Tone
 
 if TYPE_CHECKING:

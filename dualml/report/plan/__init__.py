@@ -1,1 +1,1 @@
-"""Plans of `dualml.planner` as tables, figures and pages, beside published and measured runs."""
+"""Plans of `dualml.planning.planner` as tables, figures and pages, beside published and measured runs."""

@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from dualml.errors import UserError
-from dualml.model.spec import ModelSpec
-from dualml.planner.arm import layout_from_arm
-from dualml.planner.engine import DUALML, PrecisionBytes
-from dualml.planner.layouts import RECOMPUTED, Layouts
-from dualml.planner.memory import stage_memory
-from dualml.planner.zoo import shape_from_spec
+from dualml.common.errors import UserError
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.planning.planner.arm import layout_from_arm
+from dualml.planning.planner.engine import DUALML, PrecisionBytes
+from dualml.planning.planner.layouts import RECOMPUTED, Layouts
+from dualml.planning.planner.memory import stage_memory
+from dualml.planning.planner.zoo import shape_from_spec
 from dualml.report.blocks import Cells, Column, Table
 from dualml.report.plan.published import format_signed_percent
-from dualml.split.mesh import Mesh
-from dualml.store.run import RunData
-from dualml.words import Messages
+from dualml.parallel.split.mesh import Mesh
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages
 
 #: Framework whose kernels the engine's activations describe.
 ACTIVATIONS_OF = "torch"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dualml.cost.units import format_bytes, format_seconds
-from dualml.planner.published import errors_by_half, summary
-from dualml.planner.search import LayoutPlan
+from dualml.planning.cost.units import format_bytes, format_seconds
+from dualml.planning.planner.published import errors_by_half, summary
+from dualml.planning.planner.search import LayoutPlan
 from dualml.report.blocks import Block, Page, Prose, SectionBlock, VerdictBlock
 from dualml.report.figure import Axis, Bar, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel, ReferenceLine
 from dualml.report.plan import tables as shown
 from dualml.report.shown import stacked_bars
-from dualml.version import __version__
-from dualml.words import Messages, numbers
+from dualml.common.version import __version__
+from dualml.common.words import Messages, numbers
 
 #: Colours of the parts of an update, in the order of the bars.
 COLOURS = {

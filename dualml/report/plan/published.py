@@ -6,16 +6,16 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from dualml.planner.devices import fitted_efficiency
-from dualml.planner.layouts import RECOMPUTED, SearchSpace, Layouts
-from dualml.planner.memory import PRECISIONS, layer_activations, state_bytes
-from dualml.planner.models import find_model
-from dualml.planner.published import RunPrediction, PublishedRun, fitted_names, errors_by_half, runs, summary
-from dualml.planner.published import tables as given
-from dualml.planner.request import PlanRequest
-from dualml.planner.search import search_layouts
+from dualml.planning.planner.devices import fitted_efficiency
+from dualml.planning.planner.layouts import RECOMPUTED, SearchSpace, Layouts
+from dualml.planning.planner.memory import PRECISIONS, layer_activations, state_bytes
+from dualml.planning.planner.models import find_model
+from dualml.planning.planner.published import RunPrediction, PublishedRun, fitted_names, errors_by_half, runs, summary
+from dualml.planning.planner.published import tables as given
+from dualml.planning.planner.request import PlanRequest
+from dualml.planning.planner.search import search_layouts
 from dualml.report.blocks import Cells, Column, Table
-from dualml.words import Messages, numbers
+from dualml.common.words import Messages, numbers
 
 TEXTS = {"run", "layout", "fitted", "used", "best", "technique", "half"}
 STAGES = ("plain", "zero_1", "zero_2", "zero_3")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dualml.cost.units import format_bytes, format_seconds
-from dualml.planner.engine import MEGATRON
-from dualml.planner.request import ATTENTION
-from dualml.planner.search import LayoutPlan
+from dualml.planning.cost.units import format_bytes, format_seconds
+from dualml.planning.planner.engine import MEGATRON
+from dualml.planning.planner.request import ATTENTION
+from dualml.planning.planner.search import LayoutPlan
 from dualml.report.blocks import Cell, Cells, Column, Table
-from dualml.words import Messages, numbers
+from dualml.common.words import Messages, numbers
 
 #: Parts of the time or of the memory below this share are not reported.
 MIN_REPORTED_SHARE = 0.005

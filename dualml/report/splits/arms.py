@@ -7,13 +7,13 @@ from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.experiment.split import Split
 from dualml.report import ranks
-from dualml.split.mesh import Mesh
-from dualml.split.schedule import Grid
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.parallel.split.mesh import Mesh
+from dualml.parallel.split.schedule import Grid
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 
 class SplitArm:

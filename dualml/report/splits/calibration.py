@@ -9,15 +9,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
 
-from dualml.cost.compare import crossovers
-from dualml.cost.link import Link
-from dualml.cost.model import Fit, Point, fit
-from dualml.cost.split import MAX_BYTES_PER_S, MAX_WIDTH, tensor_parallel_step, vertical_step
-from dualml.errors import UserError
+from dualml.planning.cost.compare import crossovers
+from dualml.planning.cost.link import Link
+from dualml.planning.cost.model import Fit, Point, fit
+from dualml.planning.cost.split import MAX_BYTES_PER_S, MAX_WIDTH, tensor_parallel_step, vertical_step
+from dualml.common.errors import UserError
 from dualml.report import ranks
 from dualml.report.splits import events, times
 from dualml.report.splits.arms import SplitArm, Splits, without_straggler, model_of
-from dualml.store.run import RunData
+from dualml.experiment.store.run import RunData
 
 #: Layers whose cost is negligible compared with linear ones.
 FREE = ("Flatten", "Tanh", "ReLU")

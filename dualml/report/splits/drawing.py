@@ -13,7 +13,7 @@ from dualml.report import figure as fig
 from dualml.report.draw.palette import SMALL
 from dualml.report.draw.text import truncate, width
 from dualml.report.splits.layers import LayerLine, collective_name, layer_lines
-from dualml.words import Messages, numbers
+from dualml.common.words import Messages, numbers
 
 FORWARD, BACKWARD = fig.SeriesId(series="F"), fig.SeriesId(series="B")
 COLLECTIVE = fig.SeriesId(series="collective")  # also the colour of slices

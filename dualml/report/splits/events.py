@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from dualml.report.splits.arms import SplitArm
 from dualml.report.splits.gantt import Row
-from dualml.split.measured import COLLECTIVE, RECEIVE, REDUCE, SEND
-from dualml.split.timeline import KINDS
-from dualml.store.run import Array, Trial
+from dualml.parallel.split.measured import COLLECTIVE, RECEIVE, REDUCE, SEND
+from dualml.parallel.split.timeline import KINDS
+from dualml.experiment.store.run import Array, Trial
 
 Events = Mapping[str, Array]
 Key = tuple[float, ...]  # replica and slice, update, stage, micro-batch, direction

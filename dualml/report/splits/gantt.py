@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from dualml.report import keys
 from dualml.report.figure import WIDTH, Axis, BoxMark, Figure, LegendEntry, SeriesId, Panel
-from dualml.split.schedule import Grid
-from dualml.words import Messages
+from dualml.parallel.split.schedule import Grid
+from dualml.common.words import Messages
 
-#: Rank, label, kind (of `dualml.split.timeline.KINDS`), start and end in seconds. A label like
+#: Rank, label, kind (of `dualml.parallel.split.timeline.KINDS`), start and end in seconds. A label like
 #: ``2F0`` names stage and micro-batch.
 Row = tuple[int, str, str, float, float]
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dualml.words import Messages
+from dualml.common.words import Messages
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from dualml.report.results import ArmResult
 from dualml.report.scaling import PARTS
 from dualml.report.splits.arms import SplitArm, Splits
 from dualml.report.spread import MeanInterval, paired_ratio
-from dualml.store.run import RunData, Trial
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData, Trial
+from dualml.common.words import Messages, numbers
 
 KEYS = ("compute_s", "update_s", "wait_s", "transfer_s")
 

@@ -10,9 +10,9 @@ from dualml.report.blocks import Block, Cell, Item
 from dualml.report.columns import SIGNS, table
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.store.agreement import AgreementRecord, is_divergence_reason
-from dualml.store.run import RunData, Trial
-from dualml.words import Messages, numbers
+from dualml.experiment.store.agreement import AgreementRecord, is_divergence_reason
+from dualml.experiment.store.run import RunData, Trial
+from dualml.common.words import Messages, numbers
 
 
 def _multi_rank_trials(run: RunData) -> list[Trial]:

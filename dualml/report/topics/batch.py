@@ -24,8 +24,8 @@ from dualml.report.results import ArmResult, format_results, accuracy_gap, arm_r
 from dualml.report.shown import build_figure, interval_line
 from dualml.report.spread import paired_interval
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 #: Kinds of learning rates: that of the smallest batch, scaled in proportion to the batch, scaled
 #: with a warm-up, or another one.

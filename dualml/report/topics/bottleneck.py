@@ -15,8 +15,8 @@ from dualml.report.notes import Notes
 from dualml.report.shown import format_extremes, build_figure, summarize_predictions, format_values, stacked_bars
 from dualml.report.slowed import StragglerEffect, seconds_before_and_after, straggler_arms, straggler_effects
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 COLUMNS = 3
 NAN = float("nan")

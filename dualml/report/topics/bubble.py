@@ -15,8 +15,8 @@ from dualml.report.splits import times
 from dualml.report.splits.arms import SplitArm, Splits, without_straggler, schedule_name
 from dualml.report.spread import MeanInterval
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 #: Schedules whose bubble is `FORMULA` → their markers; GPipe's are hollow.
 SCHEDULES = {"1f1b": "circle", "gpipe": "square", "eager-1f1b": "triangle"}

@@ -10,8 +10,8 @@ from dualml.report.notes import Notes
 from dualml.report.scaling import scaling_points
 from dualml.report.splits.arms import Splits
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData
-from dualml.words import Messages
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:

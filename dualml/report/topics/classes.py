@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.confusion import ClassMetrics, classification_report, macro_average, class_metrics, weighted_average
+from dualml.common.confusion import ClassMetrics, classification_report, macro_average, class_metrics, weighted_average
 from dualml.report import ranks
 from dualml.report.blocks import Block, Column, Fold, Item
 from dualml.report.columns import table
@@ -18,8 +18,8 @@ from dualml.report.notes import Notes
 from dualml.report.results import ArmResult
 from dualml.report.shown import build_figure, mean_seeds
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 MAX_COLUMNS = 2
 

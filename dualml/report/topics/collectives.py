@@ -18,9 +18,9 @@ from dualml.report.notes import Notes
 from dualml.report.shown import join_by_name, format_on_backend, compare_speed
 from dualml.report.slowed import straggler_effects
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
-from dualml.words.numbers import ms, nbytes, times
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
+from dualml.common.words.numbers import ms, nbytes, times
 
 FEW_MESSAGES, FEW_BYTES = "tree", "ring"  # strategies with few messages and with few bytes
 TICKS = 4

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dualml.aggregation import ASYNCHRONOUS
-from dualml.aggregation.settings import Aggregation
+from dualml.parallel.aggregation import ASYNCHRONOUS
+from dualml.parallel.aggregation.settings import Aggregation
 from dualml.report import ranks
 from dualml.report.blocks import Block, Cell, Item
 from dualml.report.columns import percent, table
 from dualml.report.measures import drop_missing, loss_unit, mean_over_trials
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from dualml.report.learning import MAX_ARMS_PER_FIGURE, learning_figure
 from dualml.report.measures import trains_on_one_rank
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData, Trial
-from dualml.words import Messages
+from dualml.experiment.store.run import RunData, Trial
+from dualml.common.words import Messages
 
 TARGET = 0.9
 TARGET_TEXT = f"{100 * TARGET:g} %"

@@ -13,8 +13,8 @@ from dualml.report.blocks import Item
 from dualml.report.measures import trains_on_one_rank, mean_over_trials
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData, Trial
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData, Trial
+from dualml.common.words import Messages, numbers
 
 
 def common_epochs(run: RunData, arms: Sequence[str]) -> float | None:

@@ -14,9 +14,9 @@ from dualml.report.figure import Axis, Figure, Mark, Panel
 from dualml.report.notes import Notes
 from dualml.report.shown import build_figure, format_values, stacked_bars
 from dualml.report.topics import ReportSection
-from dualml.store.manifest import DeviceMemory
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.manifest import DeviceMemory
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 #: Component of the memory → its colour.
 PARTS = {

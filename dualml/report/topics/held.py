@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.report.blocks import Block
 from dualml.report.columns import table
 from dualml.report.figure import Axis, Figure, Panel
@@ -15,9 +15,9 @@ from dualml.report.splits.arms import SplitArm, Splits
 from dualml.report.spread import MeanInterval
 from dualml.report.topics import ReportSection
 from dualml.report.topics.bubble import micro_batch_groups, micro_batch_lines, legend_entries, micro_batch_axis
-from dualml.split.schedules import SCHEDULES, live_bound
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.parallel.split.schedules import SCHEDULES, live_bound
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 
 def by_rank(run: RunData, arm: str, backend: str, key: str) -> list[float]:

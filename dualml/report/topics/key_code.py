@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from dualml.aggregation import ASYNCHRONOUS, STRATEGIES
-from dualml.aggregation.asynchronous import AsyncParameterServer
-from dualml.optim import RULES
-from dualml.partition import PARTITIONS
+from dualml.parallel.aggregation import ASYNCHRONOUS, STRATEGIES
+from dualml.parallel.aggregation.asynchronous import AsyncParameterServer
+from dualml.algorithms.optim import RULES
+from dualml.parallel.partition import PARTITIONS
 from dualml.report import ranks
 from dualml.report.blocks import Block, Code
 from dualml.report.code import HOMES, excerpt, rule_listings, section, base_listings
 from dualml.report.deals import SKEWED, partitioned_arms, partition_settings, partition_rule
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData
-from dualml.words import Messages
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages
 
 #: Framework → file of its communicator, and its short and instructive methods.
 COMMUNICATORS = {
-    "torch": ("dualml_torch/communicator.py", ("_exchange",)),
-    "mindspore": ("dualml_ms/communicator.py", ("_exchange",)),
+    "torch": ("dualml_torch/algorithms/communicator.py", ("_exchange",)),
+    "mindspore": ("dualml_ms/algorithms/communicator.py", ("_exchange",)),
 }
 MAX_LINES = 90  # of a communicator; if there are more, only the first method is shown
 
@@ -45,10 +45,10 @@ def rank_code(run: RunData, words: Messages) -> Iterator[Block]:
         return
     parts: dict[str, list[Code]] = {}
     if ranks.multi_rank_arms(run):
-        parts["parallel"] = [excerpt("dualml/aggregation/parallel.py", ("step", "local_batch"))]
+        parts["parallel"] = [excerpt("dualml/parallel/aggregation/parallel.py", ("step", "local_batch"))]
         parts |= _dealing(run)
     parts["strategies"] = strategies
-    parts["execute"] = [excerpt("dualml/aggregation/base.py", ("execute_schedule",))]
+    parts["execute"] = [excerpt("dualml/parallel/aggregation/base.py", ("execute_schedule",))]
     present = {run.framework(b) for b in run.backends}
     parts["communicator"] = [_communicator(f) for f in COMMUNICATORS if f in present]
     for key, codes in parts.items():
@@ -92,7 +92,7 @@ def _dealing(run: RunData) -> dict[str, list[Code]]:
     skewing = sorted((code for code in used if code.who in SKEWED),
                      key=lambda code: (code.who == "feature_noise", len(code.text)))  # fmt: skip
     averaged = any(run.settings[a].aggregation.every > 1 and partition_settings(run, a) for a in arms)
-    local = excerpt("dualml/aggregation/local_sgd.py", ("averaging_weight", "average_parameters", "record_divergence"))
+    local = excerpt("dualml/parallel/aggregation/local_sgd.py", ("averaging_weight", "average_parameters", "record_divergence"))
     return {"partition": plain[:2] + skewing[:1], "local": [local] if averaged else []}
 
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dualml.cost.units import format_bytes
+from dualml.planning.cost.units import format_bytes
 from dualml.report.blocks import Block, Item
 from dualml.report.largest import table
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.store.largest import LARGEST, LargestRow
-from dualml.store.run import RunData
-from dualml.words import Messages
+from dualml.experiment.store.largest import LARGEST, LargestRow
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages
 
 
 def rows(run: RunData) -> list[LargestRow]:

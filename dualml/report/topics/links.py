@@ -15,8 +15,8 @@ from dualml.report.splits import events
 from dualml.report.splits.arms import SplitArm, Splits, without_straggler
 from dualml.report.splits.layers import collective_name
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData, Trial
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData, Trial
+from dualml.common.words import Messages, numbers
 
 CLOSE = 1e-3  # relative difference above which counted bytes differ from the planned ones
 ARMS, MODELS = 4, 2  # most arms in a cell, most models in a sentence

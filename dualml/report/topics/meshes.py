@@ -22,9 +22,9 @@ from dualml.report.splits.arms import SplitArm, Splits, without_straggler
 from dualml.report.spread import MeanInterval
 from dualml.report.topics import ReportSection
 from dualml.report.topics.device_memory import PARTS
-from dualml.store.manifest import DeviceMemory
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.manifest import DeviceMemory
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 MIN_MESHES = 3  # meshes needed for a comparison
 #: Components of a rank's memory that are drawn.

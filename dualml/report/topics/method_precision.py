@@ -11,8 +11,8 @@ from dualml.report.methods import MethodResult, compares_methods, method_results
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
 from dualml.report.topics.methods import KEY_COLUMNS, judged_cell, name_cells
-from dualml.store.run import RunData, Serial
-from dualml.words import Messages
+from dualml.experiment.store.run import RunData, Serial
+from dualml.common.words import Messages
 
 
 def same_precision_results(run: RunData) -> list[MethodResult]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dualml.backend import eval_batch_size, split_into_chunks
-from dualml.communicator.parts import part_lengths
+from dualml.algorithms.communicator.parts import part_lengths
 from dualml.report.blocks import Block, Fold, Formula, Item
 from dualml.report.code import excerpt
 from dualml.report.columns import table
@@ -18,17 +18,17 @@ from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
 from dualml.report.topics.methods import split_by_equivalence
 from dualml.report.trained import rank_parts
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 #: The mean loss of N samples from the losses of n ranks, and the plain mean of these losses.
 MEAN = r"L = \sum_{r=1}^{n} \frac{N_r}{N} L_r"
 PLAIN = r"\frac{1}{n} \sum_{r=1}^{n} L_r"
 #: Operation → its file and functions.
 CODE = {
-    "share": ("dualml/methods/driven.py", ("EngineDataParallel.step",)),
-    "reduce": ("dualml/aggregation/parallel.py", ("gather_mean_losses",)),
-    "gather": ("dualml/worker/evaluate.py", ("evaluate", "gather_rows")),
+    "share": ("dualml/experiment/methods/driven.py", ("EngineDataParallel.step",)),
+    "reduce": ("dualml/parallel/aggregation/parallel.py", ("gather_mean_losses",)),
+    "gather": ("dualml/runner/worker/evaluate.py", ("evaluate", "gather_rows")),
 }
 
 
@@ -81,7 +81,7 @@ def last_batches(run: RunData, words: Messages) -> list[LastBatch]:
 
 
 def samples_per_rank(run: RunData, ranks: int) -> list[int]:
-    """Return how many test samples each rank evaluates, as `dualml.worker.evaluate` distributes
+    """Return how many test samples each rank evaluates, as `dualml.runner.worker.evaluate` distributes
     them: whole chunks, no sample twice. Empty if unknown."""
     size = (run.meta.get("data") or {}).get("test")
     if run.text or not size:

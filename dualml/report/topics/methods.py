@@ -13,8 +13,8 @@ from dualml.report.notes import Notes
 from dualml.report.shown import build_figure
 from dualml.report.topics import ReportSection
 from dualml.report.trained import exclusion_reason
-from dualml.store.run import RunData, Serial
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData, Serial
+from dualml.common.words import Messages, numbers
 
 FINGERPRINT_CHARS = 8  # letters of a fingerprint
 PRECISIONS = ("fp32", "bf16", "fp16")

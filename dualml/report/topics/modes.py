@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from dualml.aggregation import NATIVE, REPLICAS
-from dualml.communicator.how import PRIMITIVES
+from dualml.parallel.aggregation import NATIVE, REPLICAS
+from dualml.algorithms.communicator.how import PRIMITIVES
 from dualml.report import families, ranks
 from dualml.report.blocks import Block, Cell, Item
 from dualml.report.columns import Row, percent, status_cell, table
@@ -22,8 +22,8 @@ from dualml.report.results import ArmResult
 from dualml.report.scaling import format_core_budget
 from dualml.report.spread import MeanInterval, paired_interval, paired_ratio
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 OVERLAP, ACCUMULATE = "overlap", "accumulate"
 LOSS_ATOL = 5e-7  # differences of losses below this are rounding

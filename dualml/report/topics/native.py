@@ -6,14 +6,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
-from dualml.aggregation import STRATEGIES
+from dualml.parallel.aggregation import STRATEGIES
 from dualml.report.blocks import Block, Cell, Column, Item, Tone
 from dualml.report.columns import table
 from dualml.report.measured import CollectiveMeasurements, collective_measurements
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 TONES: Mapping[str, Tone] = {"native": "good", "composed": "near", "unsupported": "muted"}
 #: Primitive → backend → distinct implementations, such as ``composed: gather and fold``.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from dualml.offload.forms import estimate_offload_footprint, estimate_offload_volume
-from dualml.offload.traffic import OffloadCounters
+from dualml.parallel.offload.forms import estimate_offload_footprint, estimate_offload_volume
+from dualml.parallel.offload.traffic import OffloadCounters
 from dualml.report import ranks, verdicts
 from dualml.report.blocks import Block, Cell, Item
 from dualml.report.closed_memory import MIB, sharding_units
@@ -17,9 +17,9 @@ from dualml.report.headline import verdict_rank
 from dualml.report.notes import Notes
 from dualml.report.results import ArmResult
 from dualml.report.topics import ReportSection
-from dualml.store.manifest import DeviceMemory, OffloadTraffic
-from dualml.store.run import RunData, Serial
-from dualml.words import Messages, numbers
+from dualml.experiment.store.manifest import DeviceMemory, OffloadTraffic
+from dualml.experiment.store.run import RunData, Serial
+from dualml.common.words import Messages, numbers
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from dualml.report.notes import Notes
 from dualml.report.sharing import has_sharded_arms
 from dualml.report.topics import ReportSection
 from dualml.report.topics.device_memory import ArmMemory, arm_memories
-from dualml.store.run import RunData
-from dualml.words import Messages
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages
 
 VARY = ("optimizer", "precision", "loss_scale")
 

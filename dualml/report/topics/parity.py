@@ -21,8 +21,8 @@ from dualml.report.verdicts import (
     divergence_fields,
     short_verdict,
 )
-from dualml.store.run import TrialComparison, RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import TrialComparison, RunData
+from dualml.common.words import Messages, numbers
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:

@@ -11,8 +11,8 @@ from dualml.report.deals import PartitionSummary, Statement, list_partitions, sa
 from dualml.report.figure import Axis, Heatmap, Figure, Panel
 from dualml.report.shown import build_figure, shorten_list
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 COLUMNS, MAX_PANELS = 3, 18
 MAX_TITLE_CHARS = 42  # in the title of a panel

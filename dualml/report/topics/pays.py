@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
-from dualml.cost.model import Fit
+from dualml.planning.cost.model import Fit
 from dualml.report.blocks import Block, Cell
 from dualml.report.cards import make_card
 from dualml.report.columns import Row, percent, table
@@ -16,8 +16,8 @@ from dualml.report.splits import calibration as model
 from dualml.report.splits import times
 from dualml.report.splits.arms import Splits
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 FORMULAS = (
     r"C = 6 B \sum_{i=1}^{L} d_{i-1} d_i \quad T_1 = \frac{C}{F}",

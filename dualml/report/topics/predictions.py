@@ -15,9 +15,9 @@ from dualml.report.notes import Notes
 from dualml.report.shown import build_figure, summarize_predictions
 from dualml.report.spread import MeanInterval
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
-from dualml.words.numbers import ms, nbytes
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
+from dualml.common.words.numbers import ms, nbytes
 
 Check = Mapping[str, Any]
 

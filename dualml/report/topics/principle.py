@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from dualml.aggregation import ASYNCHRONOUS, STRATEGIES
-from dualml.aggregation.asynchronous import AsyncParameterServer
-from dualml.errors import UserError
-from dualml.optim import rule_from
-from dualml.registry import cited_source
+from dualml.parallel.aggregation import ASYNCHRONOUS, STRATEGIES
+from dualml.parallel.aggregation.asynchronous import AsyncParameterServer
+from dualml.common.errors import UserError
+from dualml.algorithms.optim import rule_from
+from dualml.common.registry import cited_source
 from dualml.report import machine, ranks
 from dualml.report.blocks import Block, Formula, Prose
 from dualml.report.cards import make_card
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData
-from dualml.words import Messages
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages
 
 COST = r"T = p \, \alpha + q \, \beta"
 _PART = r"g_{t,r} = \frac{1}{b_r} \sum_{i \in B_{t,r}} \nabla \ell_i ( \theta_{t-1} )"

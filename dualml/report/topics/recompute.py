@@ -16,8 +16,8 @@ from dualml.report.results import ArmResult
 from dualml.report.shown import build_figure
 from dualml.report.spread import MeanInterval, paired_ratio
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData, Serial
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData, Serial
+from dualml.common.words import Messages, numbers
 
 
 @dataclass(frozen=True)

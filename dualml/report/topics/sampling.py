@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dualml.parity.statistics import MARGIN
-from dualml.partition import Bootstrap, RandomSampling, partition_from
+from dualml.parallel.partition import Bootstrap, RandomSampling, partition_from
 from dualml.report import keys, ranks
 from dualml.report.blocks import Block, Cell, Item, Tone
 from dualml.report.columns import SIGNS, Row, table
@@ -20,8 +20,8 @@ from dualml.report.notes import Notes
 from dualml.report.results import Gap, ArmResult, format_results, accuracy_gap, format_gaps, arm_results
 from dualml.report.shown import build_figure, mean_seeds
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 #: Rules that sample with replacement, or independently of the other ranks.
 DRAWN = (RandomSampling.name, Bootstrap.name)

@@ -27,8 +27,8 @@ from dualml.report.scaling import (
 from dualml.report.shown import build_figure, interval_line
 from dualml.report.spread import MeanInterval
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 #: Speed-up S and efficiency E of n ranks, and their predictions.
 FORMULAS = {

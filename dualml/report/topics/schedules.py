@@ -9,11 +9,11 @@ from dualml.report import keys, ranks
 from dualml.report.blocks import Block, RowBlock
 from dualml.report.figure import WIDTH, Arrow, Axis, Figure, Mark, SeriesId, Panel, ReferenceLine
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData
-from dualml.words import Messages
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages
 
 if TYPE_CHECKING:
-    from dualml.aggregation import CollectiveSchedule, Transfer
+    from dualml.parallel.aggregation import CollectiveSchedule, Transfer
 
 MAX_DRAWN_RANKS = 8  # ranks that are still readable
 #: Operation of the receiver → colour of the message.
@@ -23,7 +23,7 @@ COLUMN = {False: 60, True: 86}  # pixels of a step, wider where chunks are named
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield every schedule that the run's strategies follow, equal ones once."""
-    from dualml.aggregation import STRATEGIES
+    from dualml.parallel.aggregation import STRATEGIES
 
     alike: dict[CollectiveSchedule, list[str]] = {}
     for name in ranks.strategies(run):

@@ -16,8 +16,8 @@ from dualml.report.figure import Axis, Band, Figure, LegendEntry, LineMark, Mark
 from dualml.report.headline import comparison_kind
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.store.run import Array, RunData, Serial
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import Array, RunData, Serial
+from dualml.common.words import Messages, numbers
 
 #: Strokes by number of ranks.
 STROKES = ("line", "fine-dashes", "fine-dots", "dash-dot")

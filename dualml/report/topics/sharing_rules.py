@@ -9,8 +9,8 @@ from dualml.report.blocks import Block, Code
 from dualml.report.cards import make_card
 from dualml.report.code import excerpt, section
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData
-from dualml.words import Messages
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages
 
 #: Formulas: the reduced gradient of a shard, its update, and the bytes sent with two and with three
 #: collectives.
@@ -41,8 +41,8 @@ RECOMPUTE_FORMULAS = {
 }
 #: Framework → file and functions that recompute layers.
 RECOMPUTE_CODE = {
-    "torch": ("dualml_torch/model/network.py", ("set_recompute", "run_span")),
-    "mindspore": ("dualml_ms/model/network.py", ("set_recompute", "LayerBlock.__init__")),
+    "torch": ("dualml_torch/algorithms/model/network.py", ("set_recompute", "run_span")),
+    "mindspore": ("dualml_ms/algorithms/model/network.py", ("set_recompute", "LayerBlock.__init__")),
 }
 
 
@@ -74,9 +74,9 @@ def code(run: RunData, words: Messages) -> Iterator[Block]:
     parts = dict[str, list[Code]]()
     if any(run.settings[arm].zero for arm in ranks.training_arms(run)):
         parts["shared"] = [
-            excerpt("dualml/zero/passes.py", ("micro_step", "fetch_unit", "gather_unit", "reduce_scatter_unit")),
-            excerpt("dualml/zero/model.py", ("update",)),
-            excerpt("dualml/zero/moves.py", ("reduce_scatter", "all_gather")),
+            excerpt("dualml/parallel/zero/passes.py", ("micro_step", "fetch_unit", "gather_unit", "reduce_scatter_unit")),
+            excerpt("dualml/parallel/zero/model.py", ("update",)),
+            excerpt("dualml/parallel/zero/moves.py", ("reduce_scatter", "all_gather")),
         ]
     if any(run.settings[arm].recompute != "none" for arm in ranks.training_arms(run)):
         present = {run.framework(b) for b in run.backends}

@@ -19,8 +19,8 @@ from dualml.report.results import ArmResult, format_results, accuracy_gap, forma
 from dualml.report.shown import build_figure, mean_seeds
 from dualml.report.topics import ReportSection
 from dualml.report.uneven import uneven_epochs, uneven_table
-from dualml.store.run import Array, RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import Array, RunData
+from dualml.common.words import Messages, numbers
 
 MIN_RANKED_ARMS = 3  # arms needed for a rank correlation
 MAX_COLUMNS = 3

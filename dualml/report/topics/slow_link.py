@@ -12,8 +12,8 @@ from dualml.report.notes import Notes
 from dualml.report.splits import times
 from dualml.report.splits.arms import SplitArm, Splits
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 Pairs = Sequence[tuple[SplitArm, SplitArm]]
 HEAD = ("`arm`", "backend", "crossed:bytes_update", "calls:count", "without:milliseconds",

@@ -11,8 +11,8 @@ from dualml.report.columns import number, table
 from dualml.report.measures import trains_on_one_rank, drop_missing, mean_over_trials, sort_by_value
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData, Trial
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData, Trial
+from dualml.common.words import Messages, numbers
 
 #: Minimum number of changes of the loss for a standard deviation.
 MIN_CHANGES = 3

@@ -12,8 +12,8 @@ from dualml.report.columns import number, table
 from dualml.report.measures import trains_on_one_rank, drop_missing, mean_over_trials
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData, Trial
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData, Trial
+from dualml.common.words import Messages, numbers
 
 
 def time_ratio(run: RunData, arm: str, a: str, b: str) -> float | None:

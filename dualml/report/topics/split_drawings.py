@@ -11,8 +11,8 @@ from dualml.report.splits import events, gantt, times
 from dualml.report.splits.arms import SplitArm, Splits, without_straggler, schedule_name
 from dualml.report.splits.drawing import plan_figure
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData
-from dualml.words import Messages
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages
 
 #: Most figures of each kind; most ranks of a drawn plan, preferred number of micro-batches.
 PLANS, ORDERS, TIMELINES = 6, 5, 6

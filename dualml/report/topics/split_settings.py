@@ -10,8 +10,8 @@ from dualml.report.columns import table
 from dualml.report.splits.arms import SplitArm, Splits, schedule_name
 from dualml.report.splits.layers import format_span
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 PLANS = ("`arms`", "`model`", "stage_layers", "slices", "parameters:bytes_ranks",
          "links_planned:bytes_update", "collectives_planned:bytes_update")  # fmt: skip

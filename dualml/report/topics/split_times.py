@@ -15,8 +15,8 @@ from dualml.report.splits import times
 from dualml.report.splits.arms import SplitArm, Splits, without_straggler, model_of
 from dualml.report.topics import ReportSection
 from dualml.report.topics.splits import fastest_splits
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 BAR_PIXELS, ARM_GAP_BARS = 17.0, 0.45  # height of a bar; gap between two arms, in bars
 SHARES = 6  # most arms in a sentence

@@ -8,8 +8,8 @@ from dualml.report.blocks import Block, Prose
 from dualml.report.cards import make_card
 from dualml.report.splits.arms import Splits, schedule_name
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData
-from dualml.words import Messages
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages
 
 _BUBBLE = r"\frac{p-1}{m+p-1}"
 #: Way to split a model → formulas of its card.

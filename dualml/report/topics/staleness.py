@@ -10,8 +10,8 @@ from dualml.report.blocks import Block, Item
 from dualml.report.columns import table
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:

@@ -14,8 +14,8 @@ from dualml.report.learning import MAX_ARMS_PER_FIGURE, learning_figure
 from dualml.report.measures import trains_on_one_rank, epoch_seconds, drop_missing, loss_unit, slug
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 #: Settings whose variation within a group this topic reports.
 REPORTED_SETTINGS = ("optimizer", "schedule", "batch_size", "epochs", "updates", "chunk")

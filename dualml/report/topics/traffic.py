@@ -10,9 +10,9 @@ from dualml.report.measured import CollectiveTraffic, collective_measurements
 from dualml.report.measures import drop_missing, sort_by_value
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData
-from dualml.words import Messages
-from dualml.words.numbers import nbytes
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages
+from dualml.common.words.numbers import nbytes
 
 EXTRA = 1.25  # ratio to the closed form from which on extra bytes are reported
 

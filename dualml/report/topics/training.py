@@ -16,8 +16,8 @@ from dualml.report.notes import Notes
 from dualml.report.shown import join_by_name, build_figure, format_values, format_on_backend, compare_speed, stacked_bars
 from dualml.report.topics import ReportSection
 from dualml.report.topics.sampling import groups_shown
-from dualml.store.run import RunData, Serial
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData, Serial
+from dualml.common.words import Messages, numbers
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:

@@ -10,9 +10,9 @@ from dualml.report.columns import status_cell, table
 from dualml.report.measures import loss_unit
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.store.manifest import LossScale
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.manifest import LossScale
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:

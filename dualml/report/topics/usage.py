@@ -9,9 +9,9 @@ from dualml.report.blocks import Block, Column, Item
 from dualml.report.columns import number, percent, table
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData, Trial
-from dualml.store.usage import Usage
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData, Trial
+from dualml.experiment.store.usage import Usage
+from dualml.common.words import Messages, numbers
 
 #: Number of cores kept busy by other processes from which on a machine counts as shared.
 MIN_OTHER_CORES = 0.25

@@ -14,8 +14,8 @@ from dualml.report.sharing import ShardingResult, has_sharded_arms, sharding_res
 from dualml.report.shown import build_figure, shorten_list, stacked_bars
 from dualml.report.topics import ReportSection
 from dualml.report.topics.device_memory import PARTS
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 #: Name of the series of values from the closed form.
 CLOSED_FORM = "closed"

@@ -15,8 +15,8 @@ from dualml.report.sharing import ShardingResult, has_sharded_arms, sharding_res
 from dualml.report.shown import build_figure
 from dualml.report.spread import MeanInterval, paired_ratio
 from dualml.report.topics import ReportSection
-from dualml.store.run import RunData
-from dualml.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.common.words import Messages, numbers
 
 #: Series of bytes sent → colour.
 WIRE_COLORS = {"wire": "steel", "wire_more": "brick"}

@@ -8,7 +8,7 @@ models in parts; until then dualml reports it as `unsupported`, with the reason.
 """
 
 from dualml.backend import BackendInfo
-from dualml.machine import thread_variables
+from dualml.common.machine import thread_variables
 
 
 def environ(threads: int) -> dict[str, str]:

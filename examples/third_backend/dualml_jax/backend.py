@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from dualml.backend import Backend, TrainingSpec, BatchTrace, Training, batch_digest, split_into_chunks
-from dualml.errors import Unsupported, UserError
-from dualml.model.dropout import dropout_masks
+from dualml.common.errors import Unsupported, UserError
+from dualml.algorithms.model.dropout import dropout_masks
 from dualml_jax.network import LOSSES, infer, loss_and_gradient
 from dualml_jax.optim import UPDATES, update
 

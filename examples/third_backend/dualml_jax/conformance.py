@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dualml.backend.conformance import OptimizerResult, Gradient, Mode, Params
-from dualml.optim import OptimizerSpec
+from dualml.algorithms.optim import OptimizerSpec
 from dualml_jax.backend import copies, single
 from dualml_jax.optim import update
 

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from dualml.model import layers as spec
-from dualml.model.spec import ModelSpec, canonical_parameter_names
+from dualml.algorithms.model import layers as spec
+from dualml.algorithms.model.spec import ModelSpec, canonical_parameter_names
 
 Weights = Mapping[str, jax.Array]
 

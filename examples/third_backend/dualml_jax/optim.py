@@ -1,4 +1,4 @@
-"""The update rules of `dualml.optim` in JAX: each returns a new parameter and its new state."""
+"""The update rules of `dualml.algorithms.optim` in JAX: each returns a new parameter and its new state."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from dualml.optim import OptimizerSpec
+from dualml.algorithms.optim import OptimizerSpec
 
 Named = dict[str, Any]
 Updated = tuple[Any, Named]

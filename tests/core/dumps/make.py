@@ -4,7 +4,7 @@
 
 Both run on a CPU beside torch 2.13 and MindSpore 2.10. msprobe lacks the norm there, and
 TroubleShooter two names that MindSpore no longer has: `TOOLS` puts them in place. Kept are tensors
-and lists; not stacks, nor ``.pt`` files, beside which `dualml_torch.dumped` has written ``.npy``.
+and lists; not stacks, nor ``.pt`` files, beside which `dualml_torch.parity.dumped` has written ``.npy``.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def make_dump(folder: Path, tool: str, framework: str, detail: str, tanh: bool) 
     words = [sys.executable, "-P", str(script), str(folder), detail, str(tanh)]
     subprocess.run(words, check=True, env=env, timeout=600)
     if (tool, framework, detail) == ("msprobe", "torch", "tensor"):
-        convert = [sys.executable, "-m", "dualml_torch.dumped", str(folder)]
+        convert = [sys.executable, "-m", "dualml_torch.parity.dumped", str(folder)]
         subprocess.run(convert, check=True, timeout=600)
     for number, place in enumerate(sorted(folder.glob("step*/proc*"))):
         head = json.loads((place / "dump.json").read_text())

@@ -26,13 +26,13 @@ def plant(name: str, module: str) -> Callable[[Callable[[Any], None]], Callable[
     return register
 
 
-@plant("nothing", "dualml.aggregation.parallel")
+@plant("nothing", "dualml.parallel.aggregation.parallel")
 def _no_gradient_sum(module: Any) -> None:
     """No rank sends its gradient."""
     module.DataParallel.sum = lambda self, x, bucket: x
 
 
-@plant("a-part", "dualml.aggregation.parallel")
+@plant("a-part", "dualml.parallel.aggregation.parallel")
 def _partial_gradient_sum(module: Any) -> None:
     """The last eighth of each bucket is left out of the exchange."""
     sums = module.DataParallel.sum
@@ -46,14 +46,14 @@ def _partial_gradient_sum(module: Any) -> None:
     module.DataParallel.sum = sum_most
 
 
-@plant("later", "dualml.aggregation.parallel")
+@plant("later", "dualml.parallel.aggregation.parallel")
 def _only_first_update(module: Any) -> None:
     """Only the first update is synchronised."""
     sums = module.DataParallel.sum
     module.DataParallel.sum = lambda self, x, bucket: x if self.now > 1 else sums(self, x, bucket)
 
 
-@plant("averages", "dualml.aggregation.local_sgd")
+@plant("averages", "dualml.parallel.aggregation.local_sgd")
 def _averages(module: Any) -> None:
     """Parameters are never averaged, but the averaging is recorded."""
 
@@ -64,7 +64,7 @@ def _averages(module: Any) -> None:
     module.LocalSGD.average = average
 
 
-@plant("server", "dualml.aggregation.asynchronous")
+@plant("server", "dualml.parallel.aggregation.asynchronous")
 def _server(module: Any) -> None:
     """Workers keep to themselves what they should send to the server."""
     serve = module.Asynchronous.serve
@@ -74,20 +74,20 @@ def _server(module: Any) -> None:
     module.Asynchronous.deliver = lambda self, gradients: self.pieces.update(gradients, self.now)
 
 
-@plant("shards", "dualml.zero.moves")
+@plant("shards", "dualml.parallel.zero.moves")
 def _shards(module: Any) -> None:
     """Each rank updates its shard with its own gradient; weights are still gathered, and so
     equal."""
     module.Moves.reduce = lambda self, vector: self.own(vector)
 
 
-@plant("slices", "dualml.split.row")
+@plant("slices", "dualml.parallel.split.row")
 def _slices(module: Any) -> None:
     """Ranks that share every layer do not sum their parts."""
     module.Row.summed = lambda self, group, x: x
 
 
-@plant("stages", "dualml.split.mailbox")
+@plant("stages", "dualml.parallel.split.mailbox")
 def _stages(module: Any) -> None:
     """Nothing passes between stages: each computes with zeros instead."""
 
@@ -112,7 +112,7 @@ def _stages(module: Any) -> None:
     module.Mailbox = Deaf  # before the executor imports it
 
 
-@plant("calls", "dualml_torch.rpc")
+@plant("calls", "dualml_torch.parallel.rpc")
 def _calls(module: Any) -> None:
     """The driver runs every stage itself and calls no other rank."""
     module.name_of = lambda rank: str(module.rpc.get_worker_info().name)

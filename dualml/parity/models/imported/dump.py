@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.arrays import read_npy
+from dualml.common.arrays import read_npy
 from dualml.parity.models.layers import canonical_type
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.trace import Trace, hash_array, array_key

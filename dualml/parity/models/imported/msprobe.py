@@ -7,7 +7,7 @@
 Entries are called ``Module.conv1.Conv2d.forward.0`` for a module (``Cell.`` in MindSpore),
 ``Module.conv1.Conv2d.parameters_grad.0`` for the gradients of its parameters, and
 ``Functional.relu.0.forward`` for a call. A ``.pt`` file is a pickle and is not opened. Such a dump
-is compared by its statistics, unless `dualml_torch.dumped` has written ``.npy`` files beside them.
+is compared by its statistics, unless `dualml_torch.parity.dumped` has written ``.npy`` files beside them.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dualml.errors import UserError
-from dualml.files import MAX_TEXT_BYTES, read_bytes, convert_read_errors
+from dualml.common.errors import UserError
+from dualml.common.files import MAX_TEXT_BYTES, read_bytes, convert_read_errors
 from dualml.parity.models.imported.dump import BACKWARD, Dump, DumpedTensor, DumpedStep, backward_type, summarize
-from dualml.parse import from_json
-from dualml.strict import clip_text
+from dualml.common.parse import from_json
+from dualml.common.strict import clip_text
 
 TOOL = "msprobe"
 HEAD, CONSTRUCT, DATA = "dump.json", "construct.json", "dump_tensor_data"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dualml.errors import UserError
+from dualml.common.errors import UserError
 from dualml.parity.models.comparison import Note
 from dualml.parity.models.imported import msprobe, troubleshooter
 from dualml.parity.models.imported.dump import Dump

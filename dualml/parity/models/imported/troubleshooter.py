@@ -15,10 +15,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from dualml.errors import UserError
-from dualml.files import MAX_TEXT_BYTES, read_bytes, convert_read_errors
+from dualml.common.errors import UserError
+from dualml.common.files import MAX_TEXT_BYTES, read_bytes, convert_read_errors
 from dualml.parity.models.imported.dump import BACKWARD, Dump, DumpedTensor, DumpedStep, backward_type, summarize
-from dualml.parse import from_json
+from dualml.common.parse import from_json
 
 TOOL = "troubleshooter"
 INFO = re.compile(r"(\w+)_api_dump_info\.(csv|pkl)")

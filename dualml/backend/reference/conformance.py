@@ -1,0 +1,28 @@
+"""The reference's ``conformance`` module; see `dualml.backend.conformance`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from dualml.backend.conformance import Mode
+from dualml.common.errors import Unsupported
+from dualml.algorithms.optim import OptimizerSpec
+
+#: Empty: the optimizer specifications are what other backends' optimizers are compared with.
+MODES: dict[str, Mode] = {}
+COMPILES = False
+
+
+def optimizers(
+    rules: Mapping[str, OptimizerSpec],
+    shapes: Mapping[str, tuple[int, ...]],
+    mode: str,
+    rates: Mapping[str, Sequence[float]] | None = None,
+    device: str = "cpu",
+) -> NoReturn:
+    raise Unsupported("the NumPy reference has no optimizers but the rules themselves")
+
+
+def settings() -> dict[str, str]:
+    return {}

@@ -1,0 +1,67 @@
+"""``dualml clean``: remove runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dualml.interface.cli.options import RUN, RUNS, AsJson, Lang
+from dualml.interface.cli.output import complain, print_json, print_text
+from dualml.common.errors import UserError
+
+
+def clean(
+    folders: Annotated[list[Path] | None, RUN] = None,
+    older: Annotated[str | None, typer.Option(metavar="30d")] = None,
+    failed: Annotated[bool, typer.Option("--failed")] = False,
+    keep: Annotated[int | None, typer.Option(min=0, metavar="N")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run")] = False,
+    json: AsJson = False,
+    lang: Lang = "en",
+) -> None:
+    """Remove run folders: those that are named, or those in runs/ that match all conditions.
+
+    Lists them first and asks for confirmation.
+    """
+    from dualml.interface.housekeeping import listing, removal
+    from dualml.runner.jobs.store import Jobs, jobs_folder
+    from dualml.report.page import terminal
+    from dualml.common.words import Messages
+    from dualml.common.words.numbers import nbytes
+
+    filtered = older is not None or failed or keep is not None
+    if bool(folders) == filtered:
+        raise UserError("say what goes: run folders, or --older, --failed, --keep")
+    jobs, words = Jobs(jobs_folder()), Messages(lang)
+    if folders:
+        choice = removal.plan_named(listing.rows_of_folders(folders), jobs)
+    else:
+        seconds = None if older is None else removal.parse_age(older)
+        choice = removal.plan_filtered(RUNS, listing.list_runs(RUNS, None), jobs, older=seconds,
+                                failed=failed, keep=keep or 0)  # fmt: skip
+    size = sum(row.size for row in choice.to_remove)
+    if not json:
+        for path, why in choice.kept.items():
+            print_text(words("runs.stays", path=path, why=why))
+        if choice.to_remove:
+            terminal.show(listing.runs_table(choice.to_remove, words))
+        key = "runs.would_go" if dry_run else "runs.goes"
+        print_text(words.plural(key, len(choice.to_remove), n=len(choice.to_remove), size=nbytes(size)))
+    if choice.to_remove and not dry_run:
+        if not yes and (json or not sys.stdin.isatty()):
+            raise UserError("nothing was removed: say --yes, as nobody is here to be asked")
+        if not yes and not typer.confirm(words("runs.sure"), default=False):
+            raise typer.Exit(0)
+        for row in choice.to_remove:
+            removal.remove_run(row)
+            complain(words("runs.gone", path=row.summary.path))
+    if json:
+        print_json({
+            "dry_run": dry_run, "bytes": size,
+            "removed": [{"path": str(r.summary.path), "bytes": r.size} for r in choice.to_remove],
+            "kept": [{"path": str(path), "why": why} for path, why in choice.kept.items()],
+        }, "clean")  # fmt: skip

@@ -1,0 +1,39 @@
+"""Survey of a machine: ``python -m dualml.launch.hosts.survey HOST PORT`` prints it as one line of
+JSON."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import sys
+import tempfile
+import time
+
+from dualml.backend import backends
+from dualml.launch.seat import versions
+from dualml.launch.wire import describe_error
+from dualml.common.machine import query_gpus
+
+REACH_S = 5.0
+
+
+def survey(host: str, port: int) -> dict[str, object]:
+    """Return versions, clock, free space, number of GPUs, and why rank 0 cannot be reached at
+    ``host`` (None if it can)."""
+    refused = None
+    try:
+        socket.create_connection((host, port), timeout=REACH_S).close()
+    except OSError as error:
+        refused = describe_error(error)
+    return {
+        "same": versions(backends().values()),
+        "clock": time.time(),
+        "free": shutil.disk_usage(tempfile.gettempdir()).free,
+        "gpus": len(query_gpus()[0]),
+        "refused": refused,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(survey(sys.argv[1], int(sys.argv[2]))))

@@ -1,0 +1,192 @@
+"""A model whose optimizer state, and optionally weights, are kept outside the device, as a
+`Training`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from dualml.backend import Array, Arrays, Backend, MemoryUsage, TrainingSpec, BatchTrace
+from dualml.backend.ability import Tensor
+from dualml.backend.shard import OptimizerShard
+from dualml.algorithms.communicator import Communicator
+from dualml.parallel.offload.disk import DiskRecords
+from dualml.parallel.offload.forms import record_lengths
+from dualml.parallel.offload.records import HostRecords, UnitRecords
+from dualml.parallel.offload.settings import Offload
+from dualml.parallel.offload.shard import OffloadedShard
+from dualml.parallel.offload.traffic import Meter, OffloadCounters
+from dualml.parallel.zero.model import ShardedModel
+from dualml.parallel.zero.settings import Sharding
+
+
+class OffloadedModel(ShardedModel):
+    """A `ShardedModel` that offloads state or weights to host memory or disk; also for a single
+    rank.
+
+    Weights are copied unit by unit into the memory into which stage 3 gathers them, for a pass and
+    for the update. State is copied into a buffer on the device that all units use in turn.
+
+    Args:
+        folder: folder of the files on disk.
+    """
+
+    def __init__(
+        self,
+        backend: Backend,
+        recipe: TrainingSpec,
+        comm: Communicator,
+        sharding: Sharding,
+        offload: Offload,
+        folder: Path,
+    ) -> None:
+        self.offload, self.folder, self.meter = offload, folder, Meter()
+        disk = "disk" in (offload.state, offload.weights)
+        self.thread = ThreadPoolExecutor(1, "offload") if disk and offload.overlap else None
+        self.unit_records: dict[str, UnitRecords] = {}
+        try:
+            super().__init__(backend, recipe, comm, sharding)
+        except BaseException:
+            self.close()
+            raise
+
+    def make_weight_shards(self) -> list[Tensor]:
+        if not self.offload.is_offloaded("weights"):
+            return super().make_weight_shards()
+        self.unit_records["weights"] = self.make_records("weights")
+        return [self.collectives.local_part(vector) for vector in self.unit_weights]
+
+    def make_optimizer(self) -> OptimizerShard:
+        state = self.make_records("state") if self.offload.is_offloaded("state") else None
+        if state is not None:
+            self.unit_records["state"] = state
+        self.offloaded_optimizer = OffloadedShard(
+            self.recipe, self.shardable, self.comm, self.weight_shards, self.meter,
+            state, self.unit_records.get("weights"), self.backend.dtype,
+        )  # fmt: skip
+        return self.offloaded_optimizer
+
+    def make_records(self, kind: Literal["state", "weights"]) -> UnitRecords:
+        """Make the records of a kind, in host memory or on disk."""
+        lengths = record_lengths(self.units, self.comm.size, len(self.recipe.rule.state_keys))[kind]
+        if self.offload.place(kind) == "host":
+            return HostRecords(lengths, self.backend.dtype)
+        return DiskRecords(self.folder, lengths, self.backend.dtype, self.meter, self.thread)
+
+    def close(self) -> None:
+        """Release files, memory and the thread; may be called again."""
+        hung = any(own.hung for own in self.unit_records.values())
+        if self.thread is not None:
+            self.thread.shutdown(wait=not hung, cancel_futures=True)
+        if not hung:  # otherwise the thread may still use its file, which ends with the process
+            for own in self.unit_records.values():
+                own.close()
+
+    # --- one update -------------------------------------------------------------------------------
+
+    def run(self, part: Array, step: int, factor: float) -> Any:
+        self.meter.begin_update()
+        return super().run(part, step, factor)
+
+    def micro_step(self, piece: Array, step: int, factor: float, first: bool) -> Any:
+        self.meter.current.rounds += 1
+        numbers = range(len(self.segments))
+        self.plan_prefetch([*numbers, *reversed(numbers)])
+        return super().micro_step(piece, step, factor, first)
+
+    def plan_prefetch(self, order: Sequence[int]) -> None:
+        """Prefetch the weights of these units in this order, except for resident ones."""
+        if "weights" not in self.unit_records:
+            return
+        there, fetched = dict(self.resident), list[int]()
+        for number in order:
+            room = number % self.sharding.buffer_slots
+            if there.get(room) != number:
+                there[room] = number
+                fetched.append(number)
+        self.unit_records["weights"].prefetch(fetched)
+
+    def gather_unit(self, number: int) -> None:
+        if "weights" in self.unit_records:
+            self.offloaded_optimizer.copy_weights_to_device(number)
+        super().gather_unit(number)
+
+    def infer(self, values: Any) -> tuple[Tensor, dict[str, Tensor]]:
+        self.plan_prefetch(range(len(self.segments)))
+        return super().infer(values)
+
+    def update(self, step: int) -> None:
+        before = self.applied_steps(step)
+        super().update(step)
+        made = self.applied_steps(step) == before
+        if not made:  # no read has waited for the pending writes
+            self.flush_writes()
+        self.meter.end_update(made)
+
+    def flush_writes(self) -> None:
+        """Wait until all pending writes are done."""
+        for own in self.unit_records.values():
+            own.flush()
+
+    # --- what it holds ----------------------------------------------------------------------------
+
+    def master_part(self, number: int) -> Array:
+        if "weights" not in self.unit_records:
+            return super().master_part(number)
+        return self.unit_records["weights"].acquire(number).copy()
+
+    def set_master_part(self, number: int, part: Array) -> None:
+        if "weights" not in self.unit_records:
+            super().set_master_part(number, part)
+            return
+        own = self.unit_records["weights"]
+        own.acquire(number)[...] = part
+        own.release()
+
+    def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
+        super().load(weights, state, step)
+        self.flush_writes()
+        self.meter.clear()
+
+    def measure_memory(self, batch: Array | None = None) -> MemoryUsage:
+        """Measure the memory on the device; the state buffer of a unit counts as buckets."""
+        own = super().measure_memory(batch)
+        away = self.offload.is_offloaded("weights")
+        return replace(
+            own,
+            weights=0 if away else own.weights,
+            buckets=own.buckets + self.offloaded_optimizer.state_buffer_bytes,
+        )
+
+    def offloaded_bytes(self) -> tuple[int, int]:
+        """Return the bytes in host memory and on disk."""
+        own = self.unit_records.values()
+        return sum(each.host for each in own), sum(each.disk for each in own)
+
+    def traffic(self) -> OffloadCounters:
+        """Return the data movement of all updates since the last `load`."""
+        self.flush_writes()
+        return self.meter.total_counters()
+
+
+class SingleRankOffloadedModel(OffloadedModel):
+    """An `OffloadedModel` on a single rank, which shares neither the batch nor the model."""
+
+    def step(self, batch: Array, step: int) -> Any:
+        self.step_count = step - 1
+        loss = self.gradient(batch, 1.0)
+        self.reduce_gradients()
+        self.update(step)
+        return loss
+
+    def trace(self, batch: Array, probe: Array) -> BatchTrace:
+        loss = self.gradient(batch, 1.0)
+        self.reduce_gradients()
+        gradients = self.unscale_gradients(self.gradients())
+        mean = float(np.sum(self.backend.materialize_losses([loss])))
+        return BatchTrace(*self.capture_forward(batch, probe), mean, gradients)

@@ -1,0 +1,128 @@
+"""Optimizer of a model's units, one after the other, whose state or weights are offloaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from dualml.backend import Array, TrainingSpec
+from dualml.backend.ability import Tensor
+from dualml.backend.shard import OptimizerShard, FlatParameterStorage, Slots
+from dualml.algorithms.communicator import Communicator
+from dualml.parallel.offload.records import UnitRecords
+from dualml.parallel.offload.traffic import Meter
+
+
+class OffloadedShard:
+    """An optimizer shard with offloaded state or weights; see
+    `dualml.backend.shard.OptimizerShard`.
+
+    Every unit has its own optimizer. Offloaded state is copied into one buffer on the device, which
+    holds the state of one unit at a time: one vector per state key, of which a unit uses the first
+    elements.
+
+    Args:
+        weights: tensor of each unit's weights on the device; several units may share one.
+        state, weight_records: records of state and weights; None if they stay on the device. A
+            state record has the state vectors one after the other.
+    """
+
+    def __init__(
+        self,
+        recipe: TrainingSpec,
+        flat: FlatParameterStorage,
+        comm: Communicator,
+        weights: Sequence[Tensor],
+        meter: Meter,
+        state: UnitRecords | None,
+        weight_records: UnitRecords | None,
+        dtype: str,
+    ) -> None:
+        self.flat, self.meter, self.weights = flat, meter, weights
+        self.state_records, self.weight_records = state, weight_records
+        self.state_buffers, slots = list[Tensor](), recipe.rule.state_keys
+        if state is not None:
+            most = max(map(len, weights))
+            self.state_buffers = [comm.tensor(np.zeros(most, dtype)) for _ in slots]
+        self.state_buffer_bytes = sum(map(comm.nbytes, self.state_buffers))
+        self.state_slices, self.shards = list[list[Tensor]](), list[OptimizerShard]()
+        for vector in weights:
+            places = [comm.slice(room, 0, len(vector)) for room in self.state_buffers]
+            own = {slot: [place] for slot, place in zip(slots, places, strict=bool(places))}
+            self.shards.append(flat.make_optimizer_shard(recipe, [vector], own or None))
+            self.state_slices.append(places)
+
+    # --- in and out -------------------------------------------------------------------------------
+
+    def offloaded_records(self, number: int) -> list[tuple[UnitRecords, list[Tensor]]]:
+        """Return the records of a unit with their tensors on the device."""
+        every = [
+            (self.state_records, self.state_slices[number]),
+            (self.weight_records, [self.weights[number]]),
+        ]
+        return [(records, places) for records, places in every if records is not None]
+
+    @contextmanager
+    def on_device(self, number: int) -> Iterator[None]:
+        """Copy state and weights of a unit to the device for the context, and back at its end."""
+        own = [(r, places, r.acquire(number)) for r, places in self.offloaded_records(number)]
+        for _, places, record in own:
+            self._copy_to_device(places, record)
+        yield
+        for records, places, record in own:
+            self._copy_to_host(places, record)
+            records.release()
+
+    def copy_weights_to_device(self, number: int) -> None:
+        """Copy the weights of a unit to the device."""
+        assert self.weight_records is not None
+        self._copy_to_device([self.weights[number]], self.weight_records.acquire(number))
+
+    def _copy_to_device(self, places: Sequence[Tensor], record: Array) -> None:
+        """Copy a record to its tensors on the device."""
+        with self.meter.current.timed("copy_ns"):
+            for place, part in zip(places, np.split(record, len(places)), strict=True):
+                self.flat.copy_from_host(place, part)
+        self.meter.current.to_device += record.nbytes
+
+    def _copy_to_host(self, places: Sequence[Tensor], record: Array) -> None:
+        """Copy tensors on the device to their record."""
+        with self.meter.current.timed("copy_ns"):
+            for place, part in zip(places, np.split(record, len(places)), strict=True):
+                self.flat.copy_to_host(place, part)
+        self.meter.current.to_host += record.nbytes
+
+    # --- as an optimizer --------------------------------------------------------------------------
+
+    def finite(self, gradients: Sequence[Tensor]) -> bool:
+        return all(s.finite([g]) for s, g in zip(self.shards, gradients, strict=True))
+
+    def update(self, gradients: Sequence[Tensor], step: int, made: int, scale: float) -> None:
+        for records in (self.state_records, self.weight_records):
+            if records is not None:
+                records.prefetch(range(len(self.shards)))
+        for number, (shard, gradient) in enumerate(zip(self.shards, gradients, strict=True)):
+            with self.on_device(number):
+                shard.update([gradient], step, made, scale)
+
+    def state(self) -> Slots:
+        slots: Slots = {}
+        for number, shard in enumerate(self.shards):
+            if self.state_records is not None:
+                self._copy_to_device(self.state_slices[number], self.state_records.acquire(number))
+            for slot, (part,) in shard.state().items():
+                slots.setdefault(slot, []).append(part)
+        return slots
+
+    def load(self, state: Slots, made: int) -> None:
+        for number, shard in enumerate(self.shards):
+            shard.load({slot: [parts[number]] for slot, parts in state.items()}, made)
+            if self.state_records is not None:
+                self._copy_to_host(self.state_slices[number], self.state_records.acquire(number))
+                self.state_records.release()
+
+    def state_bytes(self) -> int:
+        """Return the bytes of state on the device, without the state buffer."""
+        return 0 if self.state_records is not None else sum(s.state_bytes() for s in self.shards)

@@ -1,0 +1,73 @@
+"""Files that each worker leaves in the folder of a job: ``rankR.log`` and ``rankR.json``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from dualml.launch.supervise import describe_exit
+from dualml.experiment.store.jsonfile import Count, JsonFile, Number, Record
+
+#: Exit code of a process ended by Ctrl-C or SIGTERM.
+INTERRUPTED = 130
+
+
+class WorkerExit(Record):
+    """How a worker ended.
+
+    Attributes:
+        rank: of the worker.
+        host: its machine.
+        code: its exit code, negative for a signal.
+        seconds: from its start to its end.
+        reason: why it was ended by others; None where it ended by itself.
+        met: whether a connection was seen at the port where workers form a group; None where that
+            could not be observed, or was another node's task.
+    """
+
+    rank: Count
+    host: str
+    code: int
+    seconds: Number
+    reason: str | None = None
+    met: bool | None = None
+
+    def describe_failure(self) -> str | None:
+        """Return a line that says why the worker failed; None if it ended well."""
+        if self.reason:
+            return f"worker {self.rank} {self.reason}"
+        how = describe_exit(self.code).removesuffix(" without a result")
+        return f"worker {self.rank} {how}" if self.code else None
+
+
+def status_from_code(code: int) -> Literal["ok", "stopped", "failed"]:
+    """Return the status of a job from the exit code of its command."""
+    return "ok" if code == 0 else "stopped" if code == INTERRUPTED else "failed"
+
+
+def log_path(out: Path, rank: int) -> Path:
+    """Return the path of a worker's log."""
+    return out / f"rank{rank}.log"
+
+
+def exit_file(rank: int) -> JsonFile[WorkerExit]:
+    """Return the file that records how a worker ended."""
+    return JsonFile(f"rank{rank}.json", WorkerExit, version=1)
+
+
+def read_exits(out: Path, size: int) -> list[WorkerExit]:
+    """Read how the workers ended, by rank; those that have not ended are left out.
+
+    Raises:
+        UserError: a file is damaged.
+    """
+    found = (exit_file(rank).read_if_present(out) for rank in range(size))
+    return [ending for ending in found if ending is not None]
+
+
+def failure_code(endings: Sequence[WorkerExit]) -> int | None:
+    """Return the exit code of the worker that failed by itself, as a shell reports it; None where
+    each ended well or was ended by others."""
+    code = next((e.code for e in endings if e.code and not e.reason), None)
+    return code if code is None or code > 0 else 128 - code

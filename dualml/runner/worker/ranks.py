@@ -1,0 +1,256 @@
+"""Rank coordination strategies: a single rank, and the base of all groups of several."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.backend import Arrays, Backend, Training
+from dualml.algorithms.communicator import Communicator
+from dualml.experiment.deals import BatchSampler
+from dualml.experiment.seen import SampleDigest, gather_digests, combined_digest
+from dualml.parity.envelope import shuffle_batch
+from dualml.experiment.store.agreement import Promise
+from dualml.runner.worker.evaluate import Score, evaluate
+
+SEGMENT_S = 0.25  # target duration of a window of updates between two reads of the loss
+AGREED_WINDOW_UPDATES = 16  # updates of a window where the ranks must agree on its length
+
+
+class SingleRank:
+    """Coordination of a trial with a single rank, which decides by its own clock.
+
+    Attributes:
+        rank, size: 0 of 1.
+        training: the model that the trial trains.
+        nondeterministic: whether the order of updates depends on timing.
+        traced_phase: the phase whose gradients `Training.trace` returns.
+        sockets: whether messages go through sockets; False where there are none, or where ranks are
+            threads that share memory.
+    """
+
+    rank, size, nondeterministic, sockets = 0, 1, False, False
+    traced_phase = "gradient"
+
+    def __init__(self, backend: Backend, training: Training, folder: Path, feed: BatchSampler) -> None:
+        self.backend, self.training, self.folder, self.feed = backend, training, folder, feed
+
+    def batch(self, step: int) -> Any:
+        """Return the sample indices of update ``step`` in the form that `training` takes."""
+        return self.feed.batch(step)
+
+    def trained_samples(self, batch: Any, step: int) -> list[tuple[int, NDArray[np.int64]]]:
+        """Return the samples of ``batch`` that this process trained on, each part with the rank to
+        which it is assigned."""
+        if self.feed.ranks == 1:
+            return [(0, batch)]
+        ends = np.cumsum([len(part) for part in self.feed.parts(step)])
+        return list(enumerate(np.split(batch, ends[:-1])))
+
+    def warm_up(self, chunk: int, updates: int) -> list[tuple[Any, int]]:
+        """Return batches with numbers of updates that together compile everything a trial of
+        ``updates`` needs."""
+        batches = []
+        for step in self.feed.representative_steps(combined=True, updates=updates):
+            batch = self.feed.batch(step)
+            # A chunk and the remainder cover every shape that gradient accumulation needs.
+            short = len(batch) if len(batch) <= chunk else chunk + (len(batch) % chunk or chunk)
+            batches.append((batch[:short], 1))
+        return batches
+
+    def describe_samples(self, seen: SampleDigest, updates: int) -> tuple[list[dict[str, Any]], str]:
+        """Return the number of samples and the digest of each rank, and the combined digest of
+        all."""
+        chains = self.gather_rank_digests(seen)
+        counts = self.feed.samples_per_rank(updates) if len(chains) > 1 else [self.feed.sample_gradients(updates)]
+        own = [{"n": n, "sha256": chains[r]} for r, n in enumerate(counts) if r in chains]
+        return own, combined_digest(chains)
+
+    def gather_rank_digests(self, seen: SampleDigest) -> dict[int, str]:
+        """Return the sample digest of every rank."""
+        return dict(seen.rank_digests)
+
+    def max_over_ranks(self, value: float) -> float:
+        """Return the maximum of ``value`` over all ranks."""
+        return value
+
+    def replica_divergence(self) -> list[float]:
+        """Return the relative distance of each rank's weights from rank 0's, where all replicas
+        should be identical; an empty list elsewhere."""
+        return []
+
+    def pop_measurements(self) -> list[tuple[int, str, float]]:
+        """Return what was measured beside the losses since the last call, as (update, metric,
+        value); values are ratios."""
+        return []
+
+    def materialize_losses(self, lazy: Sequence[Any]) -> NDArray[np.float64]:
+        """Return the losses of a window of updates as host values."""
+        return self.backend.materialize_losses(lazy)
+
+    def local_gradient(self, batch: Any) -> Arrays:
+        """Return this rank's gradient before aggregation; empty where it cannot be observed."""
+        return {}
+
+    def local_losses(self, lazy: Any) -> Arrays:
+        """Return, by name, the losses of the parts of one update's batch that only this rank worked
+        on."""
+        return {}
+
+    def next_window(self, stretch: int, done: int, seconds: float) -> int:
+        """Return the number of updates of the next window, after a window of ``done`` updates that
+        took ``seconds``."""
+        return 2 * stretch if seconds < SEGMENT_S / 2 and done == stretch else stretch
+
+    def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
+        """Whether to save a checkpoint, ``seconds`` of training after the last one."""
+        return seconds > every
+
+    def all_agree(self, step: int) -> bool:
+        """Whether all ranks can resume after the same ``step``."""
+        return True
+
+    @contextlib.contextmanager
+    def evaluation_mode(self) -> Iterator[None]:
+        """Provide the model as it is to be evaluated (for example with averaged parameters) inside
+        the block."""
+        yield
+
+    def score(
+        self, x: NDArray[np.float32], y: NDArray[np.int64], index: NDArray[np.int64], classes: int
+    ) -> Score | None:
+        """Evaluate the model on some samples; None on a rank that does not take part."""
+        return evaluate(self.training, x, y, index, classes)
+
+    def finish(self) -> None:
+        """Put the model into its final state after the last update."""
+
+    def shuffle(self, batch: Any, seed: int, draw: int, step: int) -> Any:
+        """Return the batch with its samples in another order, for a perturbed run."""
+        return shuffle_batch(batch, seed, draw, step)
+
+    def gather_from_ranks(self, numbers: dict[str, int | None]) -> list[dict[str, int | None]]:
+        """All-gather a dict of numbers; the list is ordered by rank."""
+        return [numbers]
+
+    def begin_draws(self) -> None:
+        """Prepare the ranks for the perturbed runs of the rounding envelope."""
+
+    def begin_training(self) -> None:
+        """Reset measurements before the first update that counts."""
+
+    def summary(self) -> dict[str, Any]:
+        """Return the fields about the ranks that belong into the trial's summary."""
+        return {}
+
+
+@dataclass(frozen=True)
+class WeightCopies:
+    """Weights that a rank holds and that must agree with those of other ranks.
+
+    Attributes:
+        arrays: key → array; two ranks that share a key must hold equal arrays.
+        ranks: ranks whose arrays are compared; None for all.
+    """
+
+    arrays: Mapping[str, NDArray[Any]]
+    ranks: Sequence[int] | None = None
+
+
+class MultiRank(SingleRank):
+    """Coordination of a trial with several ranks, which all take the same decisions.
+
+    Attributes:
+        promise: which of the ranks' weights must be equal at the steps that `steps_to_compare`
+            returns.
+        counts_all_bytes: whether `sent_bytes` counts every byte that makes up an update.
+    """
+
+    promise: Promise = "replicas"
+    counts_all_bytes = True
+
+    def __init__(
+        self, backend: Backend, training: Training, folder: Path, feed: BatchSampler, comm: Communicator
+    ) -> None:
+        self.comm, self.rank, self.size = comm, comm.rank, comm.size
+        self.sockets = comm.sockets
+        super().__init__(backend, training, folder, feed)
+
+    def next_window(self, stretch: int, done: int, seconds: float) -> int:
+        return AGREED_WINDOW_UPDATES
+
+    def max_over_ranks(self, value: float) -> float:
+        values = self.comm.all_gather(self.comm.tensor(np.array([value])))
+        return max(float(self.comm.numpy(each)[0]) for each in values)
+
+    def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
+        if not looked:  # evaluations come at the same updates on all ranks
+            return False
+        # Clocks differ between ranks: rank 0's decides.
+        due = self.comm.broadcast(self.comm.tensor(np.array([seconds > every], np.int64)))
+        return bool(self.comm.numpy(due)[0])
+
+    def gather_from_ranks(self, numbers: dict[str, int | None]) -> list[dict[str, int | None]]:
+        own = np.array([np.nan if x is None else x for x in numbers.values()], np.float64)
+        rows = [self.comm.numpy(row) for row in self.comm.all_gather(self.comm.tensor(own))]
+        known = [[None if np.isnan(x) else int(x) for x in row] for row in rows]
+        return [dict(zip(numbers, row, strict=True)) for row in known]
+
+    def sent_bytes(self) -> int | None:
+        """Return the bytes that this rank has sent so far; None where they cannot be counted."""
+        return self.comm.count_sent_bytes()
+
+    def steps_to_compare(self, first: int, last: int) -> list[int]:
+        """Return the updates among ``first`` … ``last`` after which the `copies` must be
+        compared."""
+        return sorted({first, last})
+
+    def copies(self) -> WeightCopies | None:
+        """Return the weights that this rank holds after the last update; None where no weights have
+        to be equal at this moment. All ranks call it."""
+        return WeightCopies(self.training.trainable_weights())
+
+    def expected_sent_bytes(
+        self, shapes: Mapping[str, tuple[int, ...]], first: int, last: int
+    ) -> float | None:
+        """Return the bytes that all ranks together send per update by the closed form, averaged
+        over the updates ``first`` … ``last``; None where no closed form is known.
+
+        Args:
+            shapes: parameter → shape.
+            first, last: numbers of the updates.
+        """
+        return None
+
+    def effective_averagings(self, first: int, last: int) -> float | None:
+        """Return the share of averagings in these updates that changed a rank's weights, where
+        nothing else proves that averaging took place; None elsewhere."""
+        return None
+
+    def all_agree(self, step: int) -> bool:
+        steps = self.comm.all_gather(self.comm.tensor(np.array([step], np.int64)))
+        return len({int(self.comm.numpy(s)[0]) for s in steps}) == 1
+
+
+class DataParallelRanks(MultiRank):
+    """Ranks that share the batch, each with its own part of it."""
+
+    def batch(self, step: int) -> Any:
+        return self.feed.parts(step)
+
+    def trained_samples(self, batch: Any, step: int) -> list[tuple[int, NDArray[np.int64]]]:
+        return [(self.rank, batch[self.rank])]
+
+    def gather_rank_digests(self, seen: SampleDigest) -> dict[int, str]:
+        return gather_digests(self.comm, seen)
+
+    def shuffle(self, batch: Any, seed: int, draw: int, step: int) -> Any:
+        """Shuffle inside each rank's part only: the assignment of samples to ranks is not a
+        rounding effect."""
+        return [shuffle_batch(part, seed, draw, step) for part in batch]

@@ -1,0 +1,194 @@
+"""Setup of one rank of a trial before training: its model, its samples, its role among the
+ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dualml.parallel.aggregation import REPLICAS, SCHEMES
+from dualml.backend import Backend, StateCarryover, MixedPrecision, TrainingSpec, ActivationRecomputation, DeviceReplication, Training
+from dualml.algorithms.communicator import Communicator, Implementation
+from dualml.experiment.deals import partition_key
+from dualml.experiment.plan import Plan
+from dualml.experiment.samples import Samples
+from dualml.experiment.methods import METHODS
+from dualml.experiment.methods.driven import EngineSupport, MethodTraining
+from dualml.experiment.methods.known import check_backend_ranks
+from dualml.parallel.offload.model import SingleRankOffloadedModel, OffloadedModel
+from dualml.runner.worker.capture import PROBE
+from dualml.runner.worker.group import AggregationRanks
+from dualml.runner.worker.join import single_rank_group
+from dualml.runner.worker.methods import MethodSingleRank, MethodRanks
+from dualml.runner.worker.models import ModelCache
+from dualml.runner.worker.ranks import SingleRank
+from dualml.runner.worker.split import ModelParallelRanks, split_training
+from dualml.parallel.zero.model import ShardedModel
+
+
+class TrialSetup:
+    """A trial before its first update.
+
+    Args:
+        plan: the frozen plan.
+        arm, seed: of the trial.
+        backend: that runs it.
+        samples: the data this rank has read.
+        folder: of the trial.
+        emit: called with progress: ``emit(phase=…, done=…, total=…, loss=…)``.
+        checkpoint_every: seconds of training between two checkpoints.
+        comm: the process group; None for a single rank.
+        models: cache with the models of earlier trials of this process.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        arm: str,
+        seed: int,
+        backend: Backend,
+        samples: Samples,
+        folder: Path,
+        emit: Callable[..., None],
+        checkpoint_every: float = 10.0,
+        comm: Communicator | None = None,
+        models: ModelCache | None = None,
+    ) -> None:
+        self.plan, self.arm_name, self.seed, self.backend = plan, arm, seed, backend
+        self.arm = plan.experiment.arms[arm]
+        self.samples, self.folder, self.emit = samples, folder, emit
+        self.checkpoint_every = checkpoint_every
+        self.schedule, self.feed = plan.schedule(self.arm, seed), plan.batch_sampler(self.arm, seed)
+        self.initial, self.spec = plan.initial(seed, self.arm), plan.spec_of(self.arm)
+        self.probe = self.feed.batch(1)[:PROBE]
+        self.rule = self.arm.rule
+        self.unit = "nat" if plan.experiment.loss == "cross_entropy" else "1"
+        #: Dtype policy of the low-precision numbers; None in full precision.
+        self.precision_policy: Implementation | None = None
+        #: The offloaded model; None where everything stays on the device.
+        self.offloaded_model: OffloadedModel | None = None
+        #: The method whose engine runs the updates in its own loop; None otherwise.
+        self.engine: MethodTraining | None = None
+        try:
+            self.ranks = self.make_ranks(comm, models or ModelCache())
+            self.training = self.ranks.training
+            self.restart(dict(self.initial))
+        except BaseException:  # nobody else can close it yet
+            self.close()
+            raise
+
+    def make_ranks(self, comm: Communicator | None, models: ModelCache) -> SingleRank:
+        """Make the model, and the coordination of the ranks that train it."""
+        key, backend, folder, arm = self.model_key(), self.backend, self.folder, self.arm
+        plan = self.plan.splits.get(self.arm_name)
+        if plan is not None and comm is None and plan.engine == "devices":
+            comm = single_rank_group(backend)
+        if plan is not None and comm is not None:
+            split = split_training(backend, plan, arm, comm, self.training_spec(), models, key)
+            if self.spec.stateful:
+                split.require_capability(StateCarryover)
+            if arm.plan_precision.is_low:
+                self.precision_policy = split.require_capability(MixedPrecision).precision_policy
+            return ModelParallelRanks(backend, split, folder, self.feed, comm, arm, self.seed,
+                              self.samples.memory_bytes)  # fmt: skip
+        if arm.method:
+            check_backend_ranks(backend.name, arm.method, arm.world_size)
+            driving = backend.require_capability(EngineSupport)
+            made = models.get_or_make_model(key, lambda: self.make_method(driving, comm))
+            self.engine = made
+            if comm is None:
+                return MethodSingleRank(backend, made, folder, self.feed)
+            info = METHODS.get(backend.name, {}).get(arm.method)
+            return MethodRanks(backend, made, folder, self.feed, comm, info)
+        if arm.offload is not None:
+            return self.make_offloaded_ranks(comm)
+        if arm.zero and comm is not None:
+            sharding, place = arm.sharding, f"{comm.rank} of {comm.size}"
+            model = models.get_or_make_model(
+                f"{sharding} {place} {key}",
+                lambda: ShardedModel(backend, self.training_spec(), comm, sharding),
+            )
+            if arm.plan_precision.is_low:
+                self.precision_policy = model.precision_policy
+            return AggregationRanks(backend, model, None, folder, comm, arm, self.seed, self.feed)
+        own = models.get_or_make_model(key, self.make_training)
+        if arm.recompute != "none":
+            own.require_capability(ActivationRecomputation)
+        if self.spec.stateful:
+            own.require_capability(StateCarryover)
+        if arm.plan_precision.is_low:
+            self.precision_policy = own.require_capability(MixedPrecision).precision_policy
+        if comm is None:
+            return SingleRank(backend, own, folder, self.feed)
+        pieces = models.get_buckets(key, self.spec.parameters(), arm.aggregation, comm)
+        return AggregationRanks(backend, own, pieces, folder, comm, arm, self.seed, self.feed)
+
+    def make_method(self, backend: EngineSupport, comm: Communicator | None) -> MethodTraining:
+        """Make the training of the arm's method on this rank."""
+        arm = self.arm
+        return backend.method(arm.method, self.training_spec(), comm, arm.method_config)
+
+    def make_offloaded_ranks(self, comm: Communicator | None) -> SingleRank:
+        """Make the ranks of an offloaded model, which is not cached: its files are in the trial's
+        folder."""
+        arm, backend, folder = self.arm, self.backend, self.folder
+        assert arm.offload is not None
+        kind = SingleRankOffloadedModel if comm is None else OffloadedModel
+        own = single_rank_group(backend) if comm is None else comm
+        model = kind(backend, self.training_spec(), own, arm.sharding, arm.offload, folder)
+        self.offloaded_model = model
+        if arm.plan_precision.is_low:
+            self.precision_policy = model.precision_policy
+        if comm is None:
+            return SingleRank(backend, model, folder, self.feed)
+        return AggregationRanks(backend, model, None, folder, comm, arm, self.seed, self.feed)
+
+    def close(self) -> None:
+        """Release what the trial holds outside of the device."""
+        if self.offloaded_model is not None:
+            self.offloaded_model.close()
+        if self.engine is not None:
+            self.engine.close()
+
+    def model_key(self) -> str:
+        """Return the key of everything that determines the model's code; arms with the same key may
+        use one model in turn."""
+        arm, schedule = self.arm, self.arm.plan_schedule
+        length = (
+            0 if schedule.constant else self.schedule.updates
+        )  # a list of rates ends with the trial
+        rule = arm.plan_partition
+        noise = partition_key(arm, self.seed) if rule is not None and rule.changes_features else ""
+        own = arm.aggregation.strategy if arm.aggregation.strategy in SCHEMES else ""
+        plan = self.plan.splits.get(self.arm_name)
+        keeps_seed = self.spec.dropout_names and (plan is None or plan.engine == "rpc")
+        streams = arm.batch_size if self.spec.stateful else 0
+        model = (arm.variant or self.spec.name, self.seed if keeps_seed else 0, streams)
+        # A single rank's code may be specialised to its batch size and number of updates.
+        alone = (arm.batch_size, self.schedule.updates) if arm.world_size == 1 else ()
+        own += arm.method + str(arm.method_config or "")
+        key = (self.rule, schedule.describe(), arm.chunk, length, noise, own, model, alone)
+        return str((*key, arm.plan_precision, arm.recompute))
+
+    def training_spec(self) -> TrainingSpec:
+        """Make the training config; it is not kept, because for a partition by features it holds a
+        copy of the training set."""
+        s = self.samples
+        return self.plan.training_spec(self.arm, self.seed, s.train_x, s.train_y)
+
+    def make_training(self) -> Training:
+        """Make the model's training on this backend."""
+        training = self.backend.training(self.training_spec())
+        if self.arm.aggregation.strategy == REPLICAS:
+            training.require_capability(DeviceReplication).enable_replicas()
+        return training
+
+    def restart(self, weights: dict[str, NDArray[Any]]) -> None:
+        """Load these weights, and reset the optimizer state and the step counter."""
+        names = self.spec.parameters()
+        fresh = self.rule.init({name: weights[name].astype(np.float64) for name in names})
+        self.training.load(weights, fresh, 0)

@@ -1,5 +1,0 @@
-"""Resource usage of a run: each rank samples itself while it runs.
-
-`dualml.usage.sampler` is the rank's side, `dualml.report.at_work` shows the samples (``dualml
-top``).
-"""

@@ -1,0 +1,28 @@
+"""One process per part of the batch; MindSpore's reducer averages the gradients, compiled with the
+update."""
+
+import mindspore as ms
+from mindspore import nn
+
+from dualml_ms.experiment.methods.base import TrainingMethod, MethodContext
+
+
+class Method(TrainingMethod):
+    def __init__(self, context: MethodContext) -> None:
+        super().__init__()
+        self.model = context.model
+        self.optimizer = context.optimizer(self.model.trainable_params())
+        self.criterion = context.criterion
+        self.gradient = ms.value_and_grad(self.loss, None, self.optimizer.parameters, has_aux=True)
+        self.reducer = nn.DistributedGradReducer(
+            self.optimizer.parameters, mean=True, degree=context.processes, group=context.group
+        )
+
+    def loss(self, x, y, *masks):
+        loss = self.criterion(self.model(x, *masks), y)
+        return loss * self.weight, loss
+
+    def construct(self, x, y, *masks):
+        (_, loss), gradients = self.gradient(x, y, *masks)
+        self.optimizer(self.reducer(gradients))
+        return loss

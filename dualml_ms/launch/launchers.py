@@ -1,0 +1,31 @@
+"""Commands of the programs that start MindSpore ranks. Nothing here imports mindspore."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from dualml.backend import Launcher
+from dualml.launch.route import free_port
+from dualml.common.machine import python_argv
+
+
+def msrun_command(size: int, module: str, words: Sequence[str]) -> list[str]:
+    """Return the command of ``msrun`` for the ranks of this machine."""
+    program = str(Path(sys.executable).with_name("msrun"))
+    count = (f"--worker_num={size}", f"--local_worker_num={size}")
+    logs = f"--log_dir={Path(words[0]).parent}"
+    port = f"--master_port={free_port()}"
+    # msrun takes the word `python` as the interpreter, and any other as a script.
+    command = ["python", *python_argv("-m", module, *words)[1:]]
+    return [program, *count, port, logs, "--join=True", *command]
+
+
+def search_path() -> str:
+    """Return a ``PATH`` on which this Python comes first."""
+    return os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+
+
+LAUNCHERS = {"msrun": Launcher(msrun_command, {"PATH": search_path()})}

@@ -1,0 +1,29 @@
+"""A MindSpore training whose batches can be split over ranks."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from dualml.backend import GradientAccess, Layout, FrameworkDataParallel, CommOverlap, DeviceReplication
+from dualml.algorithms.communicator import Communicator
+from dualml_ms.parallel.aggregation import MindSporeGradientBuckets
+from dualml_ms.parallel.native import MindSporeDataParallel
+from dualml_ms.algorithms.training import MindSporeTraining
+
+
+class MindSporeParallel(MindSporeTraining, GradientAccess, FrameworkDataParallel):
+    """A training with MindSpore's data parallel capabilities, see `dualml.backend.capability`."""
+
+    missing_reasons: ClassVar = {
+        # Measured: in a graph with an all-reduce for each gradient, a rank with a late peer
+        # computed the earlier layers only after the peer's arrival, whatever the settings.
+        CommOverlap: "MindSpore runs the operators of a graph one by one on a CPU: an all-reduce "
+        "in the backward pass holds up what comes after it",
+        DeviceReplication: "MindSpore has no training by replicas in one process",
+    }
+
+    def make_buckets(self, layout: Layout) -> MindSporeGradientBuckets:
+        return MindSporeGradientBuckets(self, layout)
+
+    def wrap_data_parallel(self, comm: Communicator) -> MindSporeDataParallel:
+        return MindSporeDataParallel(self, comm)

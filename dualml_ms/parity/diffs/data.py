@@ -1,0 +1,138 @@
+"""Probes of data loading in MindSpore."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from mindspore import dataset as ds
+from mindspore.dataset import vision
+from numpy.typing import NDArray
+
+from dualml.parity.diffs.inputs import DEVIATION, MEAN, PIXELS, normal
+
+SAMPLES = np.arange(64, dtype=np.float32)
+
+
+@contextmanager
+def seed(value: int) -> Iterator[None]:
+    """Set `ds.config`'s seed inside the block and restore it at the end."""
+    before = ds.config.get_seed()
+    ds.config.set_seed(value)
+    try:
+        yield
+    finally:
+        ds.config.set_seed(before)
+
+
+def epoch(batches: ds.Dataset) -> NDArray:
+    """Return the samples of one pass, in order."""
+    iterator = batches.create_tuple_iterator(num_epochs=1, output_numpy=True)
+    return np.concatenate([columns[0] for columns in iterator])
+
+
+def shuffle_default() -> NDArray:
+    return epoch(ds.NumpySlicesDataset(SAMPLES, ["x"]).batch(8))
+
+
+def shuffle_default_equal() -> NDArray:
+    return epoch(ds.NumpySlicesDataset(SAMPLES, ["x"], shuffle=False).batch(8))
+
+
+def order_of_a_seed() -> NDArray:
+    with seed(1):
+        return epoch(ds.NumpySlicesDataset(SAMPLES, ["x"], shuffle=True).batch(8))
+
+
+def order_of_a_seed_equal() -> NDArray:
+    order = np.random.default_rng(1).permutation(64)
+    sampler = ds.SubsetSampler(order.tolist())
+    return epoch(ds.NumpySlicesDataset(SAMPLES, ["x"], sampler=sampler).batch(8))
+
+
+def epoch_order() -> int:
+    """Return whether the second epoch has the order of the first."""
+    with seed(1):
+        batches = ds.NumpySlicesDataset(SAMPLES, ["x"], shuffle=True).batch(8)
+        epochs = []
+        for _ in range(2):
+            iterator = batches.create_tuple_iterator(num_epochs=1, output_numpy=True)
+            epochs.append(np.concatenate([x for (x,) in iterator]))
+        return int(np.array_equal(*epochs))
+
+
+def epoch_order_equal() -> int:
+    with seed(1):
+        batches = ds.NumpySlicesDataset(SAMPLES, ["x"], shuffle=True).batch(8)
+        iterator = batches.create_tuple_iterator(num_epochs=2, output_numpy=True)
+        epochs = [np.concatenate([x for (x,) in iterator]) for _ in range(2)]
+        return int(np.array_equal(*epochs))
+
+
+def distributed_sampler_epochs() -> int:
+    """Return whether the second epoch has the order of the first."""
+    sampler = ds.DistributedSampler(num_shards=2, shard_id=0)
+    batches = ds.NumpySlicesDataset(SAMPLES, ["x"], sampler=sampler).batch(8)
+    iterator = batches.create_tuple_iterator(num_epochs=2, output_numpy=True)
+    epochs = [np.concatenate([x for (x,) in iterator]) for _ in range(2)]
+    return int(np.array_equal(*epochs))
+
+
+def distributed_sampler_shuffle() -> NDArray:
+    sampler = ds.DistributedSampler(num_shards=2, shard_id=0)
+    return epoch(ds.NumpySlicesDataset(SAMPLES, ["x"], sampler=sampler).batch(8))
+
+
+def distributed_sampler_shuffle_equal() -> NDArray:
+    sampler = ds.DistributedSampler(num_shards=2, shard_id=0, shuffle=False)
+    return epoch(ds.NumpySlicesDataset(SAMPLES, ["x"], sampler=sampler).batch(8))
+
+
+def distributed_sampler_padding() -> list[NDArray]:
+    samplers = [ds.DistributedSampler(2, rank, shuffle=False) for rank in range(2)]
+    return [epoch(ds.NumpySlicesDataset(SAMPLES[:7], ["x"], sampler=s).batch(1)) for s in samplers]
+
+
+def shuffle_buffer() -> int:
+    """Return the largest index among the first 8 of 64 samples."""
+    samples = ds.NumpySlicesDataset(SAMPLES, ["x"], shuffle=False).shuffle(buffer_size=8)
+    return int(max(epoch(samples.batch(8))[:8]))
+
+
+def last_batch() -> list[int]:
+    batches = ds.NumpySlicesDataset(SAMPLES[:10], ["x"], shuffle=False).batch(4)
+    return [len(x) for (x,) in batches.create_tuple_iterator(num_epochs=1)]
+
+
+def batch_dtype() -> list[NDArray]:
+    samples = [(0.5, 1), (1.5, 0)]
+    batches = ds.GeneratorDataset(samples, ["x", "label"], shuffle=False).batch(2)
+    return [column.asnumpy() for column in next(batches.create_tuple_iterator(num_epochs=1))]
+
+
+def normalize_layout() -> NDArray:
+    image = (normal(8, 8, 3) * 50 + 128).clip(0, 255).astype(np.uint8)
+    normalize = vision.Normalize([0.5, 0.4, 0.3], [0.2, 0.3, 0.4])
+    return normalize(vision.ToTensor()(image))
+
+
+def normalize_layout_equal() -> NDArray:
+    image = (normal(8, 8, 3) * 50 + 128).clip(0, 255).astype(np.uint8)
+    normalize = vision.Normalize([0.5, 0.4, 0.3], [0.2, 0.3, 0.4], is_hwc=False)
+    return normalize(vision.ToTensor()(image))
+
+
+def to_tensor_rounding() -> NDArray:
+    scaled = vision.ToTensor()(PIXELS)
+    return vision.Normalize([MEAN], [DEVIATION], is_hwc=False)(scaled)[0]
+
+
+def to_tensor_rounding_equal() -> NDArray:
+    scaled = PIXELS[None].astype(np.float32) / np.float32(255)
+    return vision.Normalize([MEAN], [DEVIATION], is_hwc=False)(scaled)[0]
+
+
+def resize_antialias() -> NDArray:
+    image = normal(1, 1, 16, 16)[0, 0]
+    return vision.Resize((4, 4))(image)

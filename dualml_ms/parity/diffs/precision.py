@@ -1,0 +1,161 @@
+"""Probes of mixed precision and loss scaling in MindSpore."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from typing import Any
+
+import mindspore as ms
+import mindspore.dataset as ds
+import numpy as np
+from mindspore import amp, nn, ops
+from numpy.typing import NDArray
+
+from dualml.parity.diffs.inputs import classes, normal
+
+
+def integer_linear() -> nn.Dense:
+    """Make a layer with integer weights, whose products no type has to round."""
+    weight = ms.Tensor(classes(5, 4, 8).astype(np.float32))
+    return nn.Dense(8, 4, weight_init=weight, has_bias=False)
+
+
+def integer_inputs() -> ms.Tensor:
+    return ms.Tensor(classes(5, 6, 8, seed=1).astype(np.float32))
+
+
+def run_at_o1(net: nn.Cell, dtype: Any, x: ms.Tensor) -> NDArray:
+    """Return the output of ``net`` for ``x`` at level O1, which writes the rewritten network into
+    the current folder."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        return amp.auto_mixed_precision(net, "O1", dtype)(x).asnumpy()
+
+
+def amp_output_type() -> NDArray:
+    return run_at_o1(nn.SequentialCell(integer_linear()), ms.float16, integer_inputs())
+
+
+def amp_norm() -> NDArray:
+    net = nn.SequentialCell(integer_linear(), nn.LayerNorm((4,), epsilon=1e-5))
+    return run_at_o1(net, ms.float16, integer_inputs())
+
+
+def amp_bfloat16() -> NDArray:
+    dense = nn.Dense(8, 4, weight_init=ms.Tensor(normal(4, 8, seed=1)), has_bias=False)
+    return run_at_o1(nn.SequentialCell(dense), ms.bfloat16, ms.Tensor(normal(6, 8)))
+
+
+def amp_bfloat16_equal() -> NDArray:
+    def rounded(x: Any) -> Any:
+        return x.astype(ms.bfloat16).astype(ms.float32)
+
+    x, weight = ms.Tensor(normal(6, 8)), ms.Tensor(normal(4, 8, seed=1))
+    return rounded(ops.matmul(rounded(x), rounded(weight).T)).asnumpy()
+
+
+def loss_scale_start() -> float:
+    return float(amp.DynamicLossScaleManager().get_loss_scale())
+
+
+def loss_scale_start_equal() -> float:
+    return float(amp.DynamicLossScaleManager(init_loss_scale=2**16).get_loss_scale())
+
+
+def loss_scale_least() -> float:
+    scaler = amp.DynamicLossScaler(scale_value=2**16, scale_factor=2, scale_window=2000)
+    for _ in range(20):
+        scaler.adjust(ms.Tensor(False))
+    return float(scaler.scale_value.asnumpy())
+
+
+class SixSamples:
+    """A data source that gives the same six samples in every epoch."""
+
+    def __init__(self, size: float) -> None:
+        self.x, self.y = size * normal(6, 8, seed=1), normal(6, 4, seed=2)
+
+    def __getitem__(self, i: int) -> tuple[NDArray, NDArray]:
+        return self.x[i], self.y[i]
+
+    def __len__(self) -> int:
+        return 6
+
+
+def train_three_updates(manager: Any, size: float = 1.0, **options: Any) -> NDArray:
+    """Return a weight after three updates by `Model`."""
+    net = nn.Dense(8, 4, weight_init=ms.Tensor(normal(4, 8)), has_bias=False)
+    optimizer = nn.SGD(net.trainable_params(), learning_rate=0.1, **options)
+    model = ms.Model(net, nn.MSELoss(), optimizer, loss_scale_manager=manager, amp_level="O0")
+    data = ds.GeneratorDataset(SixSamples(size), ["x", "y"], shuffle=False).batch(6)
+    model.train(3, data, dataset_sink_mode=False)
+    return net.weight.asnumpy()
+
+
+def fixed_scale_manager(scale: float) -> amp.FixedLossScaleManager:
+    return amp.FixedLossScaleManager(scale, drop_overflow_update=False)
+
+
+def model_dynamic_loss_scale() -> NDArray:
+    return train_three_updates(amp.DynamicLossScaleManager())
+
+
+def model_dynamic_loss_scale_equal() -> NDArray:
+    return train_by_hand(amp.DynamicLossScaler(2**16, 2, 2000))
+
+
+def fixed_loss_scale() -> NDArray:
+    return train_three_updates(fixed_scale_manager(1024.0))
+
+
+def fixed_loss_scale_equal() -> NDArray:
+    return train_three_updates(fixed_scale_manager(1024.0), loss_scale=1024.0)
+
+
+def overflowing_update() -> NDArray:
+    return train_three_updates(fixed_scale_manager(1e38), size=100.0, loss_scale=1e38)
+
+
+def overflowing_update_equal() -> NDArray:
+    return train_by_hand(amp.DynamicLossScaler(1e38, 2, 2000), size=100.0)
+
+
+def train_by_hand(scaler: amp.DynamicLossScaler, size: float = 1.0) -> NDArray:
+    """Return a weight after the same three updates in a loop without `Model`."""
+    net = nn.Dense(8, 4, weight_init=ms.Tensor(normal(4, 8)), has_bias=False)
+    optimizer, loss = nn.SGD(net.trainable_params(), learning_rate=0.1), nn.MSELoss()
+    x, y = ms.Tensor(size * normal(6, 8, seed=1)), ms.Tensor(normal(6, 4, seed=2))
+
+    def scaled(x: Any, y: Any) -> Any:
+        return scaler.scale(loss(net(x), y))
+
+    gradient = ms.value_and_grad(scaled, None, optimizer.parameters)
+    for _ in range(3):
+        _, gradients = gradient(x, y)
+        finite = amp.all_finite(gradients)
+        if bool(finite):
+            optimizer(scaler.unscale(gradients))
+        scaler.adjust(finite)
+    return net.weight.asnumpy()
+
+
+def unscale_in_place() -> NDArray:
+    scaler, gradients = scaled_gradients()
+    scaler.unscale(gradients)
+    return gradients[0].asnumpy()
+
+
+def unscale_in_place_equal() -> NDArray:
+    scaler, gradients = scaled_gradients()
+    return scaler.unscale(gradients)[0].asnumpy()
+
+
+def scaled_gradients() -> tuple[amp.DynamicLossScaler, Any]:
+    scaler = amp.DynamicLossScaler(1024, 2, 2000)
+    weight = ms.Parameter(ms.Tensor(np.ones(3, np.float32)), name="weight")
+    factors = ms.Tensor(normal(3))
+
+    def scaled() -> Any:
+        return scaler.scale((weight * factors).sum())
+
+    return scaler, ms.grad(scaled, None, weights=ms.ParameterTuple([weight]))()

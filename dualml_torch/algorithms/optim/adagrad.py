@@ -1,0 +1,50 @@
+"""Adagrad in PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from dualml.algorithms import optim as rules
+from dualml_torch.algorithms.optim.base import OPTIMIZERS, RuleOptimizer
+from dualml_torch.algorithms.optim.foreach import Group, List, Number, Workspace, foreach_addcdiv_, foreach_add, foreach_sqrt, foreach_add_scalar_
+
+
+@OPTIMIZERS.register("adagrad")
+class Adagrad(RuleOptimizer):
+    """Adagrad: G ← G + g²;  θ ← θ − η_t·g/(√G + ε); see `dualml.algorithms.optim.Adagrad`.
+
+    Its ``coefficients`` are ``rate`` = η_t.
+
+    Example:
+        >>> import torch
+        >>> w = torch.nn.Parameter(torch.ones(1))
+        >>> w.grad = torch.tensor([2.0])
+        >>> Adagrad([w], lr=0.5).step()
+        >>> w.tolist()
+        [0.5]
+    """
+
+    rule_type = rules.Adagrad
+
+    def initial_state(self, p: Tensor, group: Group) -> dict[str, Tensor]:
+        start = group["initial_accumulator"]
+        return {"sum": torch.full_like(p, start, requires_grad=False)}
+
+    @staticmethod
+    def coefficients(group: Group, step: int) -> tuple[float, ...]:
+        return (group["lr"] / (1 + (step - 1) * group["lr_decay"]),)
+
+    @staticmethod
+    def update(
+        p: List, g: List, state: Mapping[str, List], group: Group, rate: Number, *, workspace: Workspace
+    ) -> None:
+        total = state["sum"]
+        if group["weight_decay"]:
+            g = foreach_add(g, p, group["weight_decay"], None)
+        torch._foreach_addcmul_(total, g, g)
+        d = foreach_sqrt(total, workspace(p), group["eps"])
+        foreach_add_scalar_(d, group["eps"])
+        foreach_addcdiv_(p, g, d, -rate)

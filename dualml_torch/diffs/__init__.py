@@ -1,1 +1,0 @@
-"""Probes of the catalogue in PyTorch, one file per topic; see `dualml.diffs`."""

@@ -1,0 +1,28 @@
+"""DistributedDataParallel with the optimizer state sharded among the processes.
+
+Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter
+Models", stage 1.
+"""
+
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import DistributedDataParallel
+
+from dualml_torch.experiment.methods.base import TrainingMethod, MethodContext
+
+
+class Method(TrainingMethod):
+    is_resumable = False
+
+    def __init__(self, context: MethodContext) -> None:
+        self.model = DistributedDataParallel(context.model)
+        self.optimizer = ZeroRedundancyOptimizer(
+            self.model.parameters(), optimizer_class=context.optimizer
+        )
+        self.criterion = context.criterion
+
+    def step(self, x, y):
+        self.optimizer.zero_grad()
+        loss = self.criterion(self.model(*x), y)
+        (loss * self.weight).backward()
+        self.optimizer.step()
+        return loss.detach()

@@ -1,0 +1,40 @@
+"""A PyTorch training whose batches can be split over ranks or GPUs."""
+
+from __future__ import annotations
+
+import torch
+
+from dualml.backend import GradientAccess, Layout, FrameworkDataParallel, CommOverlap, DeviceReplication
+from dualml.algorithms.communicator import Communicator
+from dualml_torch.parallel.aggregation import TorchGradientBuckets
+from dualml_torch.parallel.native import TorchDataParallel, make_replicas
+from dualml_torch.parallel.overlap import TorchReducingBuckets
+from dualml_torch.algorithms.training import TorchTraining
+
+
+class TorchParallel(TorchTraining, GradientAccess, CommOverlap, FrameworkDataParallel, DeviceReplication):
+    """A training with PyTorch's data parallel capabilities, see `dualml.backend.capability`."""
+
+    def use_contiguous_format(self) -> None:
+        """Store every tensor in contiguous format, as buckets require."""
+        self.network.to(memory_format=torch.contiguous_format)
+        self.choice = None
+        if self.recorded is not None:
+            self.recorded.clear()
+
+    def make_buckets(self, layout: Layout) -> TorchGradientBuckets:
+        self.use_contiguous_format()
+        return TorchGradientBuckets(self, layout)
+
+    def make_reducing_buckets(self, layout: Layout, comm: Communicator) -> TorchReducingBuckets:
+        self.use_contiguous_format()
+        self.recorded = None  # no hook would be called
+        return TorchReducingBuckets(self, layout, comm)
+
+    def wrap_data_parallel(self, comm: Communicator) -> TorchDataParallel:
+        self.use_contiguous_format()
+        return TorchDataParallel(self, comm)
+
+    def enable_replicas(self) -> None:
+        self.use_contiguous_format()
+        self.network, self.recorded = make_replicas(self.network, self.device), None

@@ -1,0 +1,147 @@
+"""Probes of collectives and data parallel training in PyTorch; every rank calls them, and rank 0's
+answer is kept."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.distributed.nn.functional import all_reduce as differentiable_all_reduce
+from torch.nn.parallel import DistributedDataParallel
+
+from dualml.parity.diffs.inputs import normal
+
+
+def rank_tensor(rank: int, *shape: int) -> Tensor:
+    """Return normal numbers that differ between ranks."""
+    return torch.tensor(normal(*shape, seed=rank))
+
+
+def gather_values(x: Tensor, size: int) -> NDArray:
+    """Return the values of a tensor on all ranks, stacked."""
+    found = [torch.empty_like(x) for _ in range(size)]
+    dist.all_gather(found, x)
+    return torch.stack(found).numpy()
+
+
+def gradient_reduction(rank: int, size: int) -> NDArray:
+    model = nn.Linear(3, 1, bias=False)
+    parallel = DistributedDataParallel(model)  # unreferenced, its hooks would be removed
+    parallel(rank_tensor(rank, 4, 3)).sum().backward()
+    return model.weight.grad.numpy()
+
+
+def initial_broadcast(rank: int, size: int) -> NDArray:
+    model = nn.Linear(3, 1, bias=False)
+    with torch.no_grad():
+        model.weight.copy_(rank_tensor(rank, 1, 3))  # as if each rank had drawn its own
+    DistributedDataParallel(model)
+    return gather_values(model.weight.detach(), size)
+
+
+def batchnorm_buffers(rank: int, size: int) -> NDArray:
+    norm = nn.BatchNorm1d(3)
+    model = DistributedDataParallel(norm)
+    for step in range(2):
+        model(rank_tensor(rank, 4 + step, 3))
+    return gather_values(norm.running_mean, size)
+
+
+def all_reduce_inplace(rank: int, size: int) -> NDArray:
+    x = rank_tensor(rank, 4)
+    dist.all_reduce(x)
+    return x.numpy()
+
+
+def all_reduce_average_op(rank: int, size: int) -> NDArray:
+    x = rank_tensor(rank, 4)
+    dist.all_reduce(x, dist.ReduceOp.AVG)
+    return x.numpy()
+
+
+def all_reduce_gradient(rank: int, size: int) -> NDArray:
+    x = rank_tensor(rank, 4).requires_grad_()
+    y = x * 1
+    dist.all_reduce(y)
+    y.sum().backward()
+    return x.grad.numpy()
+
+
+def all_reduce_gradient_equal(rank: int, size: int) -> NDArray:
+    x = rank_tensor(rank, 4).requires_grad_()
+    differentiable_all_reduce(x).sum().backward()
+    return x.grad.numpy()
+
+
+def float64_all_reduce(rank: int, size: int) -> NDArray:
+    x = rank_tensor(rank, 4).double()
+    dist.all_reduce(x)
+    return x.numpy()
+
+
+def boolean_all_reduce(rank: int, size: int) -> NDArray:
+    overflow = torch.tensor([rank == 0])
+    dist.all_reduce(overflow, dist.ReduceOp.MAX)
+    return overflow.numpy()
+
+
+def boolean_all_reduce_equal(rank: int, size: int) -> NDArray:
+    overflow = torch.tensor([rank == 0]).int()
+    dist.all_reduce(overflow, dist.ReduceOp.MAX)
+    return overflow.bool().numpy()
+
+
+def noncontiguous_all_reduce(rank: int, size: int) -> NDArray:
+    x = rank_tensor(rank, 2, 3).T
+    dist.all_reduce(x)
+    return x.numpy()
+
+
+def all_reduce_view(rank: int, size: int) -> NDArray:
+    x = rank_tensor(rank, 2, 3)
+    dist.all_reduce(x[0])
+    return x.numpy()
+
+
+def all_gather_form(rank: int, size: int) -> NDArray:
+    found = [torch.empty(2, 3) for _ in range(size)]
+    dist.all_gather(found, rank_tensor(rank, 2, 3))
+    return np.stack([x.numpy() for x in found])
+
+
+def all_gather_form_equal(rank: int, size: int) -> NDArray:
+    found = [torch.empty(2, 3) for _ in range(size)]
+    dist.all_gather(found, rank_tensor(rank, 2, 3))
+    return torch.cat(found).numpy()
+
+
+def reduce_scatter_cpu(rank: int, size: int) -> NDArray:
+    own = torch.empty(3)
+    dist.reduce_scatter(own, list(rank_tensor(rank, size, 3)))
+    return own.numpy()
+
+
+def all_to_all_cpu(rank: int, size: int) -> NDArray:
+    found = [torch.empty(3) for _ in range(size)]
+    dist.all_to_all(found, list(rank_tensor(rank, size, 3)))
+    return torch.stack(found).numpy()
+
+
+def reduce_cpu(rank: int, size: int) -> NDArray:
+    x = rank_tensor(rank, 4)
+    dist.reduce(x, dst=0)
+    return x.numpy()
+
+
+def message_tags(rank: int, size: int) -> NDArray:
+    first, second = torch.ones(2), torch.full((2,), 2.0)
+    if rank == 1:
+        works = [dist.isend(first, 0, tag=1), dist.isend(second, 0, tag=2)]
+    else:
+        first, second = torch.zeros(2), torch.zeros(2)
+        works = [dist.irecv(second, 1, tag=2), dist.irecv(first, 1, tag=1)]
+    for work in works:
+        work.wait()
+    return torch.stack([first, second]).numpy()

@@ -1,0 +1,110 @@
+"""Probes of data loading in PyTorch."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, DistributedSampler
+
+from dualml.parity.diffs.inputs import DEVIATION, MEAN, PIXELS, normal
+
+SAMPLES = np.arange(64, dtype=np.float32)
+
+
+def shuffle_default() -> NDArray:
+    return torch.cat(list(DataLoader(SAMPLES, batch_size=8))).numpy()
+
+
+def order_of_a_seed() -> NDArray:
+    generator = torch.Generator().manual_seed(1)
+    loader = DataLoader(SAMPLES, batch_size=8, shuffle=True, generator=generator)
+    return torch.cat(list(loader)).numpy()
+
+
+def order_of_a_seed_equal() -> NDArray:
+    order = np.random.default_rng(1).permutation(64)
+    return torch.cat(list(DataLoader(SAMPLES, batch_size=8, sampler=order.tolist()))).numpy()
+
+
+def epoch_order() -> int:
+    """Return whether the second epoch has the order of the first."""
+    generator = torch.Generator().manual_seed(1)
+    loader = DataLoader(SAMPLES, batch_size=8, shuffle=True, generator=generator)
+    epochs = [torch.cat(list(loader)) for _ in range(2)]
+    return int(epochs[0].equal(epochs[1]))
+
+
+def distributed_sampler_epochs() -> int:
+    """Return whether the second epoch has the order of the first."""
+    sampler = DistributedSampler(SAMPLES, num_replicas=2, rank=0)
+    loader = DataLoader(SAMPLES, batch_size=8, sampler=sampler)
+    epochs = [torch.cat(list(loader)) for _ in range(2)]
+    return int(epochs[0].equal(epochs[1]))
+
+
+def distributed_sampler_epochs_equal() -> int:
+    sampler = DistributedSampler(SAMPLES, num_replicas=2, rank=0)
+    loader = DataLoader(SAMPLES, batch_size=8, sampler=sampler)
+    epochs = []
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        epochs.append(torch.cat(list(loader)))
+    return int(epochs[0].equal(epochs[1]))
+
+
+def distributed_sampler_shuffle() -> NDArray:
+    sampler = DistributedSampler(SAMPLES, num_replicas=2, rank=0)
+    return torch.cat(list(DataLoader(SAMPLES, batch_size=8, sampler=sampler))).numpy()
+
+
+def distributed_sampler_shuffle_equal() -> NDArray:
+    sampler = DistributedSampler(SAMPLES, num_replicas=2, rank=0, shuffle=False)
+    return torch.cat(list(DataLoader(SAMPLES, batch_size=8, sampler=sampler))).numpy()
+
+
+def distributed_sampler_padding() -> list[NDArray]:
+    samplers = [DistributedSampler(SAMPLES[:7], 2, rank, shuffle=False) for rank in range(2)]
+    return [torch.cat(list(DataLoader(SAMPLES[:7], sampler=s))).numpy() for s in samplers]
+
+
+def shuffle_buffer() -> int:
+    """Return the largest index among the first 8 of 64 samples."""
+    generator = torch.Generator().manual_seed(1)
+    return int(max(next(iter(DataLoader(SAMPLES, 8, shuffle=True, generator=generator)))))
+
+
+def last_batch() -> list[int]:
+    return [len(batch) for batch in DataLoader(SAMPLES[:10], batch_size=4)]
+
+
+def batch_dtype() -> list[NDArray]:
+    samples = [(0.5, 1), (1.5, 0)]
+    return [column.numpy() for column in next(iter(DataLoader(samples, batch_size=2)))]
+
+
+def normalize_layout() -> NDArray:
+    image = (normal(8, 8, 3) * 50 + 128).clip(0, 255).astype(np.uint8)
+    mean, std = torch.tensor([0.5, 0.4, 0.3]), torch.tensor([0.2, 0.3, 0.4])
+    x = torch.from_numpy(image).permute(2, 0, 1) / 255  # what torchvision calls ToTensor
+    return ((x - mean[:, None, None]) / std[:, None, None]).numpy()
+
+
+def to_tensor_rounding() -> NDArray:
+    """Compute what torchvision's `ToTensor` and `Normalize` do to bytes of one channel."""
+    scaled = torch.from_numpy(PIXELS).float().div(255)
+    return scaled.sub(torch.tensor(MEAN)).div(torch.tensor(DEVIATION)).numpy()
+
+
+def resize_antialias() -> NDArray:
+    """Call the function behind torchvision's `Resize`, with its default `antialias=True`."""
+    image = torch.from_numpy(normal(1, 1, 16, 16))
+    small = F.interpolate(image, size=(4, 4), mode="bilinear", antialias=True)
+    return small[0, 0].numpy()
+
+
+def resize_antialias_equal() -> NDArray:
+    image = torch.from_numpy(normal(1, 1, 16, 16))
+    small = F.interpolate(image, size=(4, 4), mode="bilinear", antialias=False)
+    return small[0, 0].numpy()

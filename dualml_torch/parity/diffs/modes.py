@@ -1,0 +1,166 @@
+"""Probes of modes and gradients in PyTorch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from dualml.parity.diffs.inputs import normal
+
+
+def train_mode_default() -> NDArray:
+    layer = nn.BatchNorm1d(4)
+    return layer(torch.tensor(normal(8, 4) + 1)).detach().numpy()
+
+
+def dropout_eval() -> float:
+    """Return the share of its input that the layer drops."""
+    layer = nn.Dropout(p=0.5)
+    return (layer(torch.ones(100_000)) == 0).float().mean().item()
+
+
+def training_flag_nested() -> bool:
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    net.train()
+    net[1] = nn.Dropout(p=0.5)
+    return net[1].training
+
+
+def graph_float_constants() -> NDArray:
+    x = torch.tensor(normal(8), dtype=torch.float64)
+    return (x * 0.1).numpy()
+
+
+def jit_side_effects() -> int:
+    seen = []
+
+    def double(x: torch.Tensor) -> torch.Tensor:
+        seen.append(1)
+        return 2 * x
+
+    for _ in range(3):
+        double(torch.ones(2))
+    return len(seen)
+
+
+def jit_constants() -> NDArray:
+    settings = {"scale": 1.0}
+
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return x * settings["scale"]
+
+    scaled(torch.ones(2))
+    settings["scale"] = 5.0
+    return scaled(torch.ones(2)).numpy()
+
+
+def jit_numpy_random() -> list[float]:
+    random = np.random.default_rng(0)
+
+    def noisy(x: torch.Tensor) -> torch.Tensor:
+        return x * random.random()
+
+    return [float(noisy(torch.tensor(1.0))) for _ in range(3)]
+
+
+def no_grad() -> NDArray:
+    weight = nn.Parameter(torch.tensor(normal(3)))
+    with torch.no_grad():
+        target = weight.square()
+    (weight * target).sum().backward()
+    return weight.grad.numpy()
+
+
+def detach() -> NDArray:
+    x = torch.tensor(normal(3), requires_grad=True)
+    return x.detach().numpy()
+
+
+def gradient_accumulation() -> NDArray:
+    weight = nn.Parameter(torch.ones(4))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    for batch in torch.tensor(normal(2, 4)):
+        (weight * batch).sum().backward()
+    optimizer.step()
+    return weight.detach().numpy()
+
+
+def value_and_grad_position() -> tuple[Any, ...]:
+    weight, x = nn.Parameter(torch.ones(3)), torch.tensor(normal(3))
+    gradients = torch.autograd.grad((weight * x).sum(), [weight])
+    return tuple(gradient.numpy() for gradient in gradients)
+
+
+def value_and_grad_order() -> tuple[float, float]:
+    first, second = torch.func.grad_and_value(lambda x: x**3)(torch.tensor(2.0))
+    return float(first), float(second)
+
+
+def value_and_grad_order_equal() -> tuple[float, float]:
+    gradient, value = torch.func.grad_and_value(lambda x: x**3)(torch.tensor(2.0))
+    return float(value), float(gradient)
+
+
+def grad_position_tuple() -> NDArray:
+    """Return the gradient of one argument that is named in a tuple; the shape shows whether a tuple
+    is returned."""
+    gradients = torch.func.grad(lambda x: x.square().sum(), argnums=(0,))(torch.ones(3))
+    return np.asarray([gradient.numpy() for gradient in gradients])
+
+
+def has_aux() -> NDArray:
+    def step(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        logits = 3 * weight
+        return logits.square().mean(), logits
+
+    weight = nn.Parameter(torch.tensor(normal(4)))
+    loss, _ = step(weight)
+    loss.backward()
+    return weight.grad.numpy()
+
+
+def non_scalar_loss() -> NDArray:
+    weight = nn.Parameter(torch.tensor(normal(4)))
+    weight.square().backward()
+    return weight.grad.numpy()
+
+
+def non_scalar_loss_equal() -> NDArray:
+    weight = nn.Parameter(torch.tensor(normal(4)))
+    weight.square().mean().backward()
+    return weight.grad.numpy()
+
+
+def unused_input_gradient() -> tuple[Any, ...]:
+    used, unused = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    gradients = torch.autograd.grad(used.square().sum(), [used, unused])
+    return tuple(gradient.numpy() for gradient in gradients)
+
+
+def unused_input_gradient_equal() -> tuple[Any, ...]:
+    used, unused = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    loss = used.square().sum()
+    gradients = torch.autograd.grad(loss, [used, unused], materialize_grads=True)
+    return tuple(gradient.numpy() for gradient in gradients)
+
+
+def integer_gradient() -> NDArray:
+    x = torch.tensor([1, 2], requires_grad=True)
+    (x.square().sum() / 2).backward()
+    return x.grad.numpy()
+
+
+def integer_gradient_equal() -> NDArray:
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    (x.square().sum() / 2).backward()
+    return x.grad.numpy()
+
+
+def softmax_gradient() -> NDArray:
+    x = torch.tensor(normal(2, 1, 1, 1, 3, 4), requires_grad=True)
+    torch.softmax(x, -1).square().sum().backward()
+    return x.grad.numpy()

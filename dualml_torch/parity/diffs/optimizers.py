@@ -1,0 +1,207 @@
+"""Probes of optimizers in PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from dualml.parity.diffs.inputs import normal
+
+WEIGHTS = {"weight": normal(3, 4) * 0.1, "bias": normal(3) * 0.1}
+
+
+def five_steps(
+    make: Callable[[list[nn.Parameter]], torch.optim.Optimizer], scale: float = 1.0
+) -> dict[str, NDArray]:
+    """Return `WEIGHTS` after five steps with given gradients, `scale` times normal numbers."""
+    weights = {name: nn.Parameter(torch.tensor(array)) for name, array in WEIGHTS.items()}
+    optimizer = make(list(weights.values()))
+    for step in range(5):
+        for weight in weights.values():
+            weight.grad = torch.tensor(normal(*weight.shape, seed=1 + step) * scale)
+        optimizer.step()
+    return {name: weight.detach().numpy() for name, weight in weights.items()}
+
+
+def sgd_default_rate() -> dict[str, NDArray]:
+    return five_steps(lambda weights: torch.optim.SGD(weights))
+
+
+def sgd_default_rate_equal() -> dict[str, NDArray]:
+    return five_steps(lambda weights: torch.optim.SGD(weights, lr=0.1))
+
+
+def sgd_explicit() -> tuple[dict[str, NDArray], ...]:
+    given = {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}
+    return (
+        five_steps(lambda weights: torch.optim.SGD(weights, **given, dampening=0.5)),
+        five_steps(lambda weights: torch.optim.SGD(weights, **given, nesterov=True)),
+    )
+
+
+def momentum_nesterov() -> dict[str, NDArray]:
+    return five_steps(lambda weights: torch.optim.SGD(weights, 0.1, 0.9, nesterov=True))
+
+
+def decay_filter() -> dict[str, NDArray]:
+    layer = nn.LayerNorm(8)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1, weight_decay=0.1)
+    for weight in layer.parameters():
+        weight.grad = torch.ones(8)
+    optimizer.step()
+    return {"scale": layer.weight.detach().numpy(), "shift": layer.bias.detach().numpy()}
+
+
+def decay_coupling() -> dict[str, NDArray]:
+    return five_steps(lambda weights: torch.optim.AdamW(weights, lr=0.01, weight_decay=0.1))
+
+
+def adam_explicit() -> dict[str, NDArray]:
+    return five_steps(lambda weights: torch.optim.Adam(weights, lr=0.01, weight_decay=0.1))
+
+
+def adam_epsilon() -> dict[str, NDArray]:
+    return five_steps(lambda weights: torch.optim.Adam(weights, lr=0.01, eps=1e-3))
+
+
+def adam_tiny_gradients() -> dict[str, NDArray]:
+    return five_steps(lambda weights: torch.optim.Adam(weights, lr=0.01), scale=1e-8)
+
+
+def adamw_bias_correction() -> dict[str, NDArray]:
+    return five_steps(lambda weights: torch.optim.AdamW(weights, lr=0.01, weight_decay=0.1))
+
+
+def adamw_defaults() -> dict[str, NDArray]:
+    """Return weights after steps with zero gradients, which leave only the decay."""
+    return five_steps(lambda weights: torch.optim.AdamW(weights, lr=0.1), scale=0.0)
+
+
+def nadam() -> dict[str, NDArray]:
+    return five_steps(lambda weights: torch.optim.NAdam(weights, lr=0.01))
+
+
+def rmsprop_form() -> dict[str, NDArray]:
+    return five_steps(lambda weights: torch.optim.RMSprop(weights, lr=0.01, alpha=0.9, eps=1e-8))
+
+
+def rmsprop_defaults() -> dict[str, NDArray]:
+    return five_steps(lambda weights: torch.optim.RMSprop(weights))
+
+
+def adagrad_accumulator() -> dict[str, NDArray]:
+    return five_steps(lambda weights: torch.optim.Adagrad(weights, lr=0.01))
+
+
+def default_rates() -> dict[str, Any]:
+    return {
+        "adamax": five_steps(lambda weights: torch.optim.Adamax(weights))["weight"],
+        "rprop": five_steps(lambda weights: torch.optim.Rprop(weights))["weight"],
+        "asgd": five_steps(lambda weights: torch.optim.ASGD(weights))["weight"],
+    }
+
+
+def unused_parameters() -> dict[str, NDArray]:
+    used, unused = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([used, unused], lr=0.1, weight_decay=0.1)
+    used.square().sum().backward()
+    optimizer.step()
+    return {"used": used.detach().numpy(), "unused": unused.detach().numpy()}
+
+
+def frozen_parameters() -> dict[str, NDArray]:
+    body, head = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([body, head], lr=0.1, weight_decay=0.1)
+    body.requires_grad = False
+    (body * head).sum().backward()
+    optimizer.step()
+    return {"body": body.detach().numpy(), "head": head.detach().numpy()}
+
+
+def mint_optim() -> dict[str, NDArray]:
+    return five_steps(lambda weights: torch.optim.SGD(weights, lr=0.1))
+
+
+def clip_global_norm() -> NDArray:
+    weight = nn.Parameter(torch.zeros(2))
+    weight.grad = torch.tensor([3e-3, 4e-3])
+    nn.utils.clip_grad_norm_([weight], max_norm=1e-3)
+    return weight.grad.numpy()
+
+
+def clip_in_place() -> NDArray:
+    weight = nn.Parameter(torch.zeros(2))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    weight.grad = torch.tensor([3.0, 4.0])
+    nn.utils.clip_grad_norm_([weight], max_norm=1.0)
+    optimizer.step()
+    return weight.detach().numpy()
+
+
+def group_order() -> dict[str, NDArray]:
+    body, head = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([{"params": [head], "lr": 0.1}, {"params": [body], "lr": 0.01}])
+    (body + 5 * head).sum().backward()
+    optimizer.step()
+    return {"body": body.detach().numpy(), "head": head.detach().numpy()}
+
+
+def group_keys() -> NDArray:
+    weight = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([{"params": [weight], "momentum": 0.9}], lr=0.1)
+    for _ in range(2):
+        weight.grad = torch.ones(3)
+        optimizer.step()
+    return weight.detach().numpy()
+
+
+def parameter_names() -> int:
+    encoder, decoder = nn.Linear(4, 2), nn.Linear(2, 4)
+    optimizer = torch.optim.SGD([*encoder.parameters(), *decoder.parameters()], lr=0.1)
+    return len(optimizer.param_groups[0]["params"])
+
+
+def weights_replaced() -> NDArray:
+    layer = nn.Linear(3, 2, bias=False)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    layer.weight.grad = torch.ones(2, 3)
+    optimizer.step()
+    layer.load_state_dict({"weight": torch.ones(2, 3)})
+    optimizer.step()
+    return layer.weight.detach().numpy()
+
+
+def loaded_weights_shared() -> NDArray:
+    """Return a copy of loaded weights that must not change when the original is trained further."""
+    original, copy = nn.Linear(3, 2, bias=False), nn.Linear(3, 2, bias=False)
+    nn.init.ones_(original.weight)
+    copy.load_state_dict(original.state_dict())
+    optimizer = torch.optim.SGD(original.parameters(), lr=0.1)
+    original.weight.grad = torch.ones(2, 3)
+    optimizer.step()
+    return copy.weight.detach().numpy()
+
+
+def cloned_state() -> dict[str, NDArray]:
+    """Return weights after steps of a custom optimizer whose state must start from zeros."""
+    weights = {name: torch.tensor(array) for name, array in WEIGHTS.items()}
+    moments = {name: torch.zeros_like(weight) for name, weight in weights.items()}
+    for step in range(5):
+        for name, weight in weights.items():
+            gradient = torch.tensor(normal(*weight.shape, seed=1 + step))
+            moments[name] = 0.9 * moments[name] + gradient
+            weight -= 0.1 * moments[name]
+    return {name: weight.numpy() for name, weight in weights.items()}
+
+
+def loss_scale_overflow() -> NDArray:
+    weight = nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    scaler.scale((weight * 1e38).sum()).backward()
+    scaler.step(optimizer)
+    return weight.detach().numpy()

@@ -1,0 +1,107 @@
+"""Probes of mixed precision and loss scaling in PyTorch."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import nn, tensor
+
+from dualml.parity.diffs.inputs import classes, normal
+
+
+def integer_linear() -> nn.Linear:
+    """Make a layer with integer weights, whose products no type has to round."""
+    layer = nn.Linear(8, 4, bias=False)
+    layer.weight.data = tensor(classes(5, 4, 8).astype(np.float32))
+    return layer
+
+
+def integer_inputs() -> torch.Tensor:
+    return tensor(classes(5, 6, 8, seed=1).astype(np.float32))
+
+
+def amp_output_type() -> NDArray:
+    layer = integer_linear()
+    with torch.autocast("cpu", torch.float16):
+        return layer(integer_inputs()).detach().numpy()
+
+
+def amp_output_type_equal() -> NDArray:
+    layer = integer_linear()
+    with torch.autocast("cpu", torch.float16):
+        return layer(integer_inputs()).float().detach().numpy()
+
+
+def amp_norm() -> NDArray:
+    layer, norm = integer_linear(), nn.LayerNorm(4)
+    with torch.autocast("cpu", torch.float16):
+        return norm(layer(integer_inputs())).float().detach().numpy()
+
+
+def amp_norm_equal() -> NDArray:
+    layer, norm = integer_linear(), nn.LayerNorm(4)
+    with torch.autocast("cpu", torch.float16):
+        y = layer(integer_inputs())
+    return norm(y.float()).detach().numpy()
+
+
+def amp_bfloat16() -> NDArray:
+    x, weight = tensor(normal(6, 8)), tensor(normal(4, 8, seed=1))
+    with torch.autocast("cpu", torch.bfloat16):
+        return F.linear(x, weight).float().numpy()
+
+
+def loss_scale_start() -> float:
+    return torch.amp.GradScaler("cpu").get_scale()
+
+
+def loss_scale_least(least: float | None = None) -> float:
+    scaler, weight = torch.amp.GradScaler("cpu"), nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    scaler.scale(weight.detach())
+    for _ in range(20):
+        weight.grad = torch.full((1,), torch.inf)
+        scaler.step(optimizer)
+        scaler.update(None if least is None else max(least, scaler.get_scale() / 2))
+    return scaler.get_scale()
+
+
+def loss_scale_least_equal() -> float:
+    return loss_scale_least(least=1.0)
+
+
+def train_three_updates(scaler: torch.amp.GradScaler, size: float = 1.0) -> NDArray:
+    """Return a weight after three updates of a scaled loss."""
+    layer = nn.Linear(8, 4, bias=False)
+    layer.weight.data = tensor(normal(4, 8))
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    x, y = tensor(size * normal(6, 8, seed=1)), tensor(normal(6, 4, seed=2))
+    for _ in range(3):
+        optimizer.zero_grad()
+        scaler.scale(F.mse_loss(layer(x), y)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+    return layer.weight.detach().numpy()
+
+
+def model_dynamic_loss_scale() -> NDArray:
+    return train_three_updates(torch.amp.GradScaler("cpu"))
+
+
+def fixed_loss_scale() -> NDArray:
+    return train_three_updates(torch.amp.GradScaler("cpu", init_scale=1024.0))
+
+
+def overflowing_update() -> NDArray:
+    return train_three_updates(torch.amp.GradScaler("cpu", init_scale=1e38), size=100.0)
+
+
+def unscale_in_place() -> NDArray:
+    scaler, weight = torch.amp.GradScaler("cpu", init_scale=1024.0), nn.Parameter(torch.ones(3))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    scaler.scale((weight * tensor(normal(3))).sum()).backward()
+    scaler.unscale_(optimizer)
+    assert weight.grad is not None
+    return weight.grad.numpy()
