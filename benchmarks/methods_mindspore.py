@@ -31,7 +31,7 @@ from ranks import on_ranks, paced, slowest, tie
 from dualml.backend import Backend, backends
 from dualml.interface.bench.timing import RatioRow, Times, make_row, time_interleaved
 from dualml.experiment.methods import METHODS
-from dualml.experiment.methods.driven import EngineDataParallel
+from dualml.experiment.methods.engine import EngineDataParallel
 from dualml.algorithms.model.recompute import residual_blocks, layer_spans
 from dualml_ms.experiment.methods import make_method
 from dualml_ms.algorithms.model import LOSSES, Network

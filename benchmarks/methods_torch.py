@@ -17,7 +17,7 @@ from dualml.parallel.aggregation.settings import Aggregation
 from dualml.backend import GradientAccess, CommOverlap
 from dualml.interface.bench.timing import Times, time_interleaved
 from dualml.common.errors import Unsupported
-from dualml.experiment.methods.driven import EngineDataParallel, MethodTraining
+from dualml.experiment.methods.engine import EngineDataParallel, MethodTraining
 from dualml_torch.backend import TorchBackend
 from dualml_torch.experiment.methods import make_method
 from dualml_torch.algorithms.model import LOSSES, Network

@@ -13,7 +13,7 @@ from pages import PAGES, milliseconds, replace_between_marks, size, table
 from tables import words
 
 from dualml.parallel.aggregation import STRATEGIES, CollectiveSchedule, strategy
-from dualml.parallel.aggregation.slow import Straggler
+from dualml.parallel.aggregation.straggler import Straggler
 from dualml.planning.cost import Fits, Link, Point, Topology, fit_all, predict
 from dualml.planning.cost.engines import schedule as engine_schedule
 

@@ -14,7 +14,7 @@ from dualml.backend import Array, BlockAttention
 from dualml.interface.bench.timing import Times, time_interleaved
 from dualml.algorithms.model.decoder import GroupedAttention
 from dualml.common.seeds import make_generator
-from dualml.parallel.split.pieces import TensorShard
+from dualml.parallel.split.shards import TensorShard
 from dualml.parallel.split.ring import RingAttention
 
 #: Function that makes the block attention of a layer, for a rank with some positions.

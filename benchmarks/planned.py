@@ -2,7 +2,7 @@
 
     python benchmarks/planned.py [--backend torch] [--rounds N] [--out FILE]
 
-The constants of `dualml.planning.planner.here` are fitted to one and two ranks with one thread each. Other
+The constants of `dualml.planning.planner.local_machine` are fitted to one and two ranks with one thread each. Other
 layouts, and everything on four and eight ranks, are predicted for the available cores. Layouts take
 turns.
 """
@@ -24,7 +24,7 @@ from dualml.experiment.arm import Arm
 from dualml.runner.largest.rank import make_training_spec, make_training
 from dualml.common.machine import usable_cores
 from dualml.planning.planner.arm import arm_from_layout
-from dualml.planning.planner.here import TimedLayout, fit_machine
+from dualml.planning.planner.local_machine import TimedLayout, fit_machine
 from dualml.planning.planner.layouts import Layouts
 from dualml.planning.planner.zoo import shape_by_name, sizes_from_shape
 from dualml.report.plan.published import format_signed_percent

@@ -24,7 +24,7 @@ from ranks import on_ranks, slowest
 
 from dualml.interface.bench.timing import Ratio, RatioRow, Times, make_row
 from dualml.parallel.split import schedules
-from dualml.parallel.split.measured import measured_bubble, replayed_bubble
+from dualml.parallel.split.timeline_stats import measured_bubble, replayed_bubble
 from dualml.parallel.split.timeline import COLUMNS
 
 SIZE, BATCH, UPDATES = 2, 256, 4

@@ -24,7 +24,7 @@ def info() -> BackendInfo:
         return environ(threads)
 
     def detect_external_launch() -> ExternalLaunch | None:
-        from dualml_ms.launch.launched import detect_external_launch
+        from dualml_ms.launch.external_launch import detect_external_launch
 
         return detect_external_launch()
 

@@ -21,7 +21,7 @@ from dualml.backend import (
 )
 from dualml.algorithms.communicator import Communicator, RankContext
 from dualml.common.errors import Unsupported
-from dualml.experiment.methods.driven import EngineSupport, MethodTraining
+from dualml.experiment.methods.engine import EngineSupport, MethodTraining
 from dualml_ms.parallel.devices import MindSporePlacedStage
 from dualml_ms.common.environment import environment, resolve_device
 from dualml_ms.algorithms.memory import measure_peak_memory

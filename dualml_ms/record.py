@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from dualml.common.errors import UserError
 from dualml.parity.models.attributes import capture_attributes, restore_attributes
-from dualml.parity.models.chance import SharedRng
+from dualml.parity.models.rng import SharedRng
 from dualml.parity.models.operations import Tape
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.recorder import Recorder as Base
-from dualml_ms.parity.chance import SharedRngMode
+from dualml_ms.parity.rng import SharedRngMode
 from dualml_ms.common.environment import environment
 from dualml_ms.parity.operations import SKIP, OperationTracer
 from dualml_ms.algorithms.optim import RuleOptimizer, state

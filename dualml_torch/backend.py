@@ -22,7 +22,7 @@ from dualml.backend import (
 from dualml.common.clock import EVENTS, WALL
 from dualml.algorithms.communicator import Communicator, RankContext
 from dualml.common.errors import Unsupported
-from dualml.experiment.methods.driven import EngineSupport, MethodTraining
+from dualml.experiment.methods.engine import EngineSupport, MethodTraining
 from dualml.parallel.split.plan import SplitPlan
 from dualml.parallel.split.remote import SplitModel
 from dualml_torch.common.clock import start_events

@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from dualml.common.errors import UserError
 from dualml.algorithms.optim import OptimizerSpec
-from dualml.parity.models.built import record_construction
+from dualml.parity.models.construction import record_construction
 from dualml.parity.models.operations import SourceLocation
 from dualml.parity.models.probe import class_axis, probe_weights
 from dualml.parity.models.trace import iter_tensors

@@ -82,7 +82,7 @@ def ranks(name: str) -> bool:
     """Plants in what ranks do together."""
     from dualml.parallel.aggregation.compress import sum_fp16
     from dualml.parallel.aggregation.parallel import DataParallel
-    from dualml.experiment.deals import BatchSampler
+    from dualml.experiment.batches import BatchSampler
 
     right, parts = DataParallel.reduce_bucket, BatchSampler.parts
     if name == "next-batch":

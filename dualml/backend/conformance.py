@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from dualml.backend.info import BackendInfo
-from dualml.backend.recipe import Array
+from dualml.backend.training_spec import Array
 from dualml.algorithms.optim.base import OptimizerSpec
 
 Params = dict[str, Array]

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from dualml.backend.ability import Capability, Tensor
-from dualml.backend.recipe import TrainingSpec
+from dualml.backend.capability import Capability, Tensor
+from dualml.backend.training_spec import TrainingSpec
 
 #: State key → one array per vector.
 Slots = dict[str, list[NDArray[Any]]]

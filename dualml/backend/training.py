@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from dualml.backend.ability import SupportsCapabilities
-from dualml.backend.recipe import Array, TrainingSpec
+from dualml.backend.capability import SupportsCapabilities
+from dualml.backend.training_spec import Array, TrainingSpec
 from dualml.common.clock import WALL, start_wall_clock
 from dualml.algorithms.precision import SLOT, Scaler
 

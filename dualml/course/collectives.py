@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from dualml.algorithms.communicator.how import DTYPES, OPS
+from dualml.algorithms.communicator.primitives import DTYPES, OPS
 from dualml.algorithms.communicator.parts import part_start
-from dualml.common.messages import Header, get_field, get_int, get_text
+from dualml.common.bounded_io import Header, get_field, get_int, get_text
 
 COLLECTIVES = ("all_reduce", "reduce", "broadcast", "gather", "all_gather", "scatter",
                "reduce_scatter", "all_to_all", "barrier")  # fmt: skip

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from dualml.common import parse
-from dualml.common.messages import Header, decode_header, read_exactly
+from dualml.common.bounded_io import Header, decode_header, read_exactly
 
 #: Largest number of bytes of a header, and of all arrays of one message.
 MAX_HEADER_BYTES, MAX_BODY_BYTES = 1 << 20, 64 << 20

@@ -19,7 +19,7 @@ from dualml.course.exercise import Trouble
 from dualml.course.frames import MAX_ARRAYS, Arrays, encode, plain_text
 from dualml.course.member import Member
 from dualml.course.tally import Tally
-from dualml.common.messages import Header, get_int, get_seconds, get_text
+from dualml.common.bounded_io import Header, get_int, get_seconds, get_text
 
 #: Seconds that the other ranks have to report after the first rank has failed.
 PEERS_S = 1.5

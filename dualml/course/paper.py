@@ -10,7 +10,7 @@ from dualml.course.check import CheckResult
 from dualml.course.exercise import Answer, ExerciseCall, ExerciseFile
 from dualml.course.isolation.detect import Isolation
 from dualml.course.sandbox import Sandbox
-from dualml.course.shown import MARKS
+from dualml.course.rendering import MARKS
 from dualml.course.source import read_legible
 from dualml.course.study import Run, Study, study
 from dualml.course.workspace import Workspace

@@ -20,7 +20,7 @@ from dualml.course.isolation.client import drive_module, open_cell
 from dualml.course.isolation.detect import WALLS, Isolation
 from dualml.course.source import read_program, read_legible
 from dualml.launch.child import SECONDARY
-from dualml.common.messages import Header
+from dualml.common.bounded_io import Header
 
 #: Time limit of one call in seconds.
 CALL_S = 10.0

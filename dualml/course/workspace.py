@@ -14,10 +14,10 @@ from pydantic import ValidationError
 
 from dualml.course.exercise import ExerciseFile, Lab
 from dualml.course.labs import load_lab as lab_of
-from dualml.course.marked import make_skeleton
+from dualml.course.skeletons import make_skeleton
 from dualml.common.errors import UserError, did_you_mean
 from dualml.common.files import read_toml, write_bytes
-from dualml.common.strict import StrictModel, describe_validation_error
+from dualml.common.strict_model import StrictModel, describe_validation_error
 from dualml.common.version import __version__
 from dualml.common.words import LANGUAGES, Messages
 

@@ -14,11 +14,11 @@ from dualml.parallel.aggregation.settings import Aggregation
 from dualml.backend import backends
 from dualml.common.errors import UserError, did_you_mean
 from dualml.experiment.models import RecurrentSettings
-from dualml.experiment.offloaded import check_offload, zero_stage, with_default_units
-from dualml.experiment.sharded import check_zero, sharding_of
+from dualml.experiment.offload_checks import check_offload, zero_stage, with_default_units
+from dualml.experiment.zero_checks import check_zero, sharding_of
 from dualml.experiment.split import Split
 from dualml.experiment.methods.config import check_config, read_config
-from dualml.experiment.methods.known import check_name, check_ranks
+from dualml.experiment.methods.registry import check_name, check_ranks
 from dualml.algorithms.model.recompute import validate_recompute as check_recompute
 from dualml.algorithms.model.zoo import model as zoo_model
 from dualml.parallel.offload.settings import Offload
@@ -26,7 +26,7 @@ from dualml.algorithms.optim import OptimizerSpec, LRSchedule, rule_from
 from dualml.common.parse import INTEGER_BOUND
 from dualml.parallel.partition import Partition, partition_from
 from dualml.algorithms.precision import LossScale, Precision
-from dualml.common.strict import StrictModel
+from dualml.common.strict_model import StrictModel
 from dualml.parallel.zero.settings import Sharding
 
 MAX_UPDATES = 10_000_000  # every one has a record; beyond, a file of gigabytes

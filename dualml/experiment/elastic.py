@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from dualml.parallel.aggregation import STRATEGIES
 from dualml.experiment.arm import Arm
 from dualml.experiment.plan import Plan
-from dualml.common.strict import describe_validation_error
+from dualml.common.strict_model import describe_validation_error
 
 #: How samples are divided after the change. Updates keep their batches, which do not depend on who
 #: computes them; each is split into nearly equal parts, one per rank. The lists of a partition stay

@@ -15,12 +15,12 @@ from dualml.experiment.data.stats import statistics
 from dualml.common.errors import UserError
 from dualml.experiment import pretrained
 from dualml.experiment.arm import MAX_UPDATES, Arm
-from dualml.experiment.deals import freeze_partitions
+from dualml.experiment.batches import freeze_partitions
 from dualml.experiment.fingerprint import fingerprint_parts
 from dualml.experiment.initial import Initial, ReadInitial
-from dualml.experiment.offloaded import check_budget
+from dualml.experiment.offload_checks import check_budget
 from dualml.experiment.plan import Index, Plan
-from dualml.experiment.running import check_batch_norm
+from dualml.experiment.batch_norm_checks import check_batch_norm
 from dualml.experiment.schema import Experiment
 from dualml.experiment.split import reference_times
 from dualml.experiment.stateful import check_stateful, freeze_streams

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from dualml.experiment.arm import Arm
-from dualml.experiment.contrast import TABLES
+from dualml.experiment.config_diff import TABLES
 
 
 def read_arm(settings: Mapping[str, Any]) -> Arm:

@@ -17,7 +17,7 @@ from dualml.experiment.find import locate
 from dualml.experiment.schema import Experiment
 from dualml.common.files import read_text, read_toml
 from dualml.common.parse import MAX_DEPTH, from_toml, find_line, check_limits
-from dualml.common.strict import describe_validation_error, clip_text
+from dualml.common.strict_model import describe_validation_error, clip_text
 
 #: Number of training samples below which the file's ``[small]`` table applies.
 SMALL = 10_000

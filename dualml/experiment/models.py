@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from dualml.common.strict import StrictModel
+from dualml.common.strict_model import StrictModel
 
 Size = Annotated[int, Field(ge=1, le=2**20)]
 Layers = Annotated[int, Field(ge=1, le=1000)]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dualml.backend import TrainingSpec
 from dualml.experiment.arm import Arm
-from dualml.experiment.deals import EpochBatches, BatchSampler, RegroupedBatches, SplitBatches, partition_key, rank_lists
+from dualml.experiment.batches import EpochBatches, BatchSampler, RegroupedBatches, SplitBatches, partition_key, rank_lists
 from dualml.experiment.fingerprint import hash_parts
 from dualml.experiment.schema import Experiment
 from dualml.algorithms.model.recompute import recompute_groups

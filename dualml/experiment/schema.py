@@ -19,7 +19,7 @@ from dualml.algorithms.model.bert import bert
 from dualml.algorithms.model.rnn import RECURRENT
 from dualml.algorithms.model.spec import LOSSES
 from dualml.algorithms.model.zoo import model as zoo_model
-from dualml.common.strict import MAX_NAME_CHARS, StrictModel, clip_text
+from dualml.common.strict_model import MAX_NAME_CHARS, StrictModel, clip_text
 
 
 class Data(StrictModel):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dualml.common.errors import escape_unprintable
-from dualml.common.messages import Header, get_field, get_text
+from dualml.common.bounded_io import Header, get_field, get_text
 
 #: Largest difference of two clocks, in seconds.
 CLOCK_S = 60.0

@@ -11,10 +11,10 @@ from typing import Any
 
 from dualml.common.errors import CommunicationError, UserError, escape_unprintable
 from dualml.common.files import MAX_TEXT_BYTES, read_bytes
-from dualml.launch.seat import RankCredentials
-from dualml.launch.shelf import MAX_FILE_BYTES, READABLE_FOLDERS
-from dualml.launch.wire import CHUNK_BYTES, Connection, describe_error
-from dualml.common.messages import Header, get_field, get_int
+from dualml.launch.credentials import RankCredentials
+from dualml.launch.file_service import MAX_FILE_BYTES, READABLE_FOLDERS
+from dualml.launch.connection import CHUNK_BYTES, Connection, describe_error
+from dualml.common.bounded_io import Header, get_field, get_int
 from dualml.experiment.store.paths import is_file_name, resolve_in_run
 
 

@@ -20,9 +20,9 @@ from typing import Any
 from dualml.common.files import open_to_read
 from dualml.launch.child import SECONDARY as SECONDARY
 from dualml.launch.child import describe_exit as describe_exit
-from dualml.launch.hosted import LaunchedRank
+from dualml.launch.launcher import LaunchedRank
 from dualml.launch.process import Launch, Process
-from dualml.common.messages import MAX_LINE_BYTES, decode_header, read_lines
+from dualml.common.bounded_io import MAX_LINE_BYTES, decode_header, read_lines
 
 GRACE_S = 2.0
 POLL_S = 0.1

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from dualml.experiment.arm import Arm
-from dualml.experiment.contrast import ConfigDiff
-from dualml.experiment.exact import baseline_of, inexactness_reason
+from dualml.experiment.config_diff import ConfigDiff
+from dualml.experiment.exactness import baseline_of, inexactness_reason
 from dualml.experiment.schema import Experiment
 from dualml.algorithms.model.spec import ModelSpec
-from dualml.parity.lowered import compare_low_precision_methods
+from dualml.parity.low_precision_methods import compare_low_precision_methods
 from dualml.parity.pairs import FLOOR, LowPrecision, compare_trajectories
 from dualml.parity.statistics import MIN_SEEDS, check_equivalence
 from dualml.algorithms.precision import SLOT, low_precision_layers

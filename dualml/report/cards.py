@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dualml.report.blocks import Block, Card, Formula, Prose
-from dualml.report.shown import shorten_list
+from dualml.report.presentation import shorten_list
 from dualml.common.words import Messages
 
 

@@ -11,7 +11,7 @@ from dualml.experiment.store.run import TrialComparison
 from dualml.common.words import Messages, numbers
 
 if TYPE_CHECKING:
-    from dualml.report.spread import MeanInterval
+    from dualml.report.confidence import MeanInterval
 
 #: A row: texts are kept; numbers and means are formatted by the unit of their column, None is a
 #: dash.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
-from dualml.experiment.small import small_data_values
+from dualml.experiment.small_data import small_data_values
 from dualml.report import blocks, ranks
 from dualml.report.blocks import Block, Bullets, Fold, Item, Page, Prose, SectionBlock, Table
 from dualml.report.figure import Figure

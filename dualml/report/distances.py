@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.report import curves, keys, ranks
+from dualml.report import curves, legend, ranks
 from dualml.report.figure import Axis, Band, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
 from dualml.report.measures import loss_unit, slug
 from dualml.experiment.store.run import TrialComparison, RunData
@@ -28,7 +28,7 @@ def distance_figures(
     margin, floor = (float(run.parity_settings.get(key) or 0) for key in ("margin", "floor"))
     y = distance_axis(words, [c.curve for c in compared], margin or 1, floor)
     looks = [
-        *keys.backends(run),
+        *legend.backends(run),
         *(LegendEntry("series", pair, color=PAIRS[k % 3][0], stroke=PAIRS[k % 3][1])
           for k, pair in enumerate(pairs)),
         LegendEntry("series", "envelope", words("figure.envelope"), color="line"),
@@ -43,7 +43,7 @@ def distance_figures(
             panels.append(distance_panel(words, curves_of, y, margin or 1, floor))
         several = any(ranks.world_size(run, arm) > 1 for arm in shown)
         caption = [words("figure.furthest", n=len(arms))] if several else []
-        unlisted = [LegendEntry("arm", k.name, color=k.color, listed=False) for k in keys.arms(run, shown)]
+        unlisted = [LegendEntry("arm", k.name, color=k.color, listed=False) for k in legend.arms(run, shown)]
         yield Figure(
             f"{slug(group)}-distance" + (f"-{start // 3 + 1}" if len(arms) > COLUMNS else ""),
             words.join_sentences([*caption, words("figure.distance")]),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from dualml.report import curves, keys
+from dualml.report import curves, legend
 from dualml.report.figure import Axis, Figure, LineMark, Mark, SeriesId, Panel
 from dualml.report.measures import loss_unit, slug
 from dualml.report.results import format_results, arm_results
@@ -40,7 +40,7 @@ def learning_figure(run: RunData, words: Messages, group: str, arms: Sequence[st
         words.join_sentences(notes),
         words("alt.curves", title=title, finals=finals),
         [Panel(upper, x, loss, height=270), Panel(lower, x, accuracy, height=170)],
-        [*keys.arms(run, arms), *keys.backends(run)],
+        [*legend.arms(run, arms), *legend.backends(run)],
         share_x="column",
     )
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from dualml.common.confusion import macro_average
 from dualml.experiment.arm import Arm
-from dualml.experiment.exact import ROUNDING_ONLY_SETTINGS
+from dualml.experiment.exactness import ROUNDING_ONLY_SETTINGS
 from dualml.experiment.methods import METHODS, MethodInfo
 from dualml.algorithms.model.spec import ModelSpec
 from dualml.report import ranks

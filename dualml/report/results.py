@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 from dualml.parity.statistics import MIN_SEEDS, check_equivalence
 from dualml.report import ranks
 from dualml.report.measures import epoch_seconds
-from dualml.report.spread import MeanInterval, paired_interval, mean_interval
+from dualml.report.confidence import MeanInterval, paired_interval, mean_interval
 from dualml.experiment.store.run import RunData, Trial
 from dualml.common.words import Messages, numbers
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
-from dualml.report import families, ranks
-from dualml.report.families import STRONG, Family, CoreBudget
+from dualml.report import scaling_families, ranks
+from dualml.report.scaling_families import STRONG, Family, CoreBudget
 from dualml.report.results import ArmResult
-from dualml.report.spread import MeanInterval, paired_interval
+from dualml.report.confidence import MeanInterval, paired_interval
 from dualml.experiment.store.run import RunData, Trial
 from dualml.common.words import Messages
 
@@ -44,7 +44,7 @@ class ScalingPoint(ArmResult):
     @cached_property
     def core_budget(self) -> CoreBudget:
         """The CPU cores for the arm's ranks."""
-        return families.core_budget(self.run, self.arm, self.backend)
+        return scaling_families.core_budget(self.run, self.arm, self.backend)
 
     @property
     def crowded(self) -> bool:
@@ -96,7 +96,7 @@ class ScalingPoint(ArmResult):
         comparison."""
         if self.n == 1 or self.no_speedup_reason:
             return None
-        ratio = partial(families.speedup, self.family.kind, self.n)
+        ratio = partial(scaling_families.speedup, self.family.kind, self.n)
         return paired_interval(self.single_rank.steps, self.steps, ratio)
 
     @cached_property
@@ -121,10 +121,10 @@ class ScalingPoint(ArmResult):
         unknown."""
         serial, one = self.parts.get("update"), self.single_rank.seconds
         if self.speedup and self.parts and self.family.kind != STRONG:
-            return families.gustafson(self.n, one, communication)
+            return scaling_families.gustafson(self.n, one, communication)
         if self.speedup is None or serial is None:
             return None
-        return families.amdahl(self.n, one, serial, communication)
+        return scaling_families.amdahl(self.n, one, serial, communication)
 
 
 def _parts(trial: Trial) -> dict[str, float]:
@@ -147,7 +147,7 @@ def scaling_points(run: RunData) -> list[ScalingPoint]:
     """Return the results of every scaling family on every backend, the single rank first. Arms
     without a successful trial are left out, and families without a multi-rank arm."""
     points = []
-    for family in families.families(run):
+    for family in scaling_families.families(run):
         for backend in run.backends:
             arms = (family.base, *family.arms)
             every = [ScalingPoint(run, arm, backend, family) for arm in arms]

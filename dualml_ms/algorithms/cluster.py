@@ -24,7 +24,7 @@ from mindspore.mint.distributed import distributed as private
 
 from dualml.common import machine
 from dualml.algorithms.communicator import RankContext
-from dualml.algorithms.communicator.place import all_gather_via_store
+from dualml.algorithms.communicator.rendezvous import all_gather_via_store
 from dualml.common.errors import CommunicationError, Unsupported, UserError
 from dualml_ms.algorithms.rendezvous import (
     LOOPBACK,

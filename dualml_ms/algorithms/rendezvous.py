@@ -20,7 +20,7 @@ from mindspore.mint.distributed import distributed as private
 from dualml.algorithms.communicator import RankContext
 from dualml.common.errors import CommunicationError, UserError
 from dualml.launch.route import free_port
-from dualml_ms.launch.launched import SCHEDULER
+from dualml_ms.launch.external_launch import SCHEDULER
 
 Scheduler = subprocess.Popen[bytes]
 LOOPBACK = "127.0.0.1"

@@ -34,7 +34,7 @@ from dualml_ms.algorithms.memory import nbytes, state_bytes
 from dualml_ms.algorithms.model import LOSSES, Network
 from dualml_ms.algorithms.model.network import LayerOutputs
 from dualml_ms.algorithms.optim import load_state, optimizer, state
-from dualml_ms.algorithms.scaled import DueRateSchedule, ScalarCache, ScaledGradient, ScaledUpdate
+from dualml_ms.algorithms.loss_scaling import DueRateSchedule, ScalarCache, ScaledGradient, ScaledUpdate
 
 
 class LossCell(nn.Cell):

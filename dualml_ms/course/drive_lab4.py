@@ -10,7 +10,7 @@ import numpy as np
 from mindspore import nn, ops
 
 from dualml.course.tally import ALLOWED
-from dualml.course.watched import RestrictedCommunicator
+from dualml.course.restricted import RestrictedCommunicator
 
 Arrays = Mapping[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 import mindspore as ms
 
 from dualml.course.tally import ALLOWED
-from dualml.course.watched import RestrictedCommunicator
+from dualml.course.restricted import RestrictedCommunicator
 
 Arrays = Mapping[str, Any]
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dualml.backend import split_into_chunks
 from dualml_ms.common.compiled import CompiledCell
-from dualml_ms.algorithms.scaled import AllFinite, ScaledGradient, UnscaledUpdate
+from dualml_ms.algorithms.loss_scaling import AllFinite, ScaledGradient, UnscaledUpdate
 from dualml_ms.algorithms.training import LossCell, MindSporeTraining
 
 Array = NDArray[Any]

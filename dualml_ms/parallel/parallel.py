@@ -7,7 +7,7 @@ from typing import ClassVar
 from dualml.backend import GradientAccess, Layout, FrameworkDataParallel, CommOverlap, DeviceReplication
 from dualml.algorithms.communicator import Communicator
 from dualml_ms.parallel.aggregation import MindSporeGradientBuckets
-from dualml_ms.parallel.native import MindSporeDataParallel
+from dualml_ms.parallel.data_parallel import MindSporeDataParallel
 from dualml_ms.algorithms.training import MindSporeTraining
 
 

@@ -19,7 +19,7 @@ from dualml.common.errors import Unsupported
 from dualml_ms.common.compiled import CompiledCell
 from dualml_ms.algorithms.memory import state_bytes
 from dualml_ms.algorithms.optim import load_state, optimizer, state
-from dualml_ms.algorithms.scaled import AllFinite, DueRateSchedule, ScalarCache, UnscaledUpdate
+from dualml_ms.algorithms.loss_scaling import AllFinite, DueRateSchedule, ScalarCache, UnscaledUpdate
 
 
 class VectorUpdate(nn.Cell):

@@ -43,7 +43,7 @@ from dualml_ms.algorithms.model.modules import LowPrecisionCast
 from dualml_ms.algorithms.model.network import ModelPart
 from dualml_ms.algorithms.optim import load_state, optimizer, state
 from dualml_ms.parallel.ring import MindSporeBlockAttention
-from dualml_ms.algorithms.scaled import AllFinite, DueRateSchedule, ScalarCache, UnscaledUpdateFromSums
+from dualml_ms.algorithms.loss_scaling import AllFinite, DueRateSchedule, ScalarCache, UnscaledUpdateFromSums
 from dualml_ms.parallel.shard import MindSporeShardable
 from dualml_ms.parallel.split_cells import (
     Backward,

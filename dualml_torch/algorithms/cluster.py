@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from dualml.algorithms.communicator import RankContext
-from dualml.algorithms.communicator.place import all_gather_via_store
+from dualml.algorithms.communicator.rendezvous import all_gather_via_store
 from dualml.common.errors import CommunicationError, Unsupported, UserError
 from dualml.common.machine import parse_device
 from dualml_torch.algorithms.gloo import use_batch_scheduling

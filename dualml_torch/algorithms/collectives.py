@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dualml.algorithms.communicator import Communicator, RankContext
-from dualml.algorithms.communicator.how import EngineWork
+from dualml.algorithms.communicator.primitives import EngineWork
 from dualml.algorithms.communicator.parts import part_lengths, part_start
 from dualml.common.errors import CommunicationError
 from dualml_torch.algorithms.rendezvous import Membership, first_line

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dualml.common.clock import EVENTS, WALL
 from dualml.algorithms.communicator import BITWISE, Communicator, Implementation, RankContext
-from dualml.algorithms.communicator.how import EngineWork
+from dualml.algorithms.communicator.primitives import EngineWork
 from dualml.common.sockets import sent_bytes
 from dualml_torch.common.clock import start_events
 from dualml_torch.algorithms.cluster import join, leave, new_group

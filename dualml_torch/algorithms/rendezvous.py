@@ -22,10 +22,10 @@ import torch
 import torch.distributed as dist
 
 from dualml.algorithms.communicator import FileStore, RankContext
-from dualml.algorithms.communicator.place import all_gather_via_store
+from dualml.algorithms.communicator.rendezvous import all_gather_via_store
 from dualml.common.errors import CommunicationError, UserError
 from dualml.common.machine import network_id
-from dualml.common.messages import decode_header
+from dualml.common.bounded_io import decode_header
 
 INTERFACE = "GLOO_SOCKET_IFNAME"
 #: Largest size of a rank's note, in bytes.

@@ -24,12 +24,12 @@ from dualml.backend import (
 )
 from dualml.algorithms.communicator import Implementation
 from dualml.algorithms.model.streams import extra_inputs
-from dualml_torch.algorithms.choice import KernelChoice, choose_kernels
+from dualml_torch.algorithms.kernel_choice import KernelChoice, choose_kernels
 from dualml_torch.algorithms.memory import record_saved_tensors, storage_address, nbytes, state_bytes
 from dualml_torch.algorithms.model import LOSSES, Network
 from dualml_torch.algorithms.optim import load_state, optimizer, state
-from dualml_torch.algorithms.recorded import RecordedGradient
-from dualml_torch.algorithms.scaled import all_gradients_finite, unscale_gradients
+from dualml_torch.algorithms.recorded_gradient import RecordedGradient
+from dualml_torch.algorithms.loss_scaling import all_gradients_finite, unscale_gradients
 
 
 class TorchTraining(Training, ActivationCapture, MixedPrecision, MemoryReport, ActivationRecomputation, StateCarryover):

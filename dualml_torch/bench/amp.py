@@ -9,7 +9,7 @@ import torch
 
 from dualml.interface.bench.section import AddRow, BenchJob
 from dualml.interface.bench.work import error_reason
-from dualml_torch.bench.by_hand import MODELS, PlainLoop, make_work
+from dualml_torch.bench.plain_loop import MODELS, PlainLoop, make_work
 from dualml_torch.bench.race import MakeVariant, race
 
 PRECISIONS = {"float32": None, "bfloat16": torch.bfloat16, "float16": torch.float16}

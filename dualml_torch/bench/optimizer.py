@@ -11,7 +11,7 @@ import torch
 import dualml_torch.algorithms.optim as ours
 from dualml.interface.bench.section import AddRow, BenchJob
 from dualml.algorithms.model import model
-from dualml_torch.bench.by_hand import OPTIMIZER_OPTIONS
+from dualml_torch.bench.plain_loop import OPTIMIZER_OPTIONS
 from dualml_torch.bench.race import MakeVariant, capture_graph, time_milliseconds, race
 from dualml_torch.common.environment import resolve_device
 

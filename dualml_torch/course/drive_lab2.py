@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from dualml.course.tally import ALLOWED
-from dualml.course.watched import RestrictedCommunicator
+from dualml.course.restricted import RestrictedCommunicator
 
 Arrays = Mapping[str, Any]
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from dualml.algorithms.communicator import Implementation, RankContext
-from dualml.algorithms.communicator.how import EngineWork
+from dualml.algorithms.communicator.primitives import EngineWork
 from dualml_torch.algorithms.cluster import join
 from dualml_torch.algorithms.communicator import TorchCommunicator
 

@@ -7,7 +7,7 @@ import torch
 from dualml.backend import GradientAccess, Layout, FrameworkDataParallel, CommOverlap, DeviceReplication
 from dualml.algorithms.communicator import Communicator
 from dualml_torch.parallel.aggregation import TorchGradientBuckets
-from dualml_torch.parallel.native import TorchDataParallel, make_replicas
+from dualml_torch.parallel.data_parallel import TorchDataParallel, make_replicas
 from dualml_torch.parallel.overlap import TorchReducingBuckets
 from dualml_torch.algorithms.training import TorchTraining
 

@@ -26,17 +26,17 @@ import torch
 import torch.distributed.autograd as dist_autograd
 import torch.distributed.rpc as rpc
 
-from dualml.parallel.aggregation.slow import Straggler
+from dualml.parallel.aggregation.straggler import Straggler
 from dualml.backend import Array, Arrays, Backend, StateCarryover, MixedPrecision, TrainingSpec, BatchTrace, batch_digest
 from dualml.algorithms.communicator import Implementation
 from dualml.algorithms.communicator.parts import part_lengths
 from dualml.algorithms.model.streams import SLOT as HIDDEN
 from dualml.algorithms.precision import SLOT
-from dualml.parallel.split.pieces import all_gather_arrays
+from dualml.parallel.split.shards import all_gather_arrays
 from dualml.parallel.split.plan import SplitPlan
 from dualml.parallel.split.remote import SplitModel
 from dualml.parallel.split.timeline import Timeline
-from dualml_torch.parallel import rpc_served as served
+from dualml_torch.parallel import rpc_stages as served
 from dualml_torch.algorithms.communicator import TorchCommunicator
 from dualml_torch.algorithms.model import LOSSES
 from dualml_torch.algorithms.model.network import LOWER

@@ -12,8 +12,8 @@ from dualml.backend.shard import FlatParameterStorage, Slots, State, FlatLayout,
 from dualml_torch.algorithms.memory import state_bytes
 from dualml_torch.algorithms.model.network import Network, ModelPart
 from dualml_torch.algorithms.optim import load_state, optimizer, state
-from dualml_torch.algorithms.recorded import Loss, RecordedGradient
-from dualml_torch.algorithms.scaled import all_gradients_finite, unscale_gradients
+from dualml_torch.algorithms.recorded_gradient import Loss, RecordedGradient
+from dualml_torch.algorithms.loss_scaling import all_gradients_finite, unscale_gradients
 
 
 class TorchShard:

@@ -28,7 +28,7 @@ from dualml_torch.algorithms.model import LOSSES
 from dualml_torch.algorithms.model.network import LOWER, Network, ModelPart
 from dualml_torch.algorithms.optim import load_state, optimizer, state
 from dualml_torch.parallel.ring import TorchBlockAttention
-from dualml_torch.algorithms.scaled import all_gradients_finite, unscale_gradients
+from dualml_torch.algorithms.loss_scaling import all_gradients_finite, unscale_gradients
 from dualml_torch.parallel.shard import TorchShardable
 
 Values = tuple[torch.Tensor, ...]

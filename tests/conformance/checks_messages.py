@@ -13,7 +13,7 @@ import numpy as np
 from conformance.contributions import SHAPES, Failures, altered, rank_inputs
 
 from dualml.algorithms.communicator import BITWISE, Communicator, WorkHandle
-from dualml.algorithms.communicator.how import query_implementation
+from dualml.algorithms.communicator.primitives import query_implementation
 from dualml.algorithms.communicator.parts import part_lengths
 from dualml.common.errors import CommunicationError, Unsupported
 

@@ -23,7 +23,7 @@ from conformance.checks_claims import disagreements
 
 from dualml.parallel.aggregation import STRATEGIES
 from dualml.algorithms.communicator import DTYPES, Communicator
-from dualml.algorithms.communicator.place import all_gather_via_store
+from dualml.algorithms.communicator.rendezvous import all_gather_via_store
 from dualml.common.errors import CommunicationError
 
 __all__ = ["CHECKS", "disagreements", "run_all"]

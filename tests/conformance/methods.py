@@ -16,8 +16,8 @@ from conformance.native import distance
 from dualml.backend import TrainingSpec, MemoryReport
 from dualml.common.errors import Unsupported
 from dualml.experiment.methods import METHODS
-from dualml.experiment.methods.driven import EngineSupport
-from dualml.experiment.methods.loaded import make_data_parallel
+from dualml.experiment.methods.engine import EngineSupport
+from dualml.experiment.methods.engine_loader import make_data_parallel
 from dualml.algorithms.model import initial_weights, model
 from dualml.algorithms.optim import rule_from
 from dualml.common.seeds import make_generator

@@ -18,7 +18,7 @@ from dualml.parallel.aggregation.settings import Aggregation
 from dualml.algorithms.communicator.parts import part_lengths
 from dualml.common.errors import Unsupported
 from dualml.parallel.offload import Offload
-from dualml.parallel.offload.forms import OffloadFootprint, OffloadVolume, estimate_offload_footprint, estimate_offload_volume
+from dualml.parallel.offload.estimates import OffloadFootprint, OffloadVolume, estimate_offload_footprint, estimate_offload_volume
 from dualml.parallel.offload.model import SingleRankOffloadedModel, OffloadedModel
 from dualml.parallel.zero import units_of
 from dualml.parallel.zero.parallel import ZeroDataParallel

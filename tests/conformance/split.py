@@ -41,7 +41,7 @@ from dualml.algorithms.optim import LRSchedule, rule_from
 from dualml.algorithms.precision import Precision
 from dualml.backend.reference.training import NumpyTraining
 from dualml.common.seeds import make_generator
-from dualml.parallel.split.asynchronous import executor_class
+from dualml.parallel.split.asynchronous_executor import executor_class
 from dualml.parallel.split.plan import SplitPlan
 from dualml.parallel.split.training import SplitTraining
 from dualml.parallel.zero import Sharding

@@ -11,7 +11,7 @@ from conformance.backends import ability, create, tested_backends, env_list, on_
 
 from dualml.backend import backends
 from dualml.experiment.methods import METHODS
-from dualml.experiment.methods.driven import EngineSupport
+from dualml.experiment.methods.engine import EngineSupport
 
 # The first test of a group waits for every method.
 pytestmark = pytest.mark.timeout(900)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from conformance import offload, split, zero
 from conformance.backends import create, tolerance
-from conformance.found import GroupResults, make_group_results
+from conformance.group_results import GroupResults, make_group_results
 from conformance.test_split import assert_same
 from conformance.test_split_precision import assert_alike, assert_near
 from conformance.test_training import small_trial

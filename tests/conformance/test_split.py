@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from conformance import split
 from conformance.backends import create, rank_backends, tolerance
-from conformance.found import GroupResults, make_group_results
+from conformance.group_results import GroupResults, make_group_results
 
 from dualml.experiment.split import Split
 from dualml.backend.reference.communicator import run_threads

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from conformance import split, zero
 from conformance.backends import adapter_of, create, on_ranks, rank_backends, tolerance
-from conformance.found import GroupResults, make_group_results
+from conformance.group_results import GroupResults, make_group_results
 from conformance.test_split import assert_same
 from conformance.test_split_precision import assert_alike, assert_near
 
@@ -18,7 +18,7 @@ from dualml.algorithms.optim import RULES
 from dualml.backend.reference.communicator import run_threads
 from dualml.backend.reference.shard import NumpyOptimizerShard
 from dualml.parallel.zero.model import ShardedModel
-from dualml.parallel.zero.moves import ShardCollectives
+from dualml.parallel.zero.collectives import ShardCollectives
 from dualml.parallel.zero.units import Unit
 
 # The first test of a group waits for all that its ranks have to find out.

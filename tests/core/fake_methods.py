@@ -15,9 +15,9 @@ from dualml.experiment.data import load as load_data
 from dualml.experiment.freeze import freeze
 from dualml.experiment.plan import Plan
 from dualml.experiment.schema import Experiment
-from dualml.experiment.seen import SampleDigest, combined_digest
+from dualml.experiment.sample_digest import SampleDigest, combined_digest
 from dualml.experiment.methods import METHODS as KNOWN
-from dualml.report.trained import rank_parts
+from dualml.report.baseline_diff import rank_parts
 from dualml.experiment.store.plan import plan_folder, save_plan
 
 ONE = {"optimizer": {"name": "adam", "lr": 0.001}, "batch_size": 64, "epochs": 1.0}

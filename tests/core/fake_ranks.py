@@ -15,7 +15,7 @@ import numpy as np
 
 from dualml.parallel.aggregation import strategy as strategy_of
 from dualml.planning.cost import Point, fit_all
-from dualml.planning.cost.closed import cost
+from dualml.planning.cost.closed_form import cost
 
 ALPHA, BETA = 1e-4, 1e-9
 SIZES = (1024, 2**20)

@@ -22,7 +22,7 @@ from dualml.experiment.split import Split
 from dualml.algorithms.model.layers import Linear
 from dualml.algorithms.model.zoo import model
 from dualml.parallel.split import traffic
-from dualml.parallel.split.measured import summary
+from dualml.parallel.split.timeline_stats import summary
 from dualml.parallel.split.plan import SplitPlan
 from dualml.parallel.split.timeline import COLUMNS, KINDS, Timeline
 from dualml.experiment.store.times import TIMELINE

@@ -18,13 +18,13 @@ import pytest
 
 from dualml.parallel.aggregation.parallel import DataParallel
 from dualml.experiment.data import load as load_data
-from dualml.experiment.deals import BatchSampler
+from dualml.experiment.batches import BatchSampler
 from dualml.experiment.freeze import freeze
 from dualml.experiment.plan import Plan
 from dualml.experiment.samples import load_samples
 from dualml.experiment.schema import Experiment
 from dualml.parity.finder.find import explain
-from dualml.parity.finder.scene import ReplayContext
+from dualml.parity.finder.context import ReplayContext
 from dualml.algorithms.model.decoder import GroupedAttention, RMSNorm, SwiGLU
 from dualml.algorithms.model.layers import (
     GELU,

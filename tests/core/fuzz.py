@@ -242,8 +242,8 @@ def deal() -> bytes:
 def archives(draw: Any) -> None:
     """Fuzz the inputs of `dualml compare`, and partitions from files."""
     from dualml.interface.cli.compare import load_batch
-    from dualml.parity.models.asked import to_arrays as arrays_of
-    from dualml.parity.models.asked import resolve_losses, to_array
+    from dualml.parity.models.inputs import to_arrays as arrays_of
+    from dualml.parity.models.inputs import resolve_losses, to_array
     from dualml.parallel.partition import verify_partition
     from dualml.parallel.partition.from_file import FromFile
 
@@ -340,7 +340,7 @@ def checkpoints(draw: Any) -> None:
     """Fuzz checkpoints: manifests, indices, headers, and the slices that headers describe."""
     from dualml.runner.checkpoint import open_checkpoint
     from dualml.runner.checkpoint.convert import convert
-    from dualml.runner.checkpoint.shown import describe_checkpoint
+    from dualml.runner.checkpoint.display import describe_checkpoint
 
     folder, files = checkpoint_files()
     name = draw(st.sampled_from(sorted(files)))
@@ -378,7 +378,7 @@ def checkpoints(draw: Any) -> None:
 def idx_files(draw: Any) -> None:
     """Fuzz IDX files, plain and compressed: sizes, bytes, decompression bombs."""
     from dualml.experiment.data import idx
-    from dualml.experiment.data.places import read_verified
+    from dualml.experiment.data.locations import read_verified
     from dualml.experiment.data.registry import IdxFile
 
     content = idx.encode(np.arange(24, dtype=np.uint8).reshape(2, 3, 4))

@@ -16,7 +16,7 @@ from command import dualml, run, strict
 from dualml.common.distance import distance
 from dualml.common.errors import UserError
 from dualml.parity.against import compare_runs, runs
-from dualml.parity.against.names import TrialMatch
+from dualml.parity.against.matching import TrialMatch
 from dualml.experiment.store.baseline import FOLDS, fold, write_baseline
 
 TOML = """

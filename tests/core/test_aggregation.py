@@ -18,14 +18,14 @@ from dualml.parallel.aggregation.buckets import bucket_layout
 from dualml.parallel.aggregation.compress import TopK, sum_fp16
 from dualml.parallel.aggregation.layers import cut_layers, layer_sizes
 from dualml.parallel.aggregation.schedule import count_step_groups
-from dualml.parallel.aggregation.slow import Straggler
+from dualml.parallel.aggregation.straggler import Straggler
 from dualml.parallel.aggregation.times import Times, communication_share, split_times
 from dualml.algorithms.communicator.parts import part_lengths, part_start
-from dualml.algorithms.communicator.place import ranks_per_machine
+from dualml.algorithms.communicator.rendezvous import ranks_per_machine
 from dualml.common.errors import CommunicationError, TrialError, UserError
 from dualml.experiment.arm import Arm
-from dualml.experiment.contrast import ConfigDiff
-from dualml.experiment.exact import inexactness_reason, single_process_arm
+from dualml.experiment.config_diff import ConfigDiff
+from dualml.experiment.exactness import inexactness_reason, single_process_arm
 from dualml.backend.reference.communicator import run_threads
 from dualml.experiment.store.times import TIMES
 

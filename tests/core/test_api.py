@@ -19,7 +19,7 @@ import dualml
 from dualml.interface.api import plot
 from dualml.interface.api.running import settings_to_overrides
 from dualml.interface.cli.run import run as run_command
-from dualml.report import keys
+from dualml.report import legend
 from dualml.report.draw.palette import COLORS
 from dualml.experiment.store import table
 
@@ -183,7 +183,7 @@ def test_seeds_are_taken_together_and_noise_stands_behind(run: dualml.Run, pyplo
     values = [run.curve(arm="sgd", backend="torch", seed=s).value for s in (0, 1)]
     means = [line.get_ydata() for line in axes.lines if line.get_label().startswith("_")]
     assert any(np.allclose(mean, np.mean(values, axis=0)) for mean in means if len(mean) == 500)
-    colors = keys.colors(run)
+    colors = legend.colors(run)
     for arm in ("gd", "sgd", "adam"):
         assert lines[arm].get_color() == COLORS[colors[arm]][0]
     assert len(axes.collections) == 3  # shaded from the least to the greatest

@@ -23,13 +23,13 @@ from command import TOML, dualml
 
 from dualml.common.arrays import SMALL, read_npz
 from dualml.experiment.data import idx
-from dualml.experiment.data.places import read_verified
+from dualml.experiment.data.locations import read_verified
 from dualml.experiment.data.registry import IdxFile
 from dualml.common.errors import UserError
 from dualml.experiment.load import load
 from dualml.common.files import MAX_TEXT_BYTES, read_json, read_toml
 from dualml.common.parse import MAX_DEPTH, INTEGER_BOUND, MAX_TOML_CHARS, from_json, from_toml
-from dualml.common.strict import MAX_NAME_CHARS
+from dualml.common.strict_model import MAX_NAME_CHARS
 
 DIGITS, DEEP = "9" * 5000, "[" * 5000
 
@@ -316,14 +316,14 @@ def test_a_terminal_that_is_closed_interrupts(lab: Path, tmp_path: Path, how: st
 def test_a_rank_that_waits_for_another_folder_says_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dualml.launch import adopted
+    from dualml.launch import external
 
-    monkeypatch.setattr(adopted, "WORD_S", 0.01)
-    assert error_text(adopted.wait_for_announcement, tmp_path, 0, 0.5).endswith(adopted.SAME_FOLDER_HINT)
+    monkeypatch.setattr(external, "WORD_S", 0.01)
+    assert error_text(external.wait_for_announcement, tmp_path, 0, 0.5).endswith(external.SAME_FOLDER_HINT)
     shown = capsys.readouterr().err
     assert f"rank 0 announced nothing in {tmp_path / '.sessions'} for 0.01 s" in shown
     assert shown.count("\n") == 1
-    error_text(adopted.wait_for_announcement, tmp_path, 1, 0.2)  # after the first one the folder is right
+    error_text(external.wait_for_announcement, tmp_path, 1, 0.2)  # after the first one the folder is right
     assert not capsys.readouterr().err
 
 

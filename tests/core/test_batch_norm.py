@@ -13,9 +13,9 @@ from dualml.backend import TrainingSpec
 from dualml.experiment.data import load
 from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
-from dualml.experiment.exact import inexactness_reason
+from dualml.experiment.exactness import inexactness_reason
 from dualml.experiment.freeze import freeze
-from dualml.experiment.running import batch_sizes
+from dualml.experiment.batch_norm_checks import batch_sizes
 from dualml.experiment.schema import Experiment
 from dualml.algorithms.model import initial_weights, model
 from dualml.algorithms.model.layers import Conv2d, Flatten, Linear

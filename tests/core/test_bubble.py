@@ -10,7 +10,7 @@ import pytest
 
 from dualml.planning.cost.pipeline import PipelineTimeline, simulate_pipeline
 from dualml.algorithms.model import model
-from dualml.parallel.split.measured import Events, measured_bubble, replayed_bubble
+from dualml.parallel.split.timeline_stats import Events, measured_bubble, replayed_bubble
 from dualml.parallel.split.plan import SplitPlan, split_plan
 from dualml.parallel.split.schedules import bubble as textbook
 from dualml.parallel.split.timeline import COLUMNS, KINDS

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.parity.causes.alteration import Mutation, MutationContext
-from dualml.parity.causes.alterations import candidate_mutations
-from dualml.parity.causes.arrangements import element_orders
-from dualml.parity.causes.choice import drop_undetermined
+from dualml.parity.causes.mutation import Mutation, MutationContext
+from dualml.parity.causes.mutations import candidate_mutations
+from dualml.parity.causes.element_orders import element_orders
+from dualml.parity.causes.ranking import drop_undetermined
 from dualml.parity.causes.gradients import edge_mutations
-from dualml.parity.causes.moves import update_ratio, common_ratio
+from dualml.parity.causes.ratios import update_ratio, common_ratio
 from dualml.parity.causes.runs import FITTED, is_fitted
 from dualml.parity.causes.scopes import widen_scopes
 from dualml.parity.causes.settings import setting_values
 from dualml.parity.models.operations import Operation, SourceLocation
-from dualml.parity.models.say import describe_mutation, describe_causes, describe_relation
+from dualml.parity.models.sentences import describe_mutation, describe_causes, describe_relation
 from dualml.parity.models.trace import Trace, array_key
 from dualml.common.words import section_messages
 

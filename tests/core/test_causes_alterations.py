@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from dualml.parity.causes.alteration import MutationContext
-from dualml.parity.causes.alterations import candidate_mutations
-from dualml.parity.causes.of_all_calls import global_mutations
+from dualml.parity.causes.mutation import MutationContext
+from dualml.parity.causes.mutations import candidate_mutations
+from dualml.parity.causes.global_settings import global_mutations
 from dualml.parity.causes.settings import setting_values
-from dualml.parity.causes.surroundings import dropout_rates
+from dualml.parity.causes.context import dropout_rates
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.trace import Trace
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dualml.parity.causes.permuted import find_element_orders
+from dualml.parity.causes.permutation_search import find_element_orders
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((3, 4, 6)).astype(np.float32)

@@ -17,7 +17,7 @@ from dualml.runner.checkpoint import Slice, load, open_checkpoint, save
 from dualml.runner.checkpoint.slices import flat_slices, piece_slices
 from dualml.common.errors import UserError
 from dualml.backend.reference.communicator import run_threads
-from dualml.parallel.split.pieces import TensorShard
+from dualml.parallel.split.shards import TensorShard
 
 
 def test_saved_on_a_mesh_and_read_by_other_ranks(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from dualml.runner.checkpoint import load, open_checkpoint
 from dualml.runner.checkpoint.convert import convert
-from dualml.runner.checkpoint.shown import title_lines
+from dualml.runner.checkpoint.display import title_lines
 from dualml.common.errors import UserError
 from dualml.experiment.store.checkpoint import Progress, save_checkpoint
 from dualml.experiment.store.trial import RESULT

@@ -19,7 +19,7 @@ from dualml.interface.cli import defaults
 from dualml.interface.cli.app import app
 from dualml.interface.cli.defaults import Defaults, general_options, leaf_commands, command_options, read_defaults
 from dualml.interface.cli.project import ALLOWED
-from dualml.interface.cli.submitted import add_defaults, parse_run_options
+from dualml.interface.cli.submit_options import add_defaults, parse_run_options
 from dualml.common.errors import UserError
 from dualml.runner.jobs.store import captured_env
 from dualml.common.variables import CONFIG, JOB, JOB_OUT, KNOWN_VARIABLES, OPTIONS, TESTS, unknown_variables

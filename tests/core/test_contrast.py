@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualml.experiment.arm import Arm
-from dualml.experiment.contrast import ConfigDiff, is_covered_key, flat_config
-from dualml.experiment.exact import single_process_arm
+from dualml.experiment.config_diff import ConfigDiff, is_covered_key, flat_config
+from dualml.experiment.exactness import single_process_arm
 from dualml.experiment.find import experiment_files
 from dualml.experiment.lenient import read_arm
 from dualml.experiment.load import load

@@ -199,7 +199,7 @@ def test_local_sgd_and_the_asynchronous_server() -> None:
 
 def test_the_slow_rank_of_a_run_is_the_one_of_the_model() -> None:
     """A straggler means the same in a run and in a prediction."""
-    from dualml.parallel.aggregation.slow import Straggler as Run
+    from dualml.parallel.aggregation.straggler import Straggler as Run
 
     assert Straggler is Run
     slow = Straggler(1, compute=3.0, latency_s=2e-3, jitter_s=1e-3, since=7)

@@ -16,7 +16,7 @@ from dualml.course.differences import distances, first_difference
 from dualml.course.exercise import RIGHT, Answer, Arrays, ExerciseCall, ExerciseFile, Flags, Requirement, Trouble
 from dualml.course.judge import judge
 from dualml.course.labs import LABS, find_exercise, load_lab
-from dualml.course.marked import solution_bodies, fill_skeleton, make_skeleton
+from dualml.course.skeletons import solution_bodies, fill_skeleton, make_skeleton
 from dualml.course.paper import split_report
 from dualml.course.source import examine
 from dualml.course.workspace import NAME, create_workspace, open_workspace, read_page, read_skeleton, read_solution, task_names

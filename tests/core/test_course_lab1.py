@@ -17,7 +17,7 @@ from dualml.course.judge import WIDER, agrees
 from dualml.course.lab1.requirements import OptimizerRequirement, make_adam_draw, draw_gd, optimizer_requirements, make_sgd_draw
 from dualml.course.lab1.rules import trajectory
 from dualml.course.labs import find_exercise, load_lab
-from dualml.course.marked import STUDENT_MARKERS, make_skeleton
+from dualml.course.skeletons import STUDENT_MARKERS, make_skeleton
 from dualml.course.paper import split_report
 from dualml.course.workspace import read_translations, read_page, read_solution
 from dualml.algorithms.optim import GD, SGD, Adam, AdamW, OptimizerSpec

@@ -18,7 +18,7 @@ from dualml.course.check import check
 from dualml.course.exercise import RIGHT, Answer, ExerciseCall, Requirement
 from dualml.course.judge import agrees, judge
 from dualml.course.lab3.chance import square_sum_moments, chi_square, mean_bound, share_variance
-from dualml.course.lab3.dealt import UNUSABLE, function_requirements
+from dualml.course.lab3.partitioning import UNUSABLE, function_requirements
 from dualml.course.lab3.rules import WEIGHTS, loss_and_gradient
 from dualml.course.lab3.samplers import sampler_requirements
 from dualml.course.lab3.skew import skew_requirements

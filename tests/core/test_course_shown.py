@@ -15,7 +15,7 @@ from dualml.course.exercise import Answer, ExerciseCall, Requirement, Trouble
 from dualml.course.judge import Judgement, judge
 from dualml.course.labs import find_exercise
 from dualml.course.paper import write_paper
-from dualml.course.shown import result_lines, trouble_text
+from dualml.course.rendering import result_lines, trouble_text
 from dualml.course.workspace import create_workspace, open_workspace
 from dualml.common.errors import UserError
 from dualml.common.seeds import make_generator

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dualml.interface.cli.app import app
-from dualml.experiment.data import archive, cifar, fetch, load, own, places, registry
+from dualml.experiment.data import archive, cifar, fetch, load, user_images, locations, registry
 from dualml.experiment.data.registry import DATASETS, RecordInfo
 from dualml.experiment.data.stats import statistics
 from dualml.common.errors import UserError
@@ -93,7 +93,7 @@ def test_get_takes_files_out_of_the_archive(home: Path) -> None:
     (home / "usb").mkdir()
     packed = cifar_files.archive(info, cifar_files.files("cifar100"))
     (home / "usb" / info.archive).write_bytes(packed)
-    folder = places.import_files(info, home / "usb")
+    folder = locations.import_files(info, home / "usb")
     assert folder == home / "cache" / "cifar100"
     assert sorted(path.name for path in folder.iterdir()) == ["test.bin", "train.bin"]
     assert len(load("cifar100_coarse", explicit=True).train_y) == 7  # the same files
@@ -211,9 +211,9 @@ def test_a_folder_of_ones_own(tmp_path: Path) -> None:
     assert (data.name, data.source, data.path) == ("mine", "file", str(folder.resolve()))
     assert data.classes == tuple(map(str, range(6)))
     assert data.mean == statistics(data.train_x).mean
-    (folder / own.NAMES).write_text("a\nb\nc\nd\ne\nf\n\n")
+    (folder / user_images.NAMES).write_text("a\nb\nc\nd\ne\nf\n\n")
     assert load(str(folder), explicit=True).classes == tuple("abcdef")
-    (folder / own.NAMES).write_text("a\nb\n")
+    (folder / user_images.NAMES).write_text("a\nb\n")
     with pytest.raises(UserError, match="labels from 0 to 5; expected 0 to 1"):
         load(str(folder), explicit=True)
     with (folder / "data_batch_2.bin").open("ab") as file:

@@ -12,11 +12,11 @@ import pytest
 
 from dualml.experiment.data import load as load_data
 from dualml.common.errors import UserError
-from dualml.experiment.deals import EpochBatches, partition_key
+from dualml.experiment.batches import EpochBatches, partition_key
 from dualml.experiment.freeze import freeze
 from dualml.experiment.plan import Plan
 from dualml.experiment.schema import Experiment
-from dualml.experiment.seen import SampleDigest, combined_digest
+from dualml.experiment.sample_digest import SampleDigest, combined_digest
 from dualml.experiment.store.plan import restore_plan, save_plan
 from dualml.runner.worker.evaluate import evaluate
 

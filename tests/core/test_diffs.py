@@ -11,7 +11,7 @@ import pytest
 from command import DOCS, dualml, strict
 
 from dualml.backend import BackendInfo
-from dualml.interface.cli import diffs_shown
+from dualml.interface.cli import diffs_terminal
 from dualml.interface.cli.app import app
 from dualml.parity.diffs import code, load
 from dualml.parity.diffs.code import function_body, parse_definitions, function_sources, package_of, probe_names, reachable_names, helper_source
@@ -204,7 +204,7 @@ def test_an_entry_is_explained(
     entry: DifferenceEntry, lang: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    diffs_shown.print_entry(entry, None, lang)
+    diffs_terminal.print_entry(entry, None, lang)
     out = capsys.readouterr().out
     shown = re.sub(r"\s+", "", out)
     texts = [getattr(getattr(entry, f), lang) for f in ("title", "torch", "mindspore", "remedy")]

@@ -14,7 +14,7 @@ from dualml.parity.diffs import compare, load, measure
 from dualml.parity.diffs.compare import EntryResult, Probed, judge_entry, format_distance, describe_problem, compare_variant
 from dualml.parity.diffs.entry import DifferenceEntry
 from dualml.parity.diffs.page import render_page
-from dualml.parity.diffs.words import table_cells, measured_sentence
+from dualml.parity.diffs.messages import table_cells, measured_sentence
 from dualml.parity.diffs.worker import collect_arrays
 
 

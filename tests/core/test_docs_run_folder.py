@@ -14,7 +14,7 @@ from dualml.experiment.store.envelope import EnvelopeRecord
 from dualml.experiment.store.findings import FindingRecord, FindingsRecord
 from dualml.experiment.store.jsonfile import Record
 from dualml.experiment.store.manifest import DataRecord, RunRecord, TrialRecord
-from dualml.experiment.store.planned import PlanRecord
+from dualml.experiment.store.plan_record import PlanRecord
 from dualml.experiment.store.sessions import Announcement, RankFailure
 from dualml.experiment.store.trial import TrialJob
 from dualml.experiment.store.usage import DeviceSample, Sample

@@ -137,7 +137,7 @@ def test_a_split_names_its_own_ranks_and_stages(
     from dualml.algorithms.model import model
     from dualml.parallel.split import traffic
     from dualml.parallel.split.plan import split_plan
-    from dualml.experiment.store.planned import PlannedSplit
+    from dualml.experiment.store.plan_record import PlannedSplit
 
     plan = split_plan(model("mlp"), 2)
     described = json.loads(json.dumps({"cut": list(plan.cut), **traffic.describe(plan, 8)}))

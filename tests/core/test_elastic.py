@@ -20,7 +20,7 @@ from dualml.experiment.elastic import unresizable_reason, with_ranks
 from dualml.experiment.load import load
 from dualml.experiment.store.checkpoint import Progress, load_checkpoint, save_checkpoint
 from dualml.experiment.store.plan import plan_folder, restore_plan
-from dualml.experiment.store.resized import check_replicas, load_checkpoints
+from dualml.experiment.store.resizing import check_replicas, load_checkpoints
 
 TOML = """
 name = "elastic"

@@ -20,9 +20,9 @@ from dualml.common.errors import UserError
 from dualml.report.export import base, export
 from dualml.report.export import live as live_runs
 from dualml.report.export.base import TARGETS
-from dualml.report.export.logged import record_seconds
+from dualml.report.export.trial_log import record_seconds
 from dualml.report.export.mlflow import hide_credentials
-from dualml.runner.session.execute import run_request
+from dualml.runner.session.runner import run_request
 from dualml.runner.session.prepare import RunRequest
 from dualml.experiment.store.folder import RunFolder
 from dualml.experiment.store.manifest import read_run

@@ -39,7 +39,7 @@ from dualml.launch.process import Launch
 from dualml.launch.supervise import last_lines
 from dualml.experiment.store.best import read_best
 from dualml.experiment.store.checkpoint import load_checkpoint
-from dualml.experiment.store.growing import MetricsTail
+from dualml.experiment.store.metrics_tail import MetricsTail
 from dualml.experiment.store.records import RecordWriter, read_records
 from dualml.experiment.store.usage import last_samples, read_usage
 

@@ -25,7 +25,7 @@ from dualml.parity.finder.find import MIN_EXPLAINED_SHARE, numeric_failures, ran
 from dualml.parity.finder.localise import largest_differences, same_data, rounding_envelope
 from dualml.parity.finder.paragraph import paragraph
 from dualml.parity.finder.replays import steps_to_replay
-from dualml.parity.finder.scene import PHASES
+from dualml.parity.finder.context import PHASES
 from dualml.algorithms.model.layers import ReLU
 from dualml.parity.envelope import clip_to_plain, update_envelope
 from dualml.parity.pairs import compare_trajectories
@@ -34,7 +34,7 @@ from dualml.experiment.store.envelope import Envelope
 from dualml.experiment.store.manifest import TrialRecord
 from dualml.experiment.store.replays import ReplayRecord, flatten, read_replay, read_states, unflatten, write_start
 from dualml.common.words import load_messages
-from dualml.runner.worker.away import store_for
+from dualml.runner.worker.remote import store_for
 from dualml.runner.worker.guards import check_loaded
 from dualml.runner.worker.replay import TrialReplay, replay_updates
 from dualml.runner.worker.replay_main import reference_plan

@@ -12,7 +12,7 @@ from dualml.course.check import CheckResult
 from dualml.course.exercise import Trouble
 from dualml.course.grading import grade as grading
 from dualml.course.grading import rubric as rubrics
-from dualml.course.grading.alike import K, W, fingerprints, compare_files, select_suspicious, overlap_share, tokens
+from dualml.course.grading.similarity import K, W, fingerprints, compare_files, select_suspicious, overlap_share, tokens
 from dualml.course.grading.submissions import SubmissionRefused, Submission, find_submissions, unpack
 from dualml.course.grading.tables import gradescope, prairielearn, safe_cell, write_csv
 from dualml.course.judge import Judgement

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doors import cases, entries, try_cases
+from hostile_cases import cases, entries, try_cases
 from hypothesis import strategies as st
 
 from dualml.course.check import CheckResult

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualml.experiment.store import growing
-from dualml.experiment.store.growing import MetricsTail
+from dualml.experiment.store import metrics_tail
+from dualml.experiment.store.metrics_tail import MetricsTail
 from dualml.experiment.store.records import read_records
 
 LINES = [
@@ -45,13 +45,13 @@ def test_in_pieces_it_is_what_it_is_as_a_whole(tmp_path: Path, piece: int) -> No
 
 def test_only_what_is_new_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = []
-    rows_of = growing.group_rows
+    rows_of = metrics_tail.group_rows
 
     def counting_rows(path: Path, lines: list[bytes], first: int) -> object:
         read.append((first, len(lines)))
         return rows_of(path, lines, first)
 
-    monkeypatch.setattr(growing, "group_rows", counting_rows)
+    monkeypatch.setattr(metrics_tail, "group_rows", counting_rows)
     path, seen = tmp_path / "rank0.jsonl", MetricsTail(tmp_path)
     path.write_bytes(TEXT)
     assert seen.poll()
@@ -90,14 +90,14 @@ def test_a_damaged_line_is_named_and_ends_it(tmp_path: Path) -> None:
 def test_a_large_file_is_read_in_several_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(growing, "MAX_POLL_BYTES", 150)
+    monkeypatch.setattr(metrics_tail, "MAX_POLL_BYTES", 150)
     (tmp_path / "rank0.jsonl").write_bytes(TEXT)
     seen, looks = MetricsTail(tmp_path), 0
     while seen.poll():
         looks += 1
     assert looks > 3
     assert_same_curves(tmp_path, seen)
-    monkeypatch.setattr(growing, "MAX_TOTAL_BYTES", 400)
+    monkeypatch.setattr(metrics_tail, "MAX_TOTAL_BYTES", 400)
     seen = MetricsTail(tmp_path)
     while seen.poll():
         pass

@@ -14,8 +14,8 @@ import pytest
 
 from dualml.backend import Launcher
 from dualml.common.errors import UserError
-from dualml.launch import hosted
-from dualml.launch.hosted import LauncherProcess
+from dualml.launch import launcher
+from dualml.launch.launcher import LauncherProcess
 from dualml.launch.remote import RemoteRunFolder
 from dualml.launch.supervise import GroupResult, supervise
 
@@ -105,7 +105,7 @@ def test_ranks_that_hang_are_ended(tmp_path: Path) -> None:
 def test_a_launcher_whose_ranks_never_come(
     script: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hosted, "COME_S", 1.0)
+    monkeypatch.setattr(launcher, "COME_S", 1.0)
     ended: GroupResult = run(tmp_path, script)[0]
     assert ended.results[ended.rank]["reason"] == reason
     assert ended.code == 1

@@ -19,7 +19,7 @@ from dualml.launch.hosts import ssh
 from dualml.launch.hosts.file import RemoteHost, Hosts, read_hosts
 from dualml.launch.hosts.ssh import MIN_FREE_BYTES, survey_hosts, ssh_command, survey_host, start_remote, misfit_reason
 from dualml.launch.greeting import CLOCK_S
-from dualml.launch.seat import versions
+from dualml.launch.credentials import versions
 
 HERE = ("127.0.0.1", 29500)
 SAME = versions([])

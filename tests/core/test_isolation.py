@@ -72,12 +72,12 @@ def test_a_checkout_that_is_not_installed_finds_itself(tmp_path: Path) -> None:
 
 
 def test_a_worker_imports_what_lies_beside_a_users_file(tmp_path: Path) -> None:
-    from dualml.parity.models.subject import parse_import_spec
+    from dualml.parity.models.model_ref import parse_import_spec
 
     (tmp_path / "beside_it.py").write_text("NUMBER = 3\n")
     (tmp_path / "net.py").write_text("from beside_it import NUMBER\ndef Net(): return NUMBER\n")
     job = parse_import_spec(f"{tmp_path / 'net.py'}:Net", "torch_module")
-    code = f"import sys; from dualml.parity.models.subject import load; print(load({job})())"
+    code = f"import sys; from dualml.parity.models.model_ref import load; print(load({job})())"
     done = subprocess.run(
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, cwd="/"
     )

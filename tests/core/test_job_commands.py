@@ -18,10 +18,10 @@ from test_jobs import QUIET, run_dualml, command, has_no_processes, jobs, status
 
 from dualml.common.errors import UserError
 from dualml.runner.jobs.store import Jobs
-from dualml.runner.jobs.workers.alone import describe_end, is_port_used
+from dualml.runner.jobs.workers.diagnosis import describe_end, is_port_used
 from dualml.runner.jobs.workers.group import run_workers
 from dualml.runner.jobs.workers.record import WorkerExit, exit_file, log_path, read_exits
-from dualml.runner.jobs.workers.seat import WorkerEnv
+from dualml.runner.jobs.workers.environment import WorkerEnv
 from dualml.launch.route import free_port
 from dualml.common.machine import python_argv
 

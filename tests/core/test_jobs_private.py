@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from command import dualml
-from doors import cases, try_cases
+from hostile_cases import cases, try_cases
 from hypothesis import strategies as st
 from mutations import ODD, TEXTS, mutated, mutated_bytes
 
-from dualml.interface.cli.submitted import FORBIDDEN_OPTIONS, parse_run_options
+from dualml.interface.cli.submit_options import FORBIDDEN_OPTIONS, parse_run_options
 from dualml.common.errors import UserError
 from dualml.runner.jobs import control, local, logs, slurm
 from dualml.runner.jobs.store import STATE, VARIABLE, JobSpec, Jobs, JobState

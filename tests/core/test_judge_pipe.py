@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from doors import cases, try_cases
+from hostile_cases import cases, try_cases
 from hypothesis import strategies as st
 
 from dualml.course.frames import LENGTHS

@@ -10,12 +10,12 @@ import pytest
 
 from dualml.interface.cli.output import print_verdicts
 from dualml.parity.diffs.load import catalogue
-from dualml.experiment.contrast import ConfigDiff
-from dualml.experiment.exact import low_precision_arm
+from dualml.experiment.config_diff import ConfigDiff
+from dualml.experiment.exactness import low_precision_arm
 from dualml.experiment.schema import Experiment
 from dualml.experiment.methods import METHODS
 from dualml.parity.judge import worst_verdict
-from dualml.parity.lowered import compare_low_precision_methods
+from dualml.parity.low_precision_methods import compare_low_precision_methods
 from dualml.experiment.store.envelope import Envelope
 from dualml.experiment.store.trajectory import Trajectory
 

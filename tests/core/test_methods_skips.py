@@ -10,7 +10,7 @@ import pytest
 
 from dualml.backend import Array, Arrays
 from dualml.common.errors import TrialError
-from dualml.experiment.methods.driven import EngineDataParallel, MethodTraining
+from dualml.experiment.methods.engine import EngineDataParallel, MethodTraining
 from dualml.experiment.methods.skips import SkippedUpdates
 from dualml.algorithms.precision import SLOT
 from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES

@@ -12,11 +12,11 @@ import pytest
 
 from dualml.parity.models import run
 from dualml.parity.models.attributes import capture_attributes, restore_attributes
-from dualml.parity.models.built import record_construction, locations_by_name
+from dualml.parity.models.construction import record_construction, locations_by_name
 from dualml.parity.models.comparison import ModelComparison, FirstDivergence
 from dualml.parity.models.operations import Operation, SourceLocation
 from dualml.parity.models.recorder import Recorder
-from dualml.parity.models.say import format_place as told
+from dualml.parity.models.sentences import format_place as told
 from dualml.parity.models.trace import Trace
 from dualml.common.words import LANGUAGES
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dualml.parity.causes.evidence import find_relations
-from dualml.parity.models.flow import TraceOperand, ValueIndex, same_values
+from dualml.parity.models.value_matching import TraceOperand, ValueIndex, same_values
 from dualml.parity.models.operations import Operation, SourceLocation, Tape
 
 RNG = np.random.default_rng(0)

@@ -14,7 +14,7 @@ from dualml.backend import BackendInfo
 from dualml.common.errors import UserError
 from dualml.parity import compare
 from dualml.parity.models import run
-from dualml.parity.models.subject import COMPARING_VARIABLE, load_builder, to_import_spec
+from dualml.parity.models.model_ref import COMPARING_VARIABLE, load_builder, to_import_spec
 from dualml.parity.models.trace import hash_array
 from dualml.parity.models.worker import required_arguments
 from dualml.parity.testing import assert_parity

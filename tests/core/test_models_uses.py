@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dualml.parity.models.guesses import pair_by_listing, pair_transposed
+from dualml.parity.models.heuristics import pair_by_listing, pair_transposed
 from dualml.parity.models.mapping import match_tensors, is_paired_by_names
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.trace import Trace
-from dualml.parity.models.uses import pair_by_use
+from dualml.parity.models.usage import pair_by_use
 
 
 def calls(*rows: tuple[str, ...]) -> list[Operation]:

@@ -12,12 +12,12 @@ from command import dualml, goes_on_when_interrupted, run, strict
 from page_parts import page, findings_by_key, tables
 
 from dualml.experiment.arm import Arm
-from dualml.experiment.contrast import ConfigDiff
-from dualml.experiment.exact import baseline_of, single_process_arm
+from dualml.experiment.config_diff import ConfigDiff
+from dualml.experiment.exactness import baseline_of, single_process_arm
 from dualml.experiment.load import load
 from dualml.algorithms.model import model
 from dualml.parallel.offload import Offload
-from dualml.parallel.offload.forms import estimate_offload_footprint, estimate_offload_volume
+from dualml.parallel.offload.estimates import estimate_offload_footprint, estimate_offload_volume
 from dualml.parallel.zero import units_of
 
 SHARED = """

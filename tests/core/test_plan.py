@@ -10,7 +10,7 @@ import pytest
 
 from dualml.experiment.data import load as load_data
 from dualml.common.errors import UserError
-from dualml.experiment.deals import partition_key
+from dualml.experiment.batches import partition_key
 from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
 from dualml.experiment.plan import Plan

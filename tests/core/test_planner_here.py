@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dualml.common.errors import UserError
-from dualml.planning.planner.here import MachineModel, TimedLayout, fit_machine
+from dualml.planning.planner.local_machine import MachineModel, TimedLayout, fit_machine
 from dualml.planning.planner.layouts import Layouts
 from dualml.planning.planner.shape import Shape
 from dualml.planning.planner.zoo import shape_by_name

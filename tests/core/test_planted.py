@@ -18,9 +18,9 @@ import pytest
 import test_third_backend
 from command import dualml
 from test_causes_text import CAUSES
-from third import path_with
+from backend_package import path_with
 
-from dualml.parity.finder.scene import PHASES
+from dualml.parity.finder.context import PHASES
 
 FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(FOLDER))

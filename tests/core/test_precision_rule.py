@@ -10,7 +10,7 @@ from command import dualml
 
 from dualml.common.errors import TrialError
 from dualml.experiment.arm import Arm
-from dualml.experiment.contrast import flat_config
+from dualml.experiment.config_diff import flat_config
 from dualml.experiment.load import load
 from dualml.algorithms.model import ZOO, model
 from dualml.algorithms.model.base import DtypePolicy

@@ -14,7 +14,7 @@ from command import dualml
 from rich.console import Console
 
 from dualml.experiment.load import load
-from dualml.experiment.small import small_data_values
+from dualml.experiment.small_data import small_data_values
 from dualml.runner.session.progress import RemainingTime, ProgressLines, LogTicker, show_activity
 from dualml.runner.session.trials import estimate_work
 from dualml.experiment.store.manifest import TrialRecord

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doors import cases, entries, try_cases
+from hostile_cases import cases, entries, try_cases
 from hypothesis import strategies as st
 from mutations import ODD, TEXTS, document, mutated, mutated_bytes
 from typer.main import get_command

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from dualml.parallel.aggregation import STRATEGIES
-from dualml.parallel.aggregation.moved import aggregation_volume
+from dualml.parallel.aggregation.volume import aggregation_volume
 from dualml.parallel.aggregation.settings import Aggregation
 from dualml.algorithms.communicator import Communicator
 from dualml.algorithms.model import model
 from dualml.parity.judge import compare_serial, resolve_by_seeds
 from dualml.backend.reference.communicator import run_threads
 from dualml.report.methods import MethodResult
-from dualml.report.trained import exclusion_reason
+from dualml.report.baseline_diff import exclusion_reason
 from dualml.parallel.split.plan import split_plan
 from dualml.parallel.split.traffic import collectives, links
 from dualml.parallel.split.traffic import total_sent_bytes as moved_by

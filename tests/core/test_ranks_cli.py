@@ -167,7 +167,7 @@ def test_checked_collectives_give_the_same_numbers(lab: Path, tmp_path: Path) ->
 def test_a_rank_that_never_comes_is_named_in_time(tmp_path: Path) -> None:
     """A rank that never joins is named in time, at the rendezvous, before any framework is used."""
     from dualml.algorithms.communicator import FileStore
-    from dualml.algorithms.communicator.place import all_gather_via_store
+    from dualml.algorithms.communicator.rendezvous import all_gather_via_store
     from dualml.common.errors import CommunicationError
 
     board = FileStore(tmp_path / "board")

@@ -11,15 +11,15 @@ from conformance.recompute import SIZES, spec_of
 from dualml.backend import TrainingSpec
 from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
-from dualml.experiment.contrast import ConfigDiff
-from dualml.experiment.exact import baseline_of, inexactness_reason
+from dualml.experiment.config_diff import ConfigDiff
+from dualml.experiment.exactness import baseline_of, inexactness_reason
 from dualml.algorithms.model import ModelSpec, initial_weights, model
-from dualml.algorithms.model.kept import saved_bytes_per_sample
+from dualml.algorithms.model.saved_activations import saved_bytes_per_sample
 from dualml.algorithms.model.layers import Branch, Dropout, LayerNorm, Linear, Merge, Tanh
 from dualml.algorithms.model.recompute import residual_blocks, validate_recompute, recompute_groups, layer_spans, count_stack_inputs
 from dualml.algorithms.optim import SGD
 from dualml.algorithms.precision import Precision
-from dualml.backend.reference.kept import SAVED_BY_LAYER, WIDTH
+from dualml.backend.reference.saved_activations import SAVED_BY_LAYER, WIDTH
 from dualml.backend.reference.model import RecomputedSpan, TapeEntry, Model
 from dualml.backend.reference.training import NumpyTraining
 

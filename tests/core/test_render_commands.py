@@ -15,12 +15,12 @@ from render_cases import documents, wrong
 
 from dualml.common.errors import UserError
 from dualml.runner.jobs.workers.group import run_workers
-from dualml.runner.jobs.workers.seat import WorkerEnv
+from dualml.runner.jobs.workers.environment import WorkerEnv
 from dualml.launch.route import free_port
-from dualml.launch.wire import TOKEN
+from dualml.launch.connection import TOKEN
 from dualml.common.machine import python_argv
 from dualml.runner.render import files, node
-from dualml.runner.render.commanded import MAX_CONFIGMAP_BYTES, command_request
+from dualml.runner.render.command import MAX_CONFIGMAP_BYTES, command_request
 from dualml.runner.render.request import RenderRequest
 
 OPTIONS: dict[str, Any] = {

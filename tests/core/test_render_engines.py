@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from render_cases import documents, request_, make_request, wrong
 
-from dualml.launch.wire import TOKEN
+from dualml.launch.connection import TOKEN
 from dualml.runner.render import files
 from dualml.runner.render.request import RenderRequest
 

@@ -13,8 +13,8 @@ from command import lab
 from render_cases import make_request
 
 from dualml.common.errors import UserError
-from dualml.launch import names
-from dualml.launch.wire import TOKEN
+from dualml.launch import node_names
+from dualml.launch.connection import TOKEN
 from dualml.runner.render import node
 
 __all__ = ["lab"]
@@ -64,7 +64,7 @@ def test_a_number_that_the_engine_did_not_fill_in() -> None:
 
 
 def test_a_name_is_awaited_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    known, real = list[str](), names.socket.getaddrinfo
+    known, real = list[str](), node_names.socket.getaddrinfo
 
     def resolve_late(host: str, *rest: object, **more: object) -> object:
         known.append(host)
@@ -75,13 +75,13 @@ def test_a_name_is_awaited_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> 
     def resolve_never(host: str, *rest: object, **more: object) -> object:
         raise OSError(-2, "Name or service not known")
 
-    monkeypatch.setattr(names.socket, "getaddrinfo", resolve_late)
-    monkeypatch.setattr(names, "POLL_S", 0.01)
-    assert names.wait_for_host("node0") in ("127.0.0.1", "::1")
+    monkeypatch.setattr(node_names.socket, "getaddrinfo", resolve_late)
+    monkeypatch.setattr(node_names, "POLL_S", 0.01)
+    assert node_names.wait_for_host("node0") in ("127.0.0.1", "::1")
     assert known == ["node0"] * 3
-    monkeypatch.setattr(names.socket, "getaddrinfo", resolve_never)
+    monkeypatch.setattr(node_names.socket, "getaddrinfo", resolve_never)
     with pytest.raises(UserError, match=r"node0 was not known for 0\.05 s: Name or service"):
-        names.wait_for_host("node0", limit=0.05)
+        node_names.wait_for_host("node0", limit=0.05)
 
 
 def run_node(words: list[str], **environ: str) -> subprocess.CompletedProcess[str]:

@@ -12,7 +12,7 @@ import pytest
 
 from dualml.algorithms.model.zoo import model
 from dualml.report.topics.meshes import layouts, planned_bytes
-from dualml.parallel.split.pieces import TensorShard
+from dualml.parallel.split.shards import TensorShard
 from dualml.experiment.store.load import load
 from dualml.experiment.store.run import RunData
 from dualml.common.words import Messages

@@ -18,7 +18,7 @@ from dualml.report.code import count_added_lines
 from dualml.report.methods import MethodResult
 from dualml.report.topics import method_precision, method_ranks, methods
 from dualml.report.topics.method_ranks import samples_per_rank
-from dualml.report.trained import exclusion_reason
+from dualml.report.baseline_diff import exclusion_reason
 from dualml.experiment.store.load import load
 from dualml.experiment.store.run import RunData
 from dualml.common.words import Messages

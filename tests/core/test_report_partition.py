@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import fake_deals
+import fake_partitions
 import numpy as np
 import pytest
 from page_parts import evidence_figures
-from report_deals import EN, ZH, row, unbroken_findings, table
+from report_partitions import EN, ZH, row, unbroken_findings, table
 
 from dualml.parallel.partition import RandomSampling
-from dualml.report.deals import find_partition, list_partitions, format_settings
+from dualml.report.run_partitions import find_partition, list_partitions, format_settings
 from dualml.report.draw import draw
 from dualml.report.results import ArmResult, accuracy_gap
 from dualml.report.topics.sampling import contests, expected_missed
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.whole
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fake_deals.make_run(tmp_path_factory.mktemp("deals"))
+    return fake_partitions.make_run(tmp_path_factory.mktemp("deals"))
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_what_the_trials_recorded(run: RunData) -> None:
 
 
 def test_records_that_end_in_the_middle(tmp_path: Path) -> None:
-    folder = fake_deals.make_run(tmp_path, arms=["skew-half"], backends=["torch"], seeds=[0])
+    folder = fake_partitions.make_run(tmp_path, arms=["skew-half"], backends=["torch"], seeds=[0])
     place = folder / "trials/skew-half/torch/seed0"
     whole = (place / "rank1.jsonl").read_text("utf-8")
     (place / "rank1.jsonl").write_text(whole[:-30], "utf-8")
@@ -109,7 +109,7 @@ def test_partitions_in_numbers(run: RunData) -> None:
 
 
 def test_other_samples_are_seen(tmp_path: Path) -> None:
-    folder = fake_deals.make_run(tmp_path, arms=["part", "part-one"], others=("part", "mindspore"))
+    folder = fake_partitions.make_run(tmp_path, arms=["part", "part-one"], others=("part", "mindspore"))
     run = load([folder])
     last = next(table(run, "partitions").cells)[-1]
     assert (last.text, last.note) == ("≠ no", "3 of 6")
@@ -124,8 +124,8 @@ def test_other_samples_are_seen(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", [EN, ZH], ids=LANGUAGES)
 def test_ranks_without_samples_are_named(tmp_path: Path, words: Messages) -> None:
     none = {"assigned": [list(range(10)), [], []]}
-    settings = {"empty": fake_deals.arm("label_classes", "main", 3, **none)}
-    run = load([fake_deals.make_run(tmp_path, arms=["empty"], seeds=[0], settings=settings)])
+    settings = {"empty": fake_partitions.arm("label_classes", "main", 3, **none)}
+    run = load([fake_partitions.make_run(tmp_path, arms=["empty"], seeds=[0], settings=settings)])
     told = {"en": "ranks 1 and 2: no samples", "zh": "进程 1 和 2 没有样本"}[words.lang]
     assert next(table(run, "partitions", words).cells)[2].note == told
     (figure,) = evidence_figures(run, "partitions", words)
@@ -135,10 +135,10 @@ def test_ranks_without_samples_are_named(tmp_path: Path, words: Messages) -> Non
 
 def test_a_map_of_many_ranks_and_labels(tmp_path: Path) -> None:
     settings = {
-        f"r{n}": fake_deals.arm("dirichlet_labels", "main", n, alpha=1.0) | {"batch_size": 120}
+        f"r{n}": fake_partitions.arm("dirichlet_labels", "main", n, alpha=1.0) | {"batch_size": 120}
         for n in (10, 40)
     }
-    run = load([fake_deals.make_run(tmp_path, arms=list(settings), backends=["torch"], seeds=[0],
+    run = load([fake_partitions.make_run(tmp_path, arms=list(settings), backends=["torch"], seeds=[0],
                                 settings=settings)])  # fmt: skip
     found = evidence_figures(run, "partitions", EN)
     assert [f.name for f in found] == ["partitions"]
@@ -222,7 +222,7 @@ def test_sampling_in_sentences(report_sentences: dict[str, list[str]], folder: P
 
 @pytest.mark.parametrize("seeds", [[0], [0, 1]])
 def test_too_few_seeds_for_an_interval(tmp_path: Path, seeds: list[int]) -> None:
-    folder = fake_deals.make_run(tmp_path, arms=["part", "kept"], backends=["torch"], seeds=seeds)
+    folder = fake_partitions.make_run(tmp_path, arms=["part", "kept"], backends=["torch"], seeds=seeds)
     run, lines = load([folder]), unbroken_findings(folder)
     many, points = {1: ("1 seed", "−4.00"), 2: ("2 seeds", "−3.90")}[len(seeds)]
     assert lines["sampling.few"] == [

@@ -6,14 +6,14 @@ import json
 import re
 from pathlib import Path
 
-import fake_deals
+import fake_partitions
 import fake_ranks
 import pytest
-from report_deals import MINE, anchors, row, unbroken_findings, table
+from report_partitions import MINE, anchors, row, unbroken_findings, table
 from test_report_page import Page, rows
 
 from dualml.report import render
-from dualml.report.deals import list_partitions
+from dualml.report.run_partitions import list_partitions
 from dualml.experiment.store.load import load
 
 pytestmark = pytest.mark.whole
@@ -32,7 +32,7 @@ SUBSETS = {
 
 @pytest.mark.parametrize("arms", SUBSETS, ids=",".join)
 def test_any_subset_makes_a_page(tmp_path: Path, arms: tuple[str, ...]) -> None:
-    folder = fake_deals.make_run(tmp_path, arms=arms, backends=["torch"], seeds=[0], parity=False)
+    folder = fake_partitions.make_run(tmp_path, arms=arms, backends=["torch"], seeds=[0], parity=False)
     text = render([folder])[0].read_text("utf-8")
     Page(text)
     assert [c for c in anchors(text) if c in MINE] == SUBSETS[arms]
@@ -56,7 +56,7 @@ def test_everything_failed(tmp_path: Path, status: str) -> None:
             trial |= {"status": status, "reason": "no process groups"}
             trial |= dict.fromkeys(keys)
 
-    folder = fake_deals.make_run(tmp_path, change=fail, parity=False)
+    folder = fake_partitions.make_run(tmp_path, change=fail, parity=False)
     text = render([folder])[0].read_text("utf-8")
     assert [c for c in anchors(text) if c in MINE] == ["partitions"]  # the plan is known
     assert row(table(load([folder]), "partitions"), "random_partition")[-1] == "–"
@@ -64,7 +64,7 @@ def test_everything_failed(tmp_path: Path, status: str) -> None:
 
 def test_one_failed_trial_is_left_out(tmp_path: Path) -> None:
     arms = ["part", "sample", "skew-none", "skew-half"]
-    folder = fake_deals.make_run(tmp_path, arms=arms, failed=("sample", "torch", 1))
+    folder = fake_partitions.make_run(tmp_path, arms=arms, failed=("sample", "torch", 1))
     run = load([folder])
     made = table(run, "sampling")
     assert row(made, "sample", "torch")[-1] == "– too few seeds"
@@ -75,7 +75,7 @@ def test_one_failed_trial_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_plan_that_is_lost(tmp_path: Path) -> None:
-    folder = fake_deals.make_run(tmp_path, seeds=[0], backends=["torch"])
+    folder = fake_partitions.make_run(tmp_path, seeds=[0], backends=["torch"])
     (folder / "plan" / "plan.json").unlink()
     text = render([folder])[0].read_text("utf-8")
     assert '<section id="partitions"' not in text
@@ -90,8 +90,8 @@ def test_a_plan_that_is_lost(tmp_path: Path) -> None:
 
 
 def test_folders_of_two_machines(tmp_path: Path) -> None:
-    a = fake_deals.make_run(tmp_path / "a", backends=["torch"])
-    b = fake_deals.make_run(tmp_path / "b", backends=["torch", "mindspore"])
+    a = fake_partitions.make_run(tmp_path / "a", backends=["torch"])
+    b = fake_partitions.make_run(tmp_path / "b", backends=["torch", "mindspore"])
     run = load([a, b])
     assert run.backends == ["torch (a)", "torch (b)", "mindspore"]
     assert len(list_partitions(run)) == 9
@@ -100,7 +100,7 @@ def test_folders_of_two_machines(tmp_path: Path) -> None:
 
 
 def test_a_rule_this_version_does_not_know(tmp_path: Path) -> None:
-    folder = fake_deals.make_run(tmp_path, arms=["part", "sample"], backends=["torch"], seeds=[0])
+    folder = fake_partitions.make_run(tmp_path, arms=["part", "sample"], backends=["torch"], seeds=[0])
     path = folder / "run.json"
     told = json.loads(path.read_text("utf-8"))
     told["experiment"]["arms"]["sample"]["partition"]["name"] = "by_moonlight"

@@ -17,7 +17,7 @@ from dualml.report import machine, ranks, render
 from dualml.report.blocks import Card, Prose, RowBlock, SectionBlock, Table, walk
 from dualml.report.figure import Bar, Figure, LineMark
 from dualml.report.fits import predict_seconds
-from dualml.report.measured import uncrowded_measurements, collective_measurements
+from dualml.report.collective_timing import uncrowded_measurements, collective_measurements
 from dualml.report.topics import combination, principle, schedules
 from dualml.experiment.store.load import load
 from dualml.common.words import LANGUAGES, Messages

@@ -11,8 +11,8 @@ from page_parts import evidence_figures, findings_by_key
 from report_nodes import notes, page_of, row, run_of, table
 from test_report_page import Page
 
-from dualml.report import families, render, scaling
-from dualml.report.families import STRONG, WEAK, CoreBudget
+from dualml.report import scaling_families, render, scaling
+from dualml.report.scaling_families import STRONG, WEAK, CoreBudget
 from dualml.experiment.store.load import load
 from dualml.common.words import LANGUAGES, Messages
 
@@ -43,14 +43,14 @@ def pages(
 
 
 def test_formulas() -> None:
-    assert families.speedup(STRONG, 4, 12.0, 4.0) == 3
-    assert families.speedup(WEAK, 4, 12.0, 16.0) == 3
+    assert scaling_families.speedup(STRONG, 4, 12.0, 4.0) == 3
+    assert scaling_families.speedup(WEAK, 4, 12.0, 16.0) == 3
     # a tenth is repeated: 10 / (1 + 9 / 3)
-    assert families.amdahl(3, 10.0, 1.0) == 2.5
-    assert families.amdahl(3, 10.0, 1.0, 1.0) == 2
-    assert families.amdahl(1, 10.0, 1.0) == 1
-    assert families.gustafson(4, 10.0) == 4
-    assert families.gustafson(4, 10.0, 10.0) == 2
+    assert scaling_families.amdahl(3, 10.0, 1.0) == 2.5
+    assert scaling_families.amdahl(3, 10.0, 1.0, 1.0) == 2
+    assert scaling_families.amdahl(1, 10.0, 1.0) == 1
+    assert scaling_families.gustafson(4, 10.0) == 4
+    assert scaling_families.gustafson(4, 10.0, 10.0) == 2
 
 
 @pytest.mark.parametrize(
@@ -70,16 +70,16 @@ def test_room(room: CoreBudget, enough: bool | None, used: int | None) -> None:
 
 def test_families_are_found_by_their_settings(folder: Path, tmp_path: Path) -> None:
     run = run_of(folder)
-    assert [(f.kind, f.base, f.arms) for f in families.families(run)] == [
+    assert [(f.kind, f.base, f.arms) for f in scaling_families.families(run)] == [
         (STRONG, "one-node", ("nodes-n2", "nodes-n4")),
         (WEAK, "one-node", ("weak-2", "weak-4")),
     ]
-    shared = families.families(run, pinned=False)
+    shared = scaling_families.families(run, pinned=False)
     assert [(f.kind, f.base, f.arms) for f in shared] == [(STRONG, "alone", ("shared",))]
     # Without the plain arms those that combine in another way make families of their own.
     few = ["one-node", "native", "overlap"]
     other = load([fake_nodes.make_run(tmp_path / "a", arms=few)])
-    assert {f.strategy: f.arms for f in families.families(other)} == {
+    assert {f.strategy: f.arms for f in scaling_families.families(other)} == {
         "native": ("native",),
         "all_reduce": ("overlap",),
     }
@@ -90,13 +90,13 @@ def test_families_are_found_by_their_settings(folder: Path, tmp_path: Path) -> N
         run["experiment"]["arms"]["weak-4"]["updates"] = 50
 
     apart = load([fake_nodes.make_run(tmp_path / "b", change=change)])
-    assert [f.arms for f in families.families(apart)] == [("nodes-n4",)]
+    assert [f.arms for f in scaling_families.families(apart)] == [("nodes-n4",)]
 
 
 def test_one_rank_with_threads_shares_its_cores(folder: Path) -> None:
     run = run_of(folder)
-    assert families.core_budget(run, "shared", "torch") == CoreBudget(2, 1, 2)
-    assert families.core_budget(run, "alone", "torch").each is None  # not recorded
+    assert scaling_families.core_budget(run, "shared", "torch") == CoreBudget(2, 1, 2)
+    assert scaling_families.core_budget(run, "alone", "torch").each is None  # not recorded
     assert findings_by_key(folder)["scaling.shared"] == [
         "shared has several ranks on the same cores that one rank would have: its times compare n "
         "workers with one, not n nodes."

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import fake_deals
+import fake_partitions
 import pytest
 from page_parts import numbers, page, sentences
-from report_deals import EN, MINE, TOPICS, ZH, anchors, unbroken_findings, table, unbroken
+from report_partitions import EN, MINE, TOPICS, ZH, anchors, unbroken_findings, table, unbroken
 from test_report_page import Page, rows
 
 from dualml.report import render
 from dualml.report.blocks import Code, SectionBlock, walk
 from dualml.report.topics import key_code
 from dualml.report.topics.skew import correlation, emd, skewed_arms
-from dualml.report.uneven import uneven_epochs
+from dualml.report.epoch_ends import uneven_epochs
 from dualml.experiment.store.load import load
 from dualml.experiment.store.run import RunData
 from dualml.common.words import LANGUAGES, Messages
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.whole
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return fake_deals.make_run(tmp_path_factory.mktemp("deals"))
+    return fake_partitions.make_run(tmp_path_factory.mktemp("deals"))
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def report_sentences(folder: Path) -> dict[str, list[str]]:
 def test_skew_in_numbers(run: RunData) -> None:
     assert [emd(run, a) for a in ("skew-half", "skew-partly")] == pytest.approx([0.5, 0.4])
     assert skewed_arms(run)[:3] == ["skew-none", "skew-noise", "skew-partly"]
-    assert set(skewed_arms(run)) == {name for name in fake_deals.ARMS if name.startswith("skew")}
+    assert set(skewed_arms(run)) == {name for name in fake_partitions.ARMS if name.startswith("skew")}
     line = next(r for r in table(run, "skew").cells if r[0].text == "skew-half-16")
     assert [unbroken(cell.text) for cell in line[2:]] == [
         "parameters, every 16", "torch", "0.500", "51.00 ± 2.48", "21.0", "0.4", "4",
@@ -107,7 +107,7 @@ def test_backends_that_differ_are_told_apart(tmp_path: Path) -> None:
             if (trial["arm"], trial["backend"]) == ("skew-half", "mindspore"):
                 trial["test_accuracy"] -= 0.1
 
-    folder = fake_deals.make_run(tmp_path, arms=["skew-none", "skew-half"], seeds=[0], change=worse)
+    folder = fake_partitions.make_run(tmp_path, arms=["skew-none", "skew-half"], seeds=[0], change=worse)
     assert unbroken_findings(folder)["skew.gaps_few"] == [
         f"{backend}: test accuracy minus that of skew-none, 1 seed and so without intervals: "
         f"skew-half −{points} points."
@@ -123,7 +123,7 @@ def test_backends_that_differ_are_told_apart(tmp_path: Path) -> None:
 def test_the_whole_page(tmp_path: Path, lang: str) -> None:
     arms = ["part", "part-one", "sample", "skew-none", "skew-half", "skew-half-gradients",
             "fractions"]  # fmt: skip
-    folder = fake_deals.make_run(tmp_path, arms=arms, parity=False)
+    folder = fake_partitions.make_run(tmp_path, arms=arms, parity=False)
     text, markdown = (p.read_text("utf-8") for p in render([folder], tmp_path, lang)[:2])
     Page(text)
     assert [c for c in anchors(text) if c in MINE] == list(MINE)
@@ -163,7 +163,7 @@ def test_code_of_the_rules(run: RunData, tmp_path: Path) -> None:
     assert [x.who for x in dealing] == ["random_partition", "random_sampling", "label_classes"]
     assert "draw.permutation(" in dealing[0].text
     assert "def average" in listings["Averaging the parameters of the ranks"][0].text
-    alone = fake_deals.make_run(tmp_path, arms=["part"], backends=["torch"], seeds=[0])
+    alone = fake_partitions.make_run(tmp_path, arms=["part"], backends=["torch"], seeds=[0])
     assert "Averaging the parameters of the ranks" not in [
         b.title for b in key_code.rank_code(load([alone]), EN) if isinstance(b, SectionBlock)
     ]

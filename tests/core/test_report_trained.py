@@ -12,7 +12,7 @@ from fake_methods import ARMS, TWO, make_run, serial
 
 from dualml.report.methods import MethodResult
 from dualml.report.topics.method_ranks import last_batches
-from dualml.report.trained import exclusion_reason
+from dualml.report.baseline_diff import exclusion_reason
 from dualml.experiment.store.load import load
 from dualml.common.words import LANGUAGES, Messages
 

@@ -17,10 +17,10 @@ from typing import Any
 import fake_run
 import pytest
 from command import dualml, start
-from served import KEY, ask, growing, losses, serving
+from serve_cases import KEY, ask, growing, losses, serving
 
 from dualml.runner.jobs.store import Jobs
-from dualml.interface.serve import found, logs, run, server
+from dualml.interface.serve import summaries, logs, run, server
 from dualml.interface.serve.cache import Cache
 from dualml.interface.serve.gate import Gate
 from dualml.interface.serve.server import PageServer
@@ -198,14 +198,14 @@ def test_the_list_tells_state_progress_and_verdict(tmp_path: Path) -> None:
     fake_run.make_run(runs / "bad", seeds=[1])
     cache = Cache()
     with growing(runs / "goes-on", seeds=[0]):
-        there = found.runs_by_name(runs, ())
+        there = summaries.runs_by_name(runs, ())
         assert sorted(there) == ["bad", "done", "goes-on"]
-        seen = {name: found.summarize(cache, name, path) for name, path in there.items()}
+        seen = {name: summaries.summarize(cache, name, path) for name, path in there.items()}
     assert [(s.state, s.ended, s.total, s.verdict) for _, s in sorted(seen.items())] == [
         ("failed", 9, 9, "different"), ("ok", 18, 18, "different"), ("running", 8, 9, "")
     ]  # fmt: skip
     assert seen["goes-on"].remaining_s == pytest.approx(mean_wall(runs / "goes-on"))
-    assert found.summarize(cache, "goes-on", runs / "goes-on").state == "interrupted"
+    assert summaries.summarize(cache, "goes-on", runs / "goes-on").state == "interrupted"
 
 
 def mean_wall(folder: Path) -> float:

@@ -14,7 +14,7 @@ import chromium
 import fake_run
 import pytest
 from chromium import Browser
-from served import growing, losses, serving
+from serve_cases import growing, losses, serving
 
 from dualml.interface.serve import shell
 from dualml.interface.serve.server import PageServer

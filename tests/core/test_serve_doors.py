@@ -22,23 +22,23 @@ from typing import Any
 import fake_run
 import pytest
 from command import start
-from doors import cases, entries, resident, try_cases
+from hostile_cases import cases, entries, resident, try_cases
 from hypothesis import strategies as st
 from mutations import ODD, mutated, mutated_bytes
-from served import KEY, ask, serving
+from serve_cases import KEY, ask, serving
 
 from dualml.common.errors import Unsupported, UserError
 from dualml.interface.housekeeping.listing import list_runs
 from dualml.runner.jobs.store import Jobs
 from dualml.report import render
-from dualml.report.at_work import active_ranks
+from dualml.report.live_usage import active_ranks
 from dualml.interface.serve import connections, server
 from dualml.interface.serve.cache import Cache
 from dualml.interface.serve.pages import Pages
 from dualml.interface.serve.server import PageServer
 from dualml.experiment.store.folder import RunFolder
 from dualml.experiment.store.load import load
-from dualml.experiment.store.side import read_run_operand
+from dualml.experiment.store.run_operand import read_run_operand
 from dualml.experiment.store.trial import log_path, trial_folder
 from dualml.common.words import Messages
 

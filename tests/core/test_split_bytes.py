@@ -20,7 +20,7 @@ from dualml.algorithms.model import model
 from dualml.backend.reference.backend import NumpyBackend
 from dualml.backend.reference.communicator import run_threads
 from dualml.parallel.split import traffic
-from dualml.parallel.split.measured import summary
+from dualml.parallel.split.timeline_stats import summary
 from dualml.parallel.split.plan import SplitPlan, split_plan
 from dualml.parallel.split.timeline import KINDS
 from dualml.experiment.store.plan import restore_plan, save_plan

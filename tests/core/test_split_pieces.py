@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from dualml.algorithms.model import model
 from dualml.parallel.split import traffic
 from dualml.parallel.split.mesh import Mesh
-from dualml.parallel.split.pieces import TensorShard
+from dualml.parallel.split.shards import TensorShard
 from dualml.parallel.split.plan import split_plan
 
 

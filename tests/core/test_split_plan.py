@@ -13,8 +13,8 @@ from dualml.common.errors import UserError
 from dualml.algorithms.model import model
 from dualml.algorithms.model.layers import Branch, Merge, Tanh
 from dualml.algorithms.model.spec import ModelSpec
-from dualml.parallel.split import vertical
-from dualml.parallel.split.horizontal import ParallelOp
+from dualml.parallel.split import stage_cuts
+from dualml.parallel.split.tensor_parallel import ParallelOp
 from dualml.parallel.split.plan import SplitPlan, split_plan
 from dualml.parallel.split.styles import choose_styles
 
@@ -35,7 +35,7 @@ def weighted(draw: st.DrawFn) -> tuple[ModelSpec, dict[str, float]]:
 
 
 def heaviest(spec: ModelSpec, cut: Any, weights: dict[str, float]) -> tuple[float, float]:
-    sums = [sum(weights[n] for n in names) for names in vertical.stage_layers(spec, cut)]
+    sums = [sum(weights[n] for n in names) for names in stage_cuts.stage_layers(spec, cut)]
     return max(sums), sum(s * s for s in sums)
 
 
@@ -43,16 +43,16 @@ def heaviest(spec: ModelSpec, cut: Any, weights: dict[str, float]) -> tuple[floa
 @settings(deadline=None, max_examples=300)
 def test_no_cut_is_more_even(drawn: tuple[ModelSpec, dict[str, float]], stages: int) -> None:
     spec, weights = drawn
-    places = vertical.legal_cuts(spec)
+    places = stage_cuts.legal_cuts(spec)
     if stages - 1 > len(places):
         with pytest.raises(UserError, match=f"use at most {len(places) + 1} stages"):
-            vertical.balance_stages(spec, stages, weights)
+            stage_cuts.balance_stages(spec, stages, weights)
         return
-    cut = vertical.balance_stages(spec, stages, weights)
-    vertical.check_cuts(spec, cut)
+    cut = stage_cuts.balance_stages(spec, stages, weights)
+    stage_cuts.check_cuts(spec, cut)
     every = itertools.combinations(places, stages - 1)
     assert heaviest(spec, cut, weights) == min(heaviest(spec, c, weights) for c in every)
-    parts = vertical.stage_layers(spec, cut)
+    parts = stage_cuts.stage_layers(spec, cut)
     assert [name for names in parts for name in names] == [name for name, _ in spec.layers]
     assert all(parts)
 
@@ -62,18 +62,18 @@ def test_of_equal_cuts_the_most_even_one() -> None:
     values = [3.0, 6.0, 2.0, 2.0, 0.0, 6.0, 8.0, 9.0]
     names = [f"l{i}" for i in range(8)]
     spec = ModelSpec("m", (4,), tuple((name, Tanh()) for name in names))
-    cut = vertical.balance_stages(spec, 5, dict(zip(names, values, strict=True)))
+    cut = stage_cuts.balance_stages(spec, 5, dict(zip(names, values, strict=True)))
     assert heaviest(spec, cut, dict(zip(names, values, strict=True))) == (9.0, 278.0)
 
 
 def test_what_is_balanced() -> None:
     """LeNet: 156 and 2,416 parameters of convolutions, 48,120 and 1,210 of linear layers."""
     spec = model("lenet")
-    weights = vertical.layer_costs(spec, "parameters")
+    weights = stage_cuts.layer_costs(spec, "parameters")
     assert {n: w for n, w in weights.items() if w} == {
         "conv1": 156, "conv2": 2416, "fc1": 48120, "fc2": 1210,
     }  # fmt: skip
-    shapes = vertical.layer_costs(spec, "activations")
+    shapes = stage_cuts.layer_costs(spec, "activations")
     assert (shapes["conv1"], shapes["pool1"], shapes["fc2"]) == (6 * 28 * 28, 6 * 14 * 14, 10)
     times = {name: 0.0 for name, _ in spec.layers} | {"conv1": 1.0, "relu3": 1.0, "fc2": 2.0}
     assert split_plan(spec, 2, balance="time", times=times).cut == ("fc2",)

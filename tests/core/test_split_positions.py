@@ -19,8 +19,8 @@ from dualml.algorithms.model.spec import ModelSpec
 from dualml.backend.reference.backend import NumpyBackend
 from dualml.backend.reference.communicator import run_threads
 from dualml.parallel.split import ring, traffic
-from dualml.parallel.split.horizontal import ParallelOp
-from dualml.parallel.split.pieces import TensorShard, concat_slices
+from dualml.parallel.split.tensor_parallel import ParallelOp
+from dualml.parallel.split.shards import TensorShard, concat_slices
 from dualml.parallel.split.plan import SplitPlan, split_plan
 
 GPT = split.SPECS["longer gpt"]  # 12 positions of 8, 2 blocks, dropout

@@ -173,7 +173,7 @@ def test_a_slow_rank_is_slow_inside_the_layers_it_shares_whatever_its_number() -
     from types import SimpleNamespace
     from typing import cast
 
-    from dualml.parallel.aggregation.slow import Straggler
+    from dualml.parallel.aggregation.straggler import Straggler
     from dualml.backend.stage import Stage
     from dualml.algorithms.communicator import Communicator
     from dualml.backend.reference.communicator import run_threads

@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
-from doors import no_tracebacks, resident
+from hostile_cases import no_tracebacks, resident
 
 from dualml.launch.process import Launch
 from dualml.launch.supervise import GroupResult, describe_exit, last_lines, read_events, supervise

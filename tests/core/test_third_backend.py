@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from command import dualml
-from third import Edit, install, path_with
+from backend_package import Edit, install, path_with
 
 pytestmark = pytest.mark.whole
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from test_third_backend import MINIMAL
-from third import Edit, install, path_with
+from backend_package import Edit, install, path_with
 
 from dualml.common.machine import thread_variables
 

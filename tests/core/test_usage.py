@@ -19,7 +19,7 @@ import psutil
 import pytest
 from command import dualml
 
-from dualml.report.at_work import active_ranks, tables
+from dualml.report.live_usage import active_ranks, tables
 from dualml.report.topics import usage as topic
 from dualml.experiment.store.load import load
 from dualml.experiment.store.usage import Sample, last_samples, encode_sample, read_usage, summarize_samples, usage_path

@@ -14,17 +14,17 @@ import pytest
 
 from dualml.backend import ExternalLaunch
 from dualml.common.errors import CommunicationError, UserError
-from dualml.launch import adopted, hub, shelf
+from dualml.launch import external, rank_server, file_service
 from dualml.launch import remote as files
-from dualml.launch.hub import RankServer, RankLost
-from dualml.launch.mirror import RemoteFolderClient
+from dualml.launch.rank_server import RankServer, RankLost
+from dualml.launch.remote_client import RemoteFolderClient
 from dualml.launch.remote import RemoteRunFolder
 from dualml.launch.route import ADDRESS, INTERFACE, free_port, interface_variables
-from dualml.launch.seat import HUB, RankCredentials, connect_when_ready, versions
-from dualml.launch.wire import TOKEN, connect, token_for
+from dualml.launch.credentials import HUB, RankCredentials, connect_when_ready, versions
+from dualml.launch.connection import TOKEN, connect, token_for
 from dualml.experiment.store.sessions import Announcement, RankFailure, announce, announce_end, failure_file, clear_sessions
 from dualml.experiment.store.trial import JOB, TrialJob
-from dualml.runner.worker.away import RemoteStore
+from dualml.runner.worker.remote import RemoteStore
 
 pytestmark = pytest.mark.system
 SECRET = b"a secret of some length"
@@ -169,7 +169,7 @@ def test_where_rank_0_cannot_listen(rank_server: RankServer) -> None:
 def test_files_go_both_ways_in_pieces(
     rank_server: RankServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (shelf, files):
+    for module in (file_service, files):
         monkeypatch.setattr(module, "PIECE", 100)
     remote, run = join_rank(rank_server, tmp_path / "copy"), tmp_path / "run"
     for size in (0, 1, 99, 100, 101, 1000):
@@ -285,9 +285,9 @@ def test_a_rank_that_leaves_before_the_end_is_missed(rank_server: RankServer, tm
 def test_only_the_announcements_of_this_start_count(tmp_path: Path) -> None:
     announce(tmp_path, 0, Announcement(places=["trials/a"], backend="torch"))
     with pytest.raises(UserError, match="announced nothing"):
-        adopted.wait_for_announcement(tmp_path, 0, 0.2, "restart 1")
+        external.wait_for_announcement(tmp_path, 0, 0.2, "restart 1")
     announce(tmp_path, 0, Announcement(places=None, start="restart 1"))
-    assert adopted.wait_for_announcement(tmp_path, 0, 0.2, "restart 1").places is None
+    assert external.wait_for_announcement(tmp_path, 0, 0.2, "restart 1").places is None
     clear_sessions(tmp_path)
     assert not any(tmp_path.iterdir())
 
@@ -341,7 +341,7 @@ def test_a_rank_that_is_gone_is_named(rank_server: RankServer, tmp_path: Path) -
 def test_a_rank_that_says_nothing_is_lost(
     rank_server: RankServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub, "SILENT_S", 0.3)
+    monkeypatch.setattr(rank_server, "SILENT_S", 0.3)
     remote = join_rank(rank_server, tmp_path / "copy")
     deadline = time.monotonic() + 5
     while not rank_server.lost and time.monotonic() < deadline:
@@ -380,6 +380,6 @@ def test_the_interface_towards_a_machine() -> None:
 ])  # fmt: skip
 def test_ranks_by_hand(rank: int, size: int | None, rendezvous: str | None, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        adopted.manual_launch(rank, size, rendezvous)
-    assert adopted.manual_launch(None, 2, None) is None
-    assert adopted.manual_launch(1, 2, "tcp://h:1") == ExternalLaunch("--rank", "", 1, 2)
+        external.manual_launch(rank, size, rendezvous)
+    assert external.manual_launch(None, 2, None) is None
+    assert external.manual_launch(1, 2, "tcp://h:1") == ExternalLaunch("--rank", "", 1, 2)

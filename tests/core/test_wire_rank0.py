@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doors import cases, entries, no_tracebacks, try_cases
+from hostile_cases import cases, entries, no_tracebacks, try_cases
 from hypothesis import strategies as st
 from mutations import TEXTS, mutated
 
 from dualml.common.errors import CommunicationError, UserError
-from dualml.launch.adopted import follow_leader
-from dualml.launch.mirror import RemoteFolderClient
+from dualml.launch.external import follow_leader
+from dualml.launch.remote_client import RemoteFolderClient
 from dualml.launch.remote import RemoteRunFolder
-from dualml.launch.seat import RankCredentials
-from dualml.launch.wire import Connection, authenticate_caller
+from dualml.launch.credentials import RankCredentials
+from dualml.launch.connection import Connection, authenticate_caller
 from dualml.experiment.store.sessions import RankFailure, iter_failures
 
 pytestmark = pytest.mark.system

@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from doors import cases, entries, no_tracebacks, try_cases
+from hostile_cases import cases, entries, no_tracebacks, try_cases
 from hypothesis import strategies as st
 from mutations import TEXTS, mutated, mutated_bytes
 
 from dualml.common.errors import CommunicationError, UserError
-from dualml.launch import wire
-from dualml.launch.hub import RankServer
+from dualml.launch import connection
+from dualml.launch.rank_server import RankServer
 from dualml.launch.remote import RemoteRunFolder
 from dualml.launch.route import free_port
-from dualml.launch.seat import RankCredentials, connect_when_ready, versions
-from dualml.launch.wire import Connection, connect
+from dualml.launch.credentials import RankCredentials, connect_when_ready, versions
+from dualml.launch.connection import Connection, connect
 
 pytestmark = pytest.mark.system
 SECRET, HERE = b"a secret of some length", "127.0.0.1"
@@ -87,7 +87,7 @@ def wait_until(true: Callable[[], object], seconds: float = 10.0) -> None:
 
 # --- without the token ----------------------------------------------------------------------------
 
-HELLO = json.dumps({"dualml": wire.PROTOCOL, "nonce": NONCE}).encode()
+HELLO = json.dumps({"dualml": connection.PROTOCOL, "nonce": NONCE}).encode()
 
 
 @pytest.mark.parametrize("parts", [
@@ -110,7 +110,7 @@ def test_odd_messages_of_strangers_are_no_tracebacks(
 def test_another_version_of_the_protocol_is_told_which_one_this_is(rank_server: RankServer) -> None:
     answer = send_raw(rank_server.port, message(b'{"dualml": 1, "nonce": "x"}'))
     size, _ = SIZES.unpack(answer[: SIZES.size])
-    assert json.loads(answer[SIZES.size :][:size])["dualml"] == wire.PROTOCOL
+    assert json.loads(answer[SIZES.size :][:size])["dualml"] == connection.PROTOCOL
 
 
 def test_a_rank_0_of_another_version_is_refused_in_a_sentence_and_at_once() -> None:
@@ -125,7 +125,7 @@ def test_a_rank_0_of_another_version_is_refused_in_a_sentence_and_at_once() -> N
 
         threading.Thread(target=old, daemon=True).start()
         seat = RankCredentials(HERE, door.getsockname()[1], SECRET, 1, 2)
-        pattern = rf"speaks version 1 of dualml's protocol, this rank version {wire.PROTOCOL}: inst"
+        pattern = rf"speaks version 1 of dualml's protocol, this rank version {connection.PROTOCOL}: inst"
         with pytest.raises(UserError, match=pattern):
             connect_when_ready(seat, 60, lambda: None)
 
@@ -133,7 +133,7 @@ def test_a_rank_0_of_another_version_is_refused_in_a_sentence_and_at_once() -> N
 def test_who_sends_a_byte_now_and_then_is_hung_up_on(
     rank_server: RankServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wire, "HELLO_S", 1.0)
+    monkeypatch.setattr(connection, "HELLO_S", 1.0)
     begin = time.monotonic()
     stranger = socket.create_connection((HERE, rank_server.port), timeout=5)
     with stranger, contextlib.suppress(ConnectionError):
@@ -172,8 +172,8 @@ def hung_up(door: socket.socket) -> bool:
 FLOOD = """
 import resource, socket, sys, time
 from pathlib import Path
-from dualml.launch.hub import Hub
-from dualml.launch.seat import Seat, versions
+from dualml.launch.rank_server import Hub
+from dualml.launch.credentials import Seat, versions
 hub = Hub("127.0.0.1", 0, b"a secret of some length", 2)
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 hub.open(Path(sys.argv[1]), versions([]))
@@ -202,7 +202,7 @@ def test_more_connections_than_rank_0_may_have_files(tmp_path: Path) -> None:
 
 
 def test_a_listener_outlives_what_accept_raises() -> None:
-    from dualml.launch.doors import accept_connections
+    from dualml.launch.listener import accept_connections
 
     served, faults = list[object](), [errno.EMFILE, errno.ECONNABORTED, errno.ENFILE]
 
@@ -346,7 +346,7 @@ def test_answers_that_were_changed_on_the_way_are_no_answers(rank_server: RankSe
 @cases(100, 3000)
 def test_whatever_a_stranger_sends(rank_server: RankServer, tmp_path: Path, count: int) -> None:
     before = entries(tmp_path)
-    first = {"dualml": wire.PROTOCOL, "nonce": NONCE}
+    first = {"dualml": connection.PROTOCOL, "nonce": NONCE}
 
     def case(draw: Any) -> None:
         parts = list[bytes]()

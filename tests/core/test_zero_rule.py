@@ -20,8 +20,8 @@ from test_aggregation import carried_out, check
 from dualml.parallel.aggregation import Ring, CollectiveSchedule
 from dualml.algorithms.communicator.parts import part_start
 from dualml.experiment.arm import Arm
-from dualml.experiment.contrast import ConfigDiff
-from dualml.experiment.exact import inexactness_reason, single_process_arm
+from dualml.experiment.config_diff import ConfigDiff
+from dualml.experiment.exactness import inexactness_reason, single_process_arm
 from dualml.experiment.load import load
 from dualml.algorithms.model import model
 from dualml.algorithms.model.layers import Branch
@@ -29,7 +29,7 @@ from dualml.algorithms.model.recompute import recompute_groups
 from dualml.report.closed_memory import closed_form
 from dualml.experiment.store.load import load as load_run
 from dualml.parallel.zero import Sharding, units_of
-from dualml.parallel.zero.moves import all_reduce_schedule, broadcast_schedule, all_gather_schedule, reduce_scatter_schedule
+from dualml.parallel.zero.collectives import all_reduce_schedule, broadcast_schedule, all_gather_schedule, reduce_scatter_schedule
 from dualml.parallel.zero.units import estimate_memory, communication_volume, make_segments, find_shared_layer, unsplittable_reason
 
 SGD = {"name": "sgd", "lr": 0.1}

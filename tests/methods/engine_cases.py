@@ -45,7 +45,7 @@ def other_sizes(comm: Any, argument: dict[str, Any]) -> dict[str, str]:
     from conformance.methods import recipe
 
     from dualml.common.errors import TrialError
-    from dualml.experiment.methods.driven import EngineDataParallel, EngineSupport
+    from dualml.experiment.methods.engine import EngineDataParallel, EngineSupport
     from dualml.runner.worker.methods import MethodSingleRank
 
     backend, feed = create("torch"), SimpleNamespace()
@@ -68,7 +68,7 @@ def overflow(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
     from conformance.backends import create
 
     from dualml.common.errors import TrialError
-    from dualml.experiment.methods.driven import EngineDataParallel, EngineSupport
+    from dualml.experiment.methods.engine import EngineDataParallel, EngineSupport
 
     backend = create("torch")
     training = backend.require_capability(EngineSupport).method(argument["method"], methods.recipe(), comm)

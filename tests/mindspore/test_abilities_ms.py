@@ -54,6 +54,6 @@ def test_it_cannot_call_stages_and_says_what_runs_instead() -> None:
 
 
 def test_the_records_name_what_sends() -> None:
-    from dualml_ms.parallel.native import MindSporeDataParallel
+    from dualml_ms.parallel.data_parallel import MindSporeDataParallel
 
     assert MindSporeDataParallel.detail == "mindspore.nn.DistributedGradReducer in DATA_PARALLEL mode"

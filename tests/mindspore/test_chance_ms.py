@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from mindspore import nn, ops
 
-from dualml.parity.models.chance import SharedRng
-from dualml_ms.parity.chance import SharedRngMode
+from dualml.parity.models.rng import SharedRng
+from dualml_ms.parity.rng import SharedRngMode
 
 X = np.random.default_rng(0).standard_normal((4, 6, 8)).astype(np.float32)
 

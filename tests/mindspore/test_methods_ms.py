@@ -19,7 +19,7 @@ from dualml.backend import MemoryReport, backends
 from dualml.common.errors import TrialError, Unsupported
 from dualml.launch.ranks import run_ranks
 from dualml.experiment.methods import METHODS
-from dualml.experiment.methods.driven import EngineDataParallel, EngineSupport
+from dualml.experiment.methods.engine import EngineDataParallel, EngineSupport
 from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES
 
 #: Batches; the last one is shorter, as at the end of an epoch.

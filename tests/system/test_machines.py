@@ -329,7 +329,7 @@ def test_over_a_network(backend: str, lab: Path, tmp_path: Path) -> None:
 
 #: A lost machine is noticed after a short time, to keep the test short.
 SOON = """
-import runpy, dualml.launch.wire as wire
+import runpy, dualml.launch.connection as wire
 wire.SILENT_S = 4
 runpy.run_module("dualml", None, "__main__")
 """

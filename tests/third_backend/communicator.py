@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dualml.algorithms.communicator import Communicator, Implementation, RankContext
-from dualml.algorithms.communicator.place import all_gather_via_store
+from dualml.algorithms.communicator.rendezvous import all_gather_via_store
 from dualml.common.errors import CommunicationError
 
 OPS = {"sum": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply}

@@ -46,7 +46,7 @@ def test_replicas_need_several_gpus() -> None:
 
 
 def test_the_records_name_what_sends() -> None:
-    from dualml_torch.parallel.native import TorchDataParallel
+    from dualml_torch.parallel.data_parallel import TorchDataParallel
     from dualml_torch.parallel.overlap import TorchReducingBuckets
 
     assert TorchDataParallel.detail == "torch.nn.parallel.DistributedDataParallel"

@@ -16,7 +16,7 @@ from dualml.interface.bench.run import run_sections, all_passed
 from dualml.interface.bench.section import BenchJob, list_sections
 from dualml.common.words import LANGUAGES, Messages
 from dualml_torch.bench import tf32
-from dualml_torch.bench.by_hand import PlainLoop, TrialLoop, make_work
+from dualml_torch.bench.plain_loop import PlainLoop, TrialLoop, make_work
 from dualml_torch.bench.collectives import error_line
 from dualml_torch.bench.race import race
 

@@ -10,12 +10,12 @@ from causes_cases import Net, inputs, mutation_keys, searched
 from torch import nn
 from torch.nn import functional as F
 
-from dualml.parity.causes.alteration import Mutation, MutationContext
-from dualml.parity.causes.alterations import candidate_mutations
+from dualml.parity.causes.mutation import Mutation, MutationContext
+from dualml.parity.causes.mutations import candidate_mutations
 from dualml.parity.models.operations import Operation
-from dualml_torch.parity.causes.altering import call_mutated
+from dualml_torch.parity.causes.call_mutations import call_mutated
 from dualml_torch.parity.causes.explore import MutatingRecorder, Explorer
-from dualml_torch.parity.causes.packed import with_size_checks
+from dualml_torch.parity.causes.packed_sequences import with_size_checks
 from dualml_torch.models import losses, step
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -11,8 +11,8 @@ from causes_cases import Net, inputs, mutation_keys, searched
 from torch import nn
 from torch.nn import functional as F
 
-from dualml.parity.causes.alteration import Mutation
-from dualml_torch.parity.causes.altering import call_mutated
+from dualml.parity.causes.mutation import Mutation
+from dualml_torch.parity.causes.call_mutations import call_mutated
 from dualml_torch.parity.causes.update import MutatedUpdate, describe_groups
 from dualml_torch.algorithms.optim import SGD
 from dualml_torch.algorithms.parts.attention import attention

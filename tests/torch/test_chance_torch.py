@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from dualml.parity.models.chance import SharedRng
-from dualml_torch.parity.chance import SharedRngMode
+from dualml.parity.models.rng import SharedRng
+from dualml_torch.parity.rng import SharedRngMode
 
 X = torch.randn(4, 6, 8, generator=torch.Generator().manual_seed(0))
 ATTENTION = nn.MultiheadAttention(8, 2, dropout=0.5)

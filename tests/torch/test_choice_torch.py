@@ -19,9 +19,9 @@ else:
 from dualml.backend import TrainingSpec
 from dualml.algorithms.model import initial_weights, model
 from dualml.algorithms.optim import Adam
-from dualml_torch.algorithms import choice as room
+from dualml_torch.algorithms import kernel_choice as room
 from dualml_torch.backend import TorchBackend
-from dualml_torch.algorithms.choice import CHANNELS_LAST, CONTIGUOUS, KernelChoice, decide_compilation
+from dualml_torch.algorithms.kernel_choice import CHANNELS_LAST, CONTIGUOUS, KernelChoice, decide_compilation
 from dualml_torch.common.environ import COMPILE, MEMORY_FORMAT
 from dualml_torch.parallel.parallel import TorchParallel
 
@@ -166,7 +166,7 @@ def test_without_a_compiler_a_trial_goes_on(fresh: pytest.MonkeyPatch) -> None:
     def fails(*given: object) -> None:
         raise RuntimeError("no C++ compiler\nsecond line")
 
-    fresh.setattr("dualml_torch.algorithms.recorded.compile_graph", fails)
+    fresh.setattr("dualml_torch.algorithms.recorded_gradient.compile_graph", fails)
     choice = training("mlp", updates=100_000).choice
     assert not choice.compiled
     assert choice.reason.endswith("compiling failed: no C++ compiler")

@@ -11,7 +11,7 @@ from conformance import methods, native
 
 from dualml.backend import MemoryReport, backends
 from dualml.common.errors import TrialError, Unsupported
-from dualml.experiment.methods.driven import EngineSupport
+from dualml.experiment.methods.engine import EngineSupport
 from dualml.algorithms.model.zoo import model
 from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES, START
 from dualml_torch.experiment.methods.fsdp import shardable_layers

@@ -125,7 +125,7 @@ def test_a_failed_gradient_leaves_nobody_listening(hooked: Any) -> None:
 def test_replicas_are_the_network_in_all_else() -> None:
     """Replicas equal the network otherwise: without a GPU `DataParallel` calls the wrapped
     network."""
-    from dualml_torch.parallel.native import Replicas
+    from dualml_torch.parallel.data_parallel import Replicas
 
     training = training_of()
     before, plain = training.weights(), training.network

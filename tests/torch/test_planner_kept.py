@@ -12,7 +12,7 @@ from dualml.planning.planner.engine import DUALML
 from dualml.planning.planner.layouts import Layouts
 from dualml.planning.planner.memory import stage_memory
 from dualml.planning.planner.zoo import shape_from_spec
-from dualml_torch.algorithms.model.kept import saved_activation_bytes
+from dualml_torch.algorithms.model.saved_activations import saved_activation_bytes
 
 SIZES = [
     {"blocks": 3},

@@ -13,8 +13,8 @@ from conformance.recompute import BATCH, CHUNK, SIZES, recipe, spec_of
 from dualml.backend import MemoryReport, backends
 from dualml.algorithms.model.recompute import recompute_groups
 from dualml_torch.algorithms.model import LOSSES, Network
-from dualml_torch.algorithms.model.kept import saved_activation_bytes
-from dualml_torch.algorithms.recorded import RecordedGradient, record_gradient
+from dualml_torch.algorithms.model.saved_activations import saved_activation_bytes
+from dualml_torch.algorithms.recorded_gradient import RecordedGradient, record_gradient
 
 CASES: list[tuple[str, list[Any]]] = [
     ("softmax", ["none"]),

@@ -20,7 +20,7 @@ from dualml.algorithms.optim import SGD, Adam
 from dualml.parallel.zero.units import make_segments
 from dualml_torch.backend import TorchBackend
 from dualml_torch.algorithms.model import LOSSES, Network
-from dualml_torch.algorithms.recorded import INPLACE_VARIANTS, RecordedGradient, record_gradient
+from dualml_torch.algorithms.recorded_gradient import INPLACE_VARIANTS, RecordedGradient, record_gradient
 
 DRAW = np.random.default_rng(0)
 FORMATS = ("contiguous_format", "channels_last")

@@ -2,12 +2,12 @@
 MindSpore."""
 
 from dualml.algorithms.communicator.base import Communicator as Communicator
-from dualml.algorithms.communicator.how import BITWISE as BITWISE
-from dualml.algorithms.communicator.how import DTYPES as DTYPES
-from dualml.algorithms.communicator.how import OPS as OPS
-from dualml.algorithms.communicator.how import PRIMITIVES as PRIMITIVES
-from dualml.algorithms.communicator.how import Implementation as Implementation
-from dualml.algorithms.communicator.how import WorkHandle as WorkHandle
-from dualml.algorithms.communicator.place import FileStore as FileStore
-from dualml.algorithms.communicator.place import MemoryStore as MemoryStore
-from dualml.algorithms.communicator.place import RankContext as RankContext
+from dualml.algorithms.communicator.primitives import BITWISE as BITWISE
+from dualml.algorithms.communicator.primitives import DTYPES as DTYPES
+from dualml.algorithms.communicator.primitives import OPS as OPS
+from dualml.algorithms.communicator.primitives import PRIMITIVES as PRIMITIVES
+from dualml.algorithms.communicator.primitives import Implementation as Implementation
+from dualml.algorithms.communicator.primitives import WorkHandle as WorkHandle
+from dualml.algorithms.communicator.rendezvous import FileStore as FileStore
+from dualml.algorithms.communicator.rendezvous import MemoryStore as MemoryStore
+from dualml.algorithms.communicator.rendezvous import RankContext as RankContext

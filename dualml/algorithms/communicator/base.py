@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from dualml.algorithms.communicator.how import BITWISE, DTYPES, OPS, CompletedWork, PendingWork, Tensor
-from dualml.algorithms.communicator.messages import PointToPoint
+from dualml.algorithms.communicator.primitives import BITWISE, DTYPES, OPS, CompletedWork, PendingWork, Tensor
+from dualml.algorithms.communicator.point_to_point import PointToPoint
 from dualml.algorithms.communicator.parts import part_start
-from dualml.algorithms.communicator.place import all_gather_via_store, ranks_per_machine
+from dualml.algorithms.communicator.rendezvous import all_gather_via_store, ranks_per_machine
 from dualml.common.errors import CommunicationError
 from dualml.common.machine import network_id
 

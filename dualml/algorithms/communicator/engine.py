@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dualml.common.clock import WALL, start_wall_clock
-from dualml.algorithms.communicator.how import Implementation, Tensor, TrafficCounter, EngineWork
-from dualml.algorithms.communicator.place import RankContext
+from dualml.algorithms.communicator.primitives import Implementation, Tensor, TrafficCounter, EngineWork
+from dualml.algorithms.communicator.rendezvous import RankContext
 from dualml.common.errors import Unsupported
 
 #: Bitwise reduction → NumPy's function of two arrays.

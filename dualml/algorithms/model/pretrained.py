@@ -19,7 +19,7 @@ from dualml.common.errors import UserError
 from dualml.common.files import MAX_TEXT_BYTES, check_regular, read_bytes, convert_read_errors
 from dualml.algorithms.model.bert import BertSizes, bert
 from dualml.algorithms.model.spec import ModelSpec
-from dualml.common.strict import describe_validation_error
+from dualml.common.strict_model import describe_validation_error
 
 CONFIG, TENSORS = "config.json", "model.safetensors"
 #: Remedy for files that cannot be read here.

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dualml.algorithms.communicator import Communicator, Implementation, MemoryStore, RankContext
-from dualml.algorithms.communicator.how import EngineWork
+from dualml.algorithms.communicator.primitives import EngineWork
 from dualml.common.errors import CommunicationError
 
 POLL_S = 0.05

@@ -8,7 +8,7 @@ from math import comb
 from pathlib import Path
 from typing import Any
 
-from dualml.course.grading.alike import compare_files, select_suspicious
+from dualml.course.grading.similarity import compare_files, select_suspicious
 from dualml.course.grading.pages import write_overview, write_student
 from dualml.course.grading.request import GradingRequest
 from dualml.course.grading.results import reason_of

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from dualml.course.grading.alike import SimilarPair
+from dualml.course.grading.similarity import SimilarPair
 from dualml.course.grading.results import iter_entries
 from dualml.course.grading.tables import (
     CELL,
@@ -19,7 +19,7 @@ from dualml.course.grading.tables import (
     state_of,
     trouble_of,
 )
-from dualml.course.shown import DEPTHS, problem_text
+from dualml.course.rendering import DEPTHS, problem_text
 from dualml.course.source import Problem
 from dualml.common.files import write_text
 from dualml.report.blocks import (

@@ -12,7 +12,7 @@ from dualml.course.grading.request import FORMAT, GradingRequest
 from dualml.course.grading.rubric import Rubric, total_points
 from dualml.course.grading.submissions import Submission
 from dualml.course.judge import Judgement
-from dualml.course.shown import result_as_json
+from dualml.course.rendering import result_as_json
 from dualml.course.source import Problem, read_legible
 from dualml.common.words import Messages
 

@@ -24,7 +24,7 @@ from dualml.course.exercise import ExerciseFile, Lab
 from dualml.course.judge import Judgement
 from dualml.common.errors import UserError, did_you_mean
 from dualml.common.files import read_toml
-from dualml.common.strict import StrictModel, describe_validation_error
+from dualml.common.strict_model import StrictModel, describe_validation_error
 
 #: Kinds of problems of a file that may cost points.
 PENALTIES = ("banned", "ready_made", "communication", "roundabout", "signature")

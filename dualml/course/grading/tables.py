@@ -10,7 +10,7 @@ from typing import Any
 
 from dualml.course.exercise import Difference, Trouble
 from dualml.course.grading.results import iter_entries
-from dualml.course.shown import DEPTHS, numbers_text, problem_text, trouble_text
+from dualml.course.rendering import DEPTHS, numbers_text, problem_text, trouble_text
 from dualml.course.source import Problem
 from dualml.common.files import write_json, write_text
 from dualml.common.words import Messages

@@ -28,7 +28,7 @@ from dualml.course.isolation.detect import Isolation, Kind, candidates
 from dualml.common.errors import escape_unprintable
 from dualml.launch.process import IMPORT_S
 from dualml.common.machine import python_argv
-from dualml.common.messages import Header
+from dualml.common.bounded_io import Header
 
 #: Variables that a server inherits, if they are set: library paths and numbers of threads.
 #: Students' code sees no other variable of the environment.

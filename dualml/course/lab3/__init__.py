@@ -1,7 +1,7 @@
 """Lab 3: partitioning the samples over ranks, and data parallel training."""
 
 from dualml.course.exercise import ExerciseFile, Lab
-from dualml.course.lab3.dealt import function_requirements
+from dualml.course.lab3.partitioning import function_requirements
 from dualml.course.lab3.samplers import sampler_requirements
 from dualml.course.lab3.skew import skew_requirements
 from dualml.course.lab3.training import training_requirements

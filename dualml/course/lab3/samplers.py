@@ -11,7 +11,7 @@ import numpy as np
 
 from dualml.course.exercise import Arrays, ExerciseCall, Requirement
 from dualml.course.lab3 import properties as p
-from dualml.course.lab3.dealt import PARTS, SIZES, Draw, PropertyRequirement, draw_cases, draw_two_seeds
+from dualml.course.lab3.partitioning import PARTS, SIZES, Draw, PropertyRequirement, draw_cases, draw_two_seeds
 from dualml.course.lab3.lists import Ask, SampleLists, Violation, list_types, unpack_lists
 
 #: Epoch 1 occurs twice, because a sampler must be able to return to it.

@@ -9,7 +9,7 @@ import numpy as np
 
 from dualml.course.exercise import Answer, Arrays, ExerciseCall, Difference
 from dualml.course.lab3 import shares as s
-from dualml.course.lab3.dealt import Draw, PropertyRequirement, draw_two_seeds
+from dualml.course.lab3.partitioning import Draw, PropertyRequirement, draw_two_seeds
 from dualml.course.lab3.lists import list_types, unpack_lists
 
 #: Number of seeds per α that are drawn to test statistical properties.

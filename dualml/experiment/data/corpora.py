@@ -11,7 +11,7 @@ from typing import Any
 from dualml.experiment.data import labelled, text
 from dualml.experiment.data.dataset import Dataset, Source
 from dualml.experiment.data.feelings import make_labelled_sentences
-from dualml.experiment.data.places import env_dir
+from dualml.experiment.data.locations import env_dir
 from dualml.experiment.data.registry import DATASETS, GENERATED, LABELLED, TEXTS, TextInfo
 from dualml.experiment.data.sentences import make_sentences
 from dualml.experiment.data.wordpiece import WordPiece

@@ -17,10 +17,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dualml.experiment.data.archive import unpack_archive
-from dualml.experiment.data.places import cache_folder, read_verified, find_file, write_atomic
+from dualml.experiment.data.locations import cache_folder, read_verified, find_file, write_atomic
 from dualml.experiment.data.registry import DatasetInfo, IdxFile, RecordFile, RecordInfo
 from dualml.common.errors import UserError
-from dualml.common.messages import read_body
+from dualml.common.bounded_io import read_body
 
 PROBE_S = 4.5  # for all mirrors together, name resolution included
 CONNECT_S, READ_S = 4.0, 10.0

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from dualml.experiment.data import idx
-from dualml.experiment.data.places import find_file, write_atomic
+from dualml.experiment.data.locations import find_file, write_atomic
 from dualml.experiment.data.registry import FILE_NAMES
 from dualml.common.machine import cache_dir
 

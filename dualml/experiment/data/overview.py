@@ -7,7 +7,7 @@ from typing import Any
 
 from dualml.common.arrays import fingerprint
 from dualml.experiment.data import corpora, digits
-from dualml.experiment.data.places import locate, verify_files
+from dualml.experiment.data.locations import locate, verify_files
 from dualml.experiment.data.registry import DATASETS, TEXTS, DatasetInfo, TextInfo
 from dualml.common.errors import UserError
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from dualml.experiment.data import sources
 from dualml.experiment.data.dataset import Array, Dataset
-from dualml.experiment.data.places import locate
+from dualml.experiment.data.locations import locate
 from dualml.experiment.data.registry import DATASETS, FILE_NAMES, DatasetInfo, IdxFile
 
 

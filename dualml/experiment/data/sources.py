@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from dualml.common.arrays import fingerprint
-from dualml.experiment.data import cifar, corpora, digits, idx, own
+from dualml.experiment.data import cifar, corpora, digits, idx, user_images
 from dualml.experiment.data.dataset import Array, Dataset, Source
 from dualml.experiment.data.fetch import OFFLINE, Unreachable, download
-from dualml.experiment.data.places import read_verified, locate, find_file
+from dualml.experiment.data.locations import read_verified, locate, find_file
 from dualml.experiment.data.registry import EMBEDDED, Constant, DatasetInfo, IdxFile, RecordInfo, find_dataset
 from dualml.experiment.data.stats import statistics
 from dualml.experiment.data.text import LENGTH, WORDS, Tokens
@@ -51,7 +51,7 @@ def load(
             damaged or not the published ones (these never fall back: the user should know);
             and, with ``explicit``, a dataset that cannot be downloaded.
     """
-    if own.is_folder(name):
+    if user_images.is_folder(name):
         return load_user_images(Path(name))
     if corpora.is_text(name):
         sizes: dict[str, Any] = {"words": words, "length": length, "tokens": tokens}
@@ -106,8 +106,8 @@ def load_user_images(folder: Path) -> Dataset:
         UserError: a file is truncated, or a label has no name.
     """
     folder = folder.resolve()
-    info = own.describe_folder(folder)
-    arrays = cifar.read_images(info, folder, own.REMEDY)
+    info = user_images.describe_folder(folder)
+    arrays = cifar.read_images(info, folder, user_images.REMEDY)
     if not info.classes:
         last = max(int(y.max(initial=0)) for y in arrays[1::2])
         info = replace(info, classes=[str(number) for number in range(last + 1)])

@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from dualml.common.errors import UserError
 from dualml.common.files import MAX_TEXT_BYTES, read_bytes
 from dualml.algorithms.model.layers import PADDING
-from dualml.common.strict import describe_validation_error
+from dualml.common.strict_model import describe_validation_error
 
 VOCABULARY, SETTINGS = "vocab.txt", "tokenizer_config.json"
 PAD, UNKNOWN, START, END = "[PAD]", "[UNK]", "[CLS]", "[SEP]"

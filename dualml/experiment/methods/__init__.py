@@ -5,6 +5,6 @@ A method is a file of a backend's ``methods/`` with the complete loop of one upd
 write it, so that the difference from the file ``single`` shows what the method costs in code.
 """
 
-from dualml.experiment.methods.known import METHODS, MethodInfo, find_method
+from dualml.experiment.methods.registry import METHODS, MethodInfo, find_method
 
 __all__ = ["METHODS", "MethodInfo", "find_method"]

@@ -13,7 +13,7 @@ from typing import Any
 
 from dualml.common.errors import UserError
 from dualml.common.files import read_bytes
-from dualml.experiment.methods.known import METHODS, MethodInfo
+from dualml.experiment.methods.registry import METHODS, MethodInfo
 from dualml.common.parse import from_json
 
 #: Largest number of bytes of a configuration.

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from dualml.common.errors import UserError
 from dualml.common.files import nonfinite_to_none, read_json, write_json
-from dualml.common.strict import MAX_NAME_CHARS, describe_validation_error
+from dualml.common.strict_model import MAX_NAME_CHARS, describe_validation_error
 
 Number = int | float
 Count = Annotated[int, Field(ge=0)]

@@ -16,7 +16,7 @@ from dualml.experiment.store.findings import read_findings
 from dualml.experiment.store.manifest import RESULTS, RUN, TrialRecord, read_run
 from dualml.experiment.store.merge import merge
 from dualml.experiment.store.plan import PLAN, PlanChanged, plan_folder, restore_plan
-from dualml.experiment.store.planned import PlanRecord
+from dualml.experiment.store.plan_record import PlanRecord
 from dualml.experiment.store.records import Array, Curve, read_records
 from dualml.experiment.store.run import TrialComparison, RunData, Serial, Trial
 from dualml.experiment.store.times import TIMELINE, TIMES, ColumnFile

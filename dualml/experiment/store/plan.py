@@ -19,7 +19,7 @@ from dualml.algorithms.model.spec import ModelSpec
 from dualml.parallel.split import traffic
 from dualml.parallel.split.plan import SplitPlan
 from dualml.experiment.store.jsonfile import JsonFile
-from dualml.experiment.store.planned import PlanRecord
+from dualml.experiment.store.plan_record import PlanRecord
 from dualml.experiment.store.protocol import parse_experiment
 from dualml.experiment.store.tensors import WEIGHTS, Arrays
 

@@ -17,7 +17,7 @@ from dualml.common.errors import UserError
 from dualml.experiment.schema import Experiment
 from dualml.algorithms.optim import RULES, LRSchedule
 from dualml.parallel.partition import PARTITIONS
-from dualml.common.strict import describe_validation_error
+from dualml.common.strict_model import describe_validation_error
 
 #: Kinds of validation errors that another version of dualml may not have.
 VERSION_ERRORS = ("missing", "extra_forbidden", "literal_error")

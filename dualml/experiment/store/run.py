@@ -11,8 +11,8 @@ from typing import Any
 
 from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
-from dualml.experiment.contrast import ConfigDiff
-from dualml.experiment.deals import partition_key
+from dualml.experiment.config_diff import ConfigDiff
+from dualml.experiment.batches import partition_key
 from dualml.experiment.lenient import read_arm
 from dualml.experiment.plan import Plan
 from dualml.experiment.store.agreement import AgreementRecord

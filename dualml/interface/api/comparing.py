@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from dualml.interface.api.runs import Run
 from dualml.common.errors import UserError
-from dualml.experiment.store.side import are_run_operands
+from dualml.experiment.store.run_operand import are_run_operands
 
 
 class ComparisonResult(Protocol):

@@ -12,7 +12,7 @@ import numpy as np
 
 from dualml.interface.api.tools import as_list, import_optional
 from dualml.common.errors import UserError, did_you_mean
-from dualml.report import curves, keys
+from dualml.report import curves, legend
 from dualml.report.draw.palette import COLORS, STROKES
 from dualml.report.measures import loss_unit
 from dualml.experiment.store.run import RunData, Trial
@@ -126,10 +126,10 @@ def line_styles(
     run: RunData, arms: Sequence[str], backends: Sequence[str]
 ) -> dict[tuple[str, str], dict[str, Any]]:
     """Map each (arm, backend) to the Matplotlib options of its line."""
-    colors = keys.colors(run)
+    colors = legend.colors(run)
     if len({colors[arm] for arm in arms}) < len(arms):  # arms of several groups
-        colors = {key.name: key.color for key in keys.distinct_colors(arms)}
-    strokes = {key.name: key.stroke for key in keys.backends(run)}
+        colors = {key.name: key.color for key in legend.distinct_colors(arms)}
+    strokes = {key.name: key.stroke for key in legend.backends(run)}
     if len(backends) == 1:
         strokes[backends[0]] = "solid"
     looks = {}

@@ -74,9 +74,9 @@ def run(
         >>> done = dualml.run("lab1", backend="numpy", arms=["adam"], quick=True, progress=False)
         >>> done.plot.loss()
     """
-    from dualml.launch.adopted import detect_external_launch
-    from dualml.runner.session.execute import run_request
-    from dualml.runner.session.perform import EXIT_INTERRUPTED
+    from dualml.launch.external import detect_external_launch
+    from dualml.runner.session.runner import run_request
+    from dualml.runner.session.execution import EXIT_INTERRUPTED
     from dualml.runner.session.prepare import RunRequest
 
     if (there := detect_external_launch()) is not None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from dualml.interface.cli.against import baseline
+from dualml.interface.cli.compare_runs import baseline
 from dualml.interface.cli.bench import bench
 from dualml.interface.cli.capabilities import capabilities
 from dualml.interface.cli.checkpoint import app as checkpoint

@@ -24,7 +24,7 @@ def show(
 ) -> None:
     """Show the tensors, the step and the layout of a checkpoint, without reading tensor data."""
     from dualml.runner.checkpoint import open_checkpoint
-    from dualml.runner.checkpoint.shown import describe_checkpoint, tensor_table, title_lines
+    from dualml.runner.checkpoint.display import describe_checkpoint, tensor_table, title_lines
     from dualml.runner.checkpoint.weights import check_same_model
     from dualml.report.page import terminal
     from dualml.common.words import Messages
@@ -57,7 +57,7 @@ def convert(
     """Convert a checkpoint to another format or another number of files, bit for bit."""
     from dualml.runner.checkpoint import open_checkpoint
     from dualml.runner.checkpoint.convert import convert as write
-    from dualml.runner.checkpoint.shown import describe_checkpoint, title_lines
+    from dualml.runner.checkpoint.display import describe_checkpoint, title_lines
     from dualml.runner.checkpoint.weights import select_weights
     from dualml.common.words import Messages
 

@@ -62,7 +62,7 @@ def compare(
     Exits with 0 if they are equal, 3 if they are different, 2 if they cannot be compared.
     """
     from dualml.interface.cli.run import parse_seeds
-    from dualml.experiment.store.side import are_run_operands
+    from dualml.experiment.store.run_operand import are_run_operands
 
     seeds = parse_seeds(seed or [])
     of_runs = {"--arm": arm, "--pair": pair, "--backend": backend, "--metric": metric,
@@ -72,7 +72,7 @@ def compare(
                  "--steps": steps, "--eval": evaluation or None}  # fmt: skip
     folders = Path(a).is_dir() and Path(b).is_dir()
     if folders and are_run_operands(Path(a), Path(b)):
-        from dualml.interface.cli.against import compare_folders
+        from dualml.interface.cli.compare_runs import compare_folders
 
         refuse_options({**of_models, "--map": map_}, "models", a, b, "runs")
         against = compare_folders(
@@ -207,7 +207,7 @@ def parse_shape(shape: str) -> tuple[int, ...]:
 
 def show_comparison(comparison: ModelComparison, lang: str) -> None:
     """Print the verdict paragraph, and the phases as a table."""
-    from dualml.parity.models.words import format_message
+    from dualml.parity.models.messages import format_message
 
     language: Any = lang
     print_text(comparison.paragraph(language))

@@ -125,7 +125,7 @@ def runs() -> list[str]:
 
 def jobs() -> list[str]:
     """List the numbers of jobs, the newest first."""
-    from dualml.runner.jobs.place import job_numbers
+    from dualml.runner.jobs.folders import job_numbers
 
     return [str(number) for number in reversed(job_numbers())]
 

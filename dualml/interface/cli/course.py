@@ -170,7 +170,7 @@ def show_checked(
     checked: Sequence[CheckResult], seed: int, hints: int, words: Messages, brief: bool = False
 ) -> None:
     """Print the results, the summary, and how to get more hints."""
-    from dualml.course.shown import result_lines
+    from dualml.course.rendering import result_lines
 
     for one in checked:
         for line in result_lines(one, hints, words, brief):
@@ -189,7 +189,7 @@ def describe_checked(
     workspace: Workspace, checked: Sequence[CheckResult], seed: int, hints: int, words: Messages
 ) -> dict[str, Any]:
     """Return the results as a JSON-serializable dict."""
-    from dualml.course.shown import result_as_json
+    from dualml.course.rendering import result_as_json
 
     return {
         "format": workspace.settings.format,

@@ -61,7 +61,7 @@ def get(
 ) -> None:
     """Download a dataset into the cache, or import it from a folder; every file is verified."""
     from dualml.experiment.data.fetch import download
-    from dualml.experiment.data.places import import_files
+    from dualml.experiment.data.locations import import_files
     from dualml.experiment.data.registry import TEXTS, find_dataset
 
     if name in TEXTS:

@@ -56,7 +56,7 @@ def diffs(
     if as_json:
         print_json(describe_entries(entries, measured, installed, DEVICE), "diffs")
     elif page is None:
-        from dualml.interface.cli import diffs_shown as shown
+        from dualml.interface.cli import diffs_terminal as shown
 
         if name and len(entries) == 1:
             shown.print_entry(entries[0], measured[0] if measured else None, chosen)
@@ -102,7 +102,7 @@ def describe_entries(
 ) -> dict[str, Any]:
     """Return everything as a JSON-serializable dict; ``ok`` is None if nothing was measured."""
     from dualml.parity.diffs.code import package_of, code_with_helpers
-    from dualml.parity.diffs.words import describe_entry
+    from dualml.parity.diffs.messages import describe_entry
 
     both: Sequence[EntryResult | None] = measured or [None] * len(entries)
     return {

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dualml.interface.cli.output import print_json, print_text
-from dualml.interface.cli.submitted import FORBIDDEN_OPTIONS, load_experiment, parse_run_options
+from dualml.interface.cli.submit_options import FORBIDDEN_OPTIONS, load_experiment, parse_run_options
 from dualml.common.errors import UserError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def render_run(on: str, words: list[str], options: Mapping[str, Any], as_json: b
         options: options of ``dualml submit``, as given.
     """
     from dualml.runner.render import files
-    from dualml.runner.render.commanded import parse_numbers
+    from dualml.runner.render.command import parse_numbers
     from dualml.runner.render.kinds import choose_kind
     from dualml.runner.render.request import make_render_request
 
@@ -61,7 +61,7 @@ def render_command(
         options: options of ``dualml submit``, as given.
     """
     from dualml.runner.render import files
-    from dualml.runner.render.commanded import command_request
+    from dualml.runner.render.command import command_request
     from dualml.runner.render.kinds import choose_kind
 
     on, folder = options["on"], options["render"]

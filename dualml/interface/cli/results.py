@@ -50,7 +50,7 @@ def parity(
     """Compare the backends of a run folder again and print the verdicts; exit with 3 if one is
     `different`."""
     from dualml.parity.judge import judge_run, worst_verdict, write_parity
-    from dualml.runner.session.perform import EXIT_DIFFERENT, EXIT_OK
+    from dualml.runner.session.execution import EXIT_DIFFERENT, EXIT_OK
     from dualml.experiment.store.findings import read_findings
 
     with suggest_force():
@@ -80,7 +80,7 @@ def find(
     """Find where and why backends differ, by replaying the update that diverges; exit with 3 if
     they do."""
     from dualml.parity.judge import judge_run
-    from dualml.runner.session.perform import EXIT_DIFFERENT, EXIT_OK, find_causes
+    from dualml.runner.session.execution import EXIT_DIFFERENT, EXIT_OK, find_causes
     from dualml.experiment.store.findings import read_findings
     from dualml.experiment.store.folder import RunFolder, lock_run_folder
 

@@ -62,8 +62,8 @@ def run(
     tensorboard: Annotated[bool, typer.Option("--tensorboard")] = False,
 ) -> None:
     """Run an experiment on one or more backends and write a run folder."""
-    from dualml.runner.session.execute import run_request
-    from dualml.runner.session.perform import EXIT_INTERRUPTED
+    from dualml.runner.session.runner import run_request
+    from dualml.runner.session.execution import EXIT_INTERRUPTED
     from dualml.runner.session.prepare import RunRequest
     from dualml.experiment.store.findings import read_findings
     from dualml.experiment.store.manifest import RUN
@@ -117,7 +117,7 @@ def run(
 
 def parse_seeds(words: list[str]) -> list[int]:
     """Parse the values of ``--seed``: ``["0,1", "2"]`` → ``[0, 1, 2]``."""
-    from dualml.common.strict import clip_text
+    from dualml.common.strict_model import clip_text
 
     try:
         return [int(part) for word in words for part in re.sub(r"[\[\]]", "", word).split(",")]

@@ -65,7 +65,7 @@ def simulate(
     """Predict seconds per update of aggregations for any number of ranks, or lay out a pipeline."""
     given = dict(locals())
     from dualml.planning.cost import options, units
-    from dualml.planning.cost.closed import names
+    from dualml.planning.cost.closed_form import names
     from dualml.planning.cost.request import CostRequest, parse_ranks, schedule_grids
 
     if published:

@@ -16,7 +16,7 @@ def tensorboard(
     lang: Lang = "en",
 ) -> None:
     """Show a job's curves in TensorBoard until Ctrl-C."""
-    from dualml.runner.jobs.board import serve_board
+    from dualml.runner.jobs.tensorboard import serve_board
     from dualml.runner.jobs.store import Jobs, jobs_folder
     from dualml.common.words import Messages
 

@@ -29,7 +29,7 @@ def top(
     from rich.console import Console, Group
     from rich.live import Live
 
-    from dualml.report.at_work import active_ranks, tables
+    from dualml.report.live_usage import active_ranks, tables
     from dualml.report.page.terminal import render
     from dualml.common.words import Messages
 

@@ -14,7 +14,7 @@ from dualml.common.files import resolve_links
 from dualml.runner.jobs.store import Jobs
 from dualml.report.blocks import Cell, Column, Table
 from dualml.interface.serve.cache import Cache
-from dualml.interface.serve.found import RunSummary, runs_by_name, summarize, newest_first
+from dualml.interface.serve.summaries import RunSummary, runs_by_name, summarize, newest_first
 from dualml.interface.serve.tables import format_created, state_cell, verdict_cell
 from dualml.experiment.store.manifest import check_run
 from dualml.common.words import Messages

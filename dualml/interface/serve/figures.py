@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from dualml.report import curves, keys
+from dualml.report import curves, legend
 from dualml.report.draw.palette import CYCLE
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
 from dualml.interface.serve.run import RunView, TrialView
@@ -57,7 +57,7 @@ def one_run_figure(seen: RunView, arms: Sequence[str], metric: str, axis: str, w
               for t in seen.trials if t.record.arm in arms]  # fmt: skip
     marks = trial_marks(trials, metric, axis, len(trials))
     panel = Panel(marks, x_axis(axis, words), y_axis([seen], metric, words), height=300)
-    return make_figure([panel], keys.distinct_colors(list(arms)), [seen], metric, words)
+    return make_figure([panel], legend.distinct_colors(list(arms)), [seen], metric, words)
 
 
 def runs_figure(
@@ -74,7 +74,7 @@ def runs_figure(
     panels = [
         Panel(trial_marks(trials, metric, axis, total), x, y, arm, 220) for arm, trials in by_arm.items()
     ]
-    colours = keys.distinct_colors([seen.summary.id for seen in runs], kind="series")
+    colours = legend.distinct_colors([seen.summary.id for seen in runs], kind="series")
     return make_figure(panels, colours, runs, metric, words, columns=min(2, len(panels) or 1))
 
 
@@ -103,8 +103,8 @@ def backend_legend(backends: Sequence[str]) -> list[LegendEntry]:
     """Make the legend of line styles, as in the report; a single backend is drawn solid."""
     if len(backends) == 1:
         return [LegendEntry("backend", backends[0], stroke="solid")]
-    spare = iter(keys.SPARE * len(backends))
-    return [LegendEntry("backend", b, stroke=keys.FRAMEWORKS.get(b) or next(spare)) for b in backends]
+    spare = iter(legend.SPARE * len(backends))
+    return [LegendEntry("backend", b, stroke=legend.FRAMEWORKS.get(b) or next(spare)) for b in backends]
 
 
 def x_axis(axis: str, words: Messages) -> Axis:

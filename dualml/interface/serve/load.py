@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dualml.report.at_work import active_ranks, tables
+from dualml.report.live_usage import active_ranks, tables
 from dualml.report.blocks import Block
 from dualml.common.words import Messages
 

@@ -17,7 +17,7 @@ from dualml.report.page.html import tag
 from dualml.interface.serve import figures, tables
 from dualml.interface.serve.cache import Cache
 from dualml.interface.serve.controls import form, select_box
-from dualml.interface.serve.found import MAX_RUNS, UNREAD, RunSummary, runs_by_name, summarize_all, newest_first
+from dualml.interface.serve.summaries import MAX_RUNS, UNREAD, RunSummary, runs_by_name, summarize_all, newest_first
 from dualml.interface.serve.jobs import JobMonitor, CachedJobs
 from dualml.interface.serve.load import read_load
 from dualml.interface.serve.logs import TAIL_BYTES, LogChunk, is_inside, list_logs, read_log

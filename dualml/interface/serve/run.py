@@ -11,8 +11,8 @@ from typing import Any
 from dualml.common.errors import UserError
 from dualml.common.files import is_regular
 from dualml.interface.serve.cache import Cache, file_stamp
-from dualml.interface.serve.found import RunSummary, summarize
-from dualml.experiment.store.growing import MetricsTail
+from dualml.interface.serve.summaries import RunSummary, summarize
+from dualml.experiment.store.metrics_tail import MetricsTail
 from dualml.experiment.store.manifest import Key, RunRecord, TrialRecord, read_run
 from dualml.experiment.store.records import Curve, records_path
 from dualml.experiment.store.trial import JOB, log_path, trial_folder

@@ -18,7 +18,7 @@ from dualml.report.page.html import tag
 from dualml.report.verdicts import serial_lines, verdict_table
 from dualml.interface.serve.cache import Cache
 from dualml.interface.serve.controls import checkbox
-from dualml.interface.serve.found import UNREAD, RunSummary
+from dualml.interface.serve.summaries import UNREAD, RunSummary
 from dualml.interface.serve.run import RunView, TrialView
 from dualml.experiment.store.findings import FINDINGS, read_findings
 from dualml.experiment.store.verdicts import PARITY

@@ -18,7 +18,7 @@ from dualml.common.errors import UserError
 from dualml.common.files import open_to_append
 from dualml.launch.hosts.file import RemoteHost, Hosts
 from dualml.launch.greeting import mismatch_reason
-from dualml.launch.hub import LEAVE_S
+from dualml.launch.rank_server import LEAVE_S
 from dualml.launch.supervise import end_processes, last_lines
 from dualml.common.machine import run_bounded, python_argv
 from dualml.common.network import network_variables

@@ -11,8 +11,8 @@ import tempfile
 import time
 
 from dualml.backend import backends
-from dualml.launch.seat import versions
-from dualml.launch.wire import describe_error
+from dualml.launch.credentials import versions
+from dualml.launch.connection import describe_error
 from dualml.common.machine import query_gpus
 
 REACH_S = 5.0

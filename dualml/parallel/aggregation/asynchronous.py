@@ -13,7 +13,7 @@ from dualml.parallel.aggregation.parallel import DataParallel
 from dualml.parallel.aggregation.parameter_server import ParameterServer
 from dualml.parallel.aggregation.settings import Aggregation
 from dualml.backend import Array, Arrays, BatchTrace
-from dualml.backend.ability import Tensor
+from dualml.backend.capability import Tensor
 from dualml.common.errors import CommunicationError
 from dualml.common.seeds import make_generator
 

@@ -13,7 +13,7 @@ from dualml.parallel.aggregation.all_reduce import AllReduce
 from dualml.parallel.aggregation.coordinates import COORDINATEWISE
 from dualml.parallel.aggregation.parallel import DataParallel
 from dualml.backend import Array, Arrays, BatchTrace
-from dualml.backend.ability import Tensor
+from dualml.backend.capability import Tensor
 
 
 class LocalSGD(DataParallel):

@@ -11,7 +11,7 @@ from dualml.parallel.aggregation.base import Strategy
 from dualml.parallel.aggregation.parallel import DataParallel
 from dualml.parallel.aggregation.settings import Aggregation
 from dualml.backend import Array, Arrays, Backend, Training
-from dualml.backend.ability import ReducingBuckets, Tensor
+from dualml.backend.capability import ReducingBuckets, Tensor
 
 
 class NativeDataParallel(DataParallel):

@@ -21,10 +21,10 @@ from dualml.parallel.aggregation.compress import TopK, sum_fp16
 from dualml.parallel.aggregation.coordinates import COORDINATEWISE, reduce_coordinates
 from dualml.parallel.aggregation.layers import layer_sizes
 from dualml.parallel.aggregation.settings import Aggregation
-from dualml.parallel.aggregation.slow import Straggler, pause
+from dualml.parallel.aggregation.straggler import Straggler, pause
 from dualml.parallel.aggregation.times import Times
 from dualml.backend import Array, Arrays, Backend, MemoryUsage, ActivationCapture, BatchTrace, Training, MemoryReport
-from dualml.backend.ability import GradientBuckets, Tensor
+from dualml.backend.capability import GradientBuckets, Tensor
 from dualml.algorithms.communicator import Communicator
 
 

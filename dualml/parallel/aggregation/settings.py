@@ -10,7 +10,7 @@ from dualml.parallel.aggregation import SCHEMES, STRATEGIES
 from dualml.parallel.aggregation.buckets import BUCKET_BYTES
 from dualml.parallel.aggregation.coordinates import COORDINATEWISE
 from dualml.common.errors import UserError, did_you_mean
-from dualml.common.strict import StrictModel
+from dualml.common.strict_model import StrictModel
 
 #: Newer keys, which a plan contains only if the user set them.
 RARE_OF_AGGREGATION = ("overlap", "cut")

@@ -12,11 +12,11 @@ from typing import Any, Literal
 import numpy as np
 
 from dualml.backend import Array, Arrays, Backend, MemoryUsage, TrainingSpec, BatchTrace
-from dualml.backend.ability import Tensor
+from dualml.backend.capability import Tensor
 from dualml.backend.shard import OptimizerShard
 from dualml.algorithms.communicator import Communicator
 from dualml.parallel.offload.disk import DiskRecords
-from dualml.parallel.offload.forms import record_lengths
+from dualml.parallel.offload.estimates import record_lengths
 from dualml.parallel.offload.records import HostRecords, UnitRecords
 from dualml.parallel.offload.settings import Offload
 from dualml.parallel.offload.shard import OffloadedShard

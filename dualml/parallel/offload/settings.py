@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from dualml.common.errors import UserError
-from dualml.common.strict import StrictModel
+from dualml.common.strict_model import StrictModel
 
 Place = Literal["device", "host", "disk"]
 #: Kinds of data that can be offloaded.

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from dualml.backend import Array, TrainingSpec
-from dualml.backend.ability import Tensor
+from dualml.backend.capability import Tensor
 from dualml.backend.shard import OptimizerShard, FlatParameterStorage, Slots
 from dualml.algorithms.communicator import Communicator
 from dualml.parallel.offload.records import UnitRecords

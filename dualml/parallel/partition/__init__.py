@@ -24,10 +24,10 @@ from dualml.parallel.partition.power_law_sizes import PowerLawSizes as PowerLawS
 from dualml.parallel.partition.random_partition import RandomPartition as RandomPartition
 from dualml.parallel.partition.random_sampling import RandomSampling as RandomSampling
 from dualml.parallel.partition.round_robin import RoundRobin as RoundRobin
-from dualml.parallel.partition.statement import PartitionStats as PartitionStats
-from dualml.parallel.partition.statement import fingerprint as fingerprint
-from dualml.parallel.partition.statement import verify_partition as verify_partition
-from dualml.parallel.partition.statement import partition_stats as partition_stats
+from dualml.parallel.partition.stats import PartitionStats as PartitionStats
+from dualml.parallel.partition.stats import fingerprint as fingerprint
+from dualml.parallel.partition.stats import verify_partition as verify_partition
+from dualml.parallel.partition.stats import partition_stats as partition_stats
 
 
 def partition_from(spec: Mapping[str, Any]) -> Partition:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from dualml.parallel.partition.base import PARTITIONS, Index, Samples, split_by_sizes, apportion
-from dualml.parallel.partition.drawn import DirichletPartition, draw_proportions
+from dualml.parallel.partition.dirichlet import DirichletPartition, draw_proportions
 
 
 @PARTITIONS.register("dirichlet_labels", 90)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dualml.parallel.partition.base import PARTITIONS, Index, Samples, count_samples, split_by_sizes, apportion
-from dualml.parallel.partition.drawn import DirichletPartition, draw_proportions
+from dualml.parallel.partition.dirichlet import DirichletPartition, draw_proportions
 
 
 @PARTITIONS.register("dirichlet_sizes", 100)

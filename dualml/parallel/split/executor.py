@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parallel.aggregation.slow import pause
+from dualml.parallel.aggregation.straggler import pause
 from dualml.backend import MemoryUsage, Segment, MemoryReport
 from dualml.backend.stage import Arrays, Stage, Tensor, Values
 from dualml.algorithms.communicator import Communicator
 from dualml.algorithms.model.streams import HiddenStates, extra_inputs
-from dualml.parallel.split.horizontal import ParallelOp, RingAttentionOp
+from dualml.parallel.split.tensor_parallel import ParallelOp, RingAttentionOp
 from dualml.parallel.split.mailbox import Key, Mailbox
-from dualml.parallel.split.pieces import TensorShard
+from dualml.parallel.split.shards import TensorShard
 from dualml.parallel.split.plan import SplitPlan, StageView
 from dualml.parallel.split.rank import PipelineRank
-from dualml.parallel.split.row import make_group
+from dualml.parallel.split.tensor_parallel_rank import make_group
 from dualml.parallel.split.schedule import Action
 
 Index = NDArray[np.int64]

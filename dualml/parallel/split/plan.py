@@ -12,11 +12,11 @@ from dualml.algorithms.communicator.parts import part_lengths
 from dualml.common.errors import UserError
 from dualml.algorithms.model.spec import ModelSpec, canonical_parameter_names
 from dualml.algorithms.precision import low_precision_layers
-from dualml.parallel.split import positions, vertical
-from dualml.parallel.split.horizontal import Item, StageShard
+from dualml.parallel.split import positions, stage_cuts
+from dualml.parallel.split.tensor_parallel import Item, StageShard
 from dualml.parallel.split.mesh import Mesh
 from dualml.parallel.split.order import validate
-from dualml.parallel.split.pieces import TensorShard
+from dualml.parallel.split.shards import TensorShard
 from dualml.parallel.split.schedule import Action, Grid, live
 from dualml.parallel.split.schedules import build
 from dualml.parallel.split.styles import choose_styles
@@ -79,7 +79,7 @@ class SplitPlan:
     @property
     def stages(self) -> list[list[str]]:
         """Layer names of each stage."""
-        return vertical.stage_layers(self.spec, self.cut)
+        return stage_cuts.stage_layers(self.spec, self.cut)
 
     @property
     def world_size(self) -> int:
@@ -301,9 +301,9 @@ def split_plan(
     if cut and len(cut) != count - 1:
         raise UserError(f"stages = {count} needs {count - 1} cuts; received {list(cut)}")
     if cut:
-        vertical.check_cuts(spec, cut)
+        stage_cuts.check_cuts(spec, cut)
     elif count > 1:  # one stage needs no cut, and a restored plan has no times
-        cut = vertical.balance_stages(spec, count, vertical.layer_costs(spec, balance, times))
+        cut = stage_cuts.balance_stages(spec, count, stage_cuts.layer_costs(spec, balance, times))
     on: tuple[str, ...] = ()
     if engine == "devices":
         on, place = place_stages(devices, place, count), (0,) * count
@@ -323,7 +323,7 @@ def split_plan(
             f"micro_batches = {micro_batches} cannot be shared by {trainers} trainers; use a "
             f"multiple of {trainers}"
         )
-    styles = choose_styles(spec, tensor, layers or {}, vertical.stage_layers(spec, cut))
+    styles = choose_styles(spec, tensor, layers or {}, stage_cuts.stage_layers(spec, cut))
     shared = "context" if context > 1 else "sequence" if sequence else ""
     tensor *= context
     if shared:

@@ -7,10 +7,10 @@ from typing import Any
 
 from dualml.backend.stage import Stage, Tensor, Values
 from dualml.algorithms.communicator import Communicator
-from dualml.parallel.split.horizontal import ParallelOp, RingAttentionOp
+from dualml.parallel.split.tensor_parallel import ParallelOp, RingAttentionOp
 from dualml.parallel.split.plan import SplitPlan
 from dualml.parallel.split.positions import POSITION_SLICES
-from dualml.parallel.split.row import TensorParallelRank
+from dualml.parallel.split.tensor_parallel_rank import TensorParallelRank
 
 
 class PipelineRank(TensorParallelRank):

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from dualml.parallel.aggregation.slow import Straggler
+from dualml.parallel.aggregation.straggler import Straggler
 from dualml.backend import Array, ActivationCapture, Training
 from dualml.parallel.split.plan import SplitPlan
 from dualml.parallel.split.timeline import Timeline

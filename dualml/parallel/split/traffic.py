@@ -10,7 +10,7 @@ from typing import Any
 
 from dualml.backend import Segment
 from dualml.backend.devices import shift_devices
-from dualml.parallel.split.horizontal import ParallelOp, RingAttentionOp
+from dualml.parallel.split.tensor_parallel import ParallelOp, RingAttentionOp
 from dualml.parallel.split.plan import SplitPlan
 from dualml.parallel.split.ring import kv_numel
 

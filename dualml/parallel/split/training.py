@@ -38,8 +38,8 @@ from dualml.algorithms.communicator import Communicator, Implementation
 from dualml.common.errors import Unsupported
 from dualml.algorithms.model.streams import merge_hidden_states
 from dualml.parallel.split.executor import Executor
-from dualml.parallel.split.horizontal import ParallelOp
-from dualml.parallel.split.pieces import concat_slices, all_gather_arrays, assemble_parameters
+from dualml.parallel.split.tensor_parallel import ParallelOp
+from dualml.parallel.split.shards import concat_slices, all_gather_arrays, assemble_parameters
 from dualml.parallel.split.plan import SplitPlan, StageView
 from dualml.parallel.split.positions import POSITION_SLICES
 from dualml.parallel.split.remote import SplitModel

@@ -14,7 +14,7 @@ from dualml.algorithms.communicator import Communicator
 from dualml.common.errors import Unsupported
 from dualml.parallel.split.executor import Executor
 from dualml.parallel.split.plan import SplitPlan
-from dualml.parallel.zero.moves import ShardCollectives
+from dualml.parallel.zero.collectives import ShardCollectives
 from dualml.parallel.zero.settings import Sharding
 from dualml.parallel.zero.units import Unit
 

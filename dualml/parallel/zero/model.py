@@ -25,11 +25,11 @@ from dualml.backend import (
     MemoryReport,
     batch_digest,
 )
-from dualml.backend.ability import Tensor
+from dualml.backend.capability import Tensor
 from dualml.backend.shard import Slots, slot_lengths
 from dualml.algorithms.communicator import Communicator, Implementation
 from dualml.common.errors import Unsupported
-from dualml.parallel.zero.passes import ShardedForwardBackward
+from dualml.parallel.zero.forward_backward import ShardedForwardBackward
 from dualml.parallel.zero.settings import Sharding
 
 #: Error if one rank alone uses a sharded model.

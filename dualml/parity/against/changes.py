@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dualml.experiment.contrast import flat_config
-from dualml.experiment.store.side import RunOperand
+from dualml.experiment.config_diff import flat_config
+from dualml.experiment.store.run_operand import RunOperand
 from dualml.common.words import numbers
 
 #: Backend facts that are not compared: transient ones, and those reported for the run already.

@@ -9,7 +9,7 @@ from typing import Any
 from dualml.common.files import nonfinite_to_none
 from dualml.parity.against.changes import Change
 from dualml.parity.against.pair import RunPair
-from dualml.parity.against.say import describe_worst, trial_name, describe_divergence
+from dualml.parity.against.sentences import describe_worst, trial_name, describe_divergence
 from dualml.experiment.store.manifest import RunRecord
 from dualml.experiment.store.verdicts import VERDICTS
 from dualml.common.words import Messages, numbers

@@ -9,7 +9,7 @@ from typing import Any
 
 from dualml.common.errors import UserError, did_you_mean
 from dualml.parity.against.changes import diff_environments, diff_settings
-from dualml.parity.against.names import TrialMatch, match_trials
+from dualml.parity.against.matching import TrialMatch, match_trials
 from dualml.parity.against.outcome import RunComparison
 from dualml.parity.against.pair import RunPair
 from dualml.parity.judge import low_precision_of, has_other_samples, has_other_skips, other_samples_verdict, resolve_by_seeds
@@ -17,9 +17,9 @@ from dualml.parity.pairs import LowPrecision, compare_trajectories
 from dualml.experiment.store.baseline import fold_trajectory
 from dualml.experiment.store.envelope import Envelope
 from dualml.experiment.store.manifest import Key, TrialRecord
-from dualml.experiment.store.side import RunOperand, read_run_operand
+from dualml.experiment.store.run_operand import RunOperand, read_run_operand
 from dualml.experiment.store.trajectory import PHASES, Trajectory
-from dualml.common.strict import clip_text
+from dualml.common.strict_model import clip_text
 
 MARGIN = 10.0
 #: Phases that a comparison may leave out; batches and losses always count.

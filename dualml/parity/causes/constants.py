@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parity.causes.alteration import Mutation
+from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.explanation import Explorer
-from dualml.parity.models.flow import TraceOperand
+from dualml.parity.models.value_matching import TraceOperand
 from dualml.parity.models.gap import gap
 from dualml.parity.models.operations import Operation
 

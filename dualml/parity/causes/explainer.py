@@ -18,12 +18,12 @@ import numpy as np
 
 from dualml.common.files import read_json, write_json
 from dualml.launch.child import Emitter, run_child
-from dualml.parity.causes.alteration import Mutation
+from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.explanation import Explanation
 from dualml.parity.causes.search import Search
 from dualml.parity.models.operations import Operation, call_number
 from dualml.parity.models.run import FATAL, RESULT, TRYING
-from dualml.parity.models.say import NAME
+from dualml.parity.models.sentences import NAME
 from dualml.parity.models.trace import Trace, read_trace
 from dualml.parity.models.worker import build_model, make_loss, make_optimizer
 

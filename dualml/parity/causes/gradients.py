@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from dualml.parity.causes.alteration import Mutation, MutationContext
-from dualml.parity.causes.moves import ONE_RATIO, Array, paired_arrays, common_ratio
+from dualml.parity.causes.mutation import Mutation, MutationContext
+from dualml.parity.causes.ratios import ONE_RATIO, Array, paired_arrays, common_ratio
 from dualml.parity.causes.settings import setting_values
 from dualml.parity.causes.tables import FORMS
 from dualml.parity.models.comparison import ModelComparison
-from dualml.parity.models.flow import TraceOperand
+from dualml.parity.models.value_matching import TraceOperand
 from dualml.parity.models.operations import Operation, call_number
 from dualml.parity.models.trace import Trace
 

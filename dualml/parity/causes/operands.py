@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dualml.parity.causes.alteration import Mutation, MutationContext, Shape
+from dualml.parity.causes.mutation import Mutation, MutationContext, Shape
 from dualml.parity.models.operations import Operation
 
 #: Number of values with one more axis that are examined.

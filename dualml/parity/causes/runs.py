@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parity.causes.alteration import Mutation
+from dualml.parity.causes.mutation import Mutation
 from dualml.parity.models.comparison import ModelComparison
 from dualml.parity.models.gap import gap
 from dualml.parity.models.trace import Trace

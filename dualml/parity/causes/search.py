@@ -17,19 +17,19 @@ from typing import Any
 
 import numpy as np
 
-from dualml.parity.causes.alteration import Mutation
-from dualml.parity.causes.choice import rank_explanations, is_conclusive
+from dualml.parity.causes.mutation import Mutation
+from dualml.parity.causes.ranking import rank_explanations, is_conclusive
 from dualml.parity.causes.constants import precision_mutations, constant_mutations
-from dualml.parity.causes.effective import restrict_to_active_sites
+from dualml.parity.causes.active_sites import restrict_to_active_sites
 from dualml.parity.causes.evidence import find_relations
 from dualml.parity.causes.explanation import DivergenceCause, Explanation
 from dualml.parity.causes.gradients import gradient_mutations
-from dualml.parity.causes.lines import line_mutations
-from dualml.parity.causes.moves import update_ratio, is_plausible_factor
-from dualml.parity.causes.neutral import gradient_only_mutations
-from dualml.parity.causes.of_all_calls import global_mutations
-from dualml.parity.causes.quick import recorded_gradients
-from dualml.parity.causes.returned import output_order_mutations
+from dualml.parity.causes.optimizer_lines import line_mutations
+from dualml.parity.causes.ratios import update_ratio, is_plausible_factor
+from dualml.parity.causes.gradient_only import gradient_only_mutations
+from dualml.parity.causes.global_settings import global_mutations
+from dualml.parity.causes.prefilter import recorded_gradients
+from dualml.parity.causes.output_order import output_order_mutations
 from dualml.parity.causes.runs import (
     NEARLY_EXPLAINED_SHARE,
     MIN_GAINED_MODULES,
@@ -38,13 +38,13 @@ from dualml.parity.causes.runs import (
     MutatedRun,
     is_firm,
 )
-from dualml.parity.causes.screen import STAGES, CandidateFilter
+from dualml.parity.causes.candidate_filter import STAGES, CandidateFilter
 from dualml.parity.causes.sharing import bias_mutations, sharing_mutations, untying_mutations, neutral_parameter_mutations
-from dualml.parity.causes.surroundings import ContextBuilder
+from dualml.parity.causes.context import ContextBuilder
 from dualml.parity.causes.tensors import add_buffer_outputs, training_mutations
 from dualml.parity.causes.trials import MutationTrials
 from dualml.parity.causes.updates import NUMBERS, update_mutations
-from dualml.parity.models.flow import TraceOperand, match_values
+from dualml.parity.models.value_matching import TraceOperand, match_values
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.trace import Trace
 

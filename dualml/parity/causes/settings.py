@@ -7,7 +7,7 @@ from itertools import combinations, permutations
 from math import sqrt
 from typing import Any
 
-from dualml.parity.causes.alteration import MutationContext
+from dualml.parity.causes.mutation import MutationContext
 from dualml.parity.causes.tables import (
     AXES,
     EPSILONS,

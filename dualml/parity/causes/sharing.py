@@ -10,7 +10,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dualml.parity.causes.alteration import Mutation, Shape
+from dualml.parity.causes.mutation import Mutation, Shape
 from dualml.parity.models.partners import Pairing, Tensor, apply_change, find_change
 from dualml.parity.models.trace import Trace
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
-from dualml.parity.causes.alteration import Mutation, Shape
+from dualml.parity.causes.mutation import Mutation, Shape
 from dualml.parity.causes.tables import ACTIVATIONS, OPERATOR_FUNCTIONS, UNARY
 from dualml.parity.models.operations import Operation, value_name, call_number
 

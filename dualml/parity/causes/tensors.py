@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dualml.parity.causes.alteration import Mutation
+from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.runs import MutatedRun
-from dualml.parity.models.flow import TraceOperand
+from dualml.parity.models.value_matching import TraceOperand
 from dualml.parity.models.trace import Trace
 
 

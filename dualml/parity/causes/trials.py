@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from dualml.common.errors import UserError
-from dualml.parity.causes.alteration import Mutation
+from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.explanation import Explanation, Explorer
-from dualml.parity.causes.preference import CallCounts
-from dualml.parity.causes.quick import Prefilter
+from dualml.parity.causes.ranking_key import CallCounts
+from dualml.parity.causes.prefilter import Prefilter
 from dualml.parity.causes.runs import (
     NEARLY_EXPLAINED_SHARE,
     GROUPS,

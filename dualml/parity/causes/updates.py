@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dualml.parity.causes.alteration import Mutation, MutationContext
-from dualml.parity.causes.moves import Array, paired_arrays, common_ratio, weight_before, is_plausible_factor
+from dualml.parity.causes.mutation import Mutation, MutationContext
+from dualml.parity.causes.ratios import Array, paired_arrays, common_ratio, weight_before, is_plausible_factor
 from dualml.parity.causes.settings import setting_values
 from dualml.parity.models.comparison import ModelComparison
 from dualml.parity.models.trace import Trace

@@ -8,7 +8,7 @@ from pathlib import Path
 from dualml.parity.diffs.code import probe_code, package_of, helper_source
 from dualml.parity.diffs.compare import EntryResult
 from dualml.parity.diffs.entry import TOPICS, DifferenceEntry, Lang
-from dualml.parity.diffs.words import table_cells, listing_heading, is_silent, format_silence, measured_sentence
+from dualml.parity.diffs.messages import table_cells, listing_heading, is_silent, format_silence, measured_sentence
 from dualml.common.words import section_messages
 
 SIDES = ("torch", "mindspore")

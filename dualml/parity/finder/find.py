@@ -14,7 +14,7 @@ from dualml.parity.finder.causes import GUESSES, Hypothesis, Observation
 from dualml.parity.finder.causes.base import disturbs_clean, phase_tensors, unexplained_share
 from dualml.parity.finder.localise import ReplayDistance, largest_differences, safe_distance, execution_order, compare_tensors
 from dualml.parity.finder.replays import ReplaySession, run_replays
-from dualml.parity.finder.scene import PHASES, REFERENCE, ReplayContext
+from dualml.parity.finder.context import PHASES, REFERENCE, ReplayContext
 from dualml.experiment.store.records import read_records
 
 #: A cause is reported as found if it explains at least this share of the difference.

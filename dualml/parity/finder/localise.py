@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dualml.common.distance import distance
-from dualml.parity.finder.scene import PHASES, ReplayContext
+from dualml.parity.finder.context import PHASES, ReplayContext
 from dualml.parity import pairs
 from dualml.parity.envelope import exceeds
 

@@ -11,7 +11,7 @@ from typing import Any
 from dualml.backend import BackendInfo, TrainingSpec
 from dualml.common.errors import TrialError, UserError
 from dualml.experiment.plan import Plan
-from dualml.parity.finder.scene import REFERENCE, ReplayContext
+from dualml.parity.finder.context import REFERENCE, ReplayContext
 from dualml.launch.process import Launch
 from dualml.launch.supervise import describe_exit, last_lines, supervise
 from dualml.common.machine import python_argv

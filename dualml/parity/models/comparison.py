@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from inspect import Signature
 from typing import Any
 
-from dualml.parity.models.say import entries_about, format_count, describe_causes, format_place
-from dualml.parity.models.words import Language, format_message
+from dualml.parity.models.sentences import entries_about, format_count, describe_causes, format_place
+from dualml.parity.models.messages import Language, format_message
 
 #: Keys of notes that come first: the error, and its catalogue entry.
 ERROR = ("raised", "entry")

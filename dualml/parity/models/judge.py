@@ -16,7 +16,7 @@ from dualml.parity.models.comparison import ModelComparison, Note
 from dualml.parity.models.mapping import ParameterMap, match_tensors
 from dualml.parity.models.partners import Pairing, apply_change
 from dualml.parity.models.pieces import align_pieces
-from dualml.parity.models.spots import TraceComparison, TensorDistance
+from dualml.parity.models.trace_comparison import TraceComparison, TensorDistance
 from dualml.parity.models.trace import Trace
 from dualml.parity.pairs import is_lone_kink
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dualml.common.errors import UserError, did_you_mean
 from dualml.parity.models.partners import Change, TensorPair, Pairing, Tensor, canonical_name, find_change
-from dualml.parity.models.ways import UnmatchedParameters
+from dualml.parity.models.matchers import UnmatchedParameters
 
 #: The user's map of parameters: name → partner, or (partner, "transpose").
 ParameterMap = Mapping[str, "str | Sequence[str]"]

@@ -22,7 +22,7 @@ from dualml.parity.envelope import perturb
 from dualml.parity.models.gap import gap, has_nan
 from dualml.parity.models.operations import Operation, Tape
 from dualml.parity.models.partners import Tensor
-from dualml.parity.models.subject import user_line, error_reason
+from dualml.parity.models.model_ref import user_line, error_reason
 from dualml.parity.models.trace import OUTPUT, Arrays, Trace, hash_array, array_key, iter_tensors
 
 #: Draws: weights moved by 1, 2 and 4 units in the last place.

@@ -21,7 +21,7 @@ from dualml.common.files import read_json, write_json
 from dualml.launch.process import Launch
 from dualml.launch.supervise import GroupResult, describe_exit, last_lines, supervise
 from dualml.common.machine import python_argv, usable_cores
-from dualml.parity.models.asked import (
+from dualml.parity.models.inputs import (
     to_arrays,
     check_margin,
     serialize_map,
@@ -30,12 +30,12 @@ from dualml.parity.models.asked import (
     resolve_optimizers,
 )
 from dualml.parity.models.comparison import ModelComparison, Note
-from dualml.parity.models.guesses import find_better_pairing, pair_by_listing, pair_transposed
+from dualml.parity.models.heuristics import find_better_pairing, pair_by_listing, pair_transposed
 from dualml.parity.models.imported.read import read_pair
 from dualml.parity.models.judge import MARGIN, judge_traces
 from dualml.parity.models.mapping import ParameterMap
 from dualml.parity.models.recorder import DRAWS
-from dualml.parity.models.subject import COMPARING_VARIABLE, to_import_spec
+from dualml.parity.models.model_ref import COMPARING_VARIABLE, to_import_spec
 from dualml.parity.models.trace import HEAD, Trace, read_trace
 
 FRAMEWORKS = ("torch", "mindspore")

@@ -26,7 +26,7 @@ from dualml.parity.models.operations import Operation, SourceLocation
 from dualml.parity.models.partners import Tensor
 from dualml.common.parse import from_json
 from dualml.experiment.store.jsonfile import Count, Number, Record
-from dualml.common.strict import describe_validation_error, clip_text
+from dualml.common.strict_model import describe_validation_error, clip_text
 
 FORMAT = 1
 KIND = "dualml-trace"

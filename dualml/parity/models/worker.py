@@ -24,16 +24,16 @@ from dualml.common.errors import TrialError, UserError
 from dualml.common.files import read_json
 from dualml.launch.child import Emitter, run_child
 from dualml.algorithms.optim import rule_from
-from dualml.parity.models.built import locations_by_name
+from dualml.parity.models.construction import locations_by_name
 from dualml.parity.models.mapping import guess_initial_value, match_tensors, is_paired_by_names
 from dualml.parity.models.operations import Operation, SourceLocation
 from dualml.parity.models.partners import apply_change
 from dualml.parity.models.pieces import cut_arrays, cut_tensors, find_cuts, join_pieces
 from dualml.parity.models.recorder import Recorder as Base
-from dualml.parity.models.roles import build_graph, match_roles
-from dualml.parity.models.subject import report_as_user_error, load_builder
+from dualml.parity.models.graph_roles import build_graph, match_roles
+from dualml.parity.models.model_ref import report_as_user_error, load_builder
 from dualml.parity.models.trace import Trace, array_key, read_trace
-from dualml.parity.models.uses import pair_by_use
+from dualml.parity.models.usage import pair_by_use
 
 #: Seconds between two checks for the other side's weights.
 WEIGHTS_POLL_S = 0.05

@@ -4,8 +4,8 @@ ranks."""
 from __future__ import annotations
 
 from dualml.parallel.aggregation import StepGroup
-from dualml.parallel.aggregation.slow import Straggler
-from dualml.planning.cost.closed import Cost, cost, names, stages
+from dualml.parallel.aggregation.straggler import Straggler
+from dualml.planning.cost.closed_form import Cost, cost, names, stages
 from dualml.planning.cost.fits import Fits, fit_all
 from dualml.planning.cost.link import Link
 from dualml.planning.cost.model import Fit, Point, fit

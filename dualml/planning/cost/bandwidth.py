@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from dualml.planning.cost.closed import gives_exact_sum
+from dualml.planning.cost.closed_form import gives_exact_sum
 
 
 class Bandwidths(NamedTuple):

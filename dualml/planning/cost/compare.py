@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dualml.planning.cost.closed import gives_exact_sum
+from dualml.planning.cost.closed_form import gives_exact_sum
 from dualml.planning.cost.units import format_bytes
 from dualml.common.words import section_messages
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dualml.parallel.aggregation import ASYNCHRONOUS, STRATEGIES
-from dualml.planning.cost.closed import LOCAL_SGD
+from dualml.planning.cost.closed_form import LOCAL_SGD
 from dualml.planning.cost.link import Link
 from dualml.planning.cost.model import Fit, Point, fit
 from dualml.planning.cost.topology import FLAT, Topology

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dualml.parallel.aggregation import ASYNCHRONOUS
-from dualml.planning.cost.closed import DEFAULT_SYNC_PERIOD, LOCAL_SGD, check, stages
+from dualml.planning.cost.closed_form import DEFAULT_SYNC_PERIOD, LOCAL_SGD, check, stages
 from dualml.planning.cost.engines import schedule
 from dualml.planning.cost.link import Link
 from dualml.planning.cost.simulate import simulate

@@ -9,9 +9,9 @@ from typing import Literal
 
 from dualml.parallel.aggregation import ASYNCHRONOUS, STRATEGIES, StepGroup
 from dualml.parallel.aggregation import strategy as find
-from dualml.parallel.aggregation.slow import Straggler
+from dualml.parallel.aggregation.straggler import Straggler
 from dualml.planning.cost.bandwidth import Bandwidths, bandwidths
-from dualml.planning.cost.closed import DEFAULT_SYNC_PERIOD, LOCAL_SGD, check, has_closed_form, stages
+from dualml.planning.cost.closed_form import DEFAULT_SYNC_PERIOD, LOCAL_SGD, check, has_closed_form, stages
 from dualml.planning.cost.engines import schedule as engine_schedule
 from dualml.planning.cost.libraries import LIBRARIES
 from dualml.planning.cost.link import Link

@@ -8,8 +8,8 @@ from typing import Any
 
 from dualml.parallel.aggregation import ASYNCHRONOUS
 from dualml.parallel.aggregation import strategy as find
-from dualml.parallel.aggregation.slow import Straggler
-from dualml.planning.cost.closed import DEFAULT_SYNC_PERIOD, LOCAL_SGD, check, cost
+from dualml.parallel.aggregation.straggler import Straggler
+from dualml.planning.cost.closed_form import DEFAULT_SYNC_PERIOD, LOCAL_SGD, check, cost
 from dualml.planning.cost.compare import MAX_CROSSOVER_BYTES, MIN_CROSSOVER_BYTES, crossovers, fastest, straggler_sentence, pairs_to_compare, crossover_sentence
 from dualml.planning.cost.libraries import LIBRARIES
 from dualml.planning.cost.link import Link

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dualml.parallel.aggregation.schedule import CollectiveSchedule, Transfer
-from dualml.parallel.aggregation.slow import Straggler
+from dualml.parallel.aggregation.straggler import Straggler
 from dualml.planning.cost.link import Link
 from dualml.planning.cost.topology import FLAT, Topology
 from dualml.common.errors import UserError

@@ -28,7 +28,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
-from dualml.planning.cost.closed import cost
+from dualml.planning.cost.closed_form import cost
 from dualml.planning.cost.compare import crossovers
 from dualml.planning.cost.link import Link
 from dualml.common.errors import UserError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from dualml.common.errors import UserError
-from dualml.common.strict import clip_text
+from dualml.common.strict_model import clip_text
 
 #: Largest number in any unit: its product with the largest unit is still finite.
 MAX_NUMBER = 1e18

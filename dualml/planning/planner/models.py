@@ -15,7 +15,7 @@ from dualml.common.errors import UserError, did_you_mean, escape_unprintable
 from dualml.common.files import read_json, read_toml
 from dualml.common.parse import from_toml
 from dualml.planning.planner.shape import Shape
-from dualml.common.strict import StrictModel, describe_validation_error
+from dualml.common.strict_model import StrictModel, describe_validation_error
 
 #: Our key → equivalent keys of config.json; the first one present is used.
 NAMES: Mapping[str, tuple[str, ...]] = {

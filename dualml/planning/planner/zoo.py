@@ -18,7 +18,7 @@ from dualml.algorithms.model.layers import Embedding, Linear
 from dualml.algorithms.model.spec import ModelSpec
 from dualml.algorithms.model.zoo import model
 from dualml.planning.planner.shape import Shape
-from dualml.common.strict import StrictModel, describe_validation_error
+from dualml.common.strict_model import StrictModel, describe_validation_error
 
 #: Default samples per update: the default of an arm.
 BATCH = 64

@@ -12,7 +12,7 @@ from dualml.report.draw.frame import render_axes, render_legend
 from dualml.report.draw.layout import place_panels
 from dualml.report.draw.marks import order_marks, svg
 from dualml.report.draw.palette import css
-from dualml.report.draw.places import Styles
+from dualml.report.draw.panels import Styles
 from dualml.report.draw.text import coordinates, element, translate, number
 from dualml.report.figure import Figure
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from dualml.report.draw import text
 from dualml.report.draw.palette import LETTER, SMALL
-from dualml.report.draw.places import TICKS, PlacedPanel, Styles, iter_marks, owner_of
+from dualml.report.draw.panels import TICKS, PlacedPanel, Styles, iter_marks, owner_of
 from dualml.report.draw.scales import Scale
 from dualml.report.draw.text import element, translate, number, path
 from dualml.report.figure import Band, Bar, BoxMark, Heatmap, Figure, LegendEntry, Mark, ReferenceLine

@@ -11,7 +11,7 @@ import numpy as np
 
 from dualml.report.draw import scales, text
 from dualml.report.draw.palette import SMALL
-from dualml.report.draw.places import PlacedPanel, Styles
+from dualml.report.draw.panels import PlacedPanel, Styles
 from dualml.report.figure import Arrow, Band, Bar, BoxMark, Heatmap, Figure, LineMark, Mark, Panel, ReferenceLine
 
 GAP = 12.0  # pixels between the labels of neighbouring panels

@@ -10,7 +10,7 @@ import numpy as np
 
 from dualml.report.draw import text
 from dualml.report.draw.palette import SMALL, STROKES
-from dualml.report.draw.places import Array, PlacedPanel, Styles
+from dualml.report.draw.panels import Array, PlacedPanel, Styles
 from dualml.report.draw.text import element, label, number, path
 from dualml.report.figure import NOBODY, Arrow, Band, Bar, BoxMark, Heatmap, LineMark, Mark, ReferenceLine, TextMark
 

@@ -9,10 +9,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from dualml.report.export.logged import start_timestamp, trial_name
+from dualml.report.export.trial_log import start_timestamp, trial_name
 from dualml.report.export.tensorboard import EventFile, write_trial
 from dualml.experiment.store.folder import RunFolder
-from dualml.experiment.store.growing import MetricsTail
+from dualml.experiment.store.metrics_tail import MetricsTail
 from dualml.experiment.store.manifest import Key, TrialRecord
 from dualml.common.words import Messages
 

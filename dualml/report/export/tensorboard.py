@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dualml.report.export.base import TARGETS, ExportJob, require_library
-from dualml.report.export.logged import (
+from dualml.report.export.trial_log import (
     start_timestamp,
     rank_curves,
     trial_name,

@@ -9,7 +9,7 @@ from typing import Any
 
 from dualml.common.errors import UserError
 from dualml.report.export.base import TARGETS, ExportJob, require_library
-from dualml.report.export.logged import (
+from dualml.report.export.trial_log import (
     rank_curves,
     trial_name,
     points,

@@ -11,7 +11,7 @@ from dualml.planning.planner.search import LayoutPlan
 from dualml.report.blocks import Block, Page, Prose, SectionBlock, VerdictBlock
 from dualml.report.figure import Axis, Bar, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel, ReferenceLine
 from dualml.report.plan import tables as shown
-from dualml.report.shown import stacked_bars
+from dualml.report.presentation import stacked_bars
 from dualml.common.version import __version__
 from dualml.common.words import Messages, numbers
 

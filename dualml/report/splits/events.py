@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from dualml.report.splits.arms import SplitArm
 from dualml.report.splits.gantt import Row
-from dualml.parallel.split.measured import COLLECTIVE, RECEIVE, REDUCE, SEND
+from dualml.parallel.split.timeline_stats import COLLECTIVE, RECEIVE, REDUCE, SEND
 from dualml.parallel.split.timeline import KINDS
 from dualml.experiment.store.run import Array, Trial
 

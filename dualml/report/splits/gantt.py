@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from dualml.report import keys
+from dualml.report import legend
 from dualml.report.figure import WIDTH, Axis, BoxMark, Figure, LegendEntry, SeriesId, Panel
 from dualml.parallel.split.schedule import Grid
 from dualml.common.words import Messages
@@ -94,7 +94,7 @@ def schedule_figure(name: str, grid: Grid, words: Messages, *, caption: str = ""
 
 def _keys(rows: Iterable[Row], words: Messages) -> list[LegendEntry]:
     used = {IDLE, *(row[2] for row in rows)}
-    return keys.series(words, "pipeline.kind", {k: c for k, c in COLORS.items() if k in used})
+    return legend.series(words, "pipeline.kind", {k: c for k, c in COLORS.items() if k in used})
 
 
 def _panel(

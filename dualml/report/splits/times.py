@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from dualml.report import families, keys, ranks, shown
+from dualml.report import scaling_families, legend, ranks, presentation
 from dualml.report.blocks import Cell, Notice
 from dualml.report.columns import verdict as judged
 from dualml.report.figure import LegendEntry
 from dualml.report.results import ArmResult
 from dualml.report.scaling import PARTS
 from dualml.report.splits.arms import SplitArm, Splits
-from dualml.report.spread import MeanInterval, paired_ratio
+from dualml.report.confidence import MeanInterval, paired_ratio
 from dualml.experiment.store.run import RunData, Trial
 from dualml.common.words import Messages, numbers
 
@@ -72,7 +72,7 @@ def waiting_seconds(run: RunData, arm: str, backend: str) -> float | None:
 
 def is_oversubscribed(run: RunData, arm: str, backend: str) -> bool:
     """Return whether the ranks took turns on cores."""
-    return families.core_budget(run, arm, backend).has_enough_cores is False
+    return scaling_families.core_budget(run, arm, backend).has_enough_cores is False
 
 
 def oversubscribed_arms(run: RunData, arms: Iterable[SplitArm]) -> list[str]:
@@ -114,14 +114,14 @@ def timed_backends(splits: Splits) -> list[str]:
 #: Verdicts against the whole model, the worst last; verdicts not listed are worse.
 VERDICTS = ("", "equal", "statistically equal", "not comparable")
 #: Bars of the parts of an update, and texts of values per arm and backend.
-stacked_bars, format_values = partial(shown.stacked_bars, height=0.76), shown.format_values
+stacked_bars, format_values = partial(presentation.stacked_bars, height=0.76), presentation.format_values
 
 
 def part_keys(words: Messages) -> list[LegendEntry]:
     """Return the legend of the parts of an update, and of the pale bar drawn if they were not
     recorded."""
     whole = LegendEntry("series", "whole", words("splits.part.whole"), "pale")
-    return [whole, *(key for key in keys.fine_parts(words) if key.name != "whole")]
+    return [whole, *(key for key in legend.fine_parts(words) if key.name != "whole")]
 
 
 def mark_oversubscribed(text: str, run: RunData, arm: str, backend: str) -> str:

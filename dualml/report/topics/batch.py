@@ -11,18 +11,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dualml.parity.statistics import LEVEL, MARGIN
-from dualml.report import keys, ranks
+from dualml.report import legend, ranks
 from dualml.report.blocks import Block, Item
 from dualml.report.cards import make_card
 from dualml.report.columns import Row, table
 from dualml.report.curves import mean_lines
-from dualml.report.families import crowding_notices
+from dualml.report.scaling_families import crowding_notices
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
 from dualml.report.measures import loss_unit
 from dualml.report.notes import Notes
 from dualml.report.results import ArmResult, format_results, accuracy_gap, arm_results
-from dualml.report.shown import build_figure, interval_line
-from dualml.report.spread import paired_interval
+from dualml.report.presentation import build_figure, interval_line
+from dualml.report.confidence import paired_interval
 from dualml.report.topics import ReportSection
 from dualml.experiment.store.run import RunData
 from dualml.common.words import Messages, numbers
@@ -182,7 +182,7 @@ def _figure(run: RunData, words: Messages, family: Batches, suffix: str) -> Figu
             Panel(losses, Axis(words("axis.epochs"), low=0), loss, weight=1.15),
             Panel(list(_points(run, family)), size, Axis(words("axis.test_accuracy"))),
         ],
-        [*keys.distinct_colors(names), *kinds, *keys.backends(run)], {"values": percents},
+        [*legend.distinct_colors(names), *kinds, *legend.backends(run)], {"values": percents},
         more=[words("figure.mean_line"), words("figure.intervals")], suffix=suffix, columns=2,
     )  # fmt: skip
 

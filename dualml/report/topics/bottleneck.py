@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from dualml.report import keys, ranks
+from dualml.report import legend, ranks
 from dualml.report.blocks import Block, Item, Table
 from dualml.report.columns import table
-from dualml.report.families import crowding_notices
+from dualml.report.scaling_families import crowding_notices
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel, ReferenceLine
 from dualml.report.measures import sort_by_value, slug
 from dualml.report.notes import Notes
-from dualml.report.shown import format_extremes, build_figure, summarize_predictions, format_values, stacked_bars
-from dualml.report.slowed import StragglerEffect, seconds_before_and_after, straggler_arms, straggler_effects
+from dualml.report.presentation import format_extremes, build_figure, summarize_predictions, format_values, stacked_bars
+from dualml.report.straggler import StragglerEffect, seconds_before_and_after, straggler_arms, straggler_effects
 from dualml.report.topics import ReportSection
 from dualml.experiment.store.run import RunData
 from dualml.common.words import Messages, numbers
@@ -59,7 +59,7 @@ def _slowdowns(words: Messages, arms: Sequence[str], every: Sequence[StragglerEf
     diamond = LegendEntry("series", "predicted", words("figure.predicted"), marker="diamond", hollow=True)
     panel = Panel(marks, x, Axis(names=arms), height=30 * len(arms))
     values = {"values": _format_factors(arms, backends, every)}
-    return build_figure(words, "slowdown", [panel], [*keys.colored_backends(backends), diamond], values)
+    return build_figure(words, "slowdown", [panel], [*legend.colored_backends(backends), diamond], values)
 
 
 def _format_factors(arms: Sequence[str], backends: Sequence[str], every: Sequence[StragglerEffect]) -> str:
@@ -75,7 +75,7 @@ def _ranks(
     longest: dict[str, float] = {}
     panels = []
     for arm, base in arms.items():
-        slow, healthy = ([{p: row[p] for p in keys.PARTS} for row in ranks.rank_parts(run, a, backend)]
+        slow, healthy = ([{p: row[p] for p in legend.PARTS} for row in ranks.rank_parts(run, a, backend)]
                          for a in (arm, base))  # fmt: skip
         kind = ranks.handicap(run, arm)
         most = 1.04e3 * max(sum(row.values()) for row in (*slow, *healthy))
@@ -89,7 +89,7 @@ def _ranks(
         names = [f"{r} ◂" if handicap and r == handicap.rank else str(r) for r in range(len(slow))]
         y = Axis(words("axis.rank"), names=names, grid=False)
         panels.append((kind, Panel(marks, y=y, title=arm, height=34 * len(names))))
-    parts = keys.parts(words)
+    parts = legend.parts(words)
     pale = [replace(k, name=k.name + NO_STRAGGLER_SUFFIX, pale=True, listed=False) for k in parts]
     pale[0] = replace(pale[0], label=words("figure.without"), listed=True)
     scaled = [replace(p, x=Axis(words("axis.update_ms"), low=0, high=longest[k]))

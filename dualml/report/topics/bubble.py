@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
-from dualml.report import keys
+from dualml.report import legend
 from dualml.report.blocks import Block
 from dualml.report.columns import table
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, SeriesId, Panel
 from dualml.report.notes import Notes
-from dualml.report.shown import build_figure
+from dualml.report.presentation import build_figure
 from dualml.report.splits import times
 from dualml.report.splits.arms import SplitArm, Splits, without_straggler, schedule_name
-from dualml.report.spread import MeanInterval
+from dualml.report.confidence import MeanInterval
 from dualml.report.topics import ReportSection
 from dualml.experiment.store.run import RunData
 from dualml.common.words import Messages, numbers
@@ -71,7 +71,7 @@ def legend_entries(group: Group, backends: Sequence[str], words: Messages) -> li
         LegendEntry("series", s, schedule_name(s, words), marker=SCHEDULES[s], hollow=s == "gpipe")
         for s in by_schedule(group)
     ]
-    return [*keys.colored_backends(backends), *markers]
+    return [*legend.colored_backends(backends), *markers]
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:

@@ -16,7 +16,7 @@ from dualml.report.columns import table
 from dualml.report.figure import Axis, Heatmap, Figure, Panel
 from dualml.report.notes import Notes
 from dualml.report.results import ArmResult
-from dualml.report.shown import build_figure, mean_seeds
+from dualml.report.presentation import build_figure, mean_seeds
 from dualml.report.topics import ReportSection
 from dualml.experiment.store.run import RunData
 from dualml.common.words import Messages, numbers

@@ -7,16 +7,16 @@ from dataclasses import replace
 from functools import partial
 from itertools import combinations, product
 
-from dualml.report import fits, keys, ranks
+from dualml.report import fits, legend, ranks
 from dualml.report.blocks import Block, Cell, Item, Table, Tone
 from dualml.report.columns import UNITS, highlight_best, number, table
-from dualml.report.families import crowding_notices
+from dualml.report.scaling_families import crowding_notices
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
-from dualml.report.measured import CollectiveMeasurements, uncrowded_measurements, find_crossover, collective_measurements
+from dualml.report.collective_timing import CollectiveMeasurements, uncrowded_measurements, find_crossover, collective_measurements
 from dualml.report.measures import drop_missing
 from dualml.report.notes import Notes
-from dualml.report.shown import join_by_name, format_on_backend, compare_speed
-from dualml.report.slowed import straggler_effects
+from dualml.report.presentation import join_by_name, format_on_backend, compare_speed
+from dualml.report.straggler import straggler_effects
 from dualml.report.topics import ReportSection
 from dualml.experiment.store.run import RunData
 from dualml.common.words import Messages, numbers
@@ -52,7 +52,7 @@ def _relative_figure(words: Messages, first: Sequence[CollectiveMeasurements]) -
             hints = [f"{nbytes(s)};{times(r)}, {ms(timed[s])} ms" for s, r in ratios.items()]
             marks.append(LineMark([*ratios], [*ratios.values()], SeriesId(series=name), hints=hints))
         panels.append(_panel(m, marks, Axis(words("axis.over_fastest"), "auto", wide=4), words))
-    series = keys.strategies(name for m in first for name in m.exact)
+    series = legend.strategies(name for m in first for name in m.exact)
     return Figure("fastest", words("figure.fastest"), _alt(first, words), panels, series,
                   columns=len(panels), share_y="row")  # fmt: skip
 
@@ -69,7 +69,7 @@ def _times_figure(run: RunData, words: Messages, every: Sequence[CollectiveMeasu
     return Figure(
         "collectives", words.join_sentences([words("figure.collectives"), *fitted]), _alt(every, words),
         [panels.get(place) for place in places],
-        [*keys.strategies(name for m in every for name in m.strategies), copy],
+        [*legend.strategies(name for m in every for name in m.strategies), copy],
         columns=len(sizes) if len(sizes) > 1 else len(places), share_x="all", share_y="all",
     )  # fmt: skip
 

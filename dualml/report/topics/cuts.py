@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dualml.report import keys
+from dualml.report import legend
 from dualml.report.blocks import Block, Table
 from dualml.report.columns import number, table
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel, TextMark
@@ -94,7 +94,7 @@ def _figure(splits: Splits, group: Group, name: str, words: Messages) -> Figure:
         marks.append(TextMark(x, 0, "\n".join(names), align="center", muted=True, small=True,
                           dy=-6.0 - 6.5 * len(names)))  # fmt: skip
     look = [
-        *keys.colored_backends(backends, marker=""),
+        *legend.colored_backends(backends, marker=""),
         LegendEntry("series", "hand", marker="circle", listed=False),
         LegendEntry("series", "balance", words("cuts.balanced"), marker="diamond", hollow=True),
     ]

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from dualml.report import keys
+from dualml.report import legend
 from dualml.report.blocks import Block, Item
 from dualml.report.closed_memory import MIB, ClosedForm, closed_form
 from dualml.report.columns import number, table
 from dualml.report.figure import Axis, Figure, Mark, Panel
 from dualml.report.notes import Notes
-from dualml.report.shown import build_figure, format_values, stacked_bars
+from dualml.report.presentation import build_figure, format_values, stacked_bars
 from dualml.report.topics import ReportSection
 from dualml.experiment.store.manifest import DeviceMemory
 from dualml.experiment.store.run import RunData
@@ -109,7 +109,7 @@ def _figure(run: RunData, words: Messages, shown: Sequence[ArmMemory]) -> Figure
                             backend, height=24 * len(arms)))  # fmt: skip
     values = {"values": format_values(arms, backends, total_text)}
     used = {p: color for p, color in PARTS.items() if any(p in parts for parts in known.values())}
-    return build_figure(words, "device_memory", panels, keys.series(words, "device_memory", used), values,
+    return build_figure(words, "device_memory", panels, legend.series(words, "device_memory", used), values,
                   columns=len(panels), share_y="row")  # fmt: skip
 
 

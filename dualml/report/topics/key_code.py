@@ -11,7 +11,7 @@ from dualml.parallel.partition import PARTITIONS
 from dualml.report import ranks
 from dualml.report.blocks import Block, Code
 from dualml.report.code import HOMES, excerpt, rule_listings, section, base_listings
-from dualml.report.deals import SKEWED, partitioned_arms, partition_settings, partition_rule
+from dualml.report.run_partitions import SKEWED, partitioned_arms, partition_settings, partition_rule
 from dualml.report.topics import ReportSection
 from dualml.experiment.store.run import RunData
 from dualml.common.words import Messages

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from dualml.report import keys
+from dualml.report import legend
 from dualml.report.blocks import Block, Cell
 from dualml.report.closed_memory import CLOSED_FORM_PARTS, MIB
 from dualml.report.columns import table
 from dualml.report.figure import Axis, Figure, Mark, Panel
 from dualml.report.methods import MethodResult
 from dualml.report.notes import Notes
-from dualml.report.shown import build_figure, stacked_bars
+from dualml.report.presentation import build_figure, stacked_bars
 from dualml.report.splits import times
 from dualml.report.splits.arms import SplitArm, Splits, without_straggler
-from dualml.report.spread import MeanInterval
+from dualml.report.confidence import MeanInterval
 from dualml.report.topics import ReportSection
 from dualml.report.topics.device_memory import PARTS
 from dualml.experiment.store.manifest import DeviceMemory
@@ -155,7 +155,7 @@ def _figure(run: RunData, words: Messages, every: Sequence[Layout]) -> Figure:
         down = Axis(names=[arm.name for arm, _ in own], grid=False)
         panels.append(Panel(marks, Axis(words("axis.memory"), low=0), down, backend,
                             height=22.0 * len(own)))  # fmt: skip
-    look = keys.series(words, "device_memory", {part: PARTS[part] for part in MEMORY_PARTS})
+    look = legend.series(words, "device_memory", {part: PARTS[part] for part in MEMORY_PARTS})
     said = ", ".join(f"{x.arm.mesh} {x.backend} {numbers.quantity(total_bytes(x.fullest_rank) / MIB)}"
                      for x in every if x.fullest_rank)  # fmt: skip
     return build_figure(words, "meshes", panels, look, {"values": said}, columns=len(panels))

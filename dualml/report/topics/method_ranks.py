@@ -17,7 +17,7 @@ from dualml.report.methods import MethodResult, compares_methods
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
 from dualml.report.topics.methods import split_by_equivalence
-from dualml.report.trained import rank_parts
+from dualml.report.baseline_diff import rank_parts
 from dualml.experiment.store.run import RunData
 from dualml.common.words import Messages, numbers
 
@@ -26,7 +26,7 @@ MEAN = r"L = \sum_{r=1}^{n} \frac{N_r}{N} L_r"
 PLAIN = r"\frac{1}{n} \sum_{r=1}^{n} L_r"
 #: Operation → its file and functions.
 CODE = {
-    "share": ("dualml/experiment/methods/driven.py", ("EngineDataParallel.step",)),
+    "share": ("dualml/experiment/methods/engine.py", ("EngineDataParallel.step",)),
     "reduce": ("dualml/parallel/aggregation/parallel.py", ("gather_mean_losses",)),
     "gather": ("dualml/runner/worker/evaluate.py", ("evaluate", "gather_rows")),
 }

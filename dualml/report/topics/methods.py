@@ -10,9 +10,9 @@ from dualml.report.figure import Axis, Bar, Figure, LegendEntry, SeriesId, Panel
 from dualml.report.measures import loss_unit
 from dualml.report.methods import MethodResult, compares_methods, method_results, worst_verdict
 from dualml.report.notes import Notes
-from dualml.report.shown import build_figure
+from dualml.report.presentation import build_figure
 from dualml.report.topics import ReportSection
-from dualml.report.trained import exclusion_reason
+from dualml.report.baseline_diff import exclusion_reason
 from dualml.experiment.store.run import RunData, Serial
 from dualml.common.words import Messages, numbers
 

@@ -11,16 +11,16 @@ from functools import cached_property
 from typing import NamedTuple
 
 from dualml.parallel.aggregation import NATIVE, REPLICAS
-from dualml.algorithms.communicator.how import PRIMITIVES
-from dualml.report import families, ranks
+from dualml.algorithms.communicator.primitives import PRIMITIVES
+from dualml.report import scaling_families, ranks
 from dualml.report.blocks import Block, Cell, Item
 from dualml.report.columns import Row, percent, status_cell, table
-from dualml.report.families import crowding_notices
+from dualml.report.scaling_families import crowding_notices
 from dualml.report.measures import loss_unit
 from dualml.report.notes import Notes
 from dualml.report.results import ArmResult
 from dualml.report.scaling import format_core_budget
-from dualml.report.spread import MeanInterval, paired_interval, paired_ratio
+from dualml.report.confidence import MeanInterval, paired_interval, paired_ratio
 from dualml.report.topics import ReportSection
 from dualml.experiment.store.run import RunData
 from dualml.common.words import Messages, numbers
@@ -146,7 +146,7 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _row(h: ModeComparison, words: Messages) -> Row:
-    room = families.core_budget(h.run, h.arm, h.backend)
+    room = scaling_families.core_budget(h.run, h.arm, h.backend)
     turns = format_core_budget(room, words) if room.has_enough_cores is False else ""
     detail = h.detail
     if h.way == OVERLAP:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dualml.parallel.aggregation import STRATEGIES
 from dualml.report.blocks import Block, Cell, Column, Item, Tone
 from dualml.report.columns import table
-from dualml.report.measured import CollectiveMeasurements, collective_measurements
+from dualml.report.collective_timing import CollectiveMeasurements, collective_measurements
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
 from dualml.experiment.store.run import RunData

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from dualml.parallel.offload.forms import estimate_offload_footprint, estimate_offload_volume
+from dualml.parallel.offload.estimates import estimate_offload_footprint, estimate_offload_volume
 from dualml.parallel.offload.traffic import OffloadCounters
 from dualml.report import ranks, verdicts
 from dualml.report.blocks import Block, Cell, Item

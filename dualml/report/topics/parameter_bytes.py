@@ -8,7 +8,7 @@ from dualml.report.blocks import Block, Column, Item
 from dualml.report.closed_memory import CLOSED_FORM_PARTS, MIB
 from dualml.report.columns import number, table
 from dualml.report.notes import Notes
-from dualml.report.sharing import has_sharded_arms
+from dualml.report.sharded_arms import has_sharded_arms
 from dualml.report.topics import ReportSection
 from dualml.report.topics.device_memory import ArmMemory, arm_memories
 from dualml.experiment.store.run import RunData

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from dualml.report.blocks import Block, Cell
 from dualml.report.columns import Row, table
-from dualml.report.deals import PartitionSummary, Statement, list_partitions, same_samples
+from dualml.report.run_partitions import PartitionSummary, Statement, list_partitions, same_samples
 from dualml.report.figure import Axis, Heatmap, Figure, Panel
-from dualml.report.shown import build_figure, shorten_list
+from dualml.report.presentation import build_figure, shorten_list
 from dualml.report.topics import ReportSection
 from dualml.experiment.store.run import RunData
 from dualml.common.words import Messages, numbers

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from dualml.report import keys
+from dualml.report import legend
 from dualml.report.blocks import Block, Item, Table
 from dualml.report.columns import table
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
 from dualml.report.fits import checks, usable_fits
 from dualml.report.notes import Notes
-from dualml.report.shown import build_figure, summarize_predictions
-from dualml.report.spread import MeanInterval
+from dualml.report.presentation import build_figure, summarize_predictions
+from dualml.report.confidence import MeanInterval
 from dualml.report.topics import ReportSection
 from dualml.experiment.store.run import RunData
 from dualml.common.words import Messages, numbers
@@ -90,7 +90,7 @@ def _figure(run: RunData, words: Messages) -> Figure:
     worst = max((max(r, 1 / r) for r in ratios.values()), default=None)
     inside = sum(0.5 <= r <= 2 for r in ratios.values())
     texts = {"n": len(ratios), "inside": inside, "worst": worst}
-    return build_figure(words, "predictions", panels, [*keys.strategies(names), *lines], texts,
+    return build_figure(words, "predictions", panels, [*legend.strategies(names), *lines], texts,
                   columns=len(panels), share_y="row")  # fmt: skip
 
 

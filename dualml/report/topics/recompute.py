@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dualml.report import keys, ranks, verdicts
+from dualml.report import legend, ranks, verdicts
 from dualml.report.blocks import Block, Cell, Item
 from dualml.report.closed_memory import MIB
 from dualml.report.columns import table, verdict
@@ -13,8 +13,8 @@ from dualml.report.figure import Axis, Figure, LineMark, SeriesId, Panel, TextMa
 from dualml.report.headline import verdict_rank
 from dualml.report.notes import Notes
 from dualml.report.results import ArmResult
-from dualml.report.shown import build_figure
-from dualml.report.spread import MeanInterval, paired_ratio
+from dualml.report.presentation import build_figure
+from dualml.report.confidence import MeanInterval, paired_ratio
 from dualml.report.topics import ReportSection
 from dualml.experiment.store.run import RunData, Serial
 from dualml.common.words import Messages, numbers
@@ -118,7 +118,7 @@ def _figure(run: RunData, words: Messages, every: Sequence[RecomputeResult]) -> 
                   Axis(words("axis.kept"), low=0))  # fmt: skip
     said = ", ".join(f"{r.arm} {r.backend} {numbers.nbytes(r.kept)} {numbers.ms(r.step.mean)} ms"
                      for r in every if r.step)  # fmt: skip
-    return build_figure(words, "recompute", [panel], keys.colored_backends([*backends]),
+    return build_figure(words, "recompute", [panel], legend.colored_backends([*backends]),
                   {"values": said}, width=600)  # fmt: skip
 
 

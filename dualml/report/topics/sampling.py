@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 from dualml.parity.statistics import MARGIN
 from dualml.parallel.partition import Bootstrap, RandomSampling, partition_from
-from dualml.report import keys, ranks
+from dualml.report import legend, ranks
 from dualml.report.blocks import Block, Cell, Item, Tone
 from dualml.report.columns import SIGNS, Row, table
 from dualml.report.curves import mean_lines
-from dualml.report.deals import PartitionSummary, find_partition, partitioned_arms, partition_settings, partition_rule, format_settings
+from dualml.report.run_partitions import PartitionSummary, find_partition, partitioned_arms, partition_settings, partition_rule, format_settings
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel, ReferenceLine
 from dualml.report.measures import loss_unit
 from dualml.report.notes import Notes
 from dualml.report.results import Gap, ArmResult, format_results, accuracy_gap, format_gaps, arm_results
-from dualml.report.shown import build_figure, mean_seeds
+from dualml.report.presentation import build_figure, mean_seeds
 from dualml.report.topics import ReportSection
 from dualml.experiment.store.run import RunData
 from dualml.common.words import Messages, numbers
@@ -157,7 +157,7 @@ def _curves(run: RunData, words: Messages, contest: Contest, name: str) -> Figur
     return Figure(
         name, words.join_sentences([title, mean_line, base, mean_seeds(run, words)]),
         words("alt.training", title=title, finals=finals), panels,
-        [*keys.distinct_colors(contest.arms, contest.base), *keys.backends(run)],
+        [*legend.distinct_colors(contest.arms, contest.base), *legend.backends(run)],
         columns=2,
     )  # fmt: skip
 
@@ -181,7 +181,7 @@ def _gaps(
     values = [f"{arm} {backend} {numbers.points(g.mean)}" for (arm, backend), g in gaps.items()]
     return build_figure(
         words, "sampling-gaps", [Panel(marks, x, Axis(names=arms), height=height)],
-        [*keys.colored_backends(shown), LegendEntry("series", "margin", margin, color="silver")],
+        [*legend.colored_backends(shown), LegendEntry("series", "margin", margin, color="silver")],
         {"arm": contest.base, "values": ", ".join(values)}, suffix=suffix,
     )  # fmt: skip
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from dualml.report import families, keys, ranks
+from dualml.report import scaling_families, legend, ranks
 from dualml.report.blocks import Block, Card, Cell, Item, Notice, Table
 from dualml.report.cards import make_card
 from dualml.report.columns import table
-from dualml.report.families import STRONG, WEAK
+from dualml.report.scaling_families import STRONG, WEAK
 from dualml.report.figure import Axis, Bar, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
 from dualml.report.notes import Notes
 from dualml.report.results import format_results
@@ -24,8 +24,8 @@ from dualml.report.scaling import (
     format_core_budget,
     no_speedup_text,
 )
-from dualml.report.shown import build_figure, interval_line
-from dualml.report.spread import MeanInterval
+from dualml.report.presentation import build_figure, interval_line
+from dualml.report.confidence import MeanInterval
 from dualml.report.topics import ReportSection
 from dualml.experiment.store.run import RunData
 from dualml.common.words import Messages, numbers
@@ -68,7 +68,7 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 def _cards(run: RunData, words: Messages) -> Iterator[Card]:
     """Yield the formulas of the kinds of scaling that this run has."""
-    every = families.families(run)
+    every = scaling_families.families(run)
     for kind, formulas in FORMULAS.items():
         arms = list(dict.fromkeys(a for f in every if f.kind == kind for a in (f.base, *f.arms)))
         if arms:
@@ -133,7 +133,7 @@ def _speedup_figure(run: RunData, words: Messages, points: Sequence[ScalingPoint
         panels.append(Panel(list(_speedups(here, backends)), x, y, family_name(family, every, words)))
     absent = dict.fromkeys(p.arm for p in points if p.n > 1 and p.no_speedup_reason)
     looks = [
-        *keys.colored_backends(backends),
+        *legend.colored_backends(backends),
         LegendEntry("series", "ideal", words("figure.ideal"), color="line", stroke="fine-dashes"),
         LegendEntry("series", "amdahl", words("figure.amdahl"), stroke="dots"),
         LegendEntry("series", "communicating", words("figure.communicating"), marker="diamond",
@@ -172,7 +172,7 @@ def _amdahl(here: Sequence[ScalingPoint], backend: str) -> Iterator[Mark]:
     if serial and here[0].family.kind == STRONG:
         mean, most = sum(serial) / len(serial), max(p.n for p in here)
         x = [1 + (most - 1) * k / 60 for k in range(61)]
-        y = [families.amdahl(n, here[0].single_rank.seconds, mean) for n in x]
+        y = [scaling_families.amdahl(n, here[0].single_rank.seconds, mean) for n in x]
         yield LineMark(x, y, SeriesId(backend=backend, series="amdahl"), marker="none")
 
 
@@ -191,7 +191,7 @@ def _parts_figure(run: RunData, words: Messages, points: Sequence[ScalingPoint])
                             height=18 + 30 * max(1, len(here))))  # fmt: skip
     more = [words("figure.take_turns")] if any(p.crowded for p in points) else []
     values = format_results(points, lambda p: numbers.ms(p.seconds))
-    return build_figure(words, "update-parts", panels, keys.fine_parts(words), {"values": values},
+    return build_figure(words, "update-parts", panels, legend.fine_parts(words), {"values": values},
                   more=more, columns=len(shown), share_x="column")  # fmt: skip
 
 
@@ -223,7 +223,7 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
     if unknown:
         notes.add_warning("unknown", backends=unknown)
     # Families whose ranks share the cores that the single rank had.
-    unpinned = families.families(run, pinned=False) if points else []
+    unpinned = scaling_families.families(run, pinned=False) if points else []
     shared = dict.fromkeys(a for f in unpinned for a in f.arms if run.select(a))
     if shared:
         notes.add_warning("shared", len(shared), arms=shared)

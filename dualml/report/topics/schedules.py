@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from dualml.report import keys, ranks
+from dualml.report import legend, ranks
 from dualml.report.blocks import Block, RowBlock
 from dualml.report.figure import WIDTH, Arrow, Axis, Figure, Mark, SeriesId, Panel, ReferenceLine
 from dualml.report.topics import ReportSection
@@ -58,7 +58,7 @@ def _figure(schedule: CollectiveSchedule, names: list[str], words: Messages) -> 
     y = Axis(words("axis.rank"), names=[str(rank) for rank in range(n)])
     return Figure(
         f"schedule-{names[0].replace('_', '-')}", caption, alt, [Panel(marks, x, y, height=34 * n)],
-        keys.series(words, "figure.then", RECEIVE_COLORS),
+        legend.series(words, "figure.then", RECEIVE_COLORS),
         width=min(WIDTH, max(320, 80 + steps * COLUMN[several])),
     )  # fmt: skip
 

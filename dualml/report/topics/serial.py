@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.report import curves, keys, ranks, verdicts
+from dualml.report import curves, legend, ranks, verdicts
 from dualml.report.blocks import Block, Column, Item, Table
 from dualml.report.columns import Row, table
 from dualml.report.figure import Axis, Band, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
@@ -98,7 +98,7 @@ class SerialComparisons:
                 panels.append(Panel(marks, updates, distance, backend, height=230))
         sizes = sorted({ranks.world_size(run, s.arm) for s in compared})
         look = [
-            *keys.without_markers(keys.strategies(ranks.strategy(run, s.arm) for s in compared)),
+            *legend.without_markers(legend.strategies(ranks.strategy(run, s.arm) for s in compared)),
             *(LegendEntry("arm", f"n={n}", words("figure.ranks", n=n), stroke=STROKES[k % len(STROKES)])
               for k, n in enumerate(sizes)),
             LegendEntry("series", "limit", words("figure.envelope"), color="line", stroke="line"),

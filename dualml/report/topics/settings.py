@@ -10,7 +10,7 @@ from dualml.parallel.aggregation.settings import Aggregation
 from dualml.report import ranks
 from dualml.report.blocks import Block, Column
 from dualml.report.columns import number, table
-from dualml.report.deals import format_settings
+from dualml.report.run_partitions import format_settings
 from dualml.report.topics import ReportSection
 from dualml.experiment.store.run import RunData
 from dualml.common.words import Messages, numbers

@@ -9,16 +9,16 @@ from functools import cached_property
 
 import numpy as np
 
-from dualml.report import keys, ranks
+from dualml.report import legend, ranks
 from dualml.report.blocks import Block, Cell, Item
 from dualml.report.columns import table
-from dualml.report.deals import SKEWED, find_partition, partitioned_arms, partition_settings, partition_rule, format_settings
+from dualml.report.run_partitions import SKEWED, find_partition, partitioned_arms, partition_settings, partition_rule, format_settings
 from dualml.report.figure import Axis, Band, Heatmap, Figure, LineMark, Mark, SeriesId, Panel
 from dualml.report.notes import Notes
 from dualml.report.results import ArmResult, format_results, accuracy_gap, format_gaps, format_gap
-from dualml.report.shown import build_figure, mean_seeds
+from dualml.report.presentation import build_figure, mean_seeds
 from dualml.report.topics import ReportSection
-from dualml.report.uneven import uneven_epochs, uneven_table
+from dualml.report.epoch_ends import uneven_epochs, uneven_table
 from dualml.experiment.store.run import Array, RunData
 from dualml.common.words import Messages, numbers
 
@@ -198,7 +198,7 @@ def _divergence_figure(run: RunData, words: Messages, results: Sequence[SkewResu
         panels.append(Panel(marks, Axis(words("axis.updates"), low=0), y))
     values = format_results(results, lambda s: numbers.quantity(finite_mean(s.common[:, 1])))
     base = random_baseline(results)
-    looks = [*keys.distinct_colors(arms, base.arm if base else ""), *keys.backends(run)]
+    looks = [*legend.distinct_colors(arms, base.arm if base else ""), *legend.backends(run)]
     return build_figure(words, "divergence", panels, looks, {"values": values},
                   more=[mean_seeds(run, words)], columns=len(shown))  # fmt: skip
 

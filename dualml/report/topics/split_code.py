@@ -42,8 +42,8 @@ def listings(run: RunData) -> Iterator[tuple[str, Sequence[Code]]]:
     builders = [name for schedule, name in BUILDERS.items() if schedule in used][:2]
     yield "schedules", [excerpt("dualml/parallel/split/schedules.py", (b,), b) for b in builders]
     if any(arm.mesh.tensor > 1 for arm in splits):
-        shard = excerpt("dualml/parallel/split/horizontal.py", ("add_layer", "slice_layer"), "StageShard")
-        rank = excerpt("dualml/parallel/split/row.py", ("communicate", "communicate_back"), "TensorParallelRank")
+        shard = excerpt("dualml/parallel/split/tensor_parallel.py", ("add_layer", "slice_layer"), "StageShard")
+        rank = excerpt("dualml/parallel/split/tensor_parallel_rank.py", ("communicate", "communicate_back"), "TensorParallelRank")
         yield "inside", [shard, rank]
     present = {run.framework(b) for b in run.backends}
     frameworks = [f for f in SEGMENTS if f in present and (f != "numpy" or len(present) == 1)]
@@ -54,7 +54,7 @@ def listings(run: RunData) -> Iterator[tuple[str, Sequence[Code]]]:
         calls = excerpt("dualml_torch/parallel/rpc.py", ("step", "forward_backward", "forward", "update"), "torch")
         yield "rpc", [calls]
     if any(arm.on_devices for arm in splits):
-        own = [excerpt("dualml/parallel/split/placed.py", ("send", "reduce"), "PlacedExecutor")]
+        own = [excerpt("dualml/parallel/split/placed_executor.py", ("send", "reduce"), "PlacedExecutor")]
         if "torch" in present:
             names = ("transfer", "compute", "loss_backward")
             own.append(excerpt("dualml_torch/parallel/devices.py", names, "TorchPlacedStage"))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from dualml.report.blocks import Block
 from dualml.report.measures import slug
-from dualml.report.shown import shorten_list
+from dualml.report.presentation import shorten_list
 from dualml.report.splits import events, gantt, times
 from dualml.report.splits.arms import SplitArm, Splits, without_straggler, schedule_name
 from dualml.report.splits.drawing import plan_figure

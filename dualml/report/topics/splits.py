@@ -11,10 +11,10 @@ from dualml.report.columns import number, table
 from dualml.report.figure import Axis, Figure, Mark, Panel, ReferenceLine
 from dualml.report.measures import mean_over_trials
 from dualml.report.notes import Notes
-from dualml.report.shown import build_figure
+from dualml.report.presentation import build_figure
 from dualml.report.splits import times
 from dualml.report.splits.arms import SplitArm, Splits, without_straggler
-from dualml.report.spread import MeanInterval
+from dualml.report.confidence import MeanInterval
 from dualml.report.topics import ReportSection
 from dualml.experiment.store.run import RunData
 from dualml.common.words import Messages, numbers

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from dualml.report import keys, ranks
+from dualml.report import legend, ranks
 from dualml.report.blocks import Block, Item
 from dualml.report.draw.palette import CYCLE
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
@@ -116,7 +116,7 @@ def _figure(run: RunData, words: Messages, group: str, what: str, shown: Sequenc
     ]  # fmt: skip
     seeds = words.plural("figure.seeds", len(run.seeds), n=len(run.seeds))
     # An optimizer keeps the colour of its main arm.
-    colors = keys.colors(run)
+    colors = legend.colors(run)
     main = {_rule(run, arm): colors[arm] for arm in run.main_arms()}
     spare = [c for c in CYCLE if c not in main.values()] or CYCLE
     optimizers = [
@@ -127,7 +127,7 @@ def _figure(run: RunData, words: Messages, group: str, what: str, shown: Sequenc
         f"{slug(group)}-{what.replace('_', '-')}",
         words.join_sentences([words(f"figure.sweep.{what}"), seeds]),
         words(f"alt.sweep.{what}", optimizers=[s.optimizer for s in shown]),
-        panels, [*optimizers, *keys.backends(run)], columns=len(panels),
+        panels, [*optimizers, *legend.backends(run)], columns=len(panels),
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from dualml.report.blocks import Block, Item
 from dualml.report.columns import table
-from dualml.report.measured import CollectiveTraffic, collective_measurements
+from dualml.report.collective_timing import CollectiveTraffic, collective_measurements
 from dualml.report.measures import drop_missing, sort_by_value
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection

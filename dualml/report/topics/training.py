@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from dualml.experiment.exact import single_process_arm
-from dualml.report import curves, keys, ranks
+from dualml.experiment.exactness import single_process_arm
+from dualml.report import curves, legend, ranks
 from dualml.report.blocks import Block, Cell, Item, Table
 from dualml.report.columns import highlight_best, number, table, verdict
-from dualml.report.families import crowding_notices
+from dualml.report.scaling_families import crowding_notices
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
 from dualml.report.measures import drop_missing, loss_unit, mean_over_trials, sort_by_value, slug
 from dualml.report.notes import Notes
-from dualml.report.shown import join_by_name, build_figure, format_values, format_on_backend, compare_speed, stacked_bars
+from dualml.report.presentation import join_by_name, build_figure, format_values, format_on_backend, compare_speed, stacked_bars
 from dualml.report.topics import ReportSection
 from dualml.report.topics.sampling import groups_shown
 from dualml.experiment.store.run import RunData, Serial
@@ -56,9 +56,9 @@ def _curves(run: RunData, words: Messages, group: str, arms: Sequence[str]) -> F
     names = {a: ranks.strategy(run, a) for a in several}
     if len(alike) == 1 < len({*names.values()}):  # named by the setting that differs
         owners = {a: SeriesId(series=name) for a, name in names.items()}
-        colors = keys.without_markers(keys.strategies(names.values()))
+        colors = legend.without_markers(legend.strategies(names.values()))
     else:
-        owners, colors = {a: SeriesId(a) for a in several}, keys.distinct_colors(several)
+        owners, colors = {a: SeriesId(a) for a in several}, legend.distinct_colors(several)
     owners = {a: SeriesId(a) for a in alone} | owners
     loss = Axis(words("axis.loss", unit=loss_unit(run)), "auto")
     panels = []
@@ -80,7 +80,7 @@ def _curves(run: RunData, words: Messages, group: str, arms: Sequence[str]) -> F
     return Figure(
         f"ranks-{slug(group)}", words.join_sentences(notes),
         words("alt.training", title=title, finals=finals), panels,
-        [*(LegendEntry("arm", a, color="black") for a in alone), *colors, *keys.backends(run)],
+        [*(LegendEntry("arm", a, color="black") for a in alone), *colors, *legend.backends(run)],
         columns=2, share_y="row",
     )  # fmt: skip
 
@@ -99,12 +99,12 @@ def _parts(run: RunData, words: Messages, arms: Sequence[str]) -> Figure:
         for y, arm in enumerate(arms):
             if rows := ranks.rank_parts(run, arm, backend):
                 whole = ranks.average(rows)
-                marks += stacked_bars(y, {p: whole[p] for p in keys.PARTS}, 1e3, share(arm, backend))
+                marks += stacked_bars(y, {p: whole[p] for p in legend.PARTS}, 1e3, share(arm, backend))
         y_axis = Axis(names=arms, grid=False)
         panels.append(Panel(marks, Axis(words("axis.update_ms"), low=0), y_axis, backend,
                             height=20 * len(arms)))  # fmt: skip
     values = {"values": format_values(arms, shown, share)}
-    return build_figure(words, "communication", panels, keys.parts(words), values, columns=len(panels),
+    return build_figure(words, "communication", panels, legend.parts(words), values, columns=len(panels),
                   share_y="row")  # fmt: skip
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dualml.report import keys
+from dualml.report import legend
 from dualml.report.blocks import Block, Cell, Column, Item
 from dualml.report.closed_memory import CLOSED_FORM_PARTS, MIB
 from dualml.report.columns import Row, number, table
 from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
 from dualml.report.notes import Notes
-from dualml.report.sharing import ShardingResult, has_sharded_arms, sharding_results, sharding_verdict
-from dualml.report.shown import build_figure, shorten_list, stacked_bars
+from dualml.report.sharded_arms import ShardingResult, has_sharded_arms, sharding_results, sharding_verdict
+from dualml.report.presentation import build_figure, shorten_list, stacked_bars
 from dualml.report.topics import ReportSection
 from dualml.report.topics.device_memory import PARTS
 from dualml.experiment.store.run import RunData
@@ -77,7 +77,7 @@ def _figure(run: RunData, words: Messages, rows: Sequence[ShardingResult], suffi
         down = Axis(names=[r.arm for r in own], grid=False)
         panels.append(Panel(marks, Axis(words("axis.kept_bytes"), low=0), down, backend,
                             height=22.0 * len(own)))  # fmt: skip
-    look = keys.series(words, "device_memory", {part: PARTS[part] for part in CLOSED_FORM_PARTS})
+    look = legend.series(words, "device_memory", {part: PARTS[part] for part in CLOSED_FORM_PARTS})
     mark = LegendEntry("series", CLOSED_FORM, words("zero.closed"), color="black", marker="diamond", hollow=True)
     said = ", ".join(f"{r.arm} {r.backend} {numbers.quantity(r.total_bytes / MIB)}"
                      for r in rows if r.total_bytes)  # fmt: skip

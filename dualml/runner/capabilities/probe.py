@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from dualml.algorithms.communicator import DTYPES, PRIMITIVES, Communicator
-from dualml.algorithms.communicator.how import query_implementation, operations_of
+from dualml.algorithms.communicator.primitives import query_implementation, operations_of
 from dualml.algorithms.communicator.parts import part_lengths
-from dualml.algorithms.communicator.place import all_gather_via_store
+from dualml.algorithms.communicator.rendezvous import all_gather_via_store
 from dualml.common.errors import CommunicationError, Unsupported
 
 Pairs = list[tuple[Any, Any]]

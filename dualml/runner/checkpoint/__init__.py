@@ -10,4 +10,4 @@ from dualml.runner.checkpoint.saving import save as save
 from dualml.runner.checkpoint.slices import Slice as Slice
 from dualml.runner.checkpoint.sources import load as load
 from dualml.runner.checkpoint.sources import open_checkpoint as open_checkpoint
-from dualml.runner.checkpoint.stored import Checkpoint as Checkpoint
+from dualml.runner.checkpoint.stored_checkpoint import Checkpoint as Checkpoint

@@ -22,7 +22,7 @@ from dualml.runner.checkpoint.disk import FULL, check_free_space, describe_write
 from dualml.runner.checkpoint.manifest import commit, make_step_folder
 from dualml.runner.checkpoint.sharded import file_metadata
 from dualml.runner.checkpoint.sources import INDEX, PICKLES, is_part
-from dualml.runner.checkpoint.stored import Checkpoint, Shape, StoredTensor
+from dualml.runner.checkpoint.stored_checkpoint import Checkpoint, Shape, StoredTensor
 from dualml.runner.checkpoint.writing import PlannedTensor, WrittenFile
 from dualml.algorithms.communicator.parts import part_lengths
 from dualml.common.errors import UserError, did_you_mean

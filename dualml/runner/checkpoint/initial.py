@@ -9,7 +9,7 @@ import numpy as np
 
 from dualml.runner.checkpoint import tensorfile
 from dualml.runner.checkpoint.sources import open_checkpoint
-from dualml.runner.checkpoint.stored import Checkpoint, Shape
+from dualml.runner.checkpoint.stored_checkpoint import Checkpoint, Shape
 from dualml.runner.checkpoint.weights import strip_wrapper, select_weights
 from dualml.runner.checkpoint.writing import sha256
 from dualml.common.errors import UserError, escape_unprintable

@@ -10,11 +10,11 @@ import numpy as np
 from dualml.backend import Arrays, Training
 from dualml.runner.checkpoint.kinds import Array
 from dualml.runner.checkpoint.slices import piece_boxes
-from dualml.runner.checkpoint.stored import Checkpoint
+from dualml.runner.checkpoint.stored_checkpoint import Checkpoint
 from dualml.runner.checkpoint.weights import strip_wrapper
 from dualml.common.errors import UserError, escape_unprintable
 from dualml.algorithms.precision import SLOT
-from dualml.parallel.split.pieces import TensorShard
+from dualml.parallel.split.shards import TensorShard
 from dualml.parallel.split.training import SplitTraining
 
 

@@ -18,11 +18,11 @@ from dualml.runner.checkpoint.kinds import STORAGE_DTYPES, Array
 from dualml.runner.checkpoint.manifest import MANIFEST, lock_folder, check_describable, commit, referenced_folders, make_step_folder
 from dualml.runner.checkpoint.sharded import file_metadata
 from dualml.runner.checkpoint.slices import Slice
-from dualml.runner.checkpoint.stored import Shape
+from dualml.runner.checkpoint.stored_checkpoint import Shape
 from dualml.runner.checkpoint.writing import PlannedTensor, WrittenFile, write_safetensors
 from dualml.algorithms.communicator import Communicator
 from dualml.common.errors import UserError, escape_unprintable
-from dualml.parallel.split.pieces import all_gather_arrays
+from dualml.parallel.split.shards import all_gather_arrays
 from dualml.experiment.store.jsonfile import Scalar
 
 #: Bytes that are copied at once from an array that is not contiguous.

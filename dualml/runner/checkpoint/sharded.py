@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from dualml.runner.checkpoint.boxes import IndexBox, uncovered_boxes
-from dualml.runner.checkpoint.stored import Shape, StoredShard, StoredTensor, make_stored_tensor
+from dualml.runner.checkpoint.stored_checkpoint import Shape, StoredShard, StoredTensor, make_stored_tensor
 from dualml.runner.checkpoint.tensorfile import SafetensorsFile, format_names, tensor_nbytes
 from dualml.common.errors import UserError, escape_unprintable
 from dualml.common.parse import from_json

@@ -12,10 +12,10 @@ import numpy as np
 from dualml.backend import Training
 from dualml.runner.checkpoint.boxes import IndexBox, range_boxes
 from dualml.runner.checkpoint.kinds import BITS, STORAGE_DTYPES, Array, kind_of
-from dualml.runner.checkpoint.stored import Shape
+from dualml.runner.checkpoint.stored_checkpoint import Shape
 from dualml.common.errors import UserError, escape_unprintable
 from dualml.common.parse import is_unicode
-from dualml.parallel.split.pieces import TensorShard
+from dualml.parallel.split.shards import TensorShard
 from dualml.parallel.split.training import SplitTraining
 
 

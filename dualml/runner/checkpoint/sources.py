@@ -16,7 +16,7 @@ from typing import Any
 from dualml.runner.checkpoint import npz, tensorfile
 from dualml.runner.checkpoint.manifest import MANIFEST
 from dualml.runner.checkpoint.sharded import incomplete_tensors, iter_shards, common_step, tensors_of
-from dualml.runner.checkpoint.stored import Checkpoint, StoredShard, missing_files_error, make_stored_tensor
+from dualml.runner.checkpoint.stored_checkpoint import Checkpoint, StoredShard, missing_files_error, make_stored_tensor
 from dualml.runner.checkpoint.writing import WrittenFile
 from dualml.common.errors import UserError, escape_unprintable
 from dualml.common.files import open_to_read

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from dualml.runner.checkpoint.stored import Checkpoint
+from dualml.runner.checkpoint.stored_checkpoint import Checkpoint
 from dualml.runner.checkpoint.tensorfile import format_names
 from dualml.common.errors import UserError
 

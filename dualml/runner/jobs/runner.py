@@ -68,9 +68,9 @@ def run_command(job: JobSpec) -> tuple[int, str | None]:
     Returns:
         The exit code, and a remark about the end, or None.
     """
-    from dualml.runner.jobs.workers.alone import describe_end
+    from dualml.runner.jobs.workers.diagnosis import describe_end
     from dualml.runner.jobs.workers.group import run_workers
-    from dualml.runner.jobs.workers.seat import WorkerEnv
+    from dualml.runner.jobs.workers.environment import WorkerEnv
     from dualml.launch.route import free_port
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -19,8 +19,8 @@ from pydantic import Field
 from dualml.common import variables
 from dualml.common.errors import UserError, did_you_mean
 from dualml.common.files import is_regular
-from dualml.runner.jobs.place import STATE_NAME, VARIABLE, parse_job_number, job_numbers
-from dualml.runner.jobs.place import jobs_folder as jobs_folder
+from dualml.runner.jobs.folders import STATE_NAME, VARIABLE, parse_job_number, job_numbers
+from dualml.runner.jobs.folders import jobs_folder as jobs_folder
 from dualml.common.parse import is_unicode
 from dualml.experiment.store.jsonfile import Count, JsonFile, Number, Record, validate_record
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dualml.launch.wire import TOKEN
+from dualml.launch.connection import TOKEN
 from dualml.runner.render.node import TOKEN_FILE
 from dualml.runner.render.request import ASCEND, DATA, LAB, PORT, RUNS, WORK, RenderRequest, escape_dollars
 

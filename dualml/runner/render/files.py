@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from dualml.common.errors import UserError
-from dualml.launch.wire import TOKEN
+from dualml.launch.connection import TOKEN
 from dualml.runner.render.compose import compose_document
 from dualml.runner.render.kinds import KINDS
 from dualml.runner.render.kubernetes import Object, volume_claims, files_pod, script_key, kustomization

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dualml.launch.wire import TOKEN
+from dualml.launch.connection import TOKEN
 from dualml.runner.render.quantities import format_quantity
 from dualml.runner.render.request import DATA, LAB, RUNS, UID, WORK, RenderRequest, escape_dollars
 

@@ -13,11 +13,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from dualml.algorithms.communicator.place import check_rendezvous
+from dualml.algorithms.communicator.rendezvous import check_rendezvous
 from dualml.common.errors import UserError
 from dualml.runner.jobs.store import job_argv, start_argv, remove_unstarted
-from dualml.launch.names import wait_for_host, parse_node_number
-from dualml.launch.wire import TOKEN, parse_address
+from dualml.launch.node_names import wait_for_host, parse_node_number
+from dualml.launch.connection import TOKEN, parse_address
 from dualml.common.machine import python_argv
 from dualml.runner.render.request import PORT
 from dualml.common.variables import JOB_OUT

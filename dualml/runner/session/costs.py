@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dualml.parallel.aggregation.slow import Straggler
+from dualml.parallel.aggregation.straggler import Straggler
 from dualml.parallel.aggregation.times import split_times
 from dualml.planning.cost import Fits, Point, Topology, fit_all, predict
 from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
-from dualml.experiment.contrast import ConfigDiff
+from dualml.experiment.config_diff import ConfigDiff
 from dualml.experiment.plan import Plan
 from dualml.common.machine import recorded_cores
 from dualml.experiment.store.costs import COLLECTIVES, COST, CollectiveRow, CostRecord, write_fits

@@ -7,7 +7,7 @@ from dualml.experiment.elastic import RULE, unresizable_reason, with_ranks
 from dualml.experiment.plan import Plan
 from dualml.experiment.store.folder import RunFolder
 from dualml.experiment.store.manifest import TrialRecord
-from dualml.experiment.store.resized import (
+from dualml.experiment.store.resizing import (
     check_replicas,
     load_checkpoints,
     remove_surplus,

@@ -146,7 +146,7 @@ def default_run_folder(name: str) -> Path:
 
 def check_request(request: RunRequest) -> None:
     """Raise `UserError` for invalid option values, and for a missing optional library."""
-    from dualml.algorithms.communicator.place import check_rendezvous
+    from dualml.algorithms.communicator.rendezvous import check_rendezvous
     from dualml.experiment.arm import MAX_RANKS
     from dualml.runner.jobs.sbatch import check_name
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from dualml.backend import ExternalLaunch, backends
 from dualml.common.errors import escape_unprintable
 from dualml.launch.hosts.ssh import RemoteProcesses
-from dualml.launch import adopted
+from dualml.launch import external
 from dualml.launch.helper import run_helper
-from dualml.launch.hub import RankServer
-from dualml.launch.mirror import RemoteFolderClient
+from dualml.launch.rank_server import RankServer
+from dualml.launch.remote_client import RemoteFolderClient
 from dualml.launch.remote import RemoteRunFolder
-from dualml.launch.seat import RankCredentials, connect_when_ready
-from dualml.launch.wire import parse_address
+from dualml.launch.credentials import RankCredentials, connect_when_ready
+from dualml.launch.connection import parse_address
 from dualml.runner.session.prepare import RunRequest, default_run_folder
 from dualml.experiment.store.folder import check_free
 from dualml.common.words import Messages
@@ -67,7 +67,7 @@ def run_as_follower(launcher: ExternalLaunch, request: RunRequest, token: bytes)
     path = request.out
     if launcher.rank < 0:
         if path is not None:  # a run that goes on has announcements of its first start
-            adopted.check_fresh(path)
+            external.check_fresh(path)
         environ = backends()[launcher.backend].environ(request.threads or 0)
         run_helper(launcher, path, environ, ADOPTED_WAIT_S)
         return ""
@@ -75,9 +75,9 @@ def run_as_follower(launcher: ExternalLaunch, request: RunRequest, token: bytes)
         return run_as_remote_follower(launcher, request, token)
     assert path is not None
     if not launcher.start:
-        adopted.check_fresh(path)
-    shared = adopted.SharedFolderClient(launcher.rank, path, launcher.start, ADOPTED_WAIT_S)
-    return adopted.follow_leader(launcher.rank, shared, ADOPTED_WAIT_S)
+        external.check_fresh(path)
+    shared = external.SharedFolderClient(launcher.rank, path, launcher.start, ADOPTED_WAIT_S)
+    return external.follow_leader(launcher.rank, shared, ADOPTED_WAIT_S)
 
 
 def run_as_remote_follower(launcher: ExternalLaunch, request: RunRequest, token: bytes) -> str:
@@ -96,4 +96,4 @@ def run_as_remote_follower(launcher: ExternalLaunch, request: RunRequest, token:
         mirror = RemoteFolderClient(RemoteRunFolder(seat, wire, copy), copy, request.keep_local)
         held.callback(mirror.leave)
         print_notice(words("ranks.came", rank=seat.rank, n=seat.size, where=seat))
-        return adopted.follow_leader(launcher.rank, mirror, ADOPTED_WAIT_S)
+        return external.follow_leader(launcher.rank, mirror, ADOPTED_WAIT_S)

@@ -18,14 +18,14 @@ from dualml.backend import ExternalLaunch, BackendInfo
 from dualml.common.cores import cores_per_rank, affinity_env
 from dualml.common.errors import UserError
 from dualml.experiment.plan import Plan
-from dualml.launch.adopted import combine_results, find_failed_rank
-from dualml.launch.hosted import LaunchedRank, LauncherProcess
-from dualml.launch.hub import RankServer
+from dualml.launch.external import combine_results, find_failed_rank
+from dualml.launch.launcher import LaunchedRank, LauncherProcess
+from dualml.launch.rank_server import RankServer
 from dualml.launch.process import Launch
 from dualml.launch.route import free_port, interface_variables
 from dualml.launch.supervise import GroupResult, describe_exit, last_lines, supervise
 from dualml.common.machine import python_argv, usable_cores
-from dualml.parallel.split.measured import summary
+from dualml.parallel.split.timeline_stats import summary
 from dualml.experiment.store.folder import RunFolder
 from dualml.experiment.store.manifest import Key, Status, TrialRecord
 from dualml.experiment.store.sessions import Announcement, announce

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from dualml.algorithms.communicator import Communicator
 from dualml.common.errors import TrialError
-from dualml.parallel.split.pieces import all_gather_arrays
+from dualml.parallel.split.shards import all_gather_arrays
 from dualml.experiment.store.agreement import DIVERGED_REASON, Promise
-from dualml.runner.worker.pace import StepTimer
+from dualml.runner.worker.step_timer import StepTimer
 from dualml.runner.worker.ranks import WeightCopies, MultiRank
 
 #: Copies that receive the same sum differ only by the rounding of the update: a few units in the

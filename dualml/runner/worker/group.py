@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 
 from dualml.parallel.aggregation.asynchronous import AsyncParameterServer, staleness_stats
 from dualml.parallel.aggregation.local_sgd import LocalSGD
-from dualml.parallel.aggregation.moved import aggregation_volume
+from dualml.parallel.aggregation.volume import aggregation_volume
 from dualml.parallel.aggregation.native import NativeDataParallel
 from dualml.parallel.aggregation.parallel import DataParallel
 from dualml.parallel.aggregation.scheme import parallel_trainer_class
-from dualml.parallel.aggregation.slow import Straggler
+from dualml.parallel.aggregation.straggler import Straggler
 from dualml.backend import Arrays, Backend, GradientBuckets, Training
 from dualml.algorithms.communicator import Communicator
 from dualml.experiment.arm import Arm
-from dualml.experiment.deals import BatchSampler
+from dualml.experiment.batches import BatchSampler
 from dualml.experiment.store.agreement import Promise
 from dualml.experiment.store.times import TIMES
 from dualml.runner.worker.evaluate import Score, evaluate

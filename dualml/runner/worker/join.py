@@ -97,8 +97,8 @@ def join_group(
     """
     from dualml.backend import ProcessGroups
     from dualml.algorithms.communicator import RankContext
-    from dualml.algorithms.communicator.place import all_gather_via_store
-    from dualml.runner.worker.away import store_for, network_interface
+    from dualml.algorithms.communicator.rendezvous import all_gather_via_store
+    from dualml.runner.worker.remote import store_for, network_interface
 
     limit, board = plan.experiment.limits.collective, store_for(folder)
     hashes = all_gather_via_store(
@@ -133,7 +133,7 @@ def agree_on_weights(comm: Any, weights: dict[str, Any], key: str) -> None:
     Raises:
         CommunicationError: the SHA-256 of a rank's weights differs from that of rank 0's broadcast.
     """
-    from dualml.algorithms.communicator.place import all_gather_via_store
+    from dualml.algorithms.communicator.rendezvous import all_gather_via_store
     from dualml.experiment.fingerprint import arrays_digest
 
     received = {name: comm.numpy(comm.broadcast(comm.tensor(w))) for name, w in weights.items()}

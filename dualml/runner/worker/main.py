@@ -34,7 +34,7 @@ def run_trial_folders(
     from dualml.experiment.elastic import with_ranks
     from dualml.experiment.store.plan import plan_folder, restore_plan
     from dualml.experiment.store.trial import JOB, run_folder_of
-    from dualml.runner.worker.away import upload_outputs
+    from dualml.runner.worker.remote import upload_outputs
 
     emit(phase="start")
     job = JOB.read(folders[0])

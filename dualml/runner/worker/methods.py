@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from dualml.backend import Backend
 from dualml.algorithms.communicator import Communicator
-from dualml.experiment.deals import BatchSampler
-from dualml.experiment.seen import SampleDigest
+from dualml.experiment.batches import BatchSampler
+from dualml.experiment.sample_digest import SampleDigest
 from dualml.experiment.methods import MethodInfo
-from dualml.experiment.methods.driven import MethodTraining
-from dualml.experiment.methods.loaded import EngineLoaderParallel, make_data_parallel
+from dualml.experiment.methods.engine import MethodTraining
+from dualml.experiment.methods.engine_loader import EngineLoaderParallel, make_data_parallel
 from dualml.runner.worker.evaluate import Score, evaluate, score_from_rows
 from dualml.runner.worker.ranks import SingleRank, DataParallelRanks
 

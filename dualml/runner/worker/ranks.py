@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from dualml.backend import Arrays, Backend, Training
 from dualml.algorithms.communicator import Communicator
-from dualml.experiment.deals import BatchSampler
-from dualml.experiment.seen import SampleDigest, gather_digests, combined_digest
+from dualml.experiment.batches import BatchSampler
+from dualml.experiment.sample_digest import SampleDigest, gather_digests, combined_digest
 from dualml.parity.envelope import shuffle_batch
 from dualml.experiment.store.agreement import Promise
 from dualml.runner.worker.evaluate import Score, evaluate

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from dualml.parallel.aggregation import REPLICAS, SCHEMES
 from dualml.backend import Backend, StateCarryover, MixedPrecision, TrainingSpec, ActivationRecomputation, DeviceReplication, Training
 from dualml.algorithms.communicator import Communicator, Implementation
-from dualml.experiment.deals import partition_key
+from dualml.experiment.batches import partition_key
 from dualml.experiment.plan import Plan
 from dualml.experiment.samples import Samples
 from dualml.experiment.methods import METHODS
-from dualml.experiment.methods.driven import EngineSupport, MethodTraining
-from dualml.experiment.methods.known import check_backend_ranks
+from dualml.experiment.methods.engine import EngineSupport, MethodTraining
+from dualml.experiment.methods.registry import check_backend_ranks
 from dualml.parallel.offload.model import SingleRankOffloadedModel, OffloadedModel
 from dualml.runner.worker.capture import PROBE
 from dualml.runner.worker.group import AggregationRanks

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parallel.aggregation.slow import Straggler
+from dualml.parallel.aggregation.straggler import Straggler
 from dualml.backend import Arrays, Backend, TrainingSpec, RemoteProcedureCalls, Stage
 from dualml.algorithms.communicator import Communicator
 from dualml.experiment.arm import Arm
-from dualml.experiment.deals import BatchSampler
+from dualml.experiment.batches import BatchSampler
 from dualml.common.machine import peak_memory_mb
 from dualml.parity.envelope import shuffle_batch
-from dualml.parallel.split.asynchronous import executor_class
+from dualml.parallel.split.asynchronous_executor import executor_class
 from dualml.parallel.split.executor import Executor
-from dualml.parallel.split.placed import PlacedExecutor
+from dualml.parallel.split.placed_executor import PlacedExecutor
 from dualml.parallel.split.plan import SplitPlan
 from dualml.parallel.split.remote import SplitModel
 from dualml.parallel.split.traffic import FLOAT, total_sent_bytes

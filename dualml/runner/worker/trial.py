@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from dualml.common.confusion import classification_report
 from dualml.common.errors import UserError
-from dualml.experiment.seen import SampleDigest
+from dualml.experiment.sample_digest import SampleDigest
 from dualml.algorithms.precision import SLOT
 from dualml.experiment.store.checkpoint import Progress, load_checkpoint, remove_checkpoint, save_checkpoint
 from dualml.experiment.store.envelope import ENVELOPE
 from dualml.experiment.store.records import RecordWriter, update_losses, read_records
 from dualml.experiment.store.tensors import TRACE, WEIGHTS
 from dualml.runner.worker.agreement import RankConsistencyCheck
-from dualml.runner.worker.away import upload_outputs
+from dualml.runner.worker.remote import upload_outputs
 from dualml.runner.worker.best import BestCheckpoint
 from dualml.runner.worker.capture import trace_post_update, trace_pre_update
 from dualml.runner.worker.draws import draw_envelope
@@ -34,7 +34,7 @@ from dualml.runner.worker.guards import (
     check_weights_changed,
 )
 from dualml.runner.worker.memory import measure_memory
-from dualml.runner.worker.pace import StepTimer
+from dualml.runner.worker.step_timer import StepTimer
 from dualml.runner.worker.ranks import MultiRank
 from dualml.runner.worker.setup import TrialSetup
 

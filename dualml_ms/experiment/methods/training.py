@@ -15,7 +15,7 @@ from dualml.backend import Array, Arrays, MemoryUsage, TrainingSpec, MemoryRepor
 from dualml.algorithms.communicator import Communicator
 from dualml.common.errors import Unsupported
 from dualml.experiment.methods import MethodInfo
-from dualml.experiment.methods.driven import MethodTraining
+from dualml.experiment.methods.engine import MethodTraining
 from dualml.experiment.methods.skips import SkippedUpdates
 from dualml.algorithms.model.dropout import dropout_masks
 from dualml_ms.common.compiled import CompiledCell
@@ -23,7 +23,7 @@ from dualml_ms.algorithms.memory import nbytes, state_bytes
 from dualml_ms.experiment.methods.base import TrainingMethod, MethodContext
 from dualml_ms.algorithms.model import LOSSES, Network
 from dualml_ms.algorithms.model.network import LayerOutputs
-from dualml_ms.parallel.native import data_parallel_mode
+from dualml_ms.parallel.data_parallel import data_parallel_mode
 from dualml_ms.algorithms.optim import load_state, optimizer, state
 
 

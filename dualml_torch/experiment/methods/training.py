@@ -13,11 +13,11 @@ from dualml.backend import Array, Arrays, MemoryUsage, TrainingSpec, MemoryRepor
 from dualml.algorithms.communicator import Communicator
 from dualml.experiment.methods import MethodInfo
 from dualml.experiment.methods.config import without_planned_keys
-from dualml.experiment.methods.driven import MethodTraining
+from dualml.experiment.methods.engine import MethodTraining
 from dualml.experiment.methods.skips import SkippedUpdates
 from dualml.algorithms.model.dropout import dropout_masks
 from dualml_torch.experiment.methods.base import TrainingMethod, MethodContext
-from dualml_torch.experiment.methods.held import measure_engine_memory
+from dualml_torch.experiment.methods.memory import measure_engine_memory
 from dualml_torch.algorithms.model import LOSSES, Network
 from dualml_torch.algorithms.optim import RuleOptimizer, load_state, optimizer, state
 from dualml_torch.algorithms.training import to_numpy

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dualml.parity.causes.alteration import Mutation
+from dualml.parity.causes.mutation import Mutation
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.trace import Trace
-from dualml_torch.parity.causes.altered import MutatingTracer
-from dualml_torch.parity.causes.altering import NUMBERS
+from dualml_torch.parity.causes.mutating_tracer import MutatingTracer
+from dualml_torch.parity.causes.call_mutations import NUMBERS
 from dualml_torch.parity.causes.lines import RULES, MutatedLines, trace_calls, optimizer_file
 from dualml_torch.parity.causes.replay import ReplayTracer, Replay, Value
 from dualml_torch.parity.causes.sharing import shared_names, mutate_sharing

@@ -15,11 +15,11 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from dualml.parity.causes.alteration import Mutation
-from dualml.parity.causes.lines import GRADIENT, PARAMETER
+from dualml.parity.causes.mutation import Mutation
+from dualml.parity.causes.optimizer_lines import GRADIENT, PARAMETER
 from dualml.parity.models.operations import Operation, Tape, expression_text
 from dualml_torch.parity.causes import rules
-from dualml_torch.parity.causes.altering import call_mutated
+from dualml_torch.parity.causes.call_mutations import call_mutated
 from dualml_torch.parity.causes.functions import transform
 from dualml_torch.parity.operations import SKIP, OperationTracer, operation_name, find_tensors
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from dualml.parity.causes.alteration import Mutation
+from dualml.parity.causes.mutation import Mutation
 from dualml.parity.models.operations import Operation, call_number
 
 Value = torch.Tensor

@@ -16,18 +16,18 @@ import torch
 from numpy.typing import NDArray
 from torch.utils._pytree import tree_flatten
 
-from dualml.parity.causes.alteration import Mutation
+from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.spans import plan_source, run_plan
-from dualml.parity.causes.trades import swapped_values
-from dualml.parity.models.chance import SharedRng
+from dualml.parity.causes.swaps import swapped_values
+from dualml.parity.models.rng import SharedRng
 from dualml.parity.models.operations import Tape, is_unknown
-from dualml_torch.parity.causes.altered import MutatingTracer
-from dualml_torch.parity.causes.altering import MutatedFunction, call_mutated, replace_constant, replace_tensor
+from dualml_torch.parity.causes.mutating_tracer import MutatingTracer
+from dualml_torch.parity.causes.call_mutations import MutatedFunction, call_mutated, replace_constant, replace_tensor
 from dualml_torch.parity.causes.calls import ReplayableCall
 from dualml_torch.parity.causes.functions import transform
 from dualml_torch.parity.causes.layers import check_recurrent_sizes
 from dualml_torch.parity.causes.operands import earlier_operand, operand_name, other_operand, select_part
-from dualml_torch.parity.causes.packed import with_size_checks
+from dualml_torch.parity.causes.packed_sequences import with_size_checks
 from dualml_torch.parity.operations import ASSIGNS, find_tensors
 
 Value = torch.Tensor

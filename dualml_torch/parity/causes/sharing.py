@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from dualml.parity.causes.alteration import Mutation
+from dualml.parity.causes.mutation import Mutation
 
 
 def shared_names(model: torch.nn.Module) -> dict[str, dict[str, tuple[int, ...]]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from dualml.parity.causes.alteration import Mutation
+from dualml.parity.causes.mutation import Mutation
 from dualml_torch.parity.causes.clipping import replace_clipping
 from dualml_torch.parity.causes.rules import update_parameter
 from dualml_torch.algorithms.optim.base import RuleOptimizer

@@ -74,14 +74,14 @@ def _server(module: Any) -> None:
     module.Asynchronous.deliver = lambda self, gradients: self.pieces.update(gradients, self.now)
 
 
-@plant("shards", "dualml.parallel.zero.moves")
+@plant("shards", "dualml.parallel.zero.collectives")
 def _shards(module: Any) -> None:
     """Each rank updates its shard with its own gradient; weights are still gathered, and so
     equal."""
     module.Moves.reduce = lambda self, vector: self.own(vector)
 
 
-@plant("slices", "dualml.parallel.split.row")
+@plant("slices", "dualml.parallel.split.tensor_parallel_rank")
 def _slices(module: Any) -> None:
     """Ranks that share every layer do not sum their parts."""
     module.Row.summed = lambda self, group, x: x

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parity.finder.scene import ReplayContext
+from dualml.parity.finder.context import ReplayContext
 
 Arrays = Mapping[str, NDArray[Any]]
 #: (update, rank) → predicted tensors of the phase.

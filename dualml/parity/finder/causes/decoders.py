@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from dualml.parity.finder.causes.layers import CHANGES, EPSILONS, Array, Change, Changes, recompute_layer, with_fields
-from dualml.parity.finder.scene import LayerIO
+from dualml.parity.finder.context import LayerIO
 from dualml.algorithms.model.decoder import GroupedAttention, RMSNorm, SwiGLU
 from dualml.algorithms.model.layers import GELU
 

@@ -14,7 +14,7 @@ import numpy as np
 from dualml.parity.finder.causes import decoders as decoders  # imported to register its layers
 from dualml.parity.finder.causes.base import Arrays, Hypothesis, Predict, Observation, fit_factor, half_precision_tensors
 from dualml.parity.finder.causes.layers import Change, recompute_layer, alternatives
-from dualml.parity.finder.scene import LayerIO
+from dualml.parity.finder.context import LayerIO
 from dualml.algorithms.model.layers import Dropout
 
 

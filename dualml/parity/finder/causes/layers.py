@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from dualml.parity.finder.causes.base import HALVES, round_to_half
-from dualml.parity.finder.scene import LayerIO
+from dualml.parity.finder.context import LayerIO
 from dualml.algorithms.model.base import Layer
 from dualml.algorithms.model.layers import (
     LSTM,

@@ -22,7 +22,7 @@ from dualml.common.errors import UserError
 from dualml.common.files import MAX_TEXT_BYTES, read_bytes, convert_read_errors
 from dualml.parity.models.imported.dump import BACKWARD, Dump, DumpedTensor, DumpedStep, backward_type, summarize
 from dualml.common.parse import from_json
-from dualml.common.strict import clip_text
+from dualml.common.strict_model import clip_text
 
 TOOL = "msprobe"
 HEAD, CONSTRUCT, DATA = "dump.json", "construct.json", "dump_tensor_data"

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from dualml.common.errors import UserError
 from dualml.runner.jobs.workers.group import run_workers
-from dualml.runner.jobs.workers.seat import WorkerEnv
-from dualml.launch.names import wait_for_host, parse_node_number
+from dualml.runner.jobs.workers.environment import WorkerEnv
+from dualml.launch.node_names import wait_for_host, parse_node_number
 
 
 def parse_options(words: Sequence[str]) -> argparse.Namespace:

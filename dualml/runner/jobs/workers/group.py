@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from dualml.common.files import open_to_append, remove_file
-from dualml.runner.jobs.workers.alone import is_port_used
+from dualml.runner.jobs.workers.diagnosis import is_port_used
 from dualml.runner.jobs.workers.record import WorkerExit, exit_file, log_path
 from dualml.runner.jobs.workers.scheduler import mindspore_scheduler
-from dualml.runner.jobs.workers.seat import WorkerEnv
+from dualml.runner.jobs.workers.environment import WorkerEnv
 from dualml.runner.jobs.workers.tail import LogTail
 from dualml.launch.child import on_death_of_parent
 from dualml.launch.supervise import PEERS_S

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 
-from dualml.runner.jobs.workers.seat import WorkerEnv
+from dualml.runner.jobs.workers.environment import WorkerEnv
 from dualml.launch.child import on_death_of_parent
 
 #: The scheduler's program: it joins the cluster like a worker, but its variables set another role.

@@ -1,0 +1,118 @@
+"""PyTorch's random functions, drawing from an RNG that both frameworks share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode, handle_torch_function
+
+from dualml.parity.models.rng import SharedRng
+from dualml_torch.parity.operations import PARTS
+
+Tensor = torch.Tensor
+
+
+class SharedRngMode(TorchFunctionMode):
+    """A mode inside which Dropout of every kind, ``bernoulli`` and ``rand`` draw from a
+    `SharedRng`.
+
+    Enter it last, so that it intercepts calls first: tracers then see a function ``dropout`` that
+    gives the same numbers in every replay.
+    """
+
+    def __init__(self, chance: SharedRng) -> None:
+        super().__init__()
+        self.chance = chance
+
+    def __torch_function__(
+        self,
+        func: Any,
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        if (name := getattr(func, "__name__", "")) in PARTS:  # these draw inside
+            with self:
+                return PARTS[name](*args, **(kwargs or {}))
+        replacement = DRAWS.get(func)
+        result = None if replacement is None else replacement(self, *args, **(kwargs or {}))
+        return func(*args, **(kwargs or {})) if result is None else result
+
+    def uniform(self, shape: Sequence[int]) -> Tensor:
+        """Draw uniform numbers of a shape."""
+        return torch.from_numpy(self.chance.uniform(tuple(shape)))
+
+    def dropout(
+        self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> Tensor | None:
+        """Apply Dropout with shared random numbers; None: leave the call unchanged."""
+        if not training or p == 0:
+            return None
+        result = apply_dropout(self.uniform(input.shape), input, p)
+        return input.copy_(result) if inplace else result
+
+    def dropout_channels(
+        self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> Tensor | None:
+        """Drop whole channels: the first two axes of the input."""
+        if not training or p == 0:
+            return None
+        numbers = self.chance.uniform(tuple(input.shape[:2]))
+        axes = [1] * (input.ndim - 2)
+        result = apply_dropout(torch.from_numpy(numbers.reshape(*numbers.shape, *axes)), input, p)
+        return input.copy_(result) if inplace else result
+
+    def bernoulli_(self, input: Tensor, p: Any = 0.5, generator: Any = None) -> Tensor | None:
+        return None if generator is not None else input.copy_(self.draw_ones(input.shape, p))
+
+    def bernoulli(self, input: Tensor, p: Any = None, generator: Any = None) -> Tensor | None:
+        if generator is not None:
+            return None
+        return self.draw_ones(input.shape, input.detach() if p is None else p).to(input.dtype)
+
+    def draw_ones(self, shape: Sequence[int], p: Any) -> Tensor:
+        """Draw a float mask whose entries are one with probability ``p``."""
+        return (self.uniform(shape) >= 1 - p).float()
+
+    def rand(self, *size: Any, dtype: Any = None, **ignored: Any) -> Tensor | None:
+        if ignored.keys() & {"generator", "out"}:
+            return None
+        shape = size[0] if len(size) == 1 and isinstance(size[0], list | tuple) else size
+        return self.uniform(shape).to(dtype)
+
+    def rand_like(self, input: Tensor, dtype: Any = None, **ignored: Any) -> Tensor:
+        return self.uniform(input.shape).to(dtype or input.dtype)
+
+
+def apply_dropout(numbers: Tensor, input: Tensor, p: float) -> Tensor:
+    """Apply Dropout with rate ``p`` to an input, with given uniform numbers."""
+
+    def dropout(input: Tensor, p: float) -> Tensor:
+        if has_outer_mode():  # dispatch to the next mode
+            result: Tensor = handle_torch_function(dropout, (input,), input, p)
+            return result
+        scale = 1 / (1 - p) if p < 1 else 0.0
+        return input * ((numbers >= p).to(input.dtype) * scale)
+
+    return dropout(input, p)
+
+
+def has_outer_mode() -> bool:
+    """Return whether another torch function mode is active."""
+    return torch.overrides._len_torch_function_stack() > 0  # type: ignore[attr-defined]
+
+
+DRAWS: dict[Any, Callable[..., Tensor | None]] = {
+    functional.dropout: SharedRngMode.dropout,
+    **dict.fromkeys(
+        (functional.dropout1d, functional.dropout2d, functional.dropout3d), SharedRngMode.dropout_channels
+    ),
+    Tensor.bernoulli_: SharedRngMode.bernoulli_,
+    torch.bernoulli: SharedRngMode.bernoulli,
+    Tensor.bernoulli: SharedRngMode.bernoulli,
+    torch.rand: SharedRngMode.rand,
+    torch.rand_like: SharedRngMode.rand_like,
+}
