@@ -22,26 +22,47 @@ LARGE = re.compile(r"^\s*(?:Downloading|Using cached|Obtaining) (\S+).*?\(([\d.]
 STEP = re.compile(r"^\s*(Collecting|Preparing metadata|Building wheel) ?(\S*)")
 #: Pattern of pip's output → explanation and remedy; the first match counts.
 REMEDIES = (
-    ("No space left", "no space left; dualml needs about 5 GB: free some, or put the environment "
-     "elsewhere with make VENV=/path/to/venv"),
-    ("Permission denied|Read-only file system", "cannot write to {venv}: give yourself the right "
-     "to, or put the environment elsewhere with make VENV=/path/to/venv"),
-    ("ProxyError|Tunnel connection failed|407 Proxy", "the proxy refuses: set https_proxy=http://"
-     "USER:PASSWORD@HOST:PORT, or give pip an index that needs none (pip config set "
-     "global.index-url URL)"),
-    ("SSLError|CERTIFICATE_VERIFY_FAILED", "the certificate of the package index is not accepted: "
-     "name that of your network with pip config set global.cert FILE"),
-    ("NewConnectionError|ConnectTimeout|ReadTimeout|Max retries|NameResolution|Connection refused"
-     "|Connection broken", "the package index does not answer: go online, set https_proxy, or name "
-     "another one with pip config set global.index-url URL; what is installed stays"),
-    (r"command '?\S*(?:gcc|cc|g\+\+|clang)'? failed|No such file or directory: '\S*(?:gcc|cc)'",
-     "a package has no wheel for this system and there is no compiler: install gcc (Debian, "
-     "Ubuntu: build-essential), or use Python 3.11 or 3.12 on x86-64 or arm64"),
-    ("Could not find a version|No matching distribution", "the package index lacks a package: "
-     "{line}"),
-    ("Hash|BadZipFile|is not a valid wheel|CRC", "a download was damaged: run the same command "
-     "again"),
-)  # fmt: skip
+    (
+        "No space left",
+        "no space left; dualml needs about 5 GB: free some, or put the environment "
+        "elsewhere with make VENV=/path/to/venv",
+    ),
+    (
+        "Permission denied|Read-only file system",
+        "cannot write to {venv}: give yourself the right "
+        "to, or put the environment elsewhere with make VENV=/path/to/venv",
+    ),
+    (
+        "ProxyError|Tunnel connection failed|407 Proxy",
+        "the proxy refuses: set https_proxy=http://"
+        "USER:PASSWORD@HOST:PORT, or give pip an index that needs none (pip config set "
+        "global.index-url URL)",
+    ),
+    (
+        "SSLError|CERTIFICATE_VERIFY_FAILED",
+        "the certificate of the package index is not accepted: "
+        "name that of your network with pip config set global.cert FILE",
+    ),
+    (
+        "NewConnectionError|ConnectTimeout|ReadTimeout|Max retries|NameResolution|Connection refused"
+        "|Connection broken",
+        "the package index does not answer: go online, set https_proxy, or name "
+        "another one with pip config set global.index-url URL; what is installed stays",
+    ),
+    (
+        r"command '?\S*(?:gcc|cc|g\+\+|clang)'? failed|No such file or directory: '\S*(?:gcc|cc)'",
+        "a package has no wheel for this system and there is no compiler: install gcc (Debian, "
+        "Ubuntu: build-essential), or use Python 3.11 or 3.12 on x86-64 or arm64",
+    ),
+    (
+        "Could not find a version|No matching distribution",
+        "the package index lacks a package: {line}",
+    ),
+    (
+        "Hash|BadZipFile|is not a valid wheel|CRC",
+        "a download was damaged: run the same command again",
+    ),
+)
 
 
 class Progress:

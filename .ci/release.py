@@ -19,7 +19,8 @@ def notes(tag: str, changelog: str, code: str) -> str:
 
     Args:
         changelog: text of CHANGELOG.md, in the format of Keep a Changelog.
-        code: text of dualml/common/version.py, which has the version (a test checks CITATION.cff's).
+        code: text of dualml/common/version.py, which has the version (a test checks
+            CITATION.cff's).
 
     Raises:
         ValueError: the tag is not the version, or has no section.
@@ -37,7 +38,9 @@ def notes(tag: str, changelog: str, code: str) -> str:
 
 
 if __name__ == "__main__":
-    texts = ((ROOT / name).read_text("utf-8") for name in ("CHANGELOG.md", "dualml/common/version.py"))
+    texts = (
+        (ROOT / name).read_text("utf-8") for name in ("CHANGELOG.md", "dualml/common/version.py")
+    )
     try:
         print(notes(*sys.argv[1:2] or [""], *texts), end="")
     except ValueError as error:

@@ -59,8 +59,9 @@ def other_variants(comm: Any, case: Case) -> dict[str, Callable[[], Any]]:
     """Return the baselines: attention with gathered keys and values, by name."""
     layer = case.layer
     groups, r, width = layer.kv_heads, layer.heads_per_group, layer.width
-    order = np.argsort(np.concatenate(
-        [comm.numpy(p) for p in comm.all_gather(comm.tensor(case.places))]))  # fmt: skip
+    order = np.argsort(
+        np.concatenate([comm.numpy(p) for p in comm.all_gather(comm.tensor(case.places))])
+    )
     both = CompiledCell(OutputAndGradients(Attended(layer, case.places)))
     flow = ms.Tensor(case.flow)
 
@@ -82,4 +83,6 @@ def other_variants(comm: Any, case: Case) -> dict[str, Callable[[], Any]]:
 
 def attend(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:
     """Return the milliseconds of both passes, by shape and variant."""
-    return race(comm, argument["shapes"], argument["rounds"], MindSporeBlockAttention, other_variants)
+    return race(
+        comm, argument["shapes"], argument["rounds"], MindSporeBlockAttention, other_variants
+    )

@@ -20,8 +20,11 @@ def other_variants(comm: Any, case: Case) -> dict[str, Callable[[], Any]]:
     x, flow = torch.from_numpy(case.x), torch.from_numpy(case.flow)
     gathered = [torch.from_numpy(comm.numpy(p)) for p in comm.all_gather(comm.tensor(case.places))]
     order = torch.cat(gathered).argsort()
-    chunks = [(slice(at, at + n), int(places[at]) + n)  # own positions, the first that none sees
-              for n in (len(places) // 2,) for at in (0, n)]  # fmt: skip
+    chunks = [
+        (slice(at, at + n), int(places[at]) + n)  # own positions, the first that none sees
+        for n in (len(places) // 2,)
+        for at in (0, n)
+    ]
     masks = [places[own, None] >= torch.arange(end) for own, end in chunks]
 
     def attended(q: Any, k: Any, v: Any, **how: Any) -> Any:
@@ -35,8 +38,13 @@ def other_variants(comm: Any, case: Case) -> dict[str, Callable[[], Any]]:
         own = torch.stack((leaf[..., r, :], leaf[..., r + 1, :]))
         every = torch.cat(comm.all_gather(own), 2).index_select(2, order).requires_grad_()
         k, v = every
-        y = torch.cat([attended(q[:, own], k[:, :end], v[:, :end], attn_mask=mask)
-                       for (own, end), mask in zip(chunks, masks, strict=True)], 1)  # fmt: skip
+        y = torch.cat(
+            [
+                attended(q[:, own], k[:, :end], v[:, :end], attn_mask=mask)
+                for (own, end), mask in zip(chunks, masks, strict=True)
+            ],
+            1,
+        )
         dq, d = torch.autograd.grad(y, (q, every), flow)
         back = torch.empty_like(d).index_copy_(2, order, d)
         runs = torch.stack(back.chunk(comm.size, 2)).flatten()
@@ -54,7 +62,9 @@ def other_variants(comm: Any, case: Case) -> dict[str, Callable[[], Any]]:
         y = attended(q, k, v, is_causal=True)
         return torch.autograd.grad(y, (q, k, v), torch.cat([flow] * comm.size, 1)[:half])
 
-    return {"collected": collected} | ({"alone": whole_sequences} if x.shape[0] >= comm.size else {})
+    return {"collected": collected} | (
+        {"alone": whole_sequences} if x.shape[0] >= comm.size else {}
+    )
 
 
 def attend(comm: Any, argument: dict[str, Any]) -> dict[str, Times]:

@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from methods_task import CLASSES, LENGTH, SAMPLES, milliseconds, sentences
 
-from dualml.backend import TrainingSpec
-from dualml.interface.bench.timing import Times
 from dualml.algorithms.model import initial_weights
 from dualml.algorithms.model.bert import BertSizes, bert
 from dualml.algorithms.optim import AdamW
+from dualml.backend import TrainingSpec
 from dualml.common.seeds import make_generator
+from dualml.interface.bench.timing import Times
 from dualml_torch.backend import TorchBackend
 from dualml_torch.experiment.data import import_torchvision
 
@@ -32,9 +32,15 @@ def dualml_updates(dropout: float, updates: int, order: np.ndarray) -> Callable[
     x, y = sentences(WORDS)
     spec = bert(WORDS, LENGTH, CLASSES, BertSizes(dropout=dropout, head_dropout=dropout))
     recipe = TrainingSpec(
-        spec=spec, weights=initial_weights(spec, 0), rule=AdamW(lr=1e-4, weight_decay=0.01),
-        x=x, y=y, updates=updates, batch=BATCH, chunk=BATCH,
-    )  # fmt: skip
+        spec=spec,
+        weights=initial_weights(spec, 0),
+        rule=AdamW(lr=1e-4, weight_decay=0.01),
+        x=x,
+        y=y,
+        updates=updates,
+        batch=BATCH,
+        chunk=BATCH,
+    )
     training, now = TorchBackend("cpu", THREADS).training(recipe), 0
 
     def call() -> None:
@@ -54,12 +60,16 @@ def transformers_updates(dropout: float, order: np.ndarray) -> Callable[[], None
     sizes = BertSizes()
     model: Any = BertForSequenceClassification(
         BertConfig(
-            vocab_size=WORDS, num_labels=CLASSES, hidden_size=sizes.width,
-            num_hidden_layers=sizes.blocks, num_attention_heads=sizes.heads,
-            intermediate_size=sizes.inner, hidden_dropout_prob=dropout,
+            vocab_size=WORDS,
+            num_labels=CLASSES,
+            hidden_size=sizes.width,
+            num_hidden_layers=sizes.blocks,
+            num_attention_heads=sizes.heads,
+            intermediate_size=sizes.inner,
+            hidden_dropout_prob=dropout,
             attention_probs_dropout_prob=0.0,  # as ours: no weights are dropped there
         )
-    ).train()  # fmt: skip
+    ).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
     tokens, classes = (torch.from_numpy(a).long() for a in sentences(WORDS))
     batches, now = torch.from_numpy(order), 0

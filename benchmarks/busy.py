@@ -36,7 +36,14 @@ from typing import Any
 from busy_groups import Group, ThreadSetting, busy
 from busy_work import STEPS
 
-from dualml.interface.bench.timing import Ratio, RatioRow, Times, fastest_variant, ratio_quartiles, make_row
+from dualml.interface.bench.timing import (
+    Ratio,
+    RatioRow,
+    Times,
+    fastest_variant,
+    make_row,
+    ratio_quartiles,
+)
 
 CORES, LOADS = 2, (0, 1, 2, 4)
 QUIET, FAIR = 1.02, 1.5
@@ -122,31 +129,49 @@ def judge(
         beside = ", ".join(f"{share:.2f}" for share in shares.values())
         note = f"beside 1, 2 and 4 busy processes {beside} of fair"
         found = make_row(
-            section, f"{ranks}, {one}, quiet", best, quiet, str(one), best,
-            target=QUIET if ours else None, note=note, why_missed=note,
-        )  # fmt: skip
+            section,
+            f"{ranks}, {one}, quiet",
+            best,
+            quiet,
+            str(one),
+            best,
+            target=QUIET if ours else None,
+            note=note,
+            why_missed=note,
+        )
         made.append(found)
         if one.name == BESIDE:
             made += [
                 RatioRow(
-                    section=section, what=f"{ranks}, {one}, beside {b} busy", against="fair share",
-                    ours=middle[b][str(one)], other=limits[b], unit="ms", target=FAIR,
+                    section=section,
+                    what=f"{ranks}, {one}, beside {b} busy",
+                    against="fair share",
+                    ours=middle[b][str(one)],
+                    other=limits[b],
+                    unit="ms",
+                    target=FAIR,
                     ratio=ratio_quartiles(times[b][str(one)], [limits[b]] * len(times[b][str(one)]))
-                    if len(times[b][str(one)]) > 1 else Ratio(*[shares[b]] * 3),
+                    if len(times[b][str(one)]) > 1
+                    else Ratio(*[shares[b]] * 3),
                 )
                 for b in limits
-            ]  # fmt: skip
+            ]
         assert found.ratio is not None
         if found.ratio.median <= QUIET and max(shares.values()) <= FAIR:
             kept.append(str(one))
     return [
         *made,
         RatioRow(
-            section=section, what=f"{ranks}, settings that keep to both limits",
-            against="settings measured", ours=len(kept), other=len(asked), unit="", ratio=None,
+            section=section,
+            what=f"{ranks}, settings that keep to both limits",
+            against="settings measured",
+            ours=len(kept),
+            other=len(asked),
+            unit="",
+            ratio=None,
             note="; ".join(kept),
         ),
-    ]  # fmt: skip
+    ]
 
 
 def rows(backend: str, quick: bool) -> tuple[list[RatioRow], dict[str, Any]]:

@@ -20,7 +20,7 @@ from unittest.mock import patch
 from busy_work import STEPS
 
 from dualml.backend import backends
-from dualml.common.cores import cores_per_rank, affinity_env
+from dualml.common.cores import affinity_env, cores_per_rank
 
 WORK = str(Path(__file__).with_name("busy_work.py"))
 ROUND_S, LIMIT_S = 0.25, 600.0
@@ -65,14 +65,24 @@ class Group:
         self.told = [os.open(folder / f"told{r}", os.O_RDWR) for r in range(size)]
         self.log, self.stretches = folder / "log", dict[int, int]()
         self.members: list[Any] = []
-        job = {"backend": backend, "size": size, "threads": setting.threads, "limit_s": LIMIT_S,
-               "cores": cores, "runtime": setting.runtime,
-               "folder": str(folder)}  # fmt: skip
+        job = {
+            "backend": backend,
+            "size": size,
+            "threads": setting.threads,
+            "limit_s": LIMIT_S,
+            "cores": cores,
+            "runtime": setting.runtime,
+            "folder": str(folder),
+        }
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, WORK, json.dumps(job)], env={**clean, **chosen, **SAME},
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                [sys.executable, WORK, json.dumps(job)],
+                env={**clean, **chosen, **SAME},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     def answer(self, rank: int) -> str:
         """Return the next line of a rank.
@@ -124,7 +134,9 @@ class Group:
             os.close(pipe)
 
 
-def default_variables(backend: str, size: int, setting: ThreadSetting) -> tuple[dict[str, str], int]:
+def default_variables(
+    backend: str, size: int, setting: ThreadSetting
+) -> tuple[dict[str, str], int]:
     """Return the studied variables that dualml sets by itself, and the cores of each of its
     ranks."""
     clean = {k: v for k, v in os.environ.items() if k not in STUDIED}

@@ -11,9 +11,9 @@ import numpy as np
 from mindspore import nn, ops
 from ranks import paced
 
-from dualml.parallel.aggregation import strategy
-from dualml.interface.bench.timing import Times, time_interleaved
 from dualml.algorithms.model import model
+from dualml.interface.bench.timing import Times, time_interleaved
+from dualml.parallel.aggregation import strategy
 
 
 class EachParameter(nn.Cell):

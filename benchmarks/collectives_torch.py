@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 from ranks import paced
 
-from dualml.parallel.aggregation import strategy
-from dualml.interface.bench.timing import Times, time_interleaved
 from dualml.algorithms.model import model
+from dualml.interface.bench.timing import Times, time_interleaved
+from dualml.parallel.aggregation import strategy
 from dualml_torch.algorithms.gloo import loop_thread_ids, use_batch_scheduling
 
 MANY = [10_486] * 100  # 100 equal tensors, 4 MB

@@ -42,7 +42,9 @@ def torch_rows(rounds: int) -> list[RatioRow]:
             [r[str(SMALL)] for r in on_ranks("torch", n, "collectives_torch:sizes", small)]
         )
         what = f"all_reduce, {n} ranks, {SMALL // KB} KB"
-        found.append(make_row(section, what, "gloo's receiving thread as it is", times, "ours", "pushy"))
+        found.append(
+            make_row(section, what, "gloo's receiving thread as it is", times, "ours", "pushy")
+        )
     copied = slowest([rank[str(SIZES[-1][0])] for rank in told])
     what = f"all_reduce, 2 ranks, {SIZES[-1][0] // MB} MB"
     found.append(make_row(section, what, "copy in memory", copied, "ours", "copy"))
@@ -51,7 +53,9 @@ def torch_rows(rounds: int) -> list[RatioRow]:
     told = on_ranks("torch", 4, "collectives_torch:sizes", four)
     for n, times in ((2, two), (4, slowest([rank[str(RING)] for rank in told]))):
         what = f"ring, {n} ranks, {RING // MB} MB"
-        found.append(make_row(section, what, "dist.all_reduce", times, "ring", "native", target=1.5))
+        found.append(
+            make_row(section, what, "dist.all_reduce", times, "ring", "native", target=1.5)
+        )
     few = {"rounds": rounds // 3, "repeats": 3}  # a gain of many times needs no more
     told = on_ranks("torch", 2, "collectives_torch:buckets", few)
     for name in told[0]:

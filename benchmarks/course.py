@@ -49,14 +49,19 @@ def result(plant: Plant, seed: int) -> dict[str, object]:
     named = [j for j in failed if j.mistakes]
     first = named[0].mistakes if named else ()
     return {
-        "plant": plant.title, "mistake": plant.name, "right": plant.right, "seed": seed,
-        "detected": not checked.is_passed, "named": first == (plant.name,),
+        "plant": plant.title,
+        "mistake": plant.name,
+        "right": plant.right,
+        "seed": seed,
+        "detected": not checked.is_passed,
+        "named": first == (plant.name,),
         "alone": all(j.mistakes == (plant.name,) for j in failed),
-        "said": [list(j.mistakes) for j in failed], "where": [j.requirement.name for j in failed],
+        "said": [list(j.mistakes) for j in failed],
+        "where": [j.requirement.name for j in failed],
         "trouble": [str(j.trouble) for j in failed if j.trouble][:1],
         "problems": [f"{p.kind} {p.what}" for p in checked.problems],
         "seconds": round(time.monotonic() - began, 2),
-    }  # fmt: skip
+    }
 
 
 def strangers(seed: int) -> None:
@@ -66,7 +71,9 @@ def strangers(seed: int) -> None:
     rows = json.loads((folder / "truth.json").read_text("utf-8"))
     counts = dict.fromkeys(("wrong", "detected", "named", "misnamed", "right", "refused"), 0)
     for row in rows:
-        exercise = find_exercise("optim_torch" if row["file"].startswith("torch") else "optim_ms")[1]
+        exercise = find_exercise("optim_torch" if row["file"].startswith("torch") else "optim_ms")[
+            1
+        ]
         with tempfile.TemporaryDirectory(prefix="dualml-") as home:
             path = Path(home) / exercise.name
             path.write_bytes((folder / row["file"]).read_bytes())
@@ -113,12 +120,14 @@ def main() -> None:
                     print("✗", json.dumps(row, ensure_ascii=False), flush=True)
     mistakes, variants = [r for r in rows if not r["right"]], [r for r in rows if r["right"]]
     summary = {
-        "mistakes": len({r["mistake"] for r in mistakes}), "plants": len(mistakes),
+        "mistakes": len({r["mistake"] for r in mistakes}),
+        "plants": len(mistakes),
         "detected": sum(bool(r["detected"]) for r in mistakes),
         "named": sum(bool(r["named"]) for r in mistakes),
         "named_everywhere": sum(bool(r["alone"]) for r in mistakes),
-        "variants": len(variants), "refused": sum(bool(r["detected"]) for r in variants),
-    }  # fmt: skip
+        "variants": len(variants),
+        "refused": sum(bool(r["detected"]) for r in variants),
+    }
     print(json.dumps(summary))
     if arguments.json:
         arguments.json.write_text(json.dumps({"summary": summary, "rows": rows}, indent=1), "utf-8")

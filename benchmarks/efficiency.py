@@ -60,8 +60,13 @@ def train(comm: Any, argument: dict[str, Any]) -> Times:
     """Return the milliseconds of an update, alone and together."""
     own_core(comm.rank)
     x, y = samples()
-    calls = {"together": OurParallel(comm, x, y, SIZE * EACH, STEPS), "alone": SingleWorker(comm, x, y)}
-    times = time_interleaved({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
+    calls = {
+        "together": OurParallel(comm, x, y, SIZE * EACH, STEPS),
+        "alone": SingleWorker(comm, x, y),
+    }
+    times = time_interleaved(
+        {n: paced(comm, call) for n, call in calls.items()}, argument["rounds"]
+    )
     return {name: [t / STEPS for t in found] for name, found in times.items()}
 
 
@@ -69,10 +74,14 @@ def rows(backend: str, rounds: int) -> list[RatioRow]:
     times = slowest(on_ranks(backend, SIZE, "efficiency:train", {"rounds": rounds}))
     section = f"two ranks against one, {backend}"
     made = make_row(
-        section, f"an update of two ranks, LeNet, {EACH} samples each, a core each",
-        f"one rank alone, {EACH} samples", times, "together", "alone",
+        section,
+        f"an update of two ranks, LeNet, {EACH} samples each, a core each",
+        f"one rank alone, {EACH} samples",
+        times,
+        "together",
+        "alone",
         target=1 / GOAL[backend],
-    )  # fmt: skip
+    )
     assert made.ratio is not None
     told = f"efficiency {1 / made.ratio.median:.2f}, at least {GOAL[backend]} is good"
     return [replace(made, note=told)]

@@ -46,8 +46,18 @@ def wheels() -> None:
     light = [need for need in project()["dependencies"] if not need.startswith(LARGE)]
     for python in PYTHONS:
         platforms = [word for name in PLATFORMS for word in ("--platform", name)]
-        done = pip("download", "--quiet", "--only-binary=:all:", "--python-version", python,
-                   *platforms, "--dest", str(WHEELS), *light, *TESTS)  # fmt: skip
+        done = pip(
+            "download",
+            "--quiet",
+            "--only-binary=:all:",
+            "--python-version",
+            python,
+            *platforms,
+            "--dest",
+            str(WHEELS),
+            *light,
+            *TESTS,
+        )
         if done.returncode:
             sys.exit(f"the wheels for Python {python} cannot be had: {done.stderr.strip()}")
     files = list(WHEELS.glob("*.whl"))
@@ -59,8 +69,17 @@ def missing_packages() -> list[str]:
     """Return ``name==version`` of packages that this Python lacks or has too old, as pip resolves
     it."""
     wheels = ["--find-links", str(WHEELS)] if WHEELS.is_dir() else []
-    done = pip("install", "--dry-run", "--quiet", "--no-index", *wheels, "--report", "-",
-               *project()["dependencies"], *TESTS)  # fmt: skip
+    done = pip(
+        "install",
+        "--dry-run",
+        "--quiet",
+        "--no-index",
+        *wheels,
+        "--report",
+        "-",
+        *project()["dependencies"],
+        *TESTS,
+    )
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
         why = lines[-1] if lines else done.stderr.strip()
@@ -75,8 +94,18 @@ def missing_packages() -> list[str]:
 
 def unpack(names: Sequence[str], site: Path) -> None:
     """Install these wheels, and nothing else, into a folder."""
-    done = pip("install", "--quiet", "--no-index", "--no-deps", "--no-compile", "--target",
-               str(site), "--find-links", str(WHEELS), *names)  # fmt: skip
+    done = pip(
+        "install",
+        "--quiet",
+        "--no-index",
+        "--no-deps",
+        "--no-compile",
+        "--target",
+        str(site),
+        "--find-links",
+        str(WHEELS),
+        *names,
+    )
     if done.returncode:
         sys.exit(f"{', '.join(names)} cannot be unpacked: {done.stderr.strip()}")
 

@@ -32,10 +32,10 @@ sys.path.insert(0, str(HERE))
 from planted.plants import PLANTS  # noqa: E402
 from planted.run import experiment_of  # noqa: E402
 
-from dualml.parity.against import compare_runs  # noqa: E402
-from dualml.report.page.markdown import replace_between  # noqa: E402
 from dualml.experiment.store.records import read_records  # noqa: E402
 from dualml.experiment.store.trial import trial_folder  # noqa: E402
+from dualml.parity.against import compare_runs  # noqa: E402
+from dualml.report.page.markdown import replace_between  # noqa: E402
 
 BACKEND, DIGITS, TOLERANCE = "torch", 6, 1e-3
 #: Seconds of one run.
@@ -52,8 +52,10 @@ HEADS = {
     "zh": ["改动", "部分", "数目", "守卫", "损失 6 位相同", "最终损失 ± 0.001"],
 }
 HALVES = {"en": ("first", "held out"), "zh": ("前半", "留出")}
-RIGHT = {"en": {"wrong": "{} refused", "harmless": "{} passed"},
-         "zh": {"wrong": "拒绝 {}", "harmless": "放行 {}"}}  # fmt: skip
+RIGHT = {
+    "en": {"wrong": "{} refused", "harmless": "{} passed"},
+    "zh": {"wrong": "拒绝 {}", "harmless": "放行 {}"},
+}
 
 
 @dataclass(frozen=True)
@@ -89,8 +91,15 @@ def changes() -> Iterator[Change]:
             for arm in row["arms"]:
                 settings = row.get("set", [])
                 own = settings[arm] if isinstance(settings, dict) else settings
-                yield Change(row["name"], arm, wrong, row["about"]["en"],
-                             own, row.get("words", ()), row.get("env", {}))  # fmt: skip
+                yield Change(
+                    row["name"],
+                    arm,
+                    wrong,
+                    row["about"]["en"],
+                    own,
+                    row.get("words", ()),
+                    row.get("env", {}),
+                )
 
 
 def run(change: Change | None, arm: str, out: Path) -> str:
@@ -103,8 +112,12 @@ def run(change: Change | None, arm: str, out: Path) -> str:
     env = {**os.environ, **(change.env if change else {})}
     done = subprocess.run(
         [sys.executable, "-m", "dualml", "run", str(experiment_of(arm)), *words],
-        capture_output=True, text=True, env=env, timeout=LIMIT, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=LIMIT,
+        check=False,
+    )
     return "" if done.returncode in (0, 3) else done.stderr[-300:] or done.stdout[-300:]
 
 
@@ -127,8 +140,13 @@ def judge(change: Change, folder: Path) -> dict[str, Any]:
     """Return check → whether it refuses a change."""
     a, why = base(change.arm, folder)
     b = folder / f"{change.name}-{change.arm}"
-    row = {"name": change.name, "arm": change.arm, "wrong": change.wrong, "about": change.about,
-           "held_out": change.held_out}  # fmt: skip
+    row = {
+        "name": change.name,
+        "arm": change.arm,
+        "wrong": change.wrong,
+        "about": change.about,
+        "held_out": change.held_out,
+    }
     if why := why or run(change, change.arm, b):
         shutil.rmtree(b, ignore_errors=True)
         return {**row, "failed": why}
@@ -139,12 +157,14 @@ def judge(change: Change, folder: Path) -> dict[str, Any]:
     pair = against.pairs[0]
     return {
         **row,
-        "verdict": against.verdict, "reason": pair.reason, "ratio": pair.ratio,
+        "verdict": against.verdict,
+        "reason": pair.reason,
+        "ratio": pair.ratio,
         "first": pair.judged.get("first_divergence"),
         "guard": not against.passed,
         "digits": printed[0] != printed[1],
         "tolerance": not abs(before[-1] - after[-1]) <= TOLERANCE,
-    }  # fmt: skip
+    }
 
 
 def table(rows: Sequence[dict[str, Any]], lang: str) -> str:
@@ -152,8 +172,11 @@ def table(rows: Sequence[dict[str, Any]], lang: str) -> str:
     lines = [HEADS[lang], ["---", "---", "--:", "--:", "--:", "--:"]]
     for wrong, kind in ((True, "wrong"), (False, "harmless")):
         for held_out in (False, True):
-            own = [r for r in rows if (r["wrong"], r["held_out"]) == (wrong, held_out)
-                   and "failed" not in r]  # fmt: skip
+            own = [
+                r
+                for r in rows
+                if (r["wrong"], r["held_out"]) == (wrong, held_out) and "failed" not in r
+            ]
             counts = [sum(r[check] == wrong for r in own) for check in CHECKS]
             cells = [RIGHT[lang][kind].format(n) for n in counts]
             lines.append([KINDS[lang][kind], HALVES[lang][held_out], str(len(own)), *cells])

@@ -36,9 +36,15 @@ def rows(page: str, date: str) -> Iterator[Row]:
         for line in lines.splitlines():
             cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
             if len(cells) > 4 and (ratio := RATIO.fullmatch(cells[4])):
-                yield {"date": date, "machine": machine, "section": section, "what": cells[0],
-                       "against": cells[1], "ratio": float(ratio[1]),
-                       "quartiles": [float(ratio[2]), float(ratio[3])]}  # fmt: skip
+                yield {
+                    "date": date,
+                    "machine": machine,
+                    "section": section,
+                    "what": cells[0],
+                    "against": cells[1],
+                    "ratio": float(ratio[1]),
+                    "quartiles": [float(ratio[2]), float(ratio[3])],
+                }
 
 
 def added(history: list[Row], new: Iterator[Row]) -> list[Row]:

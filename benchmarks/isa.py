@@ -44,7 +44,9 @@ def rows(rounds: int) -> list[RatioRow]:
     times = time_interleaved({k: update_ms(v) for k, v in variants.items()}, rounds, warm_up=0)
     note = f"{VARIABLE}={cap}" if cap else f"{VARIABLE} is left alone on this CPU"
     return [
-        make_row(SECTION, "one update, sgd", "without the choice", times, "ours", "default", note=note)
+        make_row(
+            SECTION, "one update, sgd", "without the choice", times, "ours", "default", note=note
+        )
     ]
 
 

@@ -39,8 +39,11 @@ MISTAKES = {
     "an exception on one rank": ("zero_torch", GATHER, "if self.comm.rank: raise KeyError(0)"),
     "a deadlock: a rank that leaves": ("zero_torch", GATHER, "if self.comm.rank: return"),
     "a deadlock: ranks that ask for different things": (
-        "zero_torch", GATHER, "if self.comm.rank: self.comm.all_gather(gradient)"),
-}  # fmt: skip
+        "zero_torch",
+        GATHER,
+        "if self.comm.rank: self.comm.all_gather(gradient)",
+    ),
+}
 
 
 def timed(work: Callable[[], Any]) -> float:
@@ -58,9 +61,11 @@ def pairs(times: int, work: Callable[[Isolation], Any]) -> dict[str, float]:
     rows = [(timed(lambda: work(WALLS)), timed(lambda: work(OPEN))) for _ in range(times)]
     walled, bare = zip(*rows, strict=True)
     return {
-        "walls_s": median(walled), "without_s": median(bare),
-        "more_ms": 1e3 * median(a - b for a, b in rows), "ratio": median(a / b for a, b in rows),
-    }  # fmt: skip
+        "walls_s": median(walled),
+        "without_s": median(bare),
+        "more_ms": 1e3 * median(a - b for a, b in rows),
+        "ratio": median(a / b for a, b in rows),
+    }
 
 
 def one_check(folder: Path, exercise: ExerciseFile, around: Isolation) -> None:
@@ -74,8 +79,9 @@ def one_class(folder: Path, around: Isolation) -> None:
     exercises = load_lab("lab1")
     files = [f for f in exercises.files if f.backend == "torch"]
     with tempfile.TemporaryDirectory() as out:
-        request = GradingRequest(exercises, files, "secret", Rubric(), "en", Path(out), around,
-                          threading.Event())  # fmt: skip
+        request = GradingRequest(
+            exercises, files, "secret", Rubric(), "en", Path(out), around, threading.Event()
+        )
         found, _ = find_submissions(folder, Path(out))
         results = grade(request, found, 2)
     assert all(r["points"] == r["most"] for r in results.values())
@@ -111,7 +117,9 @@ def measure(times: int) -> dict[str, Any]:
         found[label] = pairs(max(3, times // 3), lambda around: one_class(home / "class", around))
     return {
         "isolation": found,
-        "told_s": {name: median(check_seconds(*how) for _ in range(3)) for name, how in MISTAKES.items()},
+        "told_s": {
+            name: median(check_seconds(*how) for _ in range(3)) for name, how in MISTAKES.items()
+        },
     }
 
 
@@ -138,8 +146,10 @@ def tables(found: dict[str, Any], lang: str) -> str:
     lines = [f"| | {walls} | {without} | {more} | {ratio} |", "|---|---:|---:|---:|---:|"]
     for name, row in found["isolation"].items():
         label = CHINESE[name] if lang == "zh" else name
-        lines.append(f"| {label} | {row['walls_s']:.2f} s | {row['without_s']:.2f} s "
-                     f"| {row['more_ms']:.0f} ms | {row['ratio']:.2f} |")  # fmt: skip
+        lines.append(
+            f"| {label} | {row['walls_s']:.2f} s | {row['without_s']:.2f} s "
+            f"| {row['more_ms']:.0f} ms | {row['ratio']:.2f} |"
+        )
     lines += ["", f"| {told_head} | {after} |", "|---|---:|"]
     for name, seconds in found["told_s"].items():
         lines.append(f"| {CHINESE[name] if lang == 'zh' else name} | {seconds:.1f} s |")

@@ -12,9 +12,15 @@ from typing import Any
 
 #: Keys that depend on the clock, the machine, or the number of starts.
 TIMES = (
-    "train_s", "compile_s", "spent", "step_s", "sent_bytes", "environment", "peak_memory_mb",
+    "train_s",
+    "compile_s",
+    "spent",
+    "step_s",
+    "sent_bytes",
+    "environment",
+    "peak_memory_mb",
     "device_memory",
-)  # fmt: skip
+)
 SAME = ("weights.safetensors", "trace.safetensors", "envelope.json")
 #: Relative unit in the last place of float32.
 ULP = 2.0**-23
@@ -99,8 +105,11 @@ def leftovers(out: Path, whole: Path) -> list[str]:
     logs."""
     usual = {str(p.relative_to(whole)) for p in whole.rglob("*")}
     found = [p.relative_to(out) for p in out.rglob("*") if p.is_file()]
-    return sorted(str(p) for p in found if str(p) not in usual
-                  and p.suffix != ".log" and p.parts[0] != ".sessions")  # fmt: skip
+    return sorted(
+        str(p)
+        for p in found
+        if str(p) not in usual and p.suffix != ".log" and p.parts[0] != ".sessions"
+    )
 
 
 def names(row: dict[str, Any]) -> dict[str, Any]:

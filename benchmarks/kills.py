@@ -32,15 +32,19 @@ import psutil
 from judging import differing_files, last_digits, leftovers, lost_ranks, names, names_lost_rank
 from kills_page import write
 from machines import POLL_S, NamespaceMachine, machines, python, wait
-from starting import Hand, Local, Msrun, Ssh, Torchrun, StartMethod, cmdline, status
+from starting import Hand, Local, Msrun, Ssh, StartMethod, Torchrun, cmdline, status
 from starting_slurm import Slurm
 
 LAB = Path(__file__).with_name("kills.toml")
 FIRST, SECOND, UPDATES = "first", "second", 100
 WAYS: dict[str, type[StartMethod]] = {
-    "hand": Hand, "torchrun": Torchrun, "msrun": Msrun, "hosts": Ssh, "slurm": Slurm,
+    "hand": Hand,
+    "torchrun": Torchrun,
+    "msrun": Msrun,
+    "hosts": Ssh,
+    "slurm": Slurm,
     "local": Local,
-}  # fmt: skip
+}
 #: Start method → what can be killed: one worker, a whole machine, one process, or a cable.
 VICTIMS = {
     "hand": ("worker", "node a", "node b", "launcher", "cable"),
@@ -86,11 +90,16 @@ def cases(seed: int, count: int) -> list[Case]:
         framework = {"torchrun": "torch", "msrun": "mindspore"}.get(way)
         chance = "mindspore" if drawn(seed, way, victim, "backend") % 6 == 0 else "torch"
         where = "worker 1" if drawn(seed, way, "rank") % 2 else "worker 0"
-        found.append(Case(
-            number + 1, way, where if victim == "worker" else victim,
-            MOMENTS[number % len(MOMENTS)], framework or chance,
-            way not in ("slurm", "local") and drawn(seed, way, victim, "alone") % 3 > 0,
-        ))  # fmt: skip
+        found.append(
+            Case(
+                number + 1,
+                way,
+                where if victim == "worker" else victim,
+                MOMENTS[number % len(MOMENTS)],
+                framework or chance,
+                way not in ("slurm", "local") and drawn(seed, way, victim, "alone") % 3 > 0,
+            )
+        )
     return found
 
 
@@ -197,9 +206,13 @@ def observe_kill(way: StartMethod, case: Case, dead: list[str], begin: float) ->
     if way.job:
         codes = {"job": way.state()["code"]}
     return {
-        "ends": ends, "named_s": named, "gone_s": gone, "last": last, "codes": codes,
+        "ends": ends,
+        "named_s": named,
+        "gone_s": gone,
+        "last": last,
+        "codes": codes,
         "orphans": [] if gone is not None else described(left),
-    }  # fmt: skip
+    }
 
 
 def resume_run(way: StartMethod, case: Case) -> None:
@@ -242,8 +255,12 @@ def trial(case: Case, whole: Path, folder: Path) -> dict[str, Any]:
             row["half"] = leftovers(way.out, whole)
             if case.way == "slurm" and dead:
                 dead.append("login")  # tasks take the submission's folder along, the dead one's too
-            row["temporary"] = [p.name for n, m in there.items() if n not in dead
-                                for p in m.temporary.glob("dualml-*")]  # fmt: skip
+            row["temporary"] = [
+                p.name
+                for n, m in there.items()
+                if n not in dead
+                for p in m.temporary.glob("dualml-*")
+            ]
             if case.victim == "cable":
                 there["b"].link(up=True)
             for process in alive(there) if not way.job else ():

@@ -61,4 +61,6 @@ def page(rows: Sequence[Row], lang: str) -> str:
 def write(rows: Sequence[Row]) -> None:
     for path in PAGES:
         lang = "zh" if path.name.endswith(".zh.md") else "en"
-        path.write_text(replace_between_marks(path.read_text("utf-8"), "kills", page(rows, lang)), "utf-8")
+        path.write_text(
+            replace_between_marks(path.read_text("utf-8"), "kills", page(rows, lang)), "utf-8"
+        )

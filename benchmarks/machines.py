@@ -48,7 +48,9 @@ def wait(condition: Callable[[], Any], seconds: float, what: str) -> Any:
 class Terminal:
     """A command on a machine, as if started in a terminal there."""
 
-    def __init__(self, machine: NamespaceMachine, command: Sequence[object], env: Mapping[str, str]) -> None:
+    def __init__(
+        self, machine: NamespaceMachine, command: Sequence[object], env: Mapping[str, str]
+    ) -> None:
         self.machine = machine
         self.output = machine.folder / f"output-{uuid.uuid4().hex[:8]}"
         with self.output.open("wb") as file:
@@ -94,8 +96,16 @@ class NamespaceMachine:
 
     def wrap_command(self, command: Sequence[object]) -> list[str]:
         """Return the words that run a command on this machine."""
-        there = ["nsenter", f"--net=/run/netns/{self.space}", "unshare", "--uts", "--mount",
-                 "taskset", "-c", str(self.core)]  # fmt: skip
+        there = [
+            "nsenter",
+            f"--net=/run/netns/{self.space}",
+            "unshare",
+            "--uts",
+            "--mount",
+            "taskset",
+            "-c",
+            str(self.core),
+        ]
         words = [f"node-{self.name}", self.hosts, *command]
         return [*there, "sh", "-c", NAMED, *map(str, words)]
 
@@ -120,9 +130,14 @@ class NamespaceMachine:
             RuntimeError: the command failed.
         """
         done = subprocess.run(
-            self.wrap_command(command), cwd=self.folder, capture_output=True, text=True, timeout=seconds,
-            env={**os.environ, "TMPDIR": str(self.temporary), **env}, check=False,
-        )  # fmt: skip
+            self.wrap_command(command),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            env={**os.environ, "TMPDIR": str(self.temporary), **env},
+            check=False,
+        )
         if done.returncode:
             raise RuntimeError(f"{command}: {done.returncode}: {done.stderr[-800:]}")
         return done.stdout
@@ -153,8 +168,14 @@ class NamespaceMachine:
 
     def link(self, up: bool) -> None:
         """Pull or plug its cable at the switch; neither side is notified."""
-        ip("-n", self.space.removesuffix(self.name) + NAMES[0], "link", "set", f"to-{self.name}",
-           "up" if up else "down")  # fmt: skip
+        ip(
+            "-n",
+            self.space.removesuffix(self.name) + NAMES[0],
+            "link",
+            "set",
+            f"to-{self.name}",
+            "up" if up else "down",
+        )
 
 
 @contextlib.contextmanager
@@ -165,8 +186,10 @@ def machines(folder: Path) -> Iterator[dict[str, NamespaceMachine]]:
         RuntimeError: namespaces cannot be created here.
     """
     mark = f"k{uuid.uuid4().hex[:4]}"
-    made = {name: NamespaceMachine(name, 254 - n if n == 0 else n, mark, folder)
-            for n, name in enumerate(NAMES)}  # fmt: skip
+    made = {
+        name: NamespaceMachine(name, 254 - n if n == 0 else n, mark, folder)
+        for n, name in enumerate(NAMES)
+    }
     login = made[NAMES[0]]
     lines = [f"{m.address} node-{m.name}" for m in made.values()]
     login.hosts.write_text("\n".join(["127.0.0.1 localhost", *lines]) + "\n")
@@ -177,8 +200,20 @@ def machines(folder: Path) -> Iterator[dict[str, NamespaceMachine]]:
         ip("-n", login.space, "link", "add", "eth9", "type", "bridge")
         for name in NAMES[1:]:
             node = made[name]
-            ip("-n", login.space, "link", "add", f"to-{name}", "type", "veth", "peer", "name",
-               "eth9", "netns", node.space)  # fmt: skip
+            ip(
+                "-n",
+                login.space,
+                "link",
+                "add",
+                f"to-{name}",
+                "type",
+                "veth",
+                "peer",
+                "name",
+                "eth9",
+                "netns",
+                node.space,
+            )
             ip("-n", login.space, "link", "set", f"to-{name}", "master", "eth9", "up")
         for machine in made.values():
             ip("-n", machine.space, "addr", "add", f"{machine.address}/24", "dev", "eth9")

@@ -20,8 +20,8 @@ import methods_torch
 from methods_task import TIE
 from ranks import on_ranks, slowest, tie
 
-from dualml.interface.bench.timing import RatioRow, Times, make_row
 from dualml.experiment.methods import METHODS
+from dualml.interface.bench.timing import RatioRow, Times, make_row
 
 SECTION = "training methods, torch"
 UNCOMPILED = (
@@ -33,9 +33,13 @@ TARGETS = {"accelerate": 0.95, "deepspeed_zero1": 0.95, "deepspeed_zero2": 0.95}
 def rows(rounds: int) -> list[RatioRow]:
     times = methods_torch.time_single_process(rounds)
     made = by_hand("text_classifier", times)
-    made.append(make_row(SECTION, "text_classifier, amp_bf16", "float32", times, "amp_bf16", "single"))
+    made.append(
+        make_row(SECTION, "text_classifier, amp_bf16", "float32", times, "amp_bf16", "single")
+    )
     made += [
-        make_row(SECTION, f'text_classifier, precision = "{name}"', "float32", times, name, "float32")
+        make_row(
+            SECTION, f'text_classifier, precision = "{name}"', "float32", times, name, "float32"
+        )
         for name in ("bf16", "fp16")
     ]
     hands, ranks = (
@@ -46,21 +50,32 @@ def rows(rounds: int) -> list[RatioRow]:
     ours = min(("ours", "overlap"), key=lambda name: median(ranks[name]))
     what = "text_classifier, 2 ranks, all_reduce" + (ours == "overlap") * ", overlap = true"
     return made + [
-        make_row(SECTION, what, METHODS["torch"][name].title, ranks, ours, name,
-            target=TARGETS.get(name))
+        make_row(
+            SECTION, what, METHODS["torch"][name].title, ranks, ours, name, target=TARGETS.get(name)
+        )
         for name in ("ddp", *TARGETS)
         if name in ranks
-    ]  # fmt: skip
+    ]
 
 
 def by_hand(what: str, times: Times) -> list[RatioRow]:
     """Return the rows of every method that ran, against its loop in a script."""
     return [
-        tie(make_row(SECTION, f"{what}, {name}", "the same loop by hand", times, name,
-                f"{name} by hand", target=1.02), TIE)
+        tie(
+            make_row(
+                SECTION,
+                f"{what}, {name}",
+                "the same loop by hand",
+                times,
+                name,
+                f"{name} by hand",
+                target=1.02,
+            ),
+            TIE,
+        )
         for name in times
         if f"{name} by hand" in times
-    ]  # fmt: skip
+    ]
 
 
 def bert_rows(rounds: int) -> list[RatioRow]:
@@ -68,12 +83,20 @@ def bert_rows(rounds: int) -> list[RatioRow]:
     if find_spec("transformers") is None:
         return []
     return [
-        make_row(SECTION, f"BERT-tiny, {name}, {length} trial", "transformers, its Trainer's AdamW",
-            times, length, "theirs", target=1.02, why_missed=UNCOMPILED)
+        make_row(
+            SECTION,
+            f"BERT-tiny, {name}, {length} trial",
+            "transformers, its Trainer's AdamW",
+            times,
+            length,
+            "theirs",
+            target=1.02,
+            why_missed=UNCOMPILED,
+        )
         for name, dropout in bert_torch.DROPOUTS.items()
         for times in [bert_torch.updates(dropout, rounds)]
         for length in bert_torch.TRIALS
-    ]  # fmt: skip
+    ]
 
 
 def main() -> None:

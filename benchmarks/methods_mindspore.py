@@ -19,24 +19,24 @@ from methods_task import (
     STEPS,
     TIE,
     Batches,
-    run_updates,
     milliseconds,
     precision_variants,
     recipe,
+    run_updates,
     steps,
 )
 from mindspore import amp, nn
 from ranks import on_ranks, paced, slowest, tie
 
+from dualml.algorithms.model.recompute import layer_spans, residual_blocks
 from dualml.backend import Backend, backends
-from dualml.interface.bench.timing import RatioRow, Times, make_row, time_interleaved
 from dualml.experiment.methods import METHODS
 from dualml.experiment.methods.engine import EngineDataParallel
-from dualml.algorithms.model.recompute import residual_blocks, layer_spans
-from dualml_ms.experiment.methods import make_method
+from dualml.interface.bench.timing import RatioRow, Times, make_row, time_interleaved
 from dualml_ms.algorithms.model import LOSSES, Network
 from dualml_ms.algorithms.model.network import LayerBlock
 from dualml_ms.algorithms.optim import optimizer
+from dualml_ms.experiment.methods import make_method
 
 SECTION = "training methods, mindspore"
 ALONE = ("single", "recompute", "amp_o2", "amp_o3", "amp_auto")
@@ -54,7 +54,9 @@ class Update(nn.Cell):
         self.model = Network(its.spec)
         self.model.load(its.weights)
         self.model.set_train()
-        parts = layer_spans(its.spec.layers, residual_blocks(its.spec)) if name == "recompute" else ()
+        parts = (
+            layer_spans(its.spec.layers, residual_blocks(its.spec)) if name == "recompute" else ()
+        )
         self.parts = [LayerBlock(self.model, some) for some in parts]
         self.scaler = None
         if level := METHODS["mindspore"][name].options.get("level"):
@@ -131,7 +133,9 @@ def train(comm: Any, argument: dict[str, Any]) -> Times:
         made = EngineDataParallel(backend, make_method(name, recipe(), comm), comm)
         calls[name] = partial(run_updates, made, Batches(), comm.size, made.read)
         calls[f"{name} by hand"] = MethodLoop(name, backend, comm)
-    times = time_interleaved({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
+    times = time_interleaved(
+        {n: paced(comm, call) for n, call in calls.items()}, argument["rounds"]
+    )
     return {name: [t / SHARED_STEPS for t in found] for name, found in times.items()}
 
 
@@ -142,25 +146,38 @@ def rows(rounds: int) -> list[RatioRow]:
         calls[name] = partial(run_updates, made, Batches(), 1, backend.materialize_losses)
         calls[f"{name} by hand"] = ByHand(name)
     for name in FILES:
-        calls[name] = partial(run_updates, make_method(name, recipe(), None), Batches(), 1, backend.materialize_losses)
+        calls[name] = partial(
+            run_updates, make_method(name, recipe(), None), Batches(), 1, backend.materialize_losses
+        )
         calls[f"{name} by hand"] = MethodLoop(name, backend)
     times = milliseconds(calls | precision_variants(backend), rounds)
     ranks = slowest(on_ranks("mindspore", 2, "methods_mindspore:train", {"rounds": rounds}))
     return [
         *(
-            tie(make_row(SECTION, f"text_classifier{where}, {name}", "the same loop by hand", found,
-                    name, f"{name} by hand", target=1.02), TIE)
+            tie(
+                make_row(
+                    SECTION,
+                    f"text_classifier{where}, {name}",
+                    "the same loop by hand",
+                    found,
+                    name,
+                    f"{name} by hand",
+                    target=1.02,
+                ),
+                TIE,
+            )
             for where, found in (("", times), (", 2 ranks", ranks))
             for name in found
             if f"{name} by hand" in found
         ),
         make_row(SECTION, "text_classifier, amp_o2", "float32", times, "amp_o2", "single"),
         *(
-            make_row(SECTION, f'text_classifier, precision = "{name}"', "float32", times, name,
-                "float32")
+            make_row(
+                SECTION, f'text_classifier, precision = "{name}"', "float32", times, name, "float32"
+            )
             for name in ("bf16", "fp16")
         ),
-    ]  # fmt: skip
+    ]
 
 
 def main() -> None:

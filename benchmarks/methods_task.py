@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from dualml.backend import Backend, TrainingSpec
-from dualml.interface.bench.timing import Times, time_interleaved
 from dualml.algorithms.model import initial_weights, model
 from dualml.algorithms.optim import rule_from
 from dualml.algorithms.precision import FULL, Precision
+from dualml.backend import Backend, TrainingSpec
 from dualml.common.seeds import make_generator
+from dualml.interface.bench.timing import Times, time_interleaved
 
 TIE = "a tie: the same updates, and rounds of two processes differ by a tenth"
 WORDS, LENGTH, CLASSES, SAMPLES, BATCH = 4000, 32, 6, 2048, 64
@@ -75,7 +75,13 @@ def precision_variants(backend: Backend) -> dict[str, Callable[[], None]]:
     """Return dualml's own training in every precision."""
     precisions = {"float32": FULL, "bf16": Precision("bf16"), "fp16": Precision("fp16")}
     return {
-        name: partial(run_updates, backend.training(recipe(precision)), Batches(), 1, backend.materialize_losses)
+        name: partial(
+            run_updates,
+            backend.training(recipe(precision)),
+            Batches(),
+            1,
+            backend.materialize_losses,
+        )
         for name, precision in precisions.items()
     }
 
@@ -90,4 +96,6 @@ def milliseconds(
         call()
         return (time.perf_counter() - begin) * 1e3 / updates
 
-    return time_interleaved({name: partial(time_call, call) for name, call in calls.items()}, rounds)
+    return time_interleaved(
+        {name: partial(time_call, call) for name, call in calls.items()}, rounds
+    )

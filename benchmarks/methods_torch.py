@@ -8,20 +8,29 @@ from functools import partial
 from typing import Any
 
 import torch
-from methods_task import SHARED_STEPS, STEPS, Batches, run_updates, milliseconds, precision_variants, recipe, steps
+from methods_task import (
+    SHARED_STEPS,
+    STEPS,
+    Batches,
+    milliseconds,
+    precision_variants,
+    recipe,
+    run_updates,
+    steps,
+)
 from ranks import paced
 
+from dualml.backend import CommOverlap, GradientAccess
+from dualml.common.errors import Unsupported
+from dualml.experiment.methods.engine import EngineDataParallel, MethodTraining
+from dualml.interface.bench.timing import Times, time_interleaved
 from dualml.parallel.aggregation.buckets import bucket_layout
 from dualml.parallel.aggregation.scheme import parallel_trainer_class
 from dualml.parallel.aggregation.settings import Aggregation
-from dualml.backend import GradientAccess, CommOverlap
-from dualml.interface.bench.timing import Times, time_interleaved
-from dualml.common.errors import Unsupported
-from dualml.experiment.methods.engine import EngineDataParallel, MethodTraining
-from dualml_torch.backend import TorchBackend
-from dualml_torch.experiment.methods import make_method
 from dualml_torch.algorithms.model import LOSSES, Network
 from dualml_torch.algorithms.optim import optimizer
+from dualml_torch.backend import TorchBackend
+from dualml_torch.experiment.methods import make_method
 
 ALONE = ("single", "recompute", "amp_bf16")
 #: Methods whose modules are complete loops of a script and are used unchanged.
@@ -117,12 +126,16 @@ def train(comm: Any, argument: dict[str, Any]) -> Times:
     that continue for a while."""
     backend = TorchBackend("cpu", 1)
     calls = {} if argument["by_hand"] else reduction_variants(comm, backend)
-    for name, training in installed_methods(RANKS if argument["by_hand"] else ENGINES, comm).items():
+    for name, training in installed_methods(
+        RANKS if argument["by_hand"] else ENGINES, comm
+    ).items():
         made = EngineDataParallel(backend, training, comm)
         calls[name] = partial(run_updates, made, Batches(), comm.size, made.read)
         if argument["by_hand"]:
             calls[f"{name} by hand"] = MethodLoop(name, comm)
-    times = time_interleaved({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
+    times = time_interleaved(
+        {n: paced(comm, call) for n, call in calls.items()}, argument["rounds"]
+    )
     return {name: [t / SHARED_STEPS for t in found] for name, found in times.items()}
 
 

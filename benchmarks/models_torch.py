@@ -22,8 +22,8 @@ from torch import nn
 from workload import OurLoop, dataset
 
 from dualml.backend import backends
-from dualml.interface.bench.timing import RatioRow, fastest_variant, make_row, time_interleaved
 from dualml.experiment.data import load as load_data
+from dualml.interface.bench.timing import RatioRow, fastest_variant, make_row, time_interleaved
 
 SECTION, OF_GPT = "training loops of other sizes, torch", "training loops of gpt, torch"
 #: Name → the model in the zoo, and a function that makes the hand-written one for so many words.

@@ -74,8 +74,9 @@ class NoBed(Exception):
 def run(*words: object) -> str:
     """Run a command and return its output; raise `NoBed` with the output if it failed."""
     try:
-        done = subprocess.run([str(w) for w in words], capture_output=True, text=True,
-                              timeout=COMMAND_S, check=True)  # fmt: skip
+        done = subprocess.run(
+            [str(w) for w in words], capture_output=True, text=True, timeout=COMMAND_S, check=True
+        )
     except subprocess.CalledProcessError as error:
         raise NoBed(f"{' '.join(map(str, words))}: {error.stderr.strip()}") from None
     return done.stdout
@@ -91,8 +92,9 @@ class Counters:
     packets_received: int
 
     def __sub__(self, other: Counters) -> Counters:
-        return Counters(*(a - b for a, b in zip(vars(self).values(), vars(other).values(),
-                                                strict=True)))  # fmt: skip
+        return Counters(
+            *(a - b for a, b in zip(vars(self).values(), vars(other).values(), strict=True))
+        )
 
 
 @dataclass(frozen=True)
@@ -136,9 +138,10 @@ def bed(*mbit: float | None) -> Iterator[list[Node]]:
         raise NoBed(why)
     sweep()
     mark = f"dualml-{os.getpid()}-{start_ticks(os.getpid())}-{time.monotonic_ns() % 10**6}"
-    switch, nodes = f"{mark}-switch", [
-        Node(f"{mark}-n{i}", f"10.77.0.{i}", rate) for i, rate in enumerate(mbit, start=1)
-    ]  # fmt: skip
+    switch, nodes = (
+        f"{mark}-switch",
+        [Node(f"{mark}-n{i}", f"10.77.0.{i}", rate) for i, rate in enumerate(mbit, start=1)],
+    )
     try:
         run("ip", "netns", "add", switch)
         run("ip", "-n", switch, "link", "add", "br0", "type", "bridge")
@@ -162,8 +165,25 @@ def plug(node: Node, switch: str, port: str) -> None:
     run("ip", "netns", "add", inside)
     lines = [f"[ -e /proc/sys/{k} ] && echo {v} > /proc/sys/{k}" for k, v in SETTINGS.items()]
     run(*node.command("sh", "-c", "; ".join([*lines, "true"])))
-    run("ip", "link", "add", port, "mtu", MTU, "netns", switch, "type", "veth",
-        "peer", "name", DEVICE, "mtu", MTU, "netns", inside)  # fmt: skip
+    run(
+        "ip",
+        "link",
+        "add",
+        port,
+        "mtu",
+        MTU,
+        "netns",
+        switch,
+        "type",
+        "veth",
+        "peer",
+        "name",
+        DEVICE,
+        "mtu",
+        MTU,
+        "netns",
+        inside,
+    )
     run("ip", "-n", switch, "link", "set", port, "master", "br0", "up")
     run("ip", "-n", inside, "addr", "add", f"{node.address}/24", "dev", DEVICE)
     for name, device in ((switch, port), (inside, DEVICE)):
@@ -172,9 +192,23 @@ def plug(node: Node, switch: str, port: str) -> None:
         write = f"[ ! -w {steering} ] || echo {CORES} > {steering}"
         run("ip", "netns", "exec", name, "sh", "-c", write)
         if node.mbit is not None:
-            run("tc", "-n", name, "qdisc", "add", "dev", device, "root", "tbf",
-                "rate", f"{round(node.mbit * 1e6)}bit", "burst", bucket(node.mbit),
-                "limit", QUEUE)  # fmt: skip
+            run(
+                "tc",
+                "-n",
+                name,
+                "qdisc",
+                "add",
+                "dev",
+                device,
+                "root",
+                "tbf",
+                "rate",
+                f"{round(node.mbit * 1e6)}bit",
+                "burst",
+                bucket(node.mbit),
+                "limit",
+                QUEUE,
+            )
     run("ip", "-n", inside, "link", "set", "lo", "up")
 
 
@@ -237,11 +271,16 @@ def dualml_run(
             (own / "tmp").mkdir(parents=True, exist_ok=True)
             more = ["--rank", rank, "--world-size", size, "--rendezvous", where]
             command = nodes[rank // ranks].command(*start, *(words if rank == 0 else ()), *more)
-            env = {**os.environ, "DUALML_TOKEN": "of this bed", **(environ or {}),
-                   "TMPDIR": str(own / "tmp")}  # fmt: skip
+            env = {
+                **os.environ,
+                "DUALML_TOKEN": "of this bed",
+                **(environ or {}),
+                "TMPDIR": str(own / "tmp"),
+            }
             with (own / "output").open("wb") as file:
-                process = subprocess.Popen(command, cwd=own, env=env, stdout=file,
-                                           stderr=subprocess.STDOUT)  # fmt: skip
+                process = subprocess.Popen(
+                    command, cwd=own, env=env, stdout=file, stderr=subprocess.STDOUT
+                )
             processes.append((process, own / "output"))
         for rank, (process, output) in enumerate(processes):
             left = limit - (time.monotonic() - begin)

@@ -22,9 +22,17 @@ import netbed
 
 Record = dict[str, Any]
 STRATEGIES = (
-    "all_reduce", "all_gather", "reduce_broadcast", "parameter_server",
-    "reduce_scatter_all_gather", "ring", "tree", "halving_doubling", "hierarchical", "neighbour",
-)  # fmt: skip
+    "all_reduce",
+    "all_gather",
+    "reduce_broadcast",
+    "parameter_server",
+    "reduce_scatter_all_gather",
+    "ring",
+    "tree",
+    "halving_doubling",
+    "hierarchical",
+    "neighbour",
+)
 MB = 2**20
 SIZES, LARGE = (MB, 2 * MB, 4 * MB), (MB, 4 * MB)
 #: Seconds of repetitions of one measurement, three at least; the first ones take longer, by half
@@ -70,23 +78,43 @@ def lab2(
     with tempfile.TemporaryDirectory(prefix="dualml-network-") as made:
         folder, load = Path(made), [os.getloadavg()[0]]
         settings = {
-            "world_size": [n], "sizes": list(sizes), "strategies": list(strategies),
+            "world_size": [n],
+            "sizes": list(sizes),
+            "strategies": list(strategies),
             "seconds": seconds,
-        }  # fmt: skip
-        words = [w for k, v in settings.items()
-                 for w in ("--set", f"arms.micro.{k}={json.dumps(v)}")]  # fmt: skip
+        }
+        words = [
+            w for k, v in settings.items() for w in ("--set", f"arms.micro.{k}={json.dumps(v)}")
+        ]
         netbed.dualml_run(
             nodes,
-            ["lab2", "--backend", backend, "--arm", f"micro-n{n}", *words, "--threads", 1,
-             "--out", folder / "out", "--no-report", "--no-find"],
+            [
+                "lab2",
+                "--backend",
+                backend,
+                "--arm",
+                f"micro-n{n}",
+                *words,
+                "--threads",
+                1,
+                "--out",
+                folder / "out",
+                "--no-report",
+                "--no-find",
+            ],
             folder,
             ranks=ranks,
-        )  # fmt: skip
+        )
         (path,) = (folder / "out").glob("trials/*/*/*/collectives.json")
         record: Record = json.loads(path.read_text("utf-8"))
     mbit = [node.mbit for node in nodes]
-    return {**record, "nodes": len(nodes), "ranks_per_node": ranks, "mbit": mbit,
-            "load": [*load, os.getloadavg()[0]]}  # fmt: skip
+    return {
+        **record,
+        "nodes": len(nodes),
+        "ranks_per_node": ranks,
+        "mbit": mbit,
+        "load": [*load, os.getloadavg()[0]],
+    }
 
 
 def predictions(quick: bool) -> Iterator[Record]:
@@ -138,16 +166,28 @@ def labs(quick: bool) -> Iterator[Record]:
             chosen = [w for arm in arms for w in ("--arm", arm)]
             netbed.dualml_run(
                 nodes,
-                [name, "--quick", "--backend", "both", *chosen, *settings, "--out", out,
-                 "--no-report", "--no-find"],
+                [
+                    name,
+                    "--quick",
+                    "--backend",
+                    "both",
+                    *chosen,
+                    *settings,
+                    "--out",
+                    out,
+                    "--no-report",
+                    "--no-find",
+                ],
                 Path(made),
-            )  # fmt: skip
-            crossed = sum((node.counters() - old).sent for node, old in
-                          zip(nodes, before, strict=True))  # fmt: skip
+            )
+            crossed = sum(
+                (node.counters() - old).sent for node, old in zip(nodes, before, strict=True)
+            )
             parity = json.loads((out / "parity.json").read_text("utf-8"))
             trials = json.loads((out / "run.json").read_text("utf-8"))["trials"]
-            facts = [{k: t.get(k, 1) for k in ("arm", "backend", "status", "world_size")}
-                     for t in trials]  # fmt: skip
+            facts = [
+                {k: t.get(k, 1) for k in ("arm", "backend", "status", "world_size")} for t in trials
+            ]
             pairs = [{k: c[k] for k in ("arm", "verdict")} for c in parity["comparisons"]]
             yield {"lab": name, "trials": facts, "pairs": pairs, "bytes_crossed": crossed}
 
@@ -168,8 +208,14 @@ def main() -> None:
     if asked.write:
         write(known)
         return
-    parts = {"predictions": predictions, "sizes": sizes, "mindspore": mindspore, "slow": slow,
-             "levels": levels, "labs": labs}  # fmt: skip
+    parts = {
+        "predictions": predictions,
+        "sizes": sizes,
+        "mindspore": mindspore,
+        "slow": slow,
+        "levels": levels,
+        "labs": labs,
+    }
     content = {**known, "machine": machine(1)}
     try:
         for part in asked.only or PARTS:

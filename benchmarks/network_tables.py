@@ -46,7 +46,10 @@ def expected(case: Record, row: Record) -> list[tuple[float, float]]:
     else:
         way = message_schedule(case, name)
         ranks = range(case["world_size"])
-        pairs = [(4 * way.sent_volume(r, length)[1], 4 * way.received_volume(r, length)[1]) for r in ranks]
+        pairs = [
+            (4 * way.sent_volume(r, length)[1], 4 * way.received_volume(r, length)[1])
+            for r in ranks
+        ]
     if case["engine"] in ECHO:
         return [(a + b, a + b) for a, b in pairs]
     return pairs
@@ -79,19 +82,24 @@ class Bytes:
             for i, way in enumerate(("sent", "received"))
         ]
         return cls(
-            row["strategy"], row["bytes"], sum(d[0] for d in due), sum(a for a, *_ in pairs[::2]),
+            row["strategy"],
+            row["bytes"],
+            sum(d[0] for d in due),
+            sum(a for a, *_ in pairs[::2]),
             HEADERS * sum(p["packets_sent"] for p in ports),
             max((abs(a / b - 1) for a, _, b in pairs if b), default=0.0),
             max((whole / b - 1 for _, whole, b in pairs if b), default=0.0),
-        )  # fmt: skip
+        )
 
 
 def fits_of(cases: Sequence[Record], rate: float, n: int) -> Fits:
     """Return the cost-model fits from the measurements on n nodes of that rate."""
     (case,) = (c for c in cases if c["world_size"] == n and c["mbit"][0] == rate)
     engine = case["engine"]
-    points = [Point.from_measurement(r["strategy"], n, r["bytes"], r["seconds"], engine=engine)
-              for r in case["rows"]]  # fmt: skip
+    points = [
+        Point.from_measurement(r["strategy"], n, r["bytes"], r["seconds"], engine=engine)
+        for r in case["rows"]
+    ]
     return fit_all(points, engine=engine)
 
 
@@ -159,8 +167,12 @@ def levels(told: Record) -> Iterator[tuple[Record, Check, float]]:
     """Yield measurements with several ranks per node: the case, the check, and what leaves a node
     in units of S."""
     alone, *cases = told["levels"]
-    inside = fit_all([Point.from_measurement(r["strategy"], alone["world_size"], r["bytes"], r["seconds"])
-                      for r in alone["rows"]])  # fmt: skip
+    inside = fit_all(
+        [
+            Point.from_measurement(r["strategy"], alone["world_size"], r["bytes"], r["seconds"])
+            for r in alone["rows"]
+        ]
+    )
     for case in cases:
         k, n, rate = case["ranks_per_node"], case["world_size"], case["mbit"][0]
         between = fits_of(told["predictions"], rate, 2)
@@ -200,20 +212,28 @@ def bytes_table(told: Record, lang: str) -> str:
         for row in case["rows"]:
             if row["bytes"] == last:
                 b = Bytes.from_record(case, row)
-                rows.append([
-                    case["backend"], str(case["world_size"]), f"`{b.name}`",
-                    say["counted" if STRATEGIES[b.name].is_point_to_point else "engine"],
-                    f"{b.expected / b.nbytes:.3f} S", f"{b.payload / b.nbytes:.3f} S",
-                    percent(b.worst), percent(b.headers / b.payload),
-                ])  # fmt: skip
+                rows.append(
+                    [
+                        case["backend"],
+                        str(case["world_size"]),
+                        f"`{b.name}`",
+                        say["counted" if STRATEGIES[b.name].is_point_to_point else "engine"],
+                        f"{b.expected / b.nbytes:.3f} S",
+                        f"{b.payload / b.nbytes:.3f} S",
+                        percent(b.worst),
+                        percent(b.headers / b.payload),
+                    ]
+                )
     lines = say["bytes"].format(
-        count=len(every), worst=percent(max(b.worst for b in every)),
+        count=len(every),
+        worst=percent(max(b.worst for b in every)),
         median=percent(statistics.median(b.worst for b in every)),
         headers=percent(max(b.headers / b.payload for b in every)),
         more=percent(max(b.more for b in every)),
-    )  # fmt: skip
-    return f"{lines}\n\n" + table(say["bytes_head"], ["---", "--:", "---", "---"] + ["--:"] * 4,
-                                  rows)  # fmt: skip
+    )
+    return f"{lines}\n\n" + table(
+        say["bytes_head"], ["---", "--:", "---", "---"] + ["--:"] * 4, rows
+    )
 
 
 def summary(found: Sequence[Check]) -> dict[str, Any]:
@@ -233,22 +253,43 @@ def predictions_table(told: Record, lang: str) -> str:
     for rate, n in sorted({(c.rate, c.n) for c in every}):
         found = [c for c in every if (c.rate, c.n) == (rate, n)]
         load = max(max(c["load"]) for c in cases if (c["mbit"][0], c["world_size"]) == (rate, n))
-        lines.append("- " + say["held_out"].format(
-            **summary(found), rate=f"{rate:g}", n=n, load=f"{load:.1f}",
-        ))  # fmt: skip
+        lines.append(
+            "- "
+            + say["held_out"].format(
+                **summary(found),
+                rate=f"{rate:g}",
+                n=n,
+                load=f"{load:.1f}",
+            )
+        )
     other = of_other_sizes(told)
     for rate, nbytes in sorted({(c.rate, c.nbytes) for c in other}):
         found = [c for c in other if (c.rate, c.nbytes) == (rate, nbytes)]
         worst = max(found, key=lambda c: abs(c.error))
-        lines.append("- " + say["other_size"].format(
-            **summary(found), rate=f"{rate:g}", size=size(nbytes), name=worst.name, n=worst.n,
-        ))  # fmt: skip
+        lines.append(
+            "- "
+            + say["other_size"].format(
+                **summary(found),
+                rate=f"{rate:g}",
+                size=size(nbytes),
+                name=worst.name,
+                n=worst.n,
+            )
+        )
     sizes = {rate: {c.nbytes for c in every if c.rate == rate} for rate in {c.rate for c in every}}
     rows = [
-        [f"{c.rate:g}", str(c.n), f"`{c.name}`", size(c.nbytes), format_quartiles(c),
-         milliseconds(c.predicted), percent(c.error, signed=True)]
-        for c in every if c.nbytes in (min(sizes[c.rate]), max(sizes[c.rate]))
-    ]  # fmt: skip
+        [
+            f"{c.rate:g}",
+            str(c.n),
+            f"`{c.name}`",
+            size(c.nbytes),
+            format_quartiles(c),
+            milliseconds(c.predicted),
+            percent(c.error, signed=True),
+        ]
+        for c in every
+        if c.nbytes in (min(sizes[c.rate]), max(sizes[c.rate]))
+    ]
     align = ["--:", "--:", "---"] + ["--:"] * 4
     return "\n".join(lines) + "\n\n" + table(say["predictions_head"], align, rows)
 
@@ -257,11 +298,17 @@ def slow_table(told: Record, lang: str) -> str:
     say = words(lang)["network"]
     found = list(slow_node_checks(told))
     rows = [
-        [f"`{c.name}`", size(c.nbytes), milliseconds(base["seconds"]), format_quartiles(c),
-         milliseconds(c.predicted), percent(c.error, signed=True),
-         f"{c.measured / base['seconds']:.1f}"]
+        [
+            f"`{c.name}`",
+            size(c.nbytes),
+            milliseconds(base["seconds"]),
+            format_quartiles(c),
+            milliseconds(c.predicted),
+            percent(c.error, signed=True),
+            f"{c.measured / base['seconds']:.1f}",
+        ]
         for base, c in found
-    ]  # fmt: skip
+    ]
     return table(say["slow_head"], ["---"] + ["--:"] * 6, rows)
 
 
@@ -270,11 +317,18 @@ def levels_table(told: Record, lang: str) -> str:
     found = list(levels(told))
     flat = {(id(case), c.nbytes): c.measured for case, c, _ in found if c.name == "ring"}
     rows = [
-        [f"{case['nodes']} × {case['ranks_per_node']}", f"`{c.name}`", size(c.nbytes),
-         f"{left:.2f} S", format_quartiles(c), milliseconds(c.predicted), percent(c.error, signed=True),
-         f"{c.measured / flat[id(case), c.nbytes]:.2f}"]
+        [
+            f"{case['nodes']} × {case['ranks_per_node']}",
+            f"`{c.name}`",
+            size(c.nbytes),
+            f"{left:.2f} S",
+            format_quartiles(c),
+            milliseconds(c.predicted),
+            percent(c.error, signed=True),
+            f"{c.measured / flat[id(case), c.nbytes]:.2f}",
+        ]
         for case, c, left in found
-    ]  # fmt: skip
+    ]
     return table(say["levels_head"], ["---", "---"] + ["--:"] * 6, rows)
 
 
@@ -286,8 +340,15 @@ def labs_table(told: Record, lang: str) -> str:
             own = [t for t in ran["trials"] if t["arm"] == arm]
             states = ", ".join(f"{t['backend']}: {say.get(t['status'], t['status'])}" for t in own)
             verdict = verdicts.get(arm, "")
-            rows.append([ran["lab"], f"`{arm}`", str(own[0]["world_size"]), states,
-                         say.get(verdict.replace(" ", "_"), verdict)])  # fmt: skip
+            rows.append(
+                [
+                    ran["lab"],
+                    f"`{arm}`",
+                    str(own[0]["world_size"]),
+                    states,
+                    say.get(verdict.replace(" ", "_"), verdict),
+                ]
+            )
     return table(say["labs_head"], ["---", "---", "--:", "---", "---"], rows)
 
 

@@ -27,8 +27,8 @@ import numpy as np
 from ourparallel import lenet
 
 from dualml.backend import backends
-from dualml.interface.bench.timing import Ratio, RatioRow
 from dualml.common.machine import default_threads
+from dualml.interface.bench.timing import Ratio, RatioRow
 
 SECTION, BATCH, TOP = "operators of an update of LeNet, mindspore", 64, 5
 #: Numbers in the feature maps of a batch after each convolution, which are then pooled.

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from dualml.interface.bench.timing import RatioRow, make_row, time_interleaved
 from dualml.common.machine import default_threads
+from dualml.interface.bench.timing import RatioRow, make_row, time_interleaved
 
 SIZES: dict[str, list[tuple[int, ...]]] = {
     "LeNet, 52 thousand": [
@@ -96,11 +96,27 @@ def rows_torch(rounds: int = 25) -> list[RatioRow]:
             )
             title = f"{what}, {size}"
             rows += [
-                make_row(section, f"{title}, eager", "torch.optim foreach", times, "eager", "foreach",
-                    target=1.0, why_missed=BANDWIDTH),
-                make_row(section, f"{title}, compiled", "torch.optim fused", times, "compiled", "fused",
-                    target=1.1, why_missed=CALL if size.startswith("LeNet") else BANDWIDTH),
-            ]  # fmt: skip
+                make_row(
+                    section,
+                    f"{title}, eager",
+                    "torch.optim foreach",
+                    times,
+                    "eager",
+                    "foreach",
+                    target=1.0,
+                    why_missed=BANDWIDTH,
+                ),
+                make_row(
+                    section,
+                    f"{title}, compiled",
+                    "torch.optim fused",
+                    times,
+                    "compiled",
+                    "fused",
+                    target=1.1,
+                    why_missed=CALL if size.startswith("LeNet") else BANDWIDTH,
+                ),
+            ]
     return rows
 
 

@@ -10,12 +10,12 @@ import numpy as np
 from efficiency import own_core
 from ranks import paced
 
-from dualml.backend import Array, BlockAttention
-from dualml.interface.bench.timing import Times, time_interleaved
 from dualml.algorithms.model.decoder import GroupedAttention
+from dualml.backend import Array, BlockAttention
 from dualml.common.seeds import make_generator
-from dualml.parallel.split.shards import TensorShard
+from dualml.interface.bench.timing import Times, time_interleaved
 from dualml.parallel.split.ring import RingAttention
+from dualml.parallel.split.shards import TensorShard
 
 #: Function that makes the block attention of a layer, for a rank with some positions.
 Blocks = Callable[[GroupedAttention, Array], BlockAttention]
@@ -42,8 +42,10 @@ class Case:
         draw = make_generator(0, "benchmark", "attention")
         deal = TensorShard((length,), 0, comm.rank, comm.size, 2, mirrored=True)
         self.places = deal.extract(np.arange(length))
-        x, flow = (draw.normal(size=(samples, length, n * width)).astype(np.float32)
-                   for n in (heads + 2 * groups, heads))  # fmt: skip
+        x, flow = (
+            draw.normal(size=(samples, length, n * width)).astype(np.float32)
+            for n in (heads + 2 * groups, heads)
+        )
         self.x, self.flow = (np.ascontiguousarray(a[:, self.places]) for a in (x, flow))
 
 

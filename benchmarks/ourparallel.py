@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from workload import dataset
 
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import SGD
+from dualml.backend import CommOverlap, GradientAccess, TrainingSpec, backends
+from dualml.experiment.data import normalised
 from dualml.parallel.aggregation.buckets import bucket_layout
 from dualml.parallel.aggregation.scheme import parallel_trainer_class
 from dualml.parallel.aggregation.settings import Aggregation
-from dualml.backend import GradientAccess, CommOverlap, TrainingSpec, backends
-from dualml.experiment.data import normalised
-from dualml.algorithms.model import initial_weights, model
-from dualml.algorithms.optim import SGD
 from dualml.runner.worker.ranks import AGREED_WINDOW_UPDATES
 
 BATCH, LR = 64, 0.05

@@ -11,12 +11,12 @@ from efficiency import own_core
 from ourparallel import Order, samples
 from ranks import paced
 
-from dualml.backend import TrainingSpec, RemoteProcedureCalls, backends
-from dualml.interface.bench.timing import Times, time_interleaved
 from dualml.algorithms.model import initial_weights, model
 from dualml.algorithms.model.layers import Linear, MeanPool, Rows, Tanh
 from dualml.algorithms.model.spec import ModelSpec
 from dualml.algorithms.optim import SGD
+from dualml.backend import RemoteProcedureCalls, TrainingSpec, backends
+from dualml.interface.bench.timing import Times, time_interleaved
 from dualml.parallel.split import traffic
 from dualml.parallel.split.plan import SplitPlan, split_plan
 from dualml.parallel.split.training import SplitTraining
@@ -129,12 +129,19 @@ class Transfers:
         links, collectives = traffic.links(plan, batch), traffic.collectives(plan, batch)
         sent = [link for link in links if link.source == rank]
         came = [link for link in links if link.target == rank]
-        self.out = [(link.target, self.floats(link.nbytes // link.messages)) for link in sent
-                    for _ in range(link.messages)]  # fmt: skip
-        self.into = [(link.source, self.floats(link.nbytes // link.messages)) for link in came
-                     for _ in range(link.messages)]  # fmt: skip
-        self.collectives = [self.floats(c.nbytes // c.calls) for c in collectives
-                    for _ in range(c.calls)]  # fmt: skip
+        self.out = [
+            (link.target, self.floats(link.nbytes // link.messages))
+            for link in sent
+            for _ in range(link.messages)
+        ]
+        self.into = [
+            (link.source, self.floats(link.nbytes // link.messages))
+            for link in came
+            for _ in range(link.messages)
+        ]
+        self.collectives = [
+            self.floats(c.nbytes // c.calls) for c in collectives for _ in range(c.calls)
+        ]
 
     def floats(self, nbytes: int) -> Any:
         return self.comm.tensor(np.zeros(nbytes // 4, np.float32))

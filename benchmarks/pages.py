@@ -168,7 +168,9 @@ def main() -> None:
         for name, (source, render) in makers.items():
             if source is not None:
                 lang = "zh" if path.name.endswith(".zh.md") else "en"
-                page = replace_between_marks(page, name, render(json.loads(source.read_text("utf-8")), lang))
+                page = replace_between_marks(
+                    page, name, render(json.loads(source.read_text("utf-8")), lang)
+                )
         path.write_text(page, "utf-8")
 
 

@@ -44,12 +44,17 @@ def rows(backend: str, rounds: int) -> list[RatioRow]:
     best = fastest_variant(times, alone)
     return [
         make_row(
-            SECTIONS[backend], WHAT[ours], by_hand[name], times, ours, name,
+            SECTIONS[backend],
+            WHAT[ours],
+            by_hand[name],
+            times,
+            ours,
+            name,
             target=TARGET if (ours, name) == ("ours", best) else None,
         )
         for ours in OURS[backend]
         for name in sorted(by_hand, key=lambda name: (name == "turns", name != best))
-    ]  # fmt: skip
+    ]
 
 
 def main() -> None:

@@ -92,9 +92,11 @@ class HandWritten:
 def data_parallel(comm: Any) -> Iterator[None]:
     """Set MindSpore's parallel mode ``data_parallel`` for one block."""
     ms.set_auto_parallel_context(
-        parallel_mode=ms.ParallelMode.DATA_PARALLEL, gradients_mean=True,
-        device_num=comm.size, global_rank=comm.rank,
-    )  # fmt: skip
+        parallel_mode=ms.ParallelMode.DATA_PARALLEL,
+        gradients_mean=True,
+        device_num=comm.size,
+        global_rank=comm.rank,
+    )
     try:
         yield
     finally:
@@ -113,5 +115,7 @@ def train(comm: Any, argument: dict[str, Any]) -> Times:
     with data_parallel(comm):  # what is made and compiled inside is of that mode
         native = calls["native"] = HandWritten(comm, x, y, NativeStep(comm))
         native()
-    times = time_interleaved({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
+    times = time_interleaved(
+        {n: paced(comm, call) for n, call in calls.items()}, argument["rounds"]
+    )
     return {name: [t / STEPS for t in found] for name, found in times.items()}

@@ -67,5 +67,7 @@ def train(comm: Any, argument: dict[str, Any]) -> Times:
         "foreach": HandWritten(comm, *own, foreach=True),
         "turns": HandWritten(comm, *own, own=False, foreach=True),
     }
-    times = time_interleaved({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
+    times = time_interleaved(
+        {n: paced(comm, call) for n, call in calls.items()}, argument["rounds"]
+    )
     return {name: [t / STEPS for t in found] for name, found in times.items()}

@@ -23,9 +23,15 @@ from typing import Any
 import numpy as np
 from workload import dataset
 
-from dualml.interface.bench.timing import RatioRow, make_row, time_interleaved
 from dualml.experiment.data import normalised
-from dualml.parallel.partition import PARTITIONS, DirichletLabels, Partition, partition_from, verify_partition
+from dualml.interface.bench.timing import RatioRow, make_row, time_interleaved
+from dualml.parallel.partition import (
+    PARTITIONS,
+    DirichletLabels,
+    Partition,
+    partition_from,
+    verify_partition,
+)
 from dualml.parallel.partition.from_file import save_partition
 
 DEALS = "partitions of a million labelled samples to 100 ranks"
@@ -174,7 +180,9 @@ def read_rows(backend: str, rounds: int) -> list[RatioRow]:
     for size in SIZES:
         make = {"torch": torch_readers, "mindspore": mindspore_readers}[backend]
         readers = make(x, data.train_y, rule, size)
-        times = time_interleaved({name: paced(batches) for name, batches in readers.items()}, rounds)
+        times = time_interleaved(
+            {name: paced(batches) for name, batches in readers.items()}, rounds
+        )
         what = f"batches of {size} by index"
         found += [
             make_row(SECTIONS[backend], what, name, times, "ours", name)

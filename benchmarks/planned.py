@@ -2,9 +2,9 @@
 
     python benchmarks/planned.py [--backend torch] [--rounds N] [--out FILE]
 
-The constants of `dualml.planning.planner.local_machine` are fitted to one and two ranks with one thread each. Other
-layouts, and everything on four and eight ranks, are predicted for the available cores. Layouts take
-turns.
+The constants of `dualml.planning.planner.local_machine` are fitted to one and two ranks with one
+thread each. Other layouts, and everything on four and eight ranks, are predicted for the available
+cores. Layouts take turns.
 """
 
 from __future__ import annotations
@@ -20,18 +20,26 @@ import numpy as np
 from ranks import on_ranks
 
 from dualml.backend import backends
-from dualml.experiment.arm import Arm
-from dualml.runner.largest.rank import make_training_spec, make_training
 from dualml.common.machine import usable_cores
+from dualml.experiment.arm import Arm
 from dualml.planning.planner.arm import arm_from_layout
-from dualml.planning.planner.local_machine import TimedLayout, fit_machine
 from dualml.planning.planner.layouts import Layouts
+from dualml.planning.planner.local_machine import TimedLayout, fit_machine
 from dualml.planning.planner.zoo import shape_by_name, sizes_from_shape
 from dualml.report.plan.published import format_signed_percent
+from dualml.runner.largest.rank import make_training, make_training_spec
 
 #: Width → sizes of a `gpt`.
-MODELS = {width: ["sizes.blocks=4", "sizes.tied=false", f"sizes.width={width}", "data.words=500",
-                  "data.length=64"] for width in (128, 192, 256, 320)}  # fmt: skip
+MODELS = {
+    width: [
+        "sizes.blocks=4",
+        "sizes.tied=false",
+        f"sizes.width={width}",
+        "data.words=500",
+        "data.length=64",
+    ]
+    for width in (128, 192, 256, 320)
+}
 BATCH = 16
 #: Name → width, layout, and whether the constants are fitted to it.
 LAYOUTS: dict[str, tuple[int, dict[str, Any], bool]] = {
@@ -89,12 +97,18 @@ def timed(comm: Any, argument: dict[str, Any]) -> list[list[tuple[float, float]]
     for name in names:
         shape = shape_by_name("gpt", MODELS[LAYOUTS[name][0]])
         own = Arm.model_validate(arm(name))
-        given = {"sizes": sizes_from_shape(shape), "blocks": shape.layers, "words": shape.vocabulary,
-                 "length": shape.sequence}  # fmt: skip
+        given = {
+            "sizes": sizes_from_shape(shape),
+            "blocks": shape.layers,
+            "words": shape.vocabulary,
+            "length": shape.sequence,
+        }
         recipe = make_training_spec(own, given)
         training = make_training(comm, backend, recipe, own)
         training.load(recipe.weights, recipe.initial_state(), 0)
-        trainings.append((training, getattr(training, "materialize_losses", backend.materialize_losses)))
+        trainings.append(
+            (training, getattr(training, "materialize_losses", backend.materialize_losses))
+        )
     batch, spent = np.arange(BATCH), [list[tuple[float, float]]() for _ in trainings]
     for step in range(1, argument["rounds"] + 3):
         for name, (training, read), own_times in zip(names, trainings, spent, strict=True):
@@ -160,7 +174,10 @@ def report(seconds: dict[str, tuple[float, float]], out: Path | None) -> None:
             what(p.shape, p.layout, p.cores) for what in (machine.predict, machine.core_seconds)
         )
         mark = "•" if LAYOUTS[p.name][2] else ""
-        off = format_signed_percent(own / p.seconds - 1), format_signed_percent(cores / p.core_seconds - 1)
+        off = (
+            format_signed_percent(own / p.seconds - 1),
+            format_signed_percent(cores / p.core_seconds - 1),
+        )
         print(
             f"| {p.name} | {mark} | {1e3 * p.seconds:.1f} | {1e3 * own:.1f} | {off[0]} | {off[1]} |"
         )

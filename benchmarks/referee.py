@@ -18,10 +18,10 @@ import numpy as np
 from ourparallel import Order
 from timing import Row, row, take_turns
 
-from dualml.backend import TrainingSpec, backends
-from dualml.common.machine import default_threads
 from dualml.algorithms.model import ModelSpec, initial_weights, model
 from dualml.algorithms.optim import SGD
+from dualml.backend import TrainingSpec, backends
+from dualml.common.machine import default_threads
 
 SECTION = "the referee, float64, against PyTorch, float32"
 #: Model and samples of a batch.

@@ -65,10 +65,20 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
 #: Programs that get two cores: those with several ranks, loader workers or two threads, and small
 #: MindSpore kernels, whose other threads yield to one another on a single core.
 TWO_CORES = (
-    "models_torch.py", "methods.py", "methods_mindspore.py", "communication.py", "parallel.py",
-    "efficiency.py", "launching.py", "partition.py", "split.py", "attention.py", "busy.py",
-    "sharding.py", "variants_mindspore.py",
-)  # fmt: skip
+    "models_torch.py",
+    "methods.py",
+    "methods_mindspore.py",
+    "communication.py",
+    "parallel.py",
+    "efficiency.py",
+    "launching.py",
+    "partition.py",
+    "split.py",
+    "attention.py",
+    "busy.py",
+    "sharding.py",
+    "variants_mindspore.py",
+)
 RANKS = 2
 WITHOUT_QUICK = ("memory.py",)  # an epoch is an epoch
 LIMIT_S = 1800  # of one program; the longest takes some minutes

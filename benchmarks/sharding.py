@@ -59,7 +59,10 @@ def rows(n: int, rounds: int) -> list[RatioRow]:
         argument["engines"] = ["ours", "deepspeed"]
         times = slowest(on_ranks("torch", n, "sharding_torch:train", argument))
         for stage in (1, 2, 3):
-            ours, best = f"zero{stage} one unit", fastest_variant(times, variants_of(times, f"deepspeed{stage}"))
+            ours, best = (
+                f"zero{stage} one unit",
+                fastest_variant(times, variants_of(times, f"deepspeed{stage}")),
+            )
             named = f"DeepSpeed {stage}" + ", overlap_comm" * best.endswith("overlap")
             made.append(make_row(SECTION, title(ours, n), named, times, ours, best, target=0.9))
     return made
@@ -82,10 +85,16 @@ def memory(n: int) -> list[RatioRow]:
             share = Ratio(*[most / theirs] * 3)
             made.append(
                 RatioRow(
-                    section=SECTION, what=f"most memory, {title(o, n)}", against=against,
-                    ours=most / 1e6, other=theirs / 1e6, unit="MB", ratio=share, target=1.0,
+                    section=SECTION,
+                    what=f"most memory, {title(o, n)}",
+                    against=against,
+                    ours=most / 1e6,
+                    other=theirs / 1e6,
+                    unit="MB",
+                    ratio=share,
+                    target=1.0,
                 )
-            )  # fmt: skip
+            )
     return made
 
 

@@ -20,16 +20,16 @@ from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from dualml.parallel.aggregation.settings import Aggregation
-from dualml.backend import TrainingSpec
-from dualml.interface.bench.timing import Times, time_interleaved
 from dualml.algorithms.model import initial_weights, model
 from dualml.algorithms.optim import Adam
+from dualml.backend import TrainingSpec
+from dualml.interface.bench.timing import Times, time_interleaved
+from dualml.parallel.aggregation.settings import Aggregation
 from dualml.parallel.zero import Sharding
 from dualml.parallel.zero.model import ShardedModel
 from dualml.parallel.zero.parallel import ZeroDataParallel
-from dualml_torch.backend import TorchBackend
 from dualml_torch.algorithms.gloo import use_batch_scheduling
+from dualml_torch.backend import TorchBackend
 
 #: Vocabulary size and tokens per sample; samples per update and rank; updates per round.
 WORDS, LENGTH, BATCH, STEPS, SAMPLES = 2000, 64, 4, 4, 512
@@ -201,7 +201,9 @@ def variants(names: Sequence[str]) -> dict[str, Callable[[Any], Any]]:
 def train(comm: Any, argument: dict[str, Any]) -> Times:
     """Return the milliseconds of an update, by variant."""
     calls = {name: make(comm) for name, make in variants(argument["engines"]).items()}
-    times = time_interleaved({n: paced(comm, call) for n, call in calls.items()}, argument["rounds"])
+    times = time_interleaved(
+        {n: paced(comm, call) for n, call in calls.items()}, argument["rounds"]
+    )
     return {name: [t / STEPS for t in found] for name, found in times.items()}
 
 
@@ -209,8 +211,10 @@ def measure_memory(comm: Any, argument: dict[str, Any]) -> dict[str, list[int]]:
     """Return variant → bytes of this rank's tensors between two updates, and the peak during one:
     what PyTorch's allocator handed out since the model was made, without samples."""
     alive: list[Any] = []  # what an earlier variant gives back would be taken off a later one
-    return {name: allocated(partial(make, comm), alive) for name, make in
-            variants(argument["engines"]).items()}  # fmt: skip
+    return {
+        name: allocated(partial(make, comm), alive)
+        for name, make in variants(argument["engines"]).items()
+    }
 
 
 def allocated(make: Callable[[], Any], alive: list[Any]) -> list[int]:

@@ -24,8 +24,8 @@ from ranks import on_ranks, slowest
 
 from dualml.interface.bench.timing import Ratio, RatioRow, Times, make_row
 from dualml.parallel.split import schedules
-from dualml.parallel.split.timeline_stats import measured_bubble, replayed_bubble
 from dualml.parallel.split.timeline import COLUMNS
+from dualml.parallel.split.timeline_stats import measured_bubble, replayed_bubble
 
 SIZE, BATCH, UPDATES = 2, 256, 4
 EACH, MICRO_BATCHES, SCHEDULES = 32, (4, 8, 16), ("gpipe", "1f1b", "eager-1f1b")
@@ -83,8 +83,12 @@ def by_calls(argument: dict[str, Any]) -> Iterator[RatioRow]:
 
 def bubbles(backend: str, updates: int) -> list[RatioRow]:
     """Return the rows that compare measured bubbles with the textbook's."""
-    argument = {"schedules": SCHEDULES, "micro_batches": MICRO_BATCHES, "each": EACH,
-                "updates": updates}  # fmt: skip
+    argument = {
+        "schedules": SCHEDULES,
+        "micro_batches": MICRO_BATCHES,
+        "each": EACH,
+        "updates": updates,
+    }
     ranks = on_ranks(backend, SIZE, "oursplit:stages_at_work", argument)
     return [
         made
@@ -107,11 +111,15 @@ def idle(backend: str, schedule: str, m: int, ranks: Sequence[Any]) -> Iterator[
         ratios = [a / b for a, b in zip(found, theory, strict=True)]
         low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive")
         made = RatioRow(
-            section=f"bubble, {backend}", against=against, unit="%",
+            section=f"bubble, {backend}",
+            against=against,
+            unit="%",
             what=f"{schedule}, {m} micro-batches of {EACH}, equal halves",
-            ours=100 * statistics.median(found), other=100 * statistics.median(theory),
-            ratio=Ratio(middle, low, high), target=WITHIN if backend == "torch" else None,
-        )  # fmt: skip
+            ours=100 * statistics.median(found),
+            other=100 * statistics.median(theory),
+            ratio=Ratio(middle, low, high),
+            target=WITHIN if backend == "torch" else None,
+        )
         missed = made.meets_target is False and against == TEXTBOOK
         yield replace(made, note=WHY) if missed else made
 

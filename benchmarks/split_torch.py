@@ -12,8 +12,8 @@ from oursplit import LR, MICRO, race, races
 from torch import nn
 from torch.nn import functional
 
-from dualml.interface.bench.timing import Times
 from dualml.algorithms.model import model
+from dualml.interface.bench.timing import Times
 from dualml_torch.algorithms.gloo import use_batch_scheduling
 from dualml_torch.algorithms.model.layers import make_layer
 
@@ -88,8 +88,10 @@ class Parallelized(HandWrittenLoop):
         self.x, self.y = x, y
         names = [n for n, _ in model(name).layers]
         self.net = nn.Sequential(*layers(name))
-        plan = {str(names.index("fc1")): ColwiseParallel(),
-                str(names.index("fc2")): RowwiseParallel()}  # fmt: skip
+        plan = {
+            str(names.index("fc1")): ColwiseParallel(),
+            str(names.index("fc2")): RowwiseParallel(),
+        }
         parallelize_module(self.net, init_device_mesh("cpu", (comm.size,)), plan)
         kinds: dict[type, list[Any]] = {}  # an update of many tensors takes one kind of them
         for parameter in self.net.parameters():

@@ -59,7 +59,11 @@ class StartMethod:
     job = False
 
     def __init__(
-        self, there: Mapping[str, NamespaceMachine], words: Words, backend: str, env: Mapping[str, str]
+        self,
+        there: Mapping[str, NamespaceMachine],
+        words: Words,
+        backend: str,
+        env: Mapping[str, str],
     ) -> None:
         self.there, self.words, self.backend, self.env = there, words, backend, dict(env)
         self.out = there["a"].folder / "out"
@@ -104,8 +108,11 @@ class StartMethod:
 
     def find_processes(self, machine: str, *names: str) -> list[psutil.Process]:
         """Return the processes whose command has these words; of each tree, the topmost."""
-        every = [p for p in self.there[machine].processes()
-                 if all(any(n in word for word in cmdline(p)) for n in names)]  # fmt: skip
+        every = [
+            p
+            for p in self.there[machine].processes()
+            if all(any(n in word for word in cmdline(p)) for n in names)
+        ]
         numbers = {p.pid for p in every}
         return [p for p in every if parent(p) not in numbers]
 
@@ -169,7 +176,11 @@ class Launched(StartMethod):
             self.terminals[node] = self.there[node].start(command, **self.env, **path)
 
     def parts(self, victim: str) -> list[psutil.Process]:
-        return self.find_processes("b", self.program) if victim == "launcher" else super().parts(victim)
+        return (
+            self.find_processes("b", self.program)
+            if victim == "launcher"
+            else super().parts(victim)
+        )
 
     program = ""
 
@@ -194,8 +205,14 @@ class Msrun(Launched):
         program = Path(sys.executable).with_name("msrun")
         sizes = ["--worker_num", 2, "--local_worker_num", 1, "--node_rank", node, "--join", "True"]
         logs = self.there[self.nodes[node]].folder / f"msrun{self.port}"
-        place = ["--master_addr", self.there["a"].address, "--master_port", self.port + 1,
-                 "--log_dir", logs]  # fmt: skip
+        place = [
+            "--master_addr",
+            self.there["a"].address,
+            "--master_port",
+            self.port + 1,
+            "--log_dir",
+            logs,
+        ]
         return [program, *sizes, *place, "--", "python", "-m", "dualml"]
 
     def lines(self, node: str) -> list[str]:
@@ -218,16 +235,24 @@ class Ssh(StartMethod):
                 subprocess.run(words, check=True, timeout=60)
             text = SSHD.format(address=b.address, folder=self.keys)
             (self.keys / "config").write_text(text)
-            lines = ["#!/bin/sh", f'export PYTHONPATH="{os.environ.get("PYTHONPATH", "")}"',
-                     f'exec "{sys.executable}" "$@"']  # fmt: skip
+            lines = [
+                "#!/bin/sh",
+                f'export PYTHONPATH="{os.environ.get("PYTHONPATH", "")}"',
+                f'exec "{sys.executable}" "$@"',
+            ]
             (self.keys / "python").write_text("\n".join(lines) + "\n")
             (self.keys / "python").chmod(0o700)
         self.hosts = self.there["a"].folder / "hosts.toml"
-        self.hosts.write_text(HOSTS.format(
-            here=self.there["a"].address, there=b.address, folder=self.keys,
-            data=os.environ.get("DUALML_DATA", ""), temporary=b.temporary,
-            every=self.env.get("DUALML_CHECKPOINT_S", "10"),
-        ))  # fmt: skip
+        self.hosts.write_text(
+            HOSTS.format(
+                here=self.there["a"].address,
+                there=b.address,
+                folder=self.keys,
+                data=os.environ.get("DUALML_DATA", ""),
+                temporary=b.temporary,
+                every=self.env.get("DUALML_CHECKPOINT_S", "10"),
+            )
+        )
         self.server()
 
     def server(self) -> None:

@@ -77,9 +77,16 @@ class Slurm(Jobs):
         for owned in (key, self.folder):
             shutil.chown(owned, account)
         place = self.folder
-        munged = [paths["munged"], "--foreground", "--force", f"--key-file={key}",
-                  f"--socket={place}/munge.socket", f"--pid-file={place}/munge.pid",
-                  f"--log-file={place}/munge.log", f"--seed-file={place}/munge.seed"]  # fmt: skip
+        munged = [
+            paths["munged"],
+            "--foreground",
+            "--force",
+            f"--key-file={key}",
+            f"--socket={place}/munge.socket",
+            f"--pid-file={place}/munge.pid",
+            f"--log-file={place}/munge.log",
+            f"--seed-file={place}/munge.seed",
+        ]
         su = ["setpriv", f"--reuid={account}", "--clear-groups"] if account != "root" else []
         login.serve([*su, *munged])
         wait(lambda: (place / "munge.socket").exists(), 20, "munged")
@@ -100,8 +107,14 @@ class Slurm(Jobs):
         return not any("*" in s or "down" in s for s in states) and any(s.strip() for s in states)
 
     def slurm(self, *words: str) -> str:
-        done = subprocess.run(self.there["login"].wrap_command(words), capture_output=True, text=True,
-                              timeout=30, env={**os.environ, **self.env}, check=False)  # fmt: skip
+        done = subprocess.run(
+            self.there["login"].wrap_command(words),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            env={**os.environ, **self.env},
+            check=False,
+        )
         return done.stdout
 
     def state(self) -> dict[str, object]:

@@ -58,7 +58,9 @@ def make_round(command: list[str], cpu: list[float]) -> Callable[[], float]:
 def rows(rounds: int) -> list[RatioRow]:
     asked = {**commands(), "python -c pass": [sys.executable, "-c", "pass"]}
     cpu: dict[str, list[float]] = {name: [] for name in asked}
-    times = time_interleaved({name: make_round(asked[name], cpu[name]) for name in asked}, rounds, warm_up=1)
+    times = time_interleaved(
+        {name: make_round(asked[name], cpu[name]) for name in asked}, rounds, warm_up=1
+    )
     bare = statistics.median(times.pop("python -c pass"))
     return [
         RatioRow(

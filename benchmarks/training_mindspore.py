@@ -20,8 +20,8 @@ from handwritten_mindspore import HandWritten, ModelTrain
 from workload import ARMS, OurLoop, dataset
 
 from dualml.backend import backends
-from dualml.interface.bench.timing import RatioRow, make_row, time_interleaved
 from dualml.common.machine import default_threads
+from dualml.interface.bench.timing import RatioRow, make_row, time_interleaved
 
 SECTION = "training loop, mindspore"
 

@@ -16,8 +16,8 @@ from handwritten_torch import Course, HandWritten
 from workload import ARMS, OurLoop, dataset
 
 from dualml.backend import backends
-from dualml.interface.bench.timing import RatioRow, fastest_variant, make_row, time_interleaved
 from dualml.common.machine import default_threads
+from dualml.interface.bench.timing import RatioRow, fastest_variant, make_row, time_interleaved
 
 SECTION = "training loop, torch"
 #: Modes of `torch.compile`; "" is eager. ``reduce-overhead`` is for GPUs.
@@ -42,7 +42,9 @@ def rows(rounds: int, steps: int) -> list[RatioRow]:
         best = fastest_variant(times, list(by_hand))
         found += [
             make_row(SECTION, arm, f"hand-written, {best}", times, "ours", best, target=1.02),
-            make_row(SECTION, arm, "course script (DataLoader, loss.item())", times, "ours", "course"),
+            make_row(
+                SECTION, arm, "course script (DataLoader, loss.item())", times, "ours", "course"
+            ),
         ]
     return found
 

@@ -21,14 +21,20 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from handwritten_mindspore import lenet, execution_mode
+from handwritten_mindspore import execution_mode, lenet
 from mindspore import nn, ops
 
-from dualml.backend import TrainingSpec, backends
-from dualml.interface.bench.timing import RatioRow, Times, fastest_variant, make_row, time_interleaved
-from dualml.common.machine import default_threads
 from dualml.algorithms.model import initial_weights, model
 from dualml.algorithms.optim import SGD
+from dualml.backend import TrainingSpec, backends
+from dualml.common.machine import default_threads
+from dualml.interface.bench.timing import (
+    RatioRow,
+    Times,
+    fastest_variant,
+    make_row,
+    time_interleaved,
+)
 from dualml_ms.algorithms.model import Network
 
 SECTION, TARGET, LR = "training in MindSpore, every way of writing it", 1.02, 0.01
@@ -53,9 +59,13 @@ NAMES = {
 
 def mlp() -> nn.SequentialCell:
     return nn.SequentialCell(
-        nn.Flatten(), nn.Dense(784, 256), nn.Tanh(), nn.Dense(256, 128), nn.Tanh(),
+        nn.Flatten(),
+        nn.Dense(784, 256),
+        nn.Tanh(),
+        nn.Dense(256, 128),
+        nn.Tanh(),
         nn.Dense(128, 10),
-    )  # fmt: skip
+    )
 
 
 #: Hand-written nets; the other models are the zoo's, whose layers are written as an expert would.
@@ -174,12 +184,21 @@ def variants(backend: Any, name: str) -> dict[str, Callable[[Any, int], float]]:
     def net() -> nn.Cell:
         return BY_HAND[name]() if name in BY_HAND else Network(spec)
 
-    recipe = TrainingSpec(spec=spec, weights=initial_weights(spec, 0), rule=SGD(lr=LR), x=x,
-                    y=y.astype(np.int64), updates=1)  # fmt: skip
+    recipe = TrainingSpec(
+        spec=spec,
+        weights=initial_weights(spec, 0),
+        rule=SGD(lr=LR),
+        x=x,
+        y=y.astype(np.int64),
+        updates=1,
+    )
     steps = {
-        "cell": Step(net()), "O0": Step(net(), "O0"), "O1": Step(net(), "O1"),
-        "jit": jitted(net()), "flat": Flat(net()),
-    }  # fmt: skip
+        "cell": Step(net()),
+        "O0": Step(net(), "O0"),
+        "O1": Step(net(), "O1"),
+        "jit": jitted(net()),
+        "flat": Flat(net()),
+    }
     return {"ours": TrainingSteps(backend, recipe)} | {
         key: ByHand(step, x, y, ms.PYNATIVE_MODE if key == "jit" else ms.GRAPH_MODE)
         for key, step in steps.items()
@@ -212,8 +231,17 @@ def rows(rounds: int, gpt: bool) -> list[RatioRow]:
             times = pooled(name, rounds) if size == ALONE else race(calls, size, rounds)
             choosing, counting = ({key: each[k::2] for key, each in times.items()} for k in (0, 1))
             best, what = fastest_variant(choosing, list(NAMES)), f"{name}, batch {size}"
-            measured.append(make_row(OF_GPT if gpt else SECTION, what, NAMES[best], counting, "ours",
-                                best, target=TARGET))  # fmt: skip
+            measured.append(
+                make_row(
+                    OF_GPT if gpt else SECTION,
+                    what,
+                    NAMES[best],
+                    counting,
+                    "ours",
+                    best,
+                    target=TARGET,
+                )
+            )
     return measured
 
 

@@ -33,9 +33,16 @@ BEGIN, END = "<!-- versions: begin -->", "<!-- versions: end -->"
 #: Tests of a framework: two rules suffice, because an incompatible version breaks all of them.
 CONFORMANCE = ("tests/conformance/test_optim.py", "-k", "noise and (sgd or adam) and not adamw")
 #: Tests of the core: one file for each of the packages it depends on most.
-CORE = tuple(f"tests/core/test_{name}.py" for name in (
-    "optim_rules", "experiment", "checkpoint_files", "help", "registry",
-))  # fmt: skip
+CORE = tuple(
+    f"tests/core/test_{name}.py"
+    for name in (
+        "optim_rules",
+        "experiment",
+        "checkpoint_files",
+        "help",
+        "registry",
+    )
+)
 LAB = ("run", "lab1", "--quick", "--arm", "sgd", "--data", "digits", "--no-report")
 #: Packages whose versions are in the table.
 SHOWN = ("torch", "mindspore", "numpy")
@@ -54,8 +61,9 @@ def settings() -> dict[str, str]:
 
 def run(*words: object, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     command = [*map(str, words)]
-    return subprocess.run(command, cwd=ROOT, env=env, text=True, capture_output=True, check=False,
-                          timeout=LIMIT_S)  # fmt: skip
+    return subprocess.run(
+        command, cwd=ROOT, env=env, text=True, capture_output=True, check=False, timeout=LIMIT_S
+    )
 
 
 def attempt(name: str) -> dict[str, Any]:
@@ -82,8 +90,17 @@ def attempt(name: str) -> dict[str, Any]:
         which = CONFORMANCE if len(chosen) > 1 else CORE
         tests = run(python, "-m", "pytest", "-p", "no:cacheprovider", *which, env=env)
         row["tests"] = tests.stdout.strip().splitlines()[-1].partition(" in ")[0]
-        lab = run(python, "-m", "dualml", *LAB, "--backend", ",".join(chosen), "--out",
-                  f"{folder}/run", env=env)  # fmt: skip
+        lab = run(
+            python,
+            "-m",
+            "dualml",
+            *LAB,
+            "--backend",
+            ",".join(chosen),
+            "--out",
+            f"{folder}/run",
+            env=env,
+        )
         row["lab1"] = lab.returncode
         row["verdicts"] = verdicts(Path(folder, "run"))
     row["ok"] = tests.returncode == 0 and lab.returncode == 0

@@ -73,12 +73,23 @@ def picture(page: Path, target: Path) -> None:
     """Save a screenshot of the top of a page, at half size."""
     with tempfile.TemporaryDirectory() as profile:
         subprocess.run(
-            ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-             "--disable-background-networking", f"--user-data-dir={profile}",
-             "--window-size=1300,900", "--force-device-scale-factor=0.5",
-             f"--screenshot={target}", page.as_uri()],
-            check=True, timeout=PICTURE_S, capture_output=True,
-        )  # fmt: skip
+            [
+                "chromium",
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--hide-scrollbars",
+                "--disable-background-networking",
+                f"--user-data-dir={profile}",
+                "--window-size=1300,900",
+                "--force-device-scale-factor=0.5",
+                f"--screenshot={target}",
+                page.as_uri(),
+            ],
+            check=True,
+            timeout=PICTURE_S,
+            capture_output=True,
+        )
 
 
 if __name__ == "__main__":

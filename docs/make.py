@@ -16,7 +16,7 @@ from pathlib import Path
 
 from _ext import api_pages, cli_page, differences, experiment_page, gallery, history, records_page
 from _ext.links import Links
-from _ext.pages import DOCS, LANGUAGES, ROOT, Page, SiteError, tables_of_contents, source_pages
+from _ext.pages import DOCS, LANGUAGES, ROOT, Page, SiteError, source_pages, tables_of_contents
 from _ext.words import words
 
 MADE = (cli_page, experiment_page, records_page, api_pages, differences, gallery, history)

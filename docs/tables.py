@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dualml.interface.doctor.fit import published_releases as releases
 from dualml.common.files import write_bytes
+from dualml.common.words import LANGUAGES, Messages, numbers
+from dualml.interface.doctor.fit import published_releases as releases
 from dualml.report import published as collective_tables
 from dualml.report.blocks import Cells, Column, Table
 from dualml.report.draw import standalone
 from dualml.report.page.markdown import replace_between
 from dualml.report.page.markdown import table as markdown
 from dualml.report.plan import published as plan_tables
-from dualml.common.words import LANGUAGES, Messages, numbers
 
 DOCS = Path(__file__).resolve().parent
 #: Table of releases → its columns, with the field of a row if its name differs.

@@ -6,7 +6,7 @@ from dualml.common.former_paths import BACKEND, install
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from dualml.backend import ExternalLaunch, BackendInfo
+    from dualml.backend import BackendInfo, ExternalLaunch
 
 
 install("dualml_ms", BACKEND)

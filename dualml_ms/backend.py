@@ -8,28 +8,30 @@ from typing import Any, ClassVar
 import mindspore as ms
 import numpy as np
 
+from dualml.algorithms.communicator import Communicator, RankContext
 from dualml.backend import (
     Array,
     Backend,
-    ProcessGroups,
-    PeakMemory,
     DevicePlacement,
-    TrainingSpec,
+    PeakMemory,
+    PipelineStages,
+    ProcessGroups,
     RemoteProcedureCalls,
     Segment,
-    PipelineStages,
+    TrainingSpec,
 )
-from dualml.algorithms.communicator import Communicator, RankContext
 from dualml.common.errors import Unsupported
 from dualml.experiment.methods.engine import EngineSupport, MethodTraining
-from dualml_ms.parallel.devices import MindSporePlacedStage
-from dualml_ms.common.environment import environment, resolve_device
 from dualml_ms.algorithms.memory import measure_peak_memory
+from dualml_ms.common.environment import environment, resolve_device
+from dualml_ms.parallel.devices import MindSporePlacedStage
 from dualml_ms.parallel.parallel import MindSporeParallel
 from dualml_ms.parallel.split import MindSporeStage
 
 
-class MindSporeBackend(Backend, ProcessGroups, PipelineStages, DevicePlacement, PeakMemory, EngineSupport):
+class MindSporeBackend(
+    Backend, ProcessGroups, PipelineStages, DevicePlacement, PeakMemory, EngineSupport
+):
     """MindSpore implementation of `dualml.backend.Backend`.
 
     Args:

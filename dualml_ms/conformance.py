@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dualml.backend.conformance import OptimizerResult, Gradient, Mode, Params
 from dualml.algorithms.optim import OptimizerSpec
+from dualml.backend.conformance import Gradient, Mode, OptimizerResult, Params
 
 MODES = {"graph": Mode(), "pynative": Mode()}
 COMPILES = True
@@ -78,7 +78,9 @@ class Optimizers:
                 gradients += [ms.Tensor(g, ms.float32) for g in gradient(now, step).values()]
             self.update_all(*gradients)
         return {
-            name: OptimizerResult({n: p.asnumpy().copy() for n, p in self.parameters[name].items()}, state(opt, names))
+            name: OptimizerResult(
+                {n: p.asnumpy().copy() for n, p in self.parameters[name].items()}, state(opt, names)
+            )
             for name, opt in self.optimizers.items()
         }
 

@@ -81,6 +81,10 @@ def _convolutions() -> DoctorFinding:
         "ok" if known else "warn",
         f"isa_{chosen.code if known else 'unknown'}",
         "" if known else "isa_unknown",
-        package=WORDS, variable=VARIABLE, isa=chosen.isa, cap=CAP, numbers=numbers,
+        package=WORDS,
+        variable=VARIABLE,
+        isa=chosen.isa,
+        cap=CAP,
+        numbers=numbers,
         reason=chosen.reason,
-    )  # fmt: skip
+    )

@@ -12,14 +12,14 @@ import numpy as np
 from mindspore import nn, ops
 from numpy.typing import NDArray
 
-from dualml.common.errors import UserError
 from dualml.algorithms.optim import OptimizerSpec
+from dualml.common.errors import UserError
 from dualml.parity.models.construction import record_construction
 from dualml.parity.models.operations import SourceLocation
 from dualml.parity.models.probe import class_axis, probe_weights
 from dualml.parity.models.trace import iter_tensors
-from dualml_ms.parity.operations import SKIP
 from dualml_ms.algorithms.optim import optimizer as own
+from dualml_ms.parity.operations import SKIP
 from dualml_ms.record import Recorder, updated_parameters
 
 __all__ = ["Recorder", "building", "losses", "optimizer", "prepare", "step", "tensor", "train"]

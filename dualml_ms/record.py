@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from dualml.common.errors import UserError
 from dualml.parity.models.attributes import capture_attributes, restore_attributes
-from dualml.parity.models.rng import SharedRng
 from dualml.parity.models.operations import Tape
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.recorder import Recorder as Base
-from dualml_ms.parity.rng import SharedRngMode
+from dualml.parity.models.rng import SharedRng
+from dualml_ms.algorithms.optim import RuleOptimizer, state
 from dualml_ms.common.environment import environment
 from dualml_ms.parity.operations import SKIP, OperationTracer
-from dualml_ms.algorithms.optim import RuleOptimizer, state
+from dualml_ms.parity.rng import SharedRngMode
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -120,7 +120,10 @@ class Recorder(Base):
         return dict(self.model.parameters_and_names())
 
     def tensors(self) -> list[Tensor]:
-        return [Tensor(n, tuple(p.shape), bool(p.requires_grad)) for n, p in self.named_tensors().items()]
+        return [
+            Tensor(n, tuple(p.shape), bool(p.requires_grad))
+            for n, p in self.named_tensors().items()
+        ]
 
     def modules(self) -> dict[str, str]:
         return {name: type(cell).__name__ for name, cell in self.model.cells_and_names() if name}
@@ -136,7 +139,9 @@ class Recorder(Base):
     def gradients_by_name(self, gradients: Any) -> Arrays:
         if not isinstance(gradients, Mapping):
             names = {id(p): name for name, p in self.named_tensors().items()}
-            order = [names.get(id(p), p.name) for p in updated_parameters(self.model, self.optimizer)]
+            order = [
+                names.get(id(p), p.name) for p in updated_parameters(self.model, self.optimizer)
+            ]
             if len(order) != len(gradients):
                 raise UserError(
                     f"saw(gradients=…): {len(order)} trained parameters, {len(gradients)} gradients"
@@ -171,7 +176,11 @@ class Recorder(Base):
         return list({id(p): p for p in [*self.named_tensors().values(), *own]}.values())
 
     def snapshot(self) -> Any:
-        own = [] if self.optimizer is None else capture_attributes(self.optimizer, copy_tensor, is_saved_elsewhere)
+        own = (
+            []
+            if self.optimizer is None
+            else capture_attributes(self.optimizer, copy_tensor, is_saved_elsewhere)
+        )
         return [(p, p.asnumpy().copy()) for p in self.unique_parameters()], own
 
     def restore(self, kept: Any) -> None:

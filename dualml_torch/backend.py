@@ -8,32 +8,40 @@ from typing import Any
 import numpy as np
 import torch
 
+from dualml.algorithms.communicator import Communicator, RankContext
 from dualml.backend import (
     Array,
     Backend,
-    ProcessGroups,
-    PeakMemory,
     DevicePlacement,
-    TrainingSpec,
+    PeakMemory,
+    PipelineStages,
+    ProcessGroups,
     RemoteProcedureCalls,
     Segment,
-    PipelineStages,
+    TrainingSpec,
 )
 from dualml.common.clock import EVENTS, WALL
-from dualml.algorithms.communicator import Communicator, RankContext
 from dualml.common.errors import Unsupported
 from dualml.experiment.methods.engine import EngineSupport, MethodTraining
 from dualml.parallel.split.plan import SplitPlan
 from dualml.parallel.split.remote import SplitModel
-from dualml_torch.common.clock import start_events
-from dualml_torch.parallel.devices import TorchPlacedStage
-from dualml_torch.common.environment import environment, resolve_device
 from dualml_torch.algorithms.memory import measure_peak_memory
+from dualml_torch.common.clock import start_events
+from dualml_torch.common.environment import environment, resolve_device
+from dualml_torch.parallel.devices import TorchPlacedStage
 from dualml_torch.parallel.parallel import TorchParallel
 from dualml_torch.parallel.split import TorchStage
 
 
-class TorchBackend(Backend, ProcessGroups, PipelineStages, DevicePlacement, RemoteProcedureCalls, EngineSupport, PeakMemory):
+class TorchBackend(
+    Backend,
+    ProcessGroups,
+    PipelineStages,
+    DevicePlacement,
+    RemoteProcedureCalls,
+    EngineSupport,
+    PeakMemory,
+):
     """PyTorch implementation of `dualml.backend.Backend`.
 
     Args:

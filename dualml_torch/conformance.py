@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from dualml.backend import Array
-from dualml.backend.conformance import OptimizerResult, Gradient, Mode, Params
 from dualml.algorithms.optim import OptimizerSpec
+from dualml.backend import Array
+from dualml.backend.conformance import Gradient, Mode, OptimizerResult, Params
 
 MODES = {
     "float32": Mode("float32"),
@@ -34,7 +34,9 @@ class Optimizers:
     def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, OptimizerResult]:
         return {name: self.run_optimizer(name, start, gradient, steps) for name in self.rules}
 
-    def run_optimizer(self, name: str, start: Params, gradient: Gradient, steps: int) -> OptimizerResult:
+    def run_optimizer(
+        self, name: str, start: Params, gradient: Gradient, steps: int
+    ) -> OptimizerResult:
         """Run one optimizer for some steps; return parameters and state."""
         import torch
 

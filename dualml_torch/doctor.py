@@ -80,7 +80,13 @@ def _torchvision(torch_version: str) -> DoctorFinding:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         kind = "cpu" if "+cpu" in torch_version else "cuda"
         return make_finding(
-            "torchvision", "warn", "torchvision_unfit", f"one_index_{kind}", package=WORDS,
-            version=installed, torch=torch_version, reason=reason,
-        )  # fmt: skip
+            "torchvision",
+            "warn",
+            "torchvision_unfit",
+            f"one_index_{kind}",
+            package=WORDS,
+            version=installed,
+            torch=torch_version,
+            reason=reason,
+        )
     return make_finding("torchvision", "ok", "torchvision", package=WORDS, version=installed)

@@ -11,14 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from dualml.common.errors import UserError
 from dualml.algorithms.optim import OptimizerSpec
+from dualml.common.errors import UserError
 from dualml.parity.models.construction import record_construction
 from dualml.parity.models.operations import SourceLocation
 from dualml.parity.models.probe import class_axis, probe_weights
 from dualml.parity.models.trace import iter_tensors
-from dualml_torch.parity.operations import SKIP
 from dualml_torch.algorithms.optim import optimizer as own
+from dualml_torch.parity.operations import SKIP
 from dualml_torch.record import Recorder
 
 __all__ = ["Recorder", "building", "losses", "optimizer", "prepare", "step", "tensor", "train"]

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from dualml.common.errors import UserError
 from dualml.parity.models.attributes import capture_attributes, restore_attributes
-from dualml.parity.models.rng import SharedRng
 from dualml.parity.models.operations import Tape
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.recorder import Recorder as Base
-from dualml_torch.parity.rng import SharedRngMode
+from dualml.parity.models.rng import SharedRng
 from dualml_torch.common.environment import environment
 from dualml_torch.parity.operations import SKIP, OperationTracer
+from dualml_torch.parity.rng import SharedRngMode
 from dualml_torch.parity.rounding import RoundingMode
 
 Arrays = dict[str, NDArray[Any]]
@@ -120,11 +120,17 @@ class Recorder(Base):
         return slots
 
     def snapshot(self) -> Any:
-        gradients = {n: None if p.grad is None else p.grad.clone()
-                     for n, p in self.trainable_parameters().items()}  # fmt: skip
+        gradients = {
+            n: None if p.grad is None else p.grad.clone()
+            for n, p in self.trainable_parameters().items()
+        }
         weights = {name: t.detach().clone() for name, t in self.named_tensors().items()}
         state = None if self.optimizer is None else copy.deepcopy(self.optimizer.state_dict())
-        own = [] if self.optimizer is None else capture_attributes(self.optimizer, copy_tensor, is_saved_elsewhere)
+        own = (
+            []
+            if self.optimizer is None
+            else capture_attributes(self.optimizer, copy_tensor, is_saved_elsewhere)
+        )
         return weights, gradients, state, own
 
     @torch.no_grad()
@@ -200,5 +206,7 @@ class Recorder(Base):
         """Record the gradients; a hook that PyTorch calls with an ``optimizer`` whose step begins,
         and with the step's arguments ``given`` and ``named``."""
         # A step that calls its parent's triggers the hook twice, perhaps with changed gradients.
-        if self.step_arrays is not None and not any(name.startswith("gradient/") for name in self.step_arrays):
+        if self.step_arrays is not None and not any(
+            name.startswith("gradient/") for name in self.step_arrays
+        ):
             self.note_gradients(self.gradients())

@@ -21,9 +21,9 @@ import numpy as np
 from mindspore import nn, ops
 from sklearn.datasets import load_digits
 
-from dualml.parallel.aggregation import strategy
 from dualml.algorithms.communicator import Communicator
 from dualml.launch.ranks import run_ranks
+from dualml.parallel.aggregation import strategy
 
 RANKS, BATCH = 2, 128
 STRATEGIES = ["all_reduce", "ring", "tree", "parameter_server"]

@@ -4,8 +4,8 @@ Each rank has half of a batch of scikit-learn's handwritten digits. Strategies o
 to add a vector up over the ranks, make the gradient of the whole batch of the two halves; one
 process that has all of it is the yardstick. The last columns are what rank 0 sent for it.
 
-Under torchrun, a rank makes its communicator itself: `dualml_torch.algorithms.communicator.connect` with
-`Place(rank, size, FileBoard(folder), "env://")`.
+Under torchrun, a rank makes its communicator itself: `dualml_torch.algorithms.communicator.connect`
+with `Place(rank, size, FileBoard(folder), "env://")`.
 
     python examples/communicator_torch.py
 """
@@ -20,9 +20,9 @@ import torch
 from sklearn.datasets import load_digits
 from torch import nn
 
-from dualml.parallel.aggregation import strategy
 from dualml.algorithms.communicator import Communicator
 from dualml.launch.ranks import run_ranks
+from dualml.parallel.aggregation import strategy
 
 RANKS, BATCH = 2, 128
 STRATEGIES = ["all_reduce", "ring", "tree", "parameter_server"]

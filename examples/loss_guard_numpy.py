@@ -26,9 +26,15 @@ CHANGES = {
 def train(folder: Path, change: dict[str, object]) -> dualml.Run:
     """Train the experiment with changed settings and return the run."""
     return dualml.run(
-        "lab1", backend="numpy", arms="adam", quick=True, settings={**BASE, **change},
-        out=folder, report=False, progress=False,
-    )  # fmt: skip
+        "lab1",
+        backend="numpy",
+        arms="adam",
+        quick=True,
+        settings={**BASE, **change},
+        out=folder,
+        report=False,
+        progress=False,
+    )
 
 
 if __name__ == "__main__":

@@ -62,12 +62,18 @@ def rms_norm(x: Tensor, gamma: Tensor, epsilon: float = 1e-6) -> tuple[Tensor, T
 
 
 def conv2d(
-    input: Tensor, weight: Tensor, bias: Any = None, stride: Any = 1, padding: Any = 0,
-    dilation: Any = 1, groups: int = 1,
-) -> Tensor:  # fmt: skip
+    input: Tensor,
+    weight: Tensor,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
     mode = "same" if padding == "same" else "pad"
-    return ops.conv2d(input, weight, bias, stride, mode, 0 if mode == "same" else padding,
-                      dilation, groups)  # fmt: skip
+    return ops.conv2d(
+        input, weight, bias, stride, mode, 0 if mode == "same" else padding, dilation, groups
+    )
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:

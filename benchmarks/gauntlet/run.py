@@ -151,8 +151,11 @@ def main() -> None:
         for row in pool.map(in_process, *zip(*asked, strict=True)):
             rows.append(row)
             shown = row["name"] + (" (patched)" if row["patched"] else "")
-            print(f"{shown:32} {row['verdict']:14} {row.get('seconds', 0):6.1f} s  "
-                  f"{row['text']['en'][:2000]}\n", flush=True)  # fmt: skip
+            print(
+                f"{shown:32} {row['verdict']:14} {row.get('seconds', 0):6.1f} s  "
+                f"{row['text']['en'][:2000]}\n",
+                flush=True,
+            )
             if given.out:
                 given.out.write_text(json.dumps(rows, indent=1))
     if given.markdown:

@@ -12,15 +12,26 @@ from dualml.parity.models.sentences import describe_mutation
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {"en": DOCS / "gauntlet.md", "zh": DOCS / "gauntlet.zh.md"}
 HEAD = {
-    "en": ("pair", "paired", "verdict", "begins at", "cause, tested", "line of the port", "s", "MB",
-           "patched"),
+    "en": (
+        "pair",
+        "paired",
+        "verdict",
+        "begins at",
+        "cause, tested",
+        "line of the port",
+        "s",
+        "MB",
+        "patched",
+    ),
     "zh": ("模型", "已配对", "结论", "始于", "原因（已检验）", "移植代码行", "秒", "MB", "修补后"),
-}  # fmt: skip
+}
 VERDICTS = {"equal": "相等", "different": "不同", "not comparable": "无法比较", "refused": "拒绝"}
 NONE = {"en": "none explains it", "zh": "没有能解释的"}
 #: Text for pairs whose only difference is parameters that one side has alone.
-ALONE = {"en": "{n} parameters that one side alone has; all else is equal",
-         "zh": "有 {n} 个参数只有一侧才有；其余相等"}  # fmt: skip
+ALONE = {
+    "en": "{n} parameters that one side alone has; all else is equal",
+    "zh": "有 {n} 个参数只有一侧才有；其余相等",
+}
 
 
 def write(rows: Sequence[dict[str, Any]]) -> None:

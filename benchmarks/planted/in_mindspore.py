@@ -10,11 +10,11 @@ from mindspore import nn, ops
 
 from dualml.algorithms.model import layers as spec
 from dualml.algorithms.model.decoder import RMSNorm, SwiGLU
-from dualml_ms.parallel import split
 from dualml_ms.algorithms import training
 from dualml_ms.algorithms.model import LOSSES, decoder, modules, network
 from dualml_ms.algorithms.model.losses import CrossEntropy
 from dualml_ms.algorithms.optim import adam, base, rmsprop
+from dualml_ms.parallel import split
 from planted import neutral
 from planted.neutral import linear, on
 
@@ -341,8 +341,15 @@ def uneven(layer: Any) -> Any:
         return None
     n = layer.padding
     border = (n + 1, n - 1, n + 1, n - 1)
-    return nn.Conv2d(layer.inputs, layer.outputs, layer.kernel, stride=1, pad_mode="pad",
-                     padding=border, has_bias=True)  # fmt: skip
+    return nn.Conv2d(
+        layer.inputs,
+        layer.outputs,
+        layer.kernel,
+        stride=1,
+        pad_mode="pad",
+        padding=border,
+        has_bias=True,
+    )
 
 
 class BareLinear(nn.Dense):

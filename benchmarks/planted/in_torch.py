@@ -12,11 +12,11 @@ from torch.nn import functional
 from dualml.algorithms.model import layers as spec
 from dualml.algorithms.model.decoder import RMSNorm, SwiGLU
 from dualml.algorithms.optim import LRSchedule
-from dualml_torch.parallel import split
 from dualml_torch.algorithms import training
 from dualml_torch.algorithms.model import LOSSES, decoder, modules, network, recurrent
 from dualml_torch.algorithms.optim import adam, base, rmsprop
 from dualml_torch.algorithms.optim.foreach import foreach_mul_
+from dualml_torch.parallel import split
 from planted import neutral
 from planted.neutral import linear, on
 

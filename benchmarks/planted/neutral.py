@@ -80,9 +80,9 @@ def part_of(name: str, part: Any) -> Any:
 
 def ranks(name: str) -> bool:
     """Plants in what ranks do together."""
+    from dualml.experiment.batches import BatchSampler
     from dualml.parallel.aggregation.compress import sum_fp16
     from dualml.parallel.aggregation.parallel import DataParallel
-    from dualml.experiment.batches import BatchSampler
 
     right, parts = DataParallel.reduce_bucket, BatchSampler.parts
     if name == "next-batch":
@@ -93,7 +93,9 @@ def ranks(name: str) -> bool:
         deal = DataParallel.local_batch
         DataParallel.local_batch = lambda self, batch: deal(self, [batch[0]] * len(batch))
     elif name == "averaged-twice":
-        DataParallel.reduce_bucket = lambda self, x, b: self.comm.scale(right(self, x, b), 1 / self.comm.size)
+        DataParallel.reduce_bucket = lambda self, x, b: self.comm.scale(
+            right(self, x, b), 1 / self.comm.size
+        )
     elif name == "unsynchronised":
 
         def own(self: Any, x: Any, bucket: str) -> Any:

@@ -32,8 +32,10 @@ class Plant:
 
 
 def make_plants(arm: str, phase: str, rows: dict[str, tuple[str, str]]) -> list[Plant]:
-    return [Plant(name, arm, phase, tuple(causes.split()), about)
-            for name, (causes, about) in rows.items()]  # fmt: skip
+    return [
+        Plant(name, arm, phase, tuple(causes.split()), about)
+        for name, (causes, about) in rows.items()
+    ]
 
 
 PLANTS: dict[str, Plant] = {

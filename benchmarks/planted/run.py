@@ -49,8 +49,12 @@ def dualml(*words: object, planted: str = "") -> dict[str, Any]:
         env |= {"DUALML_PLANTED": planted, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
     done = subprocess.run(
         [sys.executable, "-m", "dualml", "run", *map(str, words), "--json", "--no-report"],
-        capture_output=True, text=True, env=env, timeout=LIMIT, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=env,
+        timeout=LIMIT,
+        check=False,
+    )
     if done.returncode not in (0, 1, 3) or not done.stdout.startswith("{"):
         raise SystemExit(f"dualml run {' '.join(map(str, words))}: {done.stderr[-2000:]}")
     told: dict[str, Any] = json.loads(done.stdout)
@@ -89,19 +93,32 @@ def trial(plant: Plant, backend: str, folder: Path) -> dict[str, Any]:
     cause = next(iter(finding.get("causes", [])), {})
     shutil.rmtree(out)
     return {
-        "plant": plant.name, "backend": backend, "arm": plant.arm, "about": plant.about,
-        "status": mine["status"], "reason": mine["reason"], "verdict": verdict,
+        "plant": plant.name,
+        "backend": backend,
+        "arm": plant.arm,
+        "about": plant.about,
+        "status": mine["status"],
+        "reason": mine["reason"],
+        "verdict": verdict,
         "why": told["parity"][0].get("reason") if told["parity"] else None,
         "detected": verdict == "different" or bool(finding.get("backend")),
-        "side": finding.get("backend"), "right_side": finding.get("backend") == backend,
-        "phase": finding.get("phase"), "true_phase": plant.phase,
+        "side": finding.get("backend"),
+        "right_side": finding.get("backend") == backend,
+        "phase": finding.get("phase"),
+        "true_phase": plant.phase,
         "right_phase": finding.get("phase") in plant.phases,
-        "cause": cause.get("cause"), "score": cause.get("score"), "detail": cause.get("detail"),
-        "true_causes": list(plant.causes), "right_cause": cause.get("cause") in plant.causes,
-        "step": finding.get("step"), "tensor": finding.get("tensor"),
-        "ranks": finding.get("ranks"), "text": finding.get("text", {}).get("en"),
-        "finding": finding.get("status"), "finding_reason": finding.get("reason"),
-    }  # fmt: skip
+        "cause": cause.get("cause"),
+        "score": cause.get("score"),
+        "detail": cause.get("detail"),
+        "true_causes": list(plant.causes),
+        "right_cause": cause.get("cause") in plant.causes,
+        "step": finding.get("step"),
+        "tensor": finding.get("tensor"),
+        "ranks": finding.get("ranks"),
+        "text": finding.get("text", {}).get("en"),
+        "finding": finding.get("status"),
+        "finding_reason": finding.get("reason"),
+    }
 
 
 def line(row: dict[str, Any]) -> str:
@@ -127,12 +144,16 @@ def clean(file: str, arm: str, seeds: int, folder: Path) -> list[dict[str, Any]]
         raise SystemExit(f"{len(parity['comparisons'])} of {seeds} clean trials were compared")
     return [
         {
-            "arm": arm, "seed": one["seed"], "ranks": ranks, "verdict": one["verdict"],
-            "reason": one["reason"], "ratio": one["evidence"].get("worst_ratio"),
+            "arm": arm,
+            "seed": one["seed"],
+            "ranks": ranks,
+            "verdict": one["verdict"],
+            "reason": one["reason"],
+            "ratio": one["evidence"].get("worst_ratio"),
             "first": one.get("first_divergence"),
         }
         for one in parity["comparisons"]
-    ]  # fmt: skip
+    ]
 
 
 def arms() -> Iterator[tuple[str, str]]:

@@ -29,10 +29,17 @@ from run import HERE, MODELS, Port, judged
 
 #: Functions that replace each other.
 FAMILIES = (
-    ("relu", "gelu", "silu", "elu", "sigmoid", "tanh"), ("sum", "mean"), ("max", "mean"),
-    ("zeros", "ones"), ("zeros_like", "ones_like"), ("sin", "cos"), ("maximum", "minimum"),
-    ("softmax", "log_softmax"), ("square", "abs"), ("logsigmoid", "sigmoid"),
-)  # fmt: skip
+    ("relu", "gelu", "silu", "elu", "sigmoid", "tanh"),
+    ("sum", "mean"),
+    ("max", "mean"),
+    ("zeros", "ones"),
+    ("zeros_like", "ones_like"),
+    ("sin", "cos"),
+    ("maximum", "minimum"),
+    ("softmax", "log_softmax"),
+    ("square", "abs"),
+    ("logsigmoid", "sigmoid"),
+)
 COMPARISONS = {"<=": "<", ">=": ">", "<": "<=", ">": ">=", "==": "!="}
 #: Calls without a tensor.
 PLAIN = ("range", "zip", "enumerate", "super", "len", "float", "int", "Tensor")
@@ -127,11 +134,16 @@ class Mutations:
                 order = f"{self.text(y)}, {self.text(x)}"
                 yield Mutant("tuple", self.span(x)[0], self.span(y)[1], order)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            known = {one.id for one in inside if isinstance(one, ast.Name)
-                     and isinstance(one.ctx, ast.Store)}  # fmt: skip
+            known = {
+                one.id
+                for one in inside
+                if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
+            }
             known |= {one.arg for one in function.args.args} - {"self"}
             if node.id in known:
-                yield from (self.make_mutant("name", node, one) for one in sorted(known - {node.id}))
+                yield from (
+                    self.make_mutant("name", node, one) for one in sorted(known - {node.id})
+                )
 
     def calls(self, node: ast.Call, function: ast.FunctionDef) -> Iterator[Mutant]:
         name = self.text(node.func)
@@ -160,8 +172,9 @@ class Mutations:
     def modules(self, owner: ast.AST) -> set[str]:
         """Return the names of the modules that a class calls."""
         calls = [one.func for one in ast.walk(owner) if isinstance(one, ast.Call)]
-        return {f.attr for f in calls if isinstance(f, ast.Attribute)
-                and self.text(f.value) == "self"}  # fmt: skip
+        return {
+            f.attr for f in calls if isinstance(f, ast.Attribute) and self.text(f.value) == "self"
+        }
 
     def statements(self, block: Sequence[ast.stmt]) -> Iterator[Mutant]:
         plain = ast.Assign | ast.AugAssign | ast.Expr

@@ -74,9 +74,9 @@ def thresholds(files: Sequence[Record], margin: float = MARGIN) -> dict[str, dic
     Args:
         files: contents of the ``envelope.json`` of every backend of one arm and seed.
     """
+    from dualml.experiment.store.envelope import Envelope
     from dualml.parity.envelope import robust_envelopes
     from dualml.parity.pairs import FLOOR, envelope_horizon, max_envelope, max_loss_envelope
-    from dualml.experiment.store.envelope import Envelope
 
     drawn = robust_envelopes([Envelope.from_content(file) for file in files], OUTPUT)
     horizon = min(len(envelope.loss) for envelope in drawn)
@@ -87,7 +87,9 @@ def thresholds(files: Sequence[Record], margin: float = MARGIN) -> dict[str, dic
         named.setdefault((phase, int(at)), []).append(tensor)
     found: dict[str, dict[int, float]] = {phase: {} for phase in PHASES}
     for step in sorted({at for _, at in named}):
-        found["loss"][step] = margin * max(float(loss[min(envelope_horizon(step), horizon) - 1]), FLOOR)
+        found["loss"][step] = margin * max(
+            float(loss[min(envelope_horizon(step), horizon) - 1]), FLOOR
+        )
         for phase in PHASES:
             if mine := named.get((phase, step)):
                 widths = [max(width_at(phase, tensor, step), FLOOR) for tensor in mine]

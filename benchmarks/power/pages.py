@@ -9,7 +9,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from power.figures import Counts, smallest_always_found, upper_bound, counts, interval, largest_never_found
+from power.figures import (
+    Counts,
+    counts,
+    interval,
+    largest_never_found,
+    smallest_always_found,
+    upper_bound,
+)
 from power.settings import HORIZONS, MARGIN, PLANTS, UPDATES, Record
 
 TEXTS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("pages.toml").read_text("utf-8"))
@@ -49,26 +56,40 @@ class Page:
         devices = found["devices"]
         power, by_size = self.power()
         return str(text["page"]).format(
-            other=text["other"], updates=UPDATES, draws=3, margin=MARGIN, seeds=seeds,
-            statements="\n".join(self.statements()), changes=self.changes(),
+            other=text["other"],
+            updates=UPDATES,
+            draws=3,
+            margin=MARGIN,
+            seeds=seeds,
+            statements="\n".join(self.statements()),
+            changes=self.changes(),
             alarms="\n\n".join([self.alarm(r) for r in self.outside] or [text["no_alarm"]]),
             devices=text["device"].format(listed=text["comma"].join(devices))
-            if devices else text["no_device"],
-            thresholds=self.thresholds(), rates=self.rates(), planted=len(found["plants"]),
-            power=power, rates_table=by_size,
-            low=interval(seeds, seeds)[0], high=interval(0, seeds)[1],
-            clean=self.pairs(), alarms_of_pairs="\n\n".join(self.alarms_of_pairs()),
-            command=COMMAND.format(seeds=seeds), **found["versions"],
-            cpu=found["cpu"], cores=found["cores"],
-        )  # fmt: skip
+            if devices
+            else text["no_device"],
+            thresholds=self.thresholds(),
+            rates=self.rates(),
+            planted=len(found["plants"]),
+            power=power,
+            rates_table=by_size,
+            low=interval(seeds, seeds)[0],
+            high=interval(0, seeds)[1],
+            clean=self.pairs(),
+            alarms_of_pairs="\n\n".join(self.alarms_of_pairs()),
+            command=COMMAND.format(seeds=seeds),
+            **found["versions"],
+            cpu=found["cpu"],
+            cores=found["cores"],
+        )
 
     def counts_of(self, kind: str, arm: str, horizon: int) -> Counts:
         """Return the counts of an error kind, without seeds at which the unchanged programs are
         already called different."""
         skip = {
-            r["seed"] for r in self.found["clean"]
+            r["seed"]
+            for r in self.found["clean"]
             if (r["arm"], r["horizon"], r["verdict"]) == (arm, horizon, "different")
-        }  # fmt: skip
+        }
         return counts(self.found["plants"], kind, arm, horizon, skip)
 
     def limits_of(self, limit: Callable[[Counts], float | None], horizon: int) -> str:
@@ -92,13 +113,18 @@ class Page:
     def statements(self) -> list[str]:
         text, moved = self.text, self.moved
         covered = text["covered"].format(
-            n=len(moved), same=len(self.found["changes"]) - len(moved), outside=len(self.outside),
-            median=format_value(statistics.median(r["ratio"] for r in moved)), margin=MARGIN,
+            n=len(moved),
+            same=len(self.found["changes"]) - len(moved),
+            outside=len(self.outside),
+            median=format_value(statistics.median(r["ratio"] for r in moved)),
+            margin=MARGIN,
             largest=format_value(max(r["ratio"] for r in moved if r not in self.outside)),
             bare=format_value(max(r["all_draws"]["ratio"] for r in moved)),
-        )  # fmt: skip
+        )
         found = [
-            text["found"].format(when=text[f"when{h}"], listed=self.limits_of(smallest_always_found, h))
+            text["found"].format(
+                when=text[f"when{h}"], listed=self.limits_of(smallest_always_found, h)
+            )
             for h in (1, UPDATES)
         ]
         passes = text["passes"].format(listed=self.limits_of(largest_never_found, UPDATES))
@@ -119,9 +145,19 @@ class Page:
                 sum(r["verdict"] == "different" for r in mine),
                 sum(r["same"] for r in mine),
             )
-            rows.append([self.text["groups"][group], backend, f"`{change}`", str(len(mine)),
-                         str(same), format_value(statistics.median(ratios)), format_value(max(ratios)),
-                         format_value(max(bare)), str(wrong)])  # fmt: skip
+            rows.append(
+                [
+                    self.text["groups"][group],
+                    backend,
+                    f"`{change}`",
+                    str(len(mine)),
+                    str(same),
+                    format_value(statistics.median(ratios)),
+                    format_value(max(ratios)),
+                    format_value(max(bare)),
+                    str(wrong),
+                ]
+            )
         return table(self.text["changes_head"], rows)
 
     def alarm(self, row: Record) -> str:
@@ -139,28 +175,41 @@ class Page:
         text, known = self.text, self.found["thresholds"]
         steps = list(next(iter(known.values()))["phases"]["loss"])
         head = "|".join([text["phase_head"], *(text["update"].format(s=s) for s in steps)])
-        return table(head, [
-            [text["rules"][arm], f"`{phase}`", *(format_value(row[s]) for s in steps)]
-            for arm, one in known.items() for phase, row in one["phases"].items()
-        ])  # fmt: skip
+        return table(
+            head,
+            [
+                [text["rules"][arm], f"`{phase}`", *(format_value(row[s]) for s in steps)]
+                for arm, one in known.items()
+                for phase, row in one["phases"].items()
+            ],
+        )
 
     def rates(self) -> str:
         text = self.text
-        return str(text["comma"].join(
-            text["rate"].format(rule=text["rules"][arm], size=format_value(one["rate"]))
-            for arm, one in self.found["thresholds"].items()
-        ))  # fmt: skip
+        return str(
+            text["comma"].join(
+                text["rate"].format(rule=text["rules"][arm], size=format_value(one["rate"]))
+                for arm, one in self.found["thresholds"].items()
+            )
+        )
 
     def power(self) -> tuple[str, str]:
         """Return the limits of every error and rule, and the counts for the sizes between them."""
         text, limits, by_size = self.text, [], []
         for kind, arm in ((kind, arm) for kind, (arms, _) in PLANTS.items() for arm in arms):
             rule = text["rules"][arm]
-            cells = [format_value(f(self.counts_of(kind, arm, h))) for h in HORIZONS for f in (largest_never_found, smallest_always_found)]
+            cells = [
+                format_value(f(self.counts_of(kind, arm, h)))
+                for h in HORIZONS
+                for f in (largest_never_found, smallest_always_found)
+            ]
             limits.append([text["kinds"][kind], rule, *cells])
             for horizon in HORIZONS:
                 mine = self.counts_of(kind, arm, horizon)
-                least, most = largest_never_found(mine) or 0.0, smallest_always_found(mine) or math.inf
+                least, most = (
+                    largest_never_found(mine) or 0.0,
+                    smallest_always_found(mine) or math.inf,
+                )
                 shown = [
                     f"{format_value(d)}:&nbsp;{k}/{n}"
                     for d, (k, n) in sorted(mine.items())
@@ -174,11 +223,20 @@ class Page:
         wrong = len(self.false)
         kk, nn = wrong + len(self.outside), len(self.clean) + len(self.moved)
         low, high = interval(kk, nn)
-        return str(self.text["clean"].format(
-            n=len(self.clean), seeds=self.found["seeds"], k=wrong,
-            largest=format_value(max(r["ratio"] for r in self.clean)), bound=self.bound(),
-            m=len(self.moved), kk=kk, nn=nn, low=low, high=high,
-        ))  # fmt: skip
+        return str(
+            self.text["clean"].format(
+                n=len(self.clean),
+                seeds=self.found["seeds"],
+                k=wrong,
+                largest=format_value(max(r["ratio"] for r in self.clean)),
+                bound=self.bound(),
+                m=len(self.moved),
+                kk=kk,
+                nn=nn,
+                low=low,
+                high=high,
+            )
+        )
 
 
 def write(found: Record, folder: Path) -> None:

@@ -67,8 +67,11 @@ def start(job: Record, folder: Path, number: int) -> list[Record]:
     env = {**os.environ, **backends()[job["backend"]].environ(job["threads"]), **job.get("env", {})}
     done = subprocess.run(
         [sys.executable, __file__, "--work", str(told), "--out", str(out)],
-        env=env, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         raise SystemExit(
             f"{job['backend']}, {job.get('change', job['task'])}: {done.stderr[-3000:]}"
@@ -121,8 +124,16 @@ def ranks(run: Path, folder: Path) -> list[Record]:
                 base, drawn = usual_and_envelopes(run, arm, backend, seed, RANK_UPDATES)
                 there = read_trajectory(usual_folder(out, name, backend, seed), backend, shapes)
                 told = compared(base, shortened(there, None, RANK_UPDATES), drawn)
-                rows.append({"backend": backend, "group": "ranks", "change": f"4 ranks, {strategy}",
-                             "arm": arm, "seed": seed, **told})  # fmt: skip
+                rows.append(
+                    {
+                        "backend": backend,
+                        "group": "ranks",
+                        "change": f"4 ranks, {strategy}",
+                        "arm": arm,
+                        "seed": seed,
+                        **told,
+                    }
+                )
     print("done: ranks", flush=True)
     return rows
 
@@ -142,10 +153,10 @@ def pairs(run: Path, seeds: Sequence[int]) -> list[Record]:
 def steps_and_thresholds(run: Path, seeds: Sequence[int]) -> Record:
     """Return, for each arm, margin × envelope of every phase, and the step-size error that shows at
     update 1: threshold × ‖θ‖ / ‖step‖ of the most sensitive tensor; medians over the seeds."""
-    from dualml.parity.envelope import robust_envelopes
-    from dualml.parity.pairs import FLOOR, max_envelope
     from dualml.experiment.store.envelope import Envelope
     from dualml.experiment.store.plan import restore_plan
+    from dualml.parity.envelope import robust_envelopes
+    from dualml.parity.pairs import FLOOR, max_envelope
 
     plan, found = restore_plan(run / "plan"), {}
     for arm in RULES:
@@ -157,11 +168,15 @@ def steps_and_thresholds(run: Path, seeds: Sequence[int]) -> Record:
             width_at = max_envelope(drawn, UPDATES)
             begin = plan.initial(seed, plan.experiment.arms[arm])
             end = usual(run, arm, "torch", seed, 1).tensors
-            rates.append(min(
-                MARGIN * max(width_at("update", name, 1), FLOOR) * float(np.linalg.norm(w))
-                / float(np.linalg.norm(end[f"update/00000001/{name}"] - w))
-                for name, w in begin.items()
-            ))  # fmt: skip
+            rates.append(
+                min(
+                    MARGIN
+                    * max(width_at("update", name, 1), FLOOR)
+                    * float(np.linalg.norm(w))
+                    / float(np.linalg.norm(end[f"update/00000001/{name}"] - w))
+                    for name, w in begin.items()
+                )
+            )
         phases = {
             phase: {
                 str(s): statistics.median(t[phase][s] for t in tables) for s in tables[0][phase]
@@ -179,8 +194,16 @@ def measure(seeds: int, at_once: int, folder: Path) -> Iterator[Record]:
 
     run, numbers = folder / "run", list(range(seeds))
     few = numbers[:CHANGE_SEEDS]
-    prepare_run(RunRequest(lab=str(experiment(folder)), backend="both", out=run, threads=1,
-                    seeds=numbers, arms=["all"]))  # fmt: skip
+    prepare_run(
+        RunRequest(
+            lab=str(experiment(folder)),
+            backend="both",
+            out=run,
+            threads=1,
+            seeds=numbers,
+            arms=["all"],
+        )
+    )
     trials = [[arm, seed] for arm in RULES for seed in numbers]
     common = {"run": str(run), "threads": 1}
     with ThreadPoolExecutor(at_once) as pool:

@@ -34,10 +34,18 @@ def work(job: Record) -> list[Record]:
             folder = usual_folder(run, arm, job["backend"], seed)
             folder.mkdir(parents=True)
             asked = TrialJob(
-                arm=arm, backend=job["backend"], seed=seed, device="cpu", threads=job["threads"],
-                cores=0, rendezvous="auto", key="0", check=False, plan_hash=plan.hash,
+                arm=arm,
+                backend=job["backend"],
+                seed=seed,
+                device="cpu",
+                threads=job["threads"],
+                cores=0,
+                rendezvous="auto",
+                key="0",
+                check=False,
+                plan_hash=plan.hash,
                 checkpoint_every=1e9,
-            )  # fmt: skip
+            )
             JOB.write(folder, asked)
             runner.run_trial(folder, backend, None)
         return []
@@ -89,9 +97,15 @@ class Follower:
         self.losses += [float(loss) for loss in trial.ranks.read(lazy)]
         held = training.weights()
         return Trajectory(
-            trial.backend.name, np.array(self.losses), dict(self.tensors), dict(self.data), None,
-            math.nan, math.nan, {name: held[name] for name in trial.spec.parameters()},
-        )  # fmt: skip
+            trial.backend.name,
+            np.array(self.losses),
+            dict(self.tensors),
+            dict(self.data),
+            None,
+            math.nan,
+            math.nan,
+            {name: held[name] for name in trial.spec.parameters()},
+        )
 
 
 def changed(run: Path, trial: Any, job: Record) -> Record:

@@ -26,10 +26,13 @@ def pages() -> Iterator[Page]:
 def index(lang: str) -> str:
     texts = words(lang)["api"]
     rows = [
-        [f"[{code(module['name'])}]({module['name']}.md)", module["title"][lang],
-         ", ".join(code(name) for name in module["names"])]
+        [
+            f"[{code(module['name'])}]({module['name']}.md)",
+            module["title"][lang],
+            ", ".join(code(name) for name in module["names"]),
+        ]
         for module in public()
-    ]  # fmt: skip
+    ]
     tree = "\n".join(["```{toctree}", ":hidden:", *(module["name"] for module in public()), "```"])
     head = [texts["module"], texts["about"], texts["names"]]
     return f"# {texts['title']}\n\n{texts['intro']}\n\n{table(head, rows)}\n\n{tree}\n"

@@ -18,9 +18,13 @@ BETWEEN = re.compile(rf"(?<={WIDE})\n(?={WIDE})")
 
 #: Texts of the theme that Sphinx does not translate into Chinese.
 THEME = {
-    "Next": "下一页", "Previous": "上一页", "Home": "首页", "On this page": "本页内容",
-    "Back to top": "回到顶部", "Made with ": "由以下软件生成：",
-}  # fmt: skip
+    "Next": "下一页",
+    "Previous": "上一页",
+    "Home": "首页",
+    "On this page": "本页内容",
+    "Back to top": "回到顶部",
+    "Made with ": "由以下软件生成：",
+}
 
 
 def setup(app: Sphinx) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from functools import cache
 
 from _ext.pages import DOCS, Page, SiteError
 from _ext.words import words
-from dualml.parity.diffs.code import package_of, helper_source
+from dualml.common.words import section_messages
+from dualml.parity.diffs.code import helper_source, package_of
 from dualml.parity.diffs.entry import DifferenceEntry, Lang
 from dualml.parity.diffs.load import catalogue
 from dualml.parity.diffs.page import PAGES, SIDES, render_listing
-from dualml.common.words import section_messages
 
 SECTION = re.compile(r"^### (\S+)\n\n(.*?)(?=^##|\Z)", re.M | re.S)
 #: Fold tags around the listings, which a separate page does not need.

@@ -68,13 +68,17 @@ def formulas(
     app: Sphinx, what: str, name: str, thing: Any, options: object, lines: list[str]
 ) -> None:
     """Append the formulas of a rule or a strategy to its docstring."""
-    from dualml.parallel.aggregation import Strategy
     from dualml.algorithms.optim import OptimizerSpec
+    from dualml.parallel.aggregation import Strategy
 
     if what != "class" or not isinstance(thing, type):
         return
     latex: list[str] = []
-    if issubclass(thing, OptimizerSpec) and thing is not OptimizerSpec and thing.__module__.startswith("dualml."):
+    if (
+        issubclass(thing, OptimizerSpec)
+        and thing is not OptimizerSpec
+        and thing.__module__.startswith("dualml.")
+    ):
         latex = thing(**next(iter(thing.variants.values()))).formulas()
     elif issubclass(thing, Strategy):
         latex = list(thing.formulas)

@@ -15,12 +15,19 @@ from _ext.words import code, table, words
 
 #: Model of the schema → where its table stands in a file; ``*`` is the name of an arm.
 PLACES = {
-    "Experiment": (), "Data": ("data",), "DecoderSizes": ("sizes",),
-    "Recurrent": ("recurrent",), "Evaluation": ("evaluation",),
-    "Parity": ("parity",), "Limits": ("limits",), "Arm": ("arms", "*"),
-    "Aggregation": ("arms", "*", "aggregation"), "Slow": ("arms", "*", "slow"),
-    "Split": ("arms", "*", "split"), "Offload": ("arms", "*", "offload"),
-}  # fmt: skip
+    "Experiment": (),
+    "Data": ("data",),
+    "DecoderSizes": ("sizes",),
+    "Recurrent": ("recurrent",),
+    "Evaluation": ("evaluation",),
+    "Parity": ("parity",),
+    "Limits": ("limits",),
+    "Arm": ("arms", "*"),
+    "Aggregation": ("arms", "*", "aggregation"),
+    "Slow": ("arms", "*", "slow"),
+    "Split": ("arms", "*", "split"),
+    "Offload": ("arms", "*", "offload"),
+}
 NULL = {"type": "null"}
 SCHEMA = "experiment.schema.json"
 
@@ -38,16 +45,25 @@ def page(lang: str) -> str:
         title = ".".join(place) if place else texts["file"]
         parts.append(f"## {code(title) if place else title}")
         rows = [
-            [code(key), meaning(model, key, lang), kind(field, texts), default(field, texts),
-             labs_of((*place, key), texts)]
+            [
+                code(key),
+                meaning(model, key, lang),
+                kind(field, texts),
+                default(field, texts),
+                labs_of((*place, key), texts),
+            ]
             for key, field in models[model]["properties"].items()
-        ]  # fmt: skip
+        ]
         parts.append(table(head, rows))
     parts.append(f"## {texts['named']}\n\n{texts['named_intro']}")
     for registry, title in texts["registries"].items():
         parts.append(f"### {title}")
         head = [texts["name"], texts["settings"]]
-        parts.append(table(head, ([code(name), settings(kind)] for name, kind in registered_classes(registry))))
+        parts.append(
+            table(
+                head, ([code(name), settings(kind)] for name, kind in registered_classes(registry))
+            )
+        )
     return "\n\n".join(parts) + "\n"
 
 
@@ -120,14 +136,18 @@ def toml(value: Any) -> str:
 @cache
 def labs() -> dict[str, dict[str, Any]]:
     """Return the shipped experiment files: name → table."""
-    return {path.stem: tomllib.loads(path.read_text("utf-8"))
-            for path in sorted((ROOT / "experiments").glob("*.toml"))}  # fmt: skip
+    return {
+        path.stem: tomllib.loads(path.read_text("utf-8"))
+        for path in sorted((ROOT / "experiments").glob("*.toml"))
+    }
 
 
 def labs_of(path: tuple[str, ...], texts: Mapping[str, Any]) -> str:
     """Return links to the labs whose files set this key."""
     names = [
-        name for name, file in labs().items() if any(has_path(one, path) for one in overlaid_tables(file))
+        name
+        for name, file in labs().items()
+        if any(has_path(one, path) for one in overlaid_tables(file))
     ]
     if len(names) == len(labs()):
         return str(texts["all"])
@@ -154,20 +174,25 @@ def has_path(table: Any, path: tuple[str, ...]) -> bool:
 
 def registered_classes(registry: str) -> Iterator[tuple[str, type]]:
     """Yield the name and class of everything that an experiment file can name in a registry."""
-    from dualml.parallel.aggregation import STRATEGIES
     from dualml.algorithms.optim import RULES
+    from dualml.parallel.aggregation import STRATEGIES
     from dualml.parallel.partition import PARTITIONS
 
     kinds: dict[str, Mapping[str, type]] = {
-        "optimizer": RULES, "strategy": STRATEGIES, "partition": PARTITIONS
-    }  # fmt: skip
+        "optimizer": RULES,
+        "strategy": STRATEGIES,
+        "partition": PARTITIONS,
+    }
     yield from kinds[registry].items()
 
 
 def settings(thing: Any) -> str:
     """Return the fields of a dataclass with their defaults."""
     return ", ".join(
-        code(field.name if field.default is dataclasses.MISSING
-             else f"{field.name} = {toml(field.default)}")
+        code(
+            field.name
+            if field.default is dataclasses.MISSING
+            else f"{field.name} = {toml(field.default)}"
+        )
         for field in dataclasses.fields(thing)
-    )  # fmt: skip
+    )

@@ -44,8 +44,9 @@ class Links:
         self.root, self.pictures = root, dict[Path, str]()
         self.names = {
             path.relative_to(root).as_posix(): page.name
-            for page in pages.values() for path in page.files.values()
-        } | {"README.md": "index", "README.zh.md": "index"}  # fmt: skip
+            for page in pages.values()
+            for path in page.files.values()
+        } | {"README.md": "index", "README.zh.md": "index"}
         self.url = repository()
 
     def page(self, page: Page, lang: str) -> str:

@@ -66,8 +66,10 @@ def source_pages(root: Path = ROOT) -> Iterator[Page]:
 
 def pair(root: Path, name: str, english: Path, chinese: Path) -> Page:
     if not chinese.exists():
-        raise SiteError(f"{english.relative_to(root)} is there in English only; "
-                        f"write {chinese.relative_to(root)}")  # fmt: skip
+        raise SiteError(
+            f"{english.relative_to(root)} is there in English only; "
+            f"write {chinese.relative_to(root)}"
+        )
     return Page(name, {"en": english, "zh": chinese})
 
 

@@ -13,12 +13,12 @@ from typing import Any, ClassVar, Protocol, TypeVar
 
 from numpy.typing import NDArray
 
-from dualml.backend.memory import MemoryUsage
-from dualml.backend.training_spec import Array, TrainingSpec
-from dualml.backend.stage import BlockAttention, Segment, Stage
 from dualml.algorithms.communicator import Communicator, Implementation, RankContext
-from dualml.common.errors import Unsupported
 from dualml.algorithms.model.decoder import GroupedAttention
+from dualml.backend.memory import MemoryUsage
+from dualml.backend.stage import BlockAttention, Segment, Stage
+from dualml.backend.training_spec import Array, TrainingSpec
+from dualml.common.errors import Unsupported
 
 Layout = Sequence[Sequence[str]]
 Tensor = Any
@@ -52,7 +52,9 @@ class SupportsCapabilities:
         """
         if isinstance(self, kind):
             return self
-        raise Unsupported(self.missing_reasons.get(kind) or f"this backend cannot {kind.description}")
+        raise Unsupported(
+            self.missing_reasons.get(kind) or f"this backend cannot {kind.description}"
+        )
 
 
 # --- capabilities of a training -------------------------------------------------------------------
@@ -176,8 +178,8 @@ class ActivationRecomputation(Capability):
 
 class StateCarryover(Capability):
     """Carries the hidden state of stateful layers across the batches of `TrainingSpec.streams`
-    (`dualml.algorithms.model.streams`), as part of `Training.state`; for a `Training` or a `Stage`, whose
-    `pop_states` then returns the final states of its micro-batches."""
+    (`dualml.algorithms.model.streams`), as part of `Training.state`; for a `Training` or a `Stage`,
+    whose `pop_states` then returns the final states of its micro-batches."""
 
     description = "carry the state of recurrent layers over batches"
 
@@ -395,7 +397,8 @@ class RemoteProcedureCalls(Capability):
         """Return the `SplitModel` of `dualml.parallel.split.remote` as this rank sees it.
 
         Args:
-            plan: the `SplitPlan` of `dualml.parallel.split.plan` that says which rank has which stage.
+            plan: the `SplitPlan` of `dualml.parallel.split.plan` that says which rank has which
+                stage.
 
         Raises:
             Unsupported: this build of the framework has no remote procedure calls.

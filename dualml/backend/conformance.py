@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from dualml.algorithms.optim.base import OptimizerSpec
 from dualml.backend.info import BackendInfo
 from dualml.backend.training_spec import Array
-from dualml.algorithms.optim.base import OptimizerSpec
 
 Params = dict[str, Array]
 #: (parameters, step from 1) → their gradient.

@@ -83,7 +83,9 @@ class FlatParameterStorage(Capability):
     description = "keep the numbers of a model in vectors that ranks share out"
 
     @abstractmethod
-    def flatten(self, weights: FlatLayout, gradients: FlatLayout) -> tuple[list[Tensor], list[Tensor]]:
+    def flatten(
+        self, weights: FlatLayout, gradients: FlatLayout
+    ) -> tuple[list[Tensor], list[Tensor]]:
         """Replace the parameters by views into new zero-filled vectors of the layout ``weights``,
         and accumulate gradients in vectors of the layout ``gradients``; return both. The stage's
         own optimizer is discarded.
@@ -97,7 +99,9 @@ class FlatParameterStorage(Capability):
         """Fill a vector with zeros."""
 
     @abstractmethod
-    def make_optimizer_shard(self, recipe: TrainingSpec, weights: Sequence[Tensor], state: State | None = None) -> OptimizerShard:
+    def make_optimizer_shard(
+        self, recipe: TrainingSpec, weights: Sequence[Tensor], state: State | None = None
+    ) -> OptimizerShard:
         """Return the training's optimizer over these vectors, or slices of vectors.
 
         Args:
@@ -119,7 +123,9 @@ class FlatParameterStorage(Capability):
         """Discard everything saved for backward passes."""
 
 
-def parameter_spans(names: Sequence[str], shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, int]]:
+def parameter_spans(
+    names: Sequence[str], shapes: Mapping[str, Sequence[int]]
+) -> dict[str, tuple[int, int]]:
     """Return parameter name → (first element, one past its last) in a vector that holds ``names``
     in order.
 

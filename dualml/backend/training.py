@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from dualml.algorithms.precision import SLOT, Scaler
 from dualml.backend.capability import SupportsCapabilities
 from dualml.backend.training_spec import Array, TrainingSpec
 from dualml.common.clock import WALL, start_wall_clock
-from dualml.algorithms.precision import SLOT, Scaler
 
 Arrays = dict[str, Array]
 

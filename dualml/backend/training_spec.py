@@ -36,14 +36,15 @@ class TrainingSpec:
         batch: samples per update of a trial with one rank; 0: unknown, or shared by ranks. Backends
             may choose their implementation by it where the numbers agree up to rounding.
         global_batch: samples per update of all ranks together; 0: unknown.
-        seed: seed of the trial; the dropout masks are drawn from it (`dualml.algorithms.model.dropout`).
+        seed: seed of the trial; the dropout masks are drawn from it
+            (`dualml.algorithms.model.dropout`).
         precision: precision of the matrix products, and how the loss is scaled
             (`dualml.algorithms.precision`).
         recompute: groups of layers whose activations are recomputed instead of saved
             (`dualml.algorithms.model.recompute`); this changes no number.
         streams: for a stateful model, the samples of every update of an epoch, integers (updates,
-            B), each column a stream (`dualml.algorithms.model.streams`); None: every batch begins with a zero
-            state.
+            B), each column a stream (`dualml.algorithms.model.streams`); None: every batch begins
+            with a zero state.
     """
 
     spec: ModelSpec

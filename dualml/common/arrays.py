@@ -19,7 +19,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from dualml.common.errors import UserError
-from dualml.common.files import check_regular, open_to_read, convert_read_errors
+from dualml.common.files import check_regular, convert_read_errors, open_to_read
 from dualml.common.machine import usable_memory
 
 Arrays = dict[str, NDArray[Any]]
@@ -49,7 +49,11 @@ def check_memory(nbytes: int, what: str) -> None:
 
 def read_npz(path: Path, what: str = "not readable") -> Arrays:
     """Read the arrays of a NumPy archive, by name."""
-    with convert_read_errors(f"{path}: {what}"), open_to_read(path) as file, zipfile.ZipFile(file) as archive:
+    with (
+        convert_read_errors(f"{path}: {what}"),
+        open_to_read(path) as file,
+        zipfile.ZipFile(file) as archive,
+    ):
         file.seek(0)
         if file.read(2) != b"PK":
             raise ValueError("not an .npz")
@@ -57,8 +61,9 @@ def read_npz(path: Path, what: str = "not readable") -> Arrays:
         nbytes = sum(member.file_size for member in members)
         check_unpacked(nbytes, os.fstat(file.fileno()).st_size)
         check_memory(nbytes, str(path))
-        return {member.filename.removesuffix(".npy"): read_member(archive, member)
-                for member in members}  # fmt: skip
+        return {
+            member.filename.removesuffix(".npy"): read_member(archive, member) for member in members
+        }
 
 
 def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:

@@ -2,9 +2,9 @@
 
 The sender may be slow, broken or malicious. A message that exceeds a limit raises `ValueError` with
 a short text; one that does not arrive in time raises `TimeoutError`. The connection between
-machines (`dualml.launch.connection`), the checks of students' code (`dualml.course`), the supervisor of
-ranks (`dualml.launch.supervise`) and downloads (`dualml.experiment.data.fetch`) read only through these
-functions.
+machines (`dualml.launch.connection`), the checks of students' code (`dualml.course`), the
+supervisor of ranks (`dualml.launch.supervise`) and downloads (`dualml.experiment.data.fetch`) read
+only through these functions.
 """
 
 from __future__ import annotations
@@ -124,9 +124,7 @@ def get_field(header: Header, name: str, kind: type[T], default: T | None = None
     return value
 
 
-def get_int(
-    header: Header, name: str, low: float, high: float, default: int | None = None
-) -> int:
+def get_int(header: Header, name: str, low: float, high: float, default: int | None = None) -> int:
     """Return an integer field in the range from ``low`` to ``high``.
 
     Raises:

@@ -30,8 +30,8 @@ class CpuLoadMonitor:
     def busy_fractions(self) -> list[float]:
         """Return, per usable core, the fraction of time that other processes kept it busy.
 
-        Waits until `MIN_INTERVAL_S` have passed. Which core this process used is unknown, so its own CPU
-        time is subtracted from all cores in proportion.
+        Waits until `MIN_INTERVAL_S` have passed. Which core this process used is unknown, so its
+        own CPU time is subtracted from all cores in proportion.
         """
         time.sleep(max(0.0, self.start[0] + MIN_INTERVAL_S - time.monotonic()))
         wall, own, *cores = (b - a for a, b in zip(self.start, cpu_times(), strict=True))

@@ -25,9 +25,13 @@ MIN_READ_BYTES = 2**16
 #: Length of a chain of links that the system follows.
 MAX_LINKS = 40
 KINDS = (
-    (stat.S_ISLNK, "a link"), (stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"), (stat.S_ISBLK, "a device"), (stat.S_ISDIR, "a folder"),
-)  # fmt: skip
+    (stat.S_ISLNK, "a link"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISDIR, "a folder"),
+)
 
 
 def nonfinite_to_none(value: Any) -> Any:

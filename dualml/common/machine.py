@@ -60,7 +60,9 @@ class ProcessResult:
     err: str
 
 
-def run_bounded(argv: Sequence[str], seconds: float, env: Mapping[str, str] | None = None) -> ProcessResult:
+def run_bounded(
+    argv: Sequence[str], seconds: float, env: Mapping[str, str] | None = None
+) -> ProcessResult:
     """Run a command for at most ``seconds``, and kill it and its children afterwards.
 
     Raises:

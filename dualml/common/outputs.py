@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dualml.common.errors import NotAFile, UserError
-from dualml.common.files import is_special, file_type, write_bytes
+from dualml.common.files import file_type, is_special, write_bytes
 
 #: Time limit for a pipe, and the interval at which it is polled for a reader, in seconds.
 WRITE_S, POLL_S = 10.0, 0.05

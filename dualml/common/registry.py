@@ -1,7 +1,7 @@
 """Registries of named components: each module of a package registers what it adds.
 
-A package (`dualml.algorithms.optim`, `dualml.parallel.aggregation`, …) holds a registry, which imports every module of
-the package on first access. To add a component, add one module.
+A package (`dualml.algorithms.optim`, `dualml.parallel.aggregation`, …) holds a registry, which
+imports every module of the package on first access. To add a component, add one module.
 """
 
 from __future__ import annotations

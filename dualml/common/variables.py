@@ -49,7 +49,9 @@ def unknown_variables(environ: Iterable[str]) -> list[str]:
     A variable that starts with the name of a backend (``DUALML_TORCH_…``) may be that backend's
     own, unless it is close to a known name.
     """
-    names = sorted(name for name in environ if name.startswith("DUALML_") and name not in KNOWN_VARIABLES)
+    names = sorted(
+        name for name in environ if name.startswith("DUALML_") and name not in KNOWN_VARIABLES
+    )
     if not names:
         return []
     from importlib.metadata import entry_points

@@ -6,13 +6,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dualml.course.exercise import RIGHT, Answer, ExerciseCall, ExerciseFile, Flags, Requirement, Trouble
+from dualml.common.seeds import make_generator
+from dualml.course.exercise import (
+    RIGHT,
+    Answer,
+    ExerciseCall,
+    ExerciseFile,
+    Flags,
+    Requirement,
+    Trouble,
+)
 from dualml.course.isolation.client import find_isolation
 from dualml.course.isolation.detect import Isolation
 from dualml.course.judge import Judgement, judge
 from dualml.course.sandbox import CALL_S, Sandbox
 from dualml.course.source import Problem, examine
-from dualml.common.seeds import make_generator
 
 
 @dataclass(frozen=True)
@@ -40,7 +48,9 @@ class CheckResult:
         return well and not any(p.is_grave for p in self.problems)
 
 
-def report_missing_framework(file: ExerciseFile, path: Path, seed: int, command: str) -> CheckResult:
+def report_missing_framework(
+    file: ExerciseFile, path: Path, seed: int, command: str
+) -> CheckResult:
     """Make the result of a file whose framework is not installed."""
     judgements = [Judgement(requirement, "not judged") for requirement in file.requirements]
     return CheckResult(file, path, [Problem("not_installed", command)], judgements, seed)
@@ -94,7 +104,9 @@ def check(
     around = isolation or find_isolation(file.backend)
     sandbox = Sandbox(file, path, seconds, is_cancelled, around)
     answers = sandbox.answers([call for _, call in asked], report_progress)
-    judgements = list(judge_requirements(file, wanted, list(zip(asked, answers, strict=True)), absent))
+    judgements = list(
+        judge_requirements(file, wanted, list(zip(asked, answers, strict=True)), absent)
+    )
     retry_disturbed(judgements, asked, sandbox)
     return CheckResult(file, path, problems, judgements, seed, sandbox.printed)
 
@@ -117,8 +129,9 @@ def retry_disturbed(
         for n in doubted:
             before = judgements[n]
             own = [call for r, call in asked if r is before.requirement]
-            earlier = (j.flags for j in judgements[:n]
-                       if j.requirement.target == before.requirement.target)  # fmt: skip
+            earlier = (
+                j.flags for j in judgements[:n] if j.requirement.target == before.requirement.target
+            )
             likely = RIGHT.union(*earlier)
             judgements[n] = judge(before.requirement, own, [next(answers) for _ in own], likely)
             if before.mistakes and before.mistakes == judgements[n].mistakes:
@@ -148,8 +161,11 @@ def judge_requirements(
         if judgement.status == "met":
             met.add(requirement.name)
         elif requirement.otherwise and judgement.difference is not None:
-            beside = [r.name for r in file.requirements
-                      if r.target == requirement.target and not r.otherwise]  # fmt: skip
+            beside = [
+                r.name
+                for r in file.requirements
+                if r.target == requirement.target and not r.otherwise
+            ]
             if met.issuperset(beside) and not set(judgement.mistakes) & set(requirement.flags):
                 judgement = replace(judgement, mistakes=(requirement.otherwise,))
         yield judgement

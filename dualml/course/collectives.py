@@ -13,16 +13,29 @@ from typing import Any
 
 import numpy as np
 
-from dualml.algorithms.communicator.primitives import DTYPES, OPS
 from dualml.algorithms.communicator.parts import part_start
+from dualml.algorithms.communicator.primitives import DTYPES, OPS
 from dualml.common.bounded_io import Header, get_field, get_int, get_text
 
-COLLECTIVES = ("all_reduce", "reduce", "broadcast", "gather", "all_gather", "scatter",
-               "reduce_scatter", "all_to_all", "barrier")  # fmt: skip
+COLLECTIVES = (
+    "all_reduce",
+    "reduce",
+    "broadcast",
+    "gather",
+    "all_gather",
+    "scatter",
+    "reduce_scatter",
+    "all_to_all",
+    "barrier",
+)
 EXCHANGE = "exchange"
 COMBINE: dict[str, Callable[[Any, Any], Any]] = {
-    "sum": np.add, "mean": np.add, "max": np.maximum, "min": np.minimum, "prod": np.multiply,
-}  # fmt: skip
+    "sum": np.add,
+    "mean": np.add,
+    "max": np.maximum,
+    "min": np.minimum,
+    "prod": np.multiply,
+}
 
 
 @dataclass

@@ -6,8 +6,8 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dualml.course.frames import receive, send
 from dualml.common.errors import CommunicationError
+from dualml.course.frames import receive, send
 
 #: Time limit in seconds of an answer. It comes as soon as the other ranks have asked, or never; the
 #: call's own time limit ends the wait.

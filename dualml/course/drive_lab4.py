@@ -9,9 +9,12 @@ import numpy as np
 
 
 def orders(
-    module: Any, target: str, options: Mapping[str, Any], arrays: Mapping[str, Any],
+    module: Any,
+    target: str,
+    options: Mapping[str, Any],
+    arrays: Mapping[str, Any],
     comm: Any = None,
-) -> Mapping[str, Any]:  # fmt: skip
+) -> Mapping[str, Any]:
     """Call a student's schedule; return ``stages``, their number, and ``0``, ``1``, …, the passes
     of each stage, (passes, 2): 0 forward or 1 backward, and the micro-batch."""
     asked = (options[name] for name in ("stages", "micro_batches", "kind"))

@@ -12,9 +12,11 @@ from dualml.common.errors import escape_unprintable
 #: Byte-order marks; that of UTF-32 begins as that of UTF-16 does.
 MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"), (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"),
-)  # fmt: skip
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
 #: Encodings of Chinese text, with the first bytes of their punctuation and frequent characters.
 CHINESE = (
     ("gb18030", ((0xA1, 0xA3), (0xB0, 0xD7)), 0xA1),

@@ -120,7 +120,9 @@ class Requirement:
         holds for most candidates."""
         return False
 
-    def problem(self, call: ExerciseCall, answer: Answer) -> tuple[Difference, tuple[str, ...]] | None:
+    def problem(
+        self, call: ExerciseCall, answer: Answer
+    ) -> tuple[Difference, tuple[str, ...]] | None:
         """Return the difference in an answer and the mistakes that are visible without other
         numbers; None if it is right."""
         wrong = first_difference(answer.arrays, self.expected(call), self.tolerance(call))

@@ -13,8 +13,8 @@ from dualml.course.exercise import (
     RIGHT,
     Answer,
     Arrays,
-    ExerciseCall,
     Difference,
+    ExerciseCall,
     Flags,
     Requirement,
     Trouble,
@@ -51,8 +51,13 @@ class Judgement:
     flags: Flags = RIGHT
 
 
-def judge(requirement: Requirement, calls: Sequence[ExerciseCall], answers: Sequence[Answer],
-          likely: Flags = RIGHT, other: Sequence[str] = ()) -> Judgement:  # fmt: skip
+def judge(
+    requirement: Requirement,
+    calls: Sequence[ExerciseCall],
+    answers: Sequence[Answer],
+    likely: Flags = RIGHT,
+    other: Sequence[str] = (),
+) -> Judgement:
     """Judge the answers to the calls of a requirement.
 
     Args:
@@ -108,7 +113,9 @@ def identify_mistakes(
     return RIGHT
 
 
-def candidate_mistakes(requirement: Requirement, likely: Flags, other: Sequence[str]) -> Iterator[Flags]:
+def candidate_mistakes(
+    requirement: Requirement, likely: Flags, other: Sequence[str]
+) -> Iterator[Flags]:
     """Yield sets of mistakes, small ones first; of equal size, known ones and this requirement's
     own come first."""
     own = requirement.flags

@@ -6,9 +6,9 @@ import importlib
 import pkgutil
 from functools import cache
 
+from dualml.common.errors import UserError, did_you_mean
 from dualml.course import __path__
 from dualml.course.exercise import ExerciseFile, Lab
-from dualml.common.errors import UserError, did_you_mean
 
 ORDER = ("lab1", "lab2", "lab3", "lab4", "methods", "memory")
 #: Modules of `dualml.course` in this installation.

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
+from dualml.common.bounded_io import Header, get_int, get_seconds, get_text
 from dualml.course.clock import CLOCK_OPTIONS, Clock
 from dualml.course.collectives import EXCHANGE, compute, mismatch, read_ask
 from dualml.course.exercise import Trouble
 from dualml.course.frames import MAX_ARRAYS, Arrays, encode, plain_text
 from dualml.course.member import Member
 from dualml.course.tally import Tally
-from dualml.common.bounded_io import Header, get_int, get_seconds, get_text
 
 #: Seconds that the other ranks have to report after the first rank has failed.
 PEERS_S = 1.5

@@ -6,16 +6,17 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from dualml.common.errors import UserError
+from dualml.common.files import MAX_TEXT_BYTES, read_bytes, write_bytes
+from dualml.common.words import Messages
 from dualml.course.check import CheckResult
 from dualml.course.exercise import Answer, ExerciseCall, ExerciseFile
 from dualml.course.isolation.detect import Isolation
-from dualml.course.sandbox import Sandbox
 from dualml.course.rendering import MARKS
+from dualml.course.sandbox import Sandbox
 from dualml.course.source import read_legible
 from dualml.course.study import Run, Study, study
 from dualml.course.workspace import Workspace
-from dualml.common.errors import UserError
-from dualml.common.files import MAX_TEXT_BYTES, read_bytes, write_bytes
 from dualml.report.blocks import (
     Block,
     Bullets,
@@ -25,15 +26,14 @@ from dualml.report.blocks import (
     Column,
     Fold,
     Item,
+    MarkdownBlock,
     Notice,
     Page,
     SectionBlock,
     Table,
-    MarkdownBlock,
     Tone,
 )
 from dualml.report.page.html import render_html
-from dualml.common.words import Messages
 
 #: The five parts: purpose, principle, code, results, analysis.
 CODE, RESULTS, ANALYSIS = "3", "4", "5"
@@ -82,7 +82,9 @@ def write_paper(
     except (OSError, ValueError) as error:
         raise UserError(f"{source} cannot be read: {error}") from None
     title, head, found = split_report(text)
-    made = study(workspace.lab.name, runnable_files(checked), make_runner(workspace, words, begin), words)
+    made = study(
+        workspace.lab.name, runnable_files(checked), make_runner(workspace, words, begin), words
+    )
     blocks: list[Block] = [MarkdownBlock(head)] if head else []
     for number, heading, body in found:
         inside: list[Block] = [MarkdownBlock(body)]
@@ -94,7 +96,9 @@ def write_paper(
             inside += question_blocks(made, words)
         blocks.append(SectionBlock(f"part-{number}", heading, inside))
     page = workspace.path / PAGE
-    write_bytes(page, render_html(Page(words.lang, title or workspace.lab.name, "", blocks)).encode())
+    write_bytes(
+        page, render_html(Page(words.lang, title or workspace.lab.name, "", blocks)).encode()
+    )
     return page
 
 
@@ -120,7 +124,9 @@ def make_runner(workspace: Workspace, words: Messages, begin: Callable[[str], No
 def code_blocks(checked: Sequence[CheckResult]) -> list[Block]:
     """Return the student's code as blocks."""
     return [
-        Fold(c.path.name, [Code(read_legible(c.path), c.path.name)]) for c in checked if c.path.is_file()
+        Fold(c.path.name, [Code(read_legible(c.path), c.path.name)])
+        for c in checked
+        if c.path.is_file()
     ]
 
 

@@ -9,23 +9,29 @@ from typing import Any
 
 import typer
 
+from dualml.common.errors import escape_unprintable as visible
+from dualml.common.words import Messages
 from dualml.course.check import CheckResult
-from dualml.course.exercise import ExerciseCall, Difference, Trouble
+from dualml.course.exercise import Difference, ExerciseCall, Trouble
 from dualml.course.judge import Judgement
 from dualml.course.source import Problem
-from dualml.common.errors import escape_unprintable as visible
 from dualml.launch.child import SECONDARY
-from dualml.common.words import Messages
 
 #: Parts of the explanation of a mistake; more hints show more of them.
 DEPTHS = ("symptom", "place", "principle", "cause")
-MARKS = {"met": ("✓", "green"), "not met": ("✗", "red"), "unwritten": ("·", "yellow"),
-         "not judged": ("·", "bright_black")}  # fmt: skip
+MARKS = {
+    "met": ("✓", "green"),
+    "not met": ("✗", "red"),
+    "unwritten": ("·", "yellow"),
+    "not judged": ("·", "bright_black"),
+}
 #: Number of output lines of a student's code that are shown.
 PRINTED = 5
 
 
-def result_lines(checked: CheckResult, hints: int, words: Messages, brief: bool = False) -> Iterator[str]:
+def result_lines(
+    checked: CheckResult, hints: int, words: Messages, brief: bool = False
+) -> Iterator[str]:
     """Yield the lines about one file; ``brief``: one line for all met requirements."""
     met = sum(j.status == "met" for j in checked.judgements)
     head = words("course.file", file=checked.path.name, met=met, n=len(checked.judgements))
@@ -139,9 +145,11 @@ def numbers_text(difference: Difference, ranks: int, words: Messages) -> str:
     where = format_position(difference.key, difference.index, words)
     where += words("course.of_rank", rank=difference.rank) if ranks > 1 else ""
     return words(
-        "course.numbers", where=where, value=format_value(difference.value),
+        "course.numbers",
+        where=where,
+        value=format_value(difference.value),
         expected=format_value(difference.expected),
-    )  # fmt: skip
+    )
 
 
 def number_lines(judgement: Judgement, difference: Difference, words: Messages) -> Iterator[str]:
@@ -150,8 +158,10 @@ def number_lines(judgement: Judgement, difference: Difference, words: Messages) 
     hyper = judgement.call.options.get("hyper", {}) if judgement.call else {}
     made_of = {k: v for k, v in judgement.inputs.items() if k not in hyper}
     if made_of:
-        yield words("course.made_of", values=", ".join(f"{k} = {format_number(v, words)}"
-                                                       for k, v in made_of.items()))  # fmt: skip
+        yield words(
+            "course.made_of",
+            values=", ".join(f"{k} = {format_number(v, words)}" for k, v in made_of.items()),
+        )
 
 
 def format_number(value: Any, words: Messages) -> str:

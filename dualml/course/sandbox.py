@@ -12,15 +12,15 @@ from typing import Any
 
 import numpy as np
 
+from dualml.common.bounded_io import Header
 from dualml.course.exercise import Answer, Arrays, ExerciseCall, ExerciseFile, Trouble
 from dualml.course.forbidden import BANNED
 from dualml.course.frames import join_ranks, split_by_rank
 from dualml.course.grading.unpacking import SubmissionRefused, walk
 from dualml.course.isolation.client import drive_module, open_cell
 from dualml.course.isolation.detect import WALLS, Isolation
-from dualml.course.source import read_program, read_legible
+from dualml.course.source import read_legible, read_program
 from dualml.launch.child import SECONDARY
-from dualml.common.bounded_io import Header
 
 #: Time limit of one call in seconds.
 CALL_S = 10.0
@@ -146,7 +146,12 @@ class Sandbox:
         kept: dict[str, Any] = {}
         for inside, size in [(Path(self.source.name), 0), *programs_beside(home)]:
             name = str(inside)
-            if name in kept or size > MAX_FILE_BYTES or total + size > MAX_TOTAL_BYTES or len(kept) >= MAX_FILES:
+            if (
+                name in kept
+                or size > MAX_FILE_BYTES
+                or total + size > MAX_TOTAL_BYTES
+                or len(kept) >= MAX_FILES
+            ):
                 continue
             with contextlib.suppress(ValueError, SyntaxError, LookupError, OSError):
                 kept[name] = np.frombuffer(read_program(home / inside).encode(), np.uint8)
@@ -178,7 +183,11 @@ def programs_beside(home: Path) -> list[tuple[Path, int]]:
     found: list[tuple[Path, int]] = []
     with contextlib.suppress(SubmissionRefused, OSError):  # as many as a submission may have
         for inside, size in walk(home):
-            if inside.suffix == ".py" and str(inside).isprintable() and len(str(inside)) <= MAX_PATH_CHARS:
+            if (
+                inside.suffix == ".py"
+                and str(inside).isprintable()
+                and len(str(inside)) <= MAX_PATH_CHARS
+            ):
                 found.append((inside, size))
     return sorted(found, key=lambda each: (len(each[0].parts), each[0]))
 

@@ -10,11 +10,11 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from dualml.common.files import open_to_read
 from dualml.course.encoding import decode_program
 from dualml.course.exercise import ExerciseFile
 from dualml.course.faults import kind_of_fault
 from dualml.course.forbidden import BANNED, CALLS, COMMUNICATION, READY_MADE, ROUNDABOUT
-from dualml.common.files import open_to_read
 
 #: Maximum bytes of a student's file.
 MAX_SOURCE_BYTES = 200_000
@@ -82,7 +82,11 @@ def examine(path: Path, file: ExerciseFile) -> list[Problem]:
         line = getattr(error, "lineno", 0) or 0
         what = getattr(error, "msg", None) or str(error)
         return [Problem("syntax", what, line, line_of(text, line))]
-    problems = [*find_foreign_imports(tree, file), *limit_per_kind(find_forbidden(tree, file)), *check_signatures(tree, file)]
+    problems = [
+        *find_foreign_imports(tree, file),
+        *limit_per_kind(find_forbidden(tree, file)),
+        *check_signatures(tree, file),
+    ]
     return [
         Problem(p.kind, p.what, p.line, line_of(text, p.line), p.target)
         for p in sorted(problems, key=lambda p: p.line)
@@ -114,7 +118,8 @@ def read_legible(path: Path) -> str:
 
 
 def content_of(path: Path) -> bytes:
-    """Read a regular file, up to the few bytes more than `MAX_SOURCE_BYTES` that show that it is too long."""
+    """Read a regular file, up to the few bytes more than `MAX_SOURCE_BYTES` that show that it is
+    too long."""
     with open_to_read(path, follow_links=False) as stream:
         return stream.read(MAX_SOURCE_BYTES + 1)
 

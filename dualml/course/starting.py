@@ -14,9 +14,17 @@ from typing import Any
 
 #: Variables by which frameworks and launchers describe a process's group.
 VARIABLES = (
-    "MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "LOCAL_RANK", "MS_ROLE", "MS_NODE_ID",
-    "MS_WORKER_NUM", "MS_SCHED_HOST", "MS_SCHED_PORT",
-)  # fmt: skip
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "MS_ROLE",
+    "MS_NODE_ID",
+    "MS_WORKER_NUM",
+    "MS_SCHED_HOST",
+    "MS_SCHED_PORT",
+)
 LOOPBACK = "127.0.0.1"
 
 

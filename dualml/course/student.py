@@ -187,8 +187,8 @@ class Student:
 def join_ranks(job: Mapping[str, Any], home: Path) -> Any:
     """Connect the framework's own communicator of this rank, which needs a process without
     isolation."""
-    from dualml.backend import ProcessGroups, backends
     from dualml.algorithms.communicator import FileStore, RankContext
+    from dualml.backend import ProcessGroups, backends
 
     backend = backends()[job["backend"]].create("cpu", 1)
     board = FileStore(home.parent / "board")

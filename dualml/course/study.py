@@ -6,9 +6,9 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dualml.common.words import Messages
 from dualml.course.exercise import Answer, ExerciseCall, ExerciseFile
 from dualml.report.blocks import Block
-from dualml.common.words import Messages
 
 #: Function that runs calls on a student's file.
 Run = Callable[[ExerciseFile, Sequence[ExerciseCall]], list[Answer]]

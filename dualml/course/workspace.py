@@ -12,14 +12,14 @@ from typing import Literal
 
 from pydantic import ValidationError
 
-from dualml.course.exercise import ExerciseFile, Lab
-from dualml.course.labs import load_lab as lab_of
-from dualml.course.skeletons import make_skeleton
 from dualml.common.errors import UserError, did_you_mean
 from dualml.common.files import read_toml, write_bytes
 from dualml.common.strict_model import StrictModel, describe_validation_error
 from dualml.common.version import __version__
 from dualml.common.words import LANGUAGES, Messages
+from dualml.course.exercise import ExerciseFile, Lab
+from dualml.course.labs import load_lab as lab_of
+from dualml.course.skeletons import make_skeleton
 
 #: Version of the folder's layout and of the exercises' names.
 FORMAT = 1
@@ -75,8 +75,13 @@ def create_workspace(name: str, path: Path, backend: str, lang: str, notebook: b
         raise UserError(f"{path} is there already and not empty; name another folder")
     path.mkdir(parents=True, exist_ok=True)
     backends = BACKENDS[backend]
-    values = {"format": FORMAT, "dualml": __version__, "lab": name,
-              "backends": list(backends), "lang": lang}  # fmt: skip
+    values = {
+        "format": FORMAT,
+        "dualml": __version__,
+        "lab": name,
+        "backends": list(backends),
+        "lang": lang,
+    }
     settings = WorkspaceSettings.model_validate(values)
     wanted = select_files(lab, backends)
     texts = {file.name: read_skeleton(file, name, lang) for file in wanted}
@@ -88,8 +93,10 @@ def create_workspace(name: str, path: Path, backend: str, lang: str, notebook: b
         "Makefile": words("course.makefile").replace("    ", "\t") + "\n",
     }
     if notebook:
-        cells = [(pages[f"{task}.md"], [f for f in wanted if task_stem(f) == task])
-                 for task in task_names(wanted)]  # fmt: skip
+        cells = [
+            (pages[f"{task}.md"], [f for f in wanted if task_stem(f) == task])
+            for task in task_names(wanted)
+        ]
         other[f"{name}.ipynb"] = make_notebook(cells, texts)
     for file, text in {**texts, **pages, **other}.items():
         write_bytes(path / file, text.encode())
@@ -129,15 +136,24 @@ def task_names(wanted: Sequence[ExerciseFile]) -> list[str]:
     return list(dict.fromkeys(task_stem(file) for file in wanted))
 
 
-def make_notebook(cells: Sequence[tuple[str, Sequence[ExerciseFile]]], texts: dict[str, str]) -> str:
+def make_notebook(
+    cells: Sequence[tuple[str, Sequence[ExerciseFile]]], texts: dict[str, str]
+) -> str:
     """Make a notebook (nbformat 4) that writes the files and checks them."""
     made: list[dict[str, object]] = []
 
     def add_cell(kind: str, text: str) -> None:
         """Append one cell."""
         more: dict[str, object] = {"outputs": [], "execution_count": None} if kind == "code" else {}
-        made.append({"cell_type": kind, "id": f"cell-{len(made)}", "metadata": {},
-                     "source": text.splitlines(keepends=True), **more})  # fmt: skip
+        made.append(
+            {
+                "cell_type": kind,
+                "id": f"cell-{len(made)}",
+                "metadata": {},
+                "source": text.splitlines(keepends=True),
+                **more,
+            }
+        )
 
     for text, own in cells:
         add_cell("markdown", text)

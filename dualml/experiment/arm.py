@@ -8,25 +8,25 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from dualml.algorithms.model.recompute import validate_recompute as check_recompute
+from dualml.algorithms.model.zoo import model as zoo_model
+from dualml.algorithms.optim import LRSchedule, OptimizerSpec, rule_from
+from dualml.algorithms.precision import LossScale, Precision
+from dualml.backend import backends
+from dualml.common.errors import UserError, did_you_mean
+from dualml.common.parse import INTEGER_BOUND
+from dualml.common.strict_model import StrictModel
+from dualml.experiment.methods.config import check_config, read_config
+from dualml.experiment.methods.registry import check_name, check_ranks
+from dualml.experiment.models import RecurrentSettings
+from dualml.experiment.offload_checks import check_offload, with_default_units, zero_stage
+from dualml.experiment.split import Split
+from dualml.experiment.zero_checks import check_zero, sharding_of
 from dualml.parallel.aggregation import ASYNCHRONOUS, NATIVE, REPLICAS, strategy
 from dualml.parallel.aggregation.coordinates import COORDINATEWISE
 from dualml.parallel.aggregation.settings import Aggregation
-from dualml.backend import backends
-from dualml.common.errors import UserError, did_you_mean
-from dualml.experiment.models import RecurrentSettings
-from dualml.experiment.offload_checks import check_offload, zero_stage, with_default_units
-from dualml.experiment.zero_checks import check_zero, sharding_of
-from dualml.experiment.split import Split
-from dualml.experiment.methods.config import check_config, read_config
-from dualml.experiment.methods.registry import check_name, check_ranks
-from dualml.algorithms.model.recompute import validate_recompute as check_recompute
-from dualml.algorithms.model.zoo import model as zoo_model
 from dualml.parallel.offload.settings import Offload
-from dualml.algorithms.optim import OptimizerSpec, LRSchedule, rule_from
-from dualml.common.parse import INTEGER_BOUND
 from dualml.parallel.partition import Partition, partition_from
-from dualml.algorithms.precision import LossScale, Precision
-from dualml.common.strict_model import StrictModel
 from dualml.parallel.zero.settings import Sharding
 
 MAX_UPDATES = 10_000_000  # every one has a record; beyond, a file of gigabytes
@@ -64,27 +64,29 @@ class Arm(StrictModel):
     ``kind`` ``collectives`` times ``strategies`` on vectors of ``sizes`` bytes among ``world_size``
     ranks, each for about ``seconds``, and trains nothing.
 
-    ``partition`` assigns samples to ranks (see `dualml.parallel.partition`); in each update a rank takes its
-    share of ``batch_size`` from its own samples. Without a partition the ranks split the batches of
-    one order. One rank with ``dealt_to`` n trains on all samples that n ranks would have. Each rank
-    has ``cores`` cores of its own; 0: the ranks share the cores that one rank would have.
+    ``partition`` assigns samples to ranks (see `dualml.parallel.partition`); in each update a rank
+    takes its share of ``batch_size`` from its own samples. Without a partition the ranks split the
+    batches of one order. One rank with ``dealt_to`` n trains on all samples that n ranks would
+    have. Each rank has ``cores`` cores of its own; 0: the ranks share the cores that one rank would
+    have.
 
     ``model`` replaces the experiment's model; ``recurrent`` overrides the experiment's settings of
     a recurrent model. With ``split`` the model is split over the ranks, not the batch.
 
-    ``method`` names an engine whose own loop makes the updates (see `dualml.experiment.methods`), instead of
-    ``aggregation``. ``method_config`` is the engine's own configuration, a table or the path of a
-    JSON file (see `dualml.experiment.methods.config`). ``launcher`` starts the ranks instead of dualml.
-    ``backends`` lists the backends that run the arm; empty: all.
+    ``method`` names an engine whose own loop makes the updates (see `dualml.experiment.methods`),
+    instead of ``aggregation``. ``method_config`` is the engine's own configuration, a table or the
+    path of a JSON file (see `dualml.experiment.methods.config`). ``launcher`` starts the ranks
+    instead of dualml. ``backends`` lists the backends that run the arm; empty: all.
 
-    ``precision`` is the dtype of matrix products (see `dualml.algorithms.precision`). ``loss_scale``
+    ``precision`` is the dtype of matrix products (see `dualml.algorithms.precision`).
+    ``loss_scale``
     multiplies the loss before the backward pass: a number, or ``dynamic``; the default is
     ``dynamic`` with ``fp16``, else no scaling.
 
     ``zero`` 1, 2 or 3 shards the optimizer state, also the gradients, and also the weights (see
-    `dualml.parallel.zero`). ``zero_reduce`` ``all_reduce`` needs more communication than the default. With
-    ``zero_lower`` full weights and gradients are held in ``precision``, and the float32 weights are
-    sharded.
+    `dualml.parallel.zero`). ``zero_reduce`` ``all_reduce`` needs more communication than the
+    default. With ``zero_lower`` full weights and gradients are held in ``precision``, and the
+    float32 weights are sharded.
 
     ``offload`` says what is kept in host memory or on disk (see `dualml.parallel.offload`).
 
@@ -183,19 +185,24 @@ class Arm(StrictModel):
             )
         late = self.slow and (self.slow.latency_s or self.slow.bandwidth_bytes_per_s)
         if late and (self.aggregation.strategy in (NATIVE, REPLICAS) or self.aggregation.overlap):
-            raise UserError("the framework sends these messages itself: slow can only make the "
-                            "computation late there (compute, jitter_s)")  # fmt: skip
+            raise UserError(
+                "the framework sends these messages itself: slow can only make the "
+                "computation late there (compute, jitter_s)"
+            )
         if self.kind == "train" and "optimizer" not in self.model_fields_set:
             raise UserError("optimizer is missing")
         constant = self.plan_schedule.kind == "constant" and not self.plan_schedule.warmup
         if self.aggregation.strategy == ASYNCHRONOUS and not constant:
-            raise UserError(f"{ASYNCHRONOUS} makes an update of every rank's gradient; a schedule "
-                            "by global batches has no meaning there")  # fmt: skip
+            raise UserError(
+                f"{ASYNCHRONOUS} makes an update of every rank's gradient; a schedule "
+                "by global batches has no meaning there"
+            )
         if self.kind == "collectives" and not (self.sizes and self.strategies):
             raise UserError("kind = collectives needs sizes (bytes) and strategies")
         if self.aggregation.strategy == REPLICAS and self.world_size > 1:
-            raise UserError(f"{REPLICAS} is one process with several devices; world_size is "
-                            f"{self.world_size}")  # fmt: skip
+            raise UserError(
+                f"{REPLICAS} is one process with several devices; world_size is {self.world_size}"
+            )
         return self
 
     @model_validator(mode="after")
@@ -203,18 +210,26 @@ class Arm(StrictModel):
         if self.split is None:
             return self
         if self.world_size == 1 and self.split.engine != "devices":
-            raise UserError("split needs world_size >= 2: one rank has the whole model; several "
-                            'devices of one process are engine = "devices"')  # fmt: skip
+            raise UserError(
+                "split needs world_size >= 2: one rank has the whole model; several "
+                'devices of one process are engine = "devices"'
+            )
         if self.kind != "train" or self.partition or self.aggregation != Aggregation():
-            raise UserError("split is for training, and combines the ranks itself; leave out kind, "
-                            "partition and aggregation")  # fmt: skip
+            raise UserError(
+                "split is for training, and combines the ranks itself; leave out kind, "
+                "partition and aggregation"
+            )
         constant = self.plan_schedule.kind == "constant" and not self.plan_schedule.warmup
         if self.split.arrival == "asynchronous" and not constant:
-            raise UserError("arrival = asynchronous makes an update of every trainer's gradient; a "
-                            "schedule by batches has no meaning there")  # fmt: skip
+            raise UserError(
+                "arrival = asynchronous makes an update of every trainer's gradient; a "
+                "schedule by batches has no meaning there"
+            )
         if self.split.engine == "rpc" and self.slow is not None:
-            raise UserError("the framework sends the messages of engine = rpc itself; leave out "
-                            "slow, or use engine = messages")  # fmt: skip
+            raise UserError(
+                "the framework sends the messages of engine = rpc itself; leave out "
+                "slow, or use engine = messages"
+            )
         if not self.batch_size:
             raise UserError("split needs a batch_size: the batch goes through in micro-batches")
         return self
@@ -224,13 +239,15 @@ class Arm(StrictModel):
         if self.launcher and self.world_size == 1:
             raise UserError(f"launcher = {self.launcher} starts several ranks; world_size is 1")
         if self.method_config:
-            check_config(self.method_config, self.method, self.batch_size, self.world_size,
-                         self.optimizer)  # fmt: skip
+            check_config(
+                self.method_config, self.method, self.batch_size, self.world_size, self.optimizer
+            )
         if not self.method:
             return self
         if self.kind != "train" or self.split is not None or self.aggregation != Aggregation():
-            raise UserError("a method makes the updates itself; leave out kind, split and "
-                            "aggregation")  # fmt: skip
+            raise UserError(
+                "a method makes the updates itself; leave out kind, split and aggregation"
+            )
         check_ranks(self.method, self.world_size, self.backends)
         if self.slow is not None:
             raise UserError("a method sends its messages itself; leave out slow")
@@ -239,8 +256,10 @@ class Arm(StrictModel):
         if not self.plan_schedule.constant:
             raise UserError("a method takes a constant step size; leave out schedule")
         if not self.batch_size or self.batch_size > self.chunk:
-            raise UserError("a method takes a batch at once, of 1 to chunk samples; received "
-                            f"batch_size = {self.batch_size}, chunk = {self.chunk}")  # fmt: skip
+            raise UserError(
+                "a method takes a batch at once, of 1 to chunk samples; received "
+                f"batch_size = {self.batch_size}, chunk = {self.chunk}"
+            )
         return self
 
     @model_validator(mode="after")
@@ -248,11 +267,15 @@ class Arm(StrictModel):
         if self.dealt_to and not self.partition:
             raise UserError(f"dealt_to = {self.dealt_to} without a partition to deal by")
         if self.dealt_to and self.world_size > 1 and self.dealt_to != self.world_size:
-            raise UserError(f"dealt_to = {self.dealt_to}, but there are {self.world_size} ranks to "
-                            "deal to; it is for world_size = 1")  # fmt: skip
+            raise UserError(
+                f"dealt_to = {self.dealt_to}, but there are {self.world_size} ranks to "
+                "deal to; it is for world_size = 1"
+            )
         if self.partition and 0 < self.batch_size < self.partition_rank_count:
-            raise UserError(f"batch_size = {self.batch_size} is shared by {self.partition_rank_count} ranks;"
-                            f" use {self.partition_rank_count} or more")  # fmt: skip
+            raise UserError(
+                f"batch_size = {self.batch_size} is shared by {self.partition_rank_count} ranks;"
+                f" use {self.partition_rank_count} or more"
+            )
         if self.partition and self.kind != "train":
             raise UserError("partition is for training; leave it out of kind = collectives")
         return self
@@ -273,31 +296,40 @@ class Arm(StrictModel):
         if not asked.is_low:
             return self
         if self.kind != "train":
-            raise UserError(f"precision = {self.precision} is for training; leave it out of "
-                            f"kind = {self.kind}")  # fmt: skip
+            raise UserError(
+                f"precision = {self.precision} is for training; leave it out of kind = {self.kind}"
+            )
         if self.split is not None and self.split.context > 1:
-            raise UserError(f"split.context = {self.split.context} attends in float32; leave out "
-                            f"precision = {self.precision}, or use tensor with sequence = true"
-                            )  # fmt: skip
+            raise UserError(
+                f"split.context = {self.split.context} attends in float32; leave out "
+                f"precision = {self.precision}, or use tensor with sequence = true"
+            )
         if asked.loss_scale is None:
             return self
         if self.split is not None and self.split.arrival == "asynchronous":
-            raise UserError("loss_scale: the server updates with every trainer's own gradient, and "
-                            "would skip some of a batch and not others; use precision = bf16 "
-                            "without loss_scale, or arrival = synchronous")  # fmt: skip
+            raise UserError(
+                "loss_scale: the server updates with every trainer's own gradient, and "
+                "would skip some of a batch and not others; use precision = bf16 "
+                "without loss_scale, or arrival = synchronous"
+            )
         settings = self.aggregation
         if settings.strategy == ASYNCHRONOUS or settings.of == "parameters":
-            raise UserError("loss_scale: here ranks update with gradients of their own, and would "
-                            "each skip other updates; use precision = bf16 without loss_scale, or "
-                            "an aggregation of gradients")  # fmt: skip
+            raise UserError(
+                "loss_scale: here ranks update with gradients of their own, and would "
+                "each skip other updates; use precision = bf16 without loss_scale, or "
+                "an aggregation of gradients"
+            )
         if settings.reduce in COORDINATEWISE:
-            raise UserError(f"loss_scale and reduce = {settings.reduce}: a rank whose gradient "
-                            "overflows could go unseen; use precision = bf16 without loss_scale, "
-                            "or reduce = weighted")  # fmt: skip
+            raise UserError(
+                f"loss_scale and reduce = {settings.reduce}: a rank whose gradient "
+                "overflows could go unseen; use precision = bf16 without loss_scale, "
+                "or reduce = weighted"
+            )
         if settings.compress != "none":
-            raise UserError(f"loss_scale and compress = {settings.compress}: what overflows would "
-                            "be kept back or cut off before it is seen; leave one of them out"
-                            )  # fmt: skip
+            raise UserError(
+                f"loss_scale and compress = {settings.compress}: what overflows would "
+                "be kept back or cut off before it is seen; leave one of them out"
+            )
         return self
 
     @field_validator("zero", mode="before")
@@ -313,9 +345,10 @@ class Arm(StrictModel):
             other = "method" if self.method else "kind" if self.kind != "train" else ""
             check_zero(self.sharding, other, self.world_size, self.split, self.aggregation)
         if self.zero_lower and self.precision == "fp32":
-            raise UserError("zero_lower holds whole weights and gradients in the arm's lower type; "
-                            "precision is fp32: set fp16 or bf16, or leave zero_lower out"
-                            )  # fmt: skip
+            raise UserError(
+                "zero_lower holds whole weights and gradients in the arm's lower type; "
+                "precision is fp32: set fp16 or bf16, or leave zero_lower out"
+            )
         return self
 
     @model_validator(mode="after")
@@ -323,10 +356,14 @@ class Arm(StrictModel):
         if self.offload is not None:
             others = {"method": self.method, "split": self.split, "kind": self.kind != "train"}
             check_offload(
-                self.offload, other=next((key for key, has in others.items() if has), ""),
-                zero=self.zero, lower=self.zero_lower, world_size=self.world_size,
-                settings=self.aggregation, rule=self.rule,
-            )  # fmt: skip
+                self.offload,
+                other=next((key for key, has in others.items() if has), ""),
+                zero=self.zero,
+                lower=self.zero_lower,
+                world_size=self.world_size,
+                settings=self.aggregation,
+                rule=self.rule,
+            )
         return self
 
     @field_validator("recompute")
@@ -342,15 +379,21 @@ class Arm(StrictModel):
         if self.kind != "train":
             raise UserError("recompute is for training; leave it out of kind = collectives")
         if self.method:
-            raise UserError(f"method = {self.method} keeps what it keeps; leave out recompute, or "
-                            "use method = recompute")  # fmt: skip
+            raise UserError(
+                f"method = {self.method} keeps what it keeps; leave out recompute, or "
+                "use method = recompute"
+            )
         if self.recompute == "selective" and self.split is not None and self.split.context > 1:
-            raise UserError(f"recompute = selective computes attention again, and split.context = "
-                            f"{self.split.context} keeps no scores in the first place; use full, "
-                            "or leave it out")  # fmt: skip
+            raise UserError(
+                f"recompute = selective computes attention again, and split.context = "
+                f"{self.split.context} keeps no scores in the first place; use full, "
+                "or leave it out"
+            )
         if self.split is not None and self.split.engine == "rpc":
-            raise UserError("recompute and engine = rpc: there the framework keeps what it needs; "
-                            "use engine = messages, or leave out recompute")  # fmt: skip
+            raise UserError(
+                "recompute and engine = rpc: there the framework keeps what it needs; "
+                "use engine = messages, or leave out recompute"
+            )
         return self
 
     @field_validator("schedule")

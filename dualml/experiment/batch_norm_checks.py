@@ -6,12 +6,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from dualml.parallel.aggregation import ASYNCHRONOUS
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.algorithms.model.vision import BatchNorm2d
 from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
 from dualml.experiment.schema import Experiment
-from dualml.algorithms.model.spec import ModelSpec
-from dualml.algorithms.model.vision import BatchNorm2d
+from dualml.parallel.aggregation import ASYNCHRONOUS
 
 
 def check_batch_norm(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dualml.common.errors import UserError
-from dualml.experiment.arm import Arm
-from dualml.experiment.models import DecoderSizes, RecurrentSettings
 from dualml.algorithms.model.gpt import DECODERS
 from dualml.algorithms.model.resnet import RESNETS
 from dualml.algorithms.model.rnn import RECURRENT
 from dualml.algorithms.model.zoo import model as zoo_model
+from dualml.common.errors import UserError
+from dualml.experiment.arm import Arm
+from dualml.experiment.models import DecoderSizes, RecurrentSettings
 
 #: Models that have sizes.
 SIZED = (*DECODERS, *RESNETS)
@@ -42,6 +42,9 @@ def check_models(
     for name, arm in arms.items():
         if arm.recurrent.explicit_values:
             try:
-                zoo_model(arm.model, recurrent={**recurrent.explicit_values, **arm.recurrent.explicit_values})
+                zoo_model(
+                    arm.model,
+                    recurrent={**recurrent.explicit_values, **arm.recurrent.explicit_values},
+                )
             except UserError as error:
                 raise UserError(f"arms.{name}: {error}") from None

@@ -15,13 +15,13 @@ from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 
-from dualml.parallel.aggregation.settings import Aggregation
+from dualml.algorithms.optim import LRSchedule, rule_from
 from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm, StragglerSettings
 from dualml.experiment.models import RecurrentSettings
 from dualml.experiment.split import Split
+from dualml.parallel.aggregation.settings import Aggregation
 from dualml.parallel.offload.settings import Offload
-from dualml.algorithms.optim import LRSchedule, rule_from
 from dualml.parallel.partition import partition_from
 
 #: A validated arm, or the arm of a run folder, which may have unknown keys of a newer version.
@@ -36,9 +36,12 @@ TIMING = ("sizes", "strategies", "seconds")
 CHOOSES_CUT = ("stages", "balance")
 #: Tables of an arm whose keys are known; those of a rule or a partition depend on its name.
 TABLES: Mapping[str, type[BaseModel]] = {
-    "aggregation": Aggregation, "split": Split, "slow": StragglerSettings, "offload": Offload,
+    "aggregation": Aggregation,
+    "split": Split,
+    "slow": StragglerSettings,
+    "offload": Offload,
     "recurrent": RecurrentSettings,
-}  # fmt: skip
+}
 OPEN = ("optimizer", "partition")
 
 
@@ -110,7 +113,9 @@ class ConfigDiff:
             more = [f"split.{each}" for each in CHOOSES_CUT] if "split.cut" in vary else []
             names = (*vary, *more)
             self._agreed[key] = frozenset(
-                item for item in self.flat_configs[arm].items() if not is_covered_key(item[0], names)
+                item
+                for item in self.flat_configs[arm].items()
+                if not is_covered_key(item[0], names)
             )
         return self._agreed[key]
 
@@ -126,7 +131,9 @@ def flat_config(arm: Settings, cut: Sequence[str] | None = None) -> Decisions:
     for key, table in TABLES.items():
         whole[key] = _with_defaults(_defaults(table), whole[key])
     whole["schedule"] = _with_defaults(LRSchedule().describe(), whole["schedule"])
-    whole["optimizer"] = _describe_known(lambda x: rule_from(x).hyperparameters(), whole["optimizer"])
+    whole["optimizer"] = _describe_known(
+        lambda x: rule_from(x).hyperparameters(), whole["optimizer"]
+    )
     whole["partition"] = _describe_known(lambda x: partition_from(x).describe(), whole["partition"])
     # With one rank it is the number of ranks of the partition; with more it only repeats the world
     # size.
@@ -166,8 +173,9 @@ def _defaults(table: type[BaseModel]) -> Mapping[str, Any]:
         for name, field in table.model_fields.items()
         if not field.is_required()
     }
-    return {k: v.model_dump(mode="json") if isinstance(v, BaseModel) else v
-            for k, v in every.items()}  # fmt: skip
+    return {
+        k: v.model_dump(mode="json") if isinstance(v, BaseModel) else v for k, v in every.items()
+    }
 
 
 def _with_defaults(usual: Mapping[str, Any], given: Any) -> Any:

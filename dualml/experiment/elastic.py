@@ -2,8 +2,8 @@
 have.
 
 In data parallel training all state that determines the next update is the same on every rank, or is
-gathered before it is saved (`dualml.parallel.zero`). A trial whose state depends on the number of ranks, or
-belongs to one rank, cannot resume with another number.
+gathered before it is saved (`dualml.parallel.zero`). A trial whose state depends on the number of
+ranks, or belongs to one rank, cannot resume with another number.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import dataclasses
 
 from pydantic import ValidationError
 
-from dualml.parallel.aggregation import STRATEGIES
+from dualml.common.strict_model import describe_validation_error
 from dualml.experiment.arm import Arm
 from dualml.experiment.plan import Plan
-from dualml.common.strict_model import describe_validation_error
+from dualml.parallel.aggregation import STRATEGIES
 
 #: How samples are divided after the change. Updates keep their batches, which do not depend on who
 #: computes them; each is split into nearly equal parts, one per rank. The lists of a partition stay

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dualml.parallel.aggregation import ASYNCHRONOUS, NATIVE, REPLICAS, strategy
-from dualml.parallel.aggregation.coordinates import COORDINATEWISE
+from dualml.algorithms.model.spec import ModelSpec
 from dualml.experiment.arm import Arm
 from dualml.experiment.config_diff import ConfigDiff
 from dualml.experiment.methods import METHODS
-from dualml.algorithms.model.spec import ModelSpec
+from dualml.parallel.aggregation import ASYNCHRONOUS, NATIVE, REPLICAS, strategy
+from dualml.parallel.aggregation.coordinates import COORDINATEWISE
 
 #: Settings that affect only the rounding of an update, not its arithmetic.
 ROUNDING_ONLY_SETTINGS = (
@@ -86,7 +86,9 @@ def single_process_arm(name: str, contrast: ConfigDiff) -> str | None:
         decided = contrast.flat_configs[other]
         return decided["world_size"] == 1 and not decided["method"] and "split" in decided
 
-    return least_modified_arm(contrast.partners(name, vary=ROUNDING_ONLY_SETTINGS, where=is_single_process), contrast)
+    return least_modified_arm(
+        contrast.partners(name, vary=ROUNDING_ONLY_SETTINGS, where=is_single_process), contrast
+    )
 
 
 def low_precision_arm(name: str, precision: str, contrast: ConfigDiff) -> str | None:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.experiment.schema import Experiment
 from dualml.algorithms.model.spec import ModelSpec
+from dualml.experiment.schema import Experiment
 from dualml.parallel.split.plan import SplitPlan
 
 #: Keys of an experiment that do not change what is computed, only how it is run, judged or shown;

@@ -9,27 +9,27 @@ from typing import Any
 
 import numpy as np
 
+from dualml.algorithms.model import CLASSIFIERS, initial_weights, model
+from dualml.algorithms.model.recompute import recompute_groups
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.common.errors import UserError
+from dualml.common.seeds import make_generator
+from dualml.experiment import pretrained
+from dualml.experiment.arm import MAX_UPDATES, Arm
+from dualml.experiment.batch_norm_checks import check_batch_norm
+from dualml.experiment.batches import freeze_partitions
 from dualml.experiment.data import Dataset
 from dualml.experiment.data.dataset import with_channel_axis
 from dualml.experiment.data.stats import statistics
-from dualml.common.errors import UserError
-from dualml.experiment import pretrained
-from dualml.experiment.arm import MAX_UPDATES, Arm
-from dualml.experiment.batches import freeze_partitions
 from dualml.experiment.fingerprint import fingerprint_parts
 from dualml.experiment.initial import Initial, ReadInitial
 from dualml.experiment.offload_checks import check_budget
 from dualml.experiment.plan import Index, Plan
-from dualml.experiment.batch_norm_checks import check_batch_norm
 from dualml.experiment.schema import Experiment
 from dualml.experiment.split import reference_times
 from dualml.experiment.stateful import check_stateful, freeze_streams
-from dualml.algorithms.model import CLASSIFIERS, initial_weights, model
-from dualml.algorithms.model.recompute import recompute_groups
-from dualml.algorithms.model.spec import ModelSpec
-from dualml.common.seeds import make_generator
 from dualml.parallel.split.plan import SplitPlan
-from dualml.parallel.zero.units import find_shared_layer, unsplittable_reason, units_of
+from dualml.parallel.zero.units import find_shared_layer, units_of, unsplittable_reason
 
 MAX_POOL_INDICES = 2**28  # maximum indices in the order of one pool: 1 GiB
 

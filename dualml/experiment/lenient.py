@@ -18,8 +18,11 @@ def read_arm(settings: Mapping[str, Any]) -> Arm:
     try:
         return Arm.model_validate(kept)
     except ValueError:
-        tables = {key: table.model_construct(**kept[key]) for key, table in TABLES.items()
-                  if kept.get(key) is not None}  # fmt: skip
+        tables = {
+            key: table.model_construct(**kept[key])
+            for key, table in TABLES.items()
+            if kept.get(key) is not None
+        }
         return Arm.model_construct(**kept | tables)
 
 

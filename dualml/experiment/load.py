@@ -12,12 +12,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from dualml.common.errors import UserError, did_you_mean
+from dualml.common.files import read_text, read_toml
+from dualml.common.parse import MAX_DEPTH, check_limits, find_line, from_toml
+from dualml.common.strict_model import clip_text, describe_validation_error
 from dualml.experiment.arm import Arm
 from dualml.experiment.find import locate
 from dualml.experiment.schema import Experiment
-from dualml.common.files import read_text, read_toml
-from dualml.common.parse import MAX_DEPTH, from_toml, find_line, check_limits
-from dualml.common.strict_model import describe_validation_error, clip_text
 
 #: Number of training samples below which the file's ``[small]`` table applies.
 SMALL = 10_000
@@ -222,7 +222,9 @@ def apply_override(table: dict[str, Any], text: str) -> None:
             f"--set takes KEY=VALUE with a dotted key; received {clip_text(repr(text))}"
         )
     if len(path) > MAX_DEPTH:
-        raise UserError(f"--set {clip_text(key)}: a key of {len(path):,} parts; at most {MAX_DEPTH}")
+        raise UserError(
+            f"--set {clip_text(key)}: a key of {len(path):,} parts; at most {MAX_DEPTH}"
+        )
     try:
         check_limits(text)
         value = from_toml(f"value = {raw}")["value"]

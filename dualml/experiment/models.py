@@ -14,8 +14,9 @@ Rate = Annotated[float, Field(ge=0, lt=1, strict=False)]
 
 
 class DecoderSizes(StrictModel):
-    """Sizes of the models `gpt` and `gpt_llama`, see `dualml.algorithms.model.gpt.GPTSizes`, and the ``width``
-    of residual networks, see `dualml.algorithms.model.resnet`; None means the model's default."""
+    """Sizes of the models `gpt` and `gpt_llama`, see `dualml.algorithms.model.gpt.GPTSizes`, and
+    the ``width`` of residual networks, see `dualml.algorithms.model.resnet`; None means the model's
+    default."""
 
     width: Size | None = None
     blocks: Layers | None = None
@@ -32,8 +33,8 @@ class DecoderSizes(StrictModel):
 
 
 class RecurrentSettings(StrictModel):
-    """Settings of the models `rnn_lm` and `rnn_lm_dropout`, see `dualml.algorithms.model.rnn.RNNSettings`;
-    None means the model's default."""
+    """Settings of the models `rnn_lm` and `rnn_lm_dropout`, see
+    `dualml.algorithms.model.rnn.RNNSettings`; None means the model's default."""
 
     rnn_type: Literal["lstm", "gru", "tanh", "relu"] | None = None
     layers: Layers | None = None

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.algorithms.optim import OptimizerSpec
+from dualml.common.errors import UserError
 from dualml.parallel.aggregation.buckets import BUCKET_BYTES
 from dualml.parallel.aggregation.settings import Aggregation
-from dualml.common.errors import UserError
-from dualml.algorithms.model.spec import ModelSpec
 from dualml.parallel.offload.estimates import estimate_offload_footprint
 from dualml.parallel.offload.settings import Offload
-from dualml.algorithms.optim import OptimizerSpec
 from dualml.parallel.zero.settings import Sharding
 from dualml.parallel.zero.units import units_of
 
@@ -95,13 +95,22 @@ def check_budget(
     longest = max(unit.length for unit in units)
     remedies = [
         "raise it",
-        *(["keep on disk what is kept in host memory"] if "host" in (offload.state, offload.weights)
-          else []),
-        *(["set overlap = false (one buffer in place of two)"]
-          if "disk" in (offload.state, offload.weights) and offload.overlap else []),
-        *([f"set aggregation.bucket_bytes below {WIDTH * longest:,} for smaller units"]
-          if sharding.bucket_bytes != 0 else []),
-    ]  # fmt: skip
+        *(
+            ["keep on disk what is kept in host memory"]
+            if "host" in (offload.state, offload.weights)
+            else []
+        ),
+        *(
+            ["set overlap = false (one buffer in place of two)"]
+            if "disk" in (offload.state, offload.weights) and offload.overlap
+            else []
+        ),
+        *(
+            [f"set aggregation.bucket_bytes below {WIDTH * longest:,} for smaller units"]
+            if sharding.bucket_bytes != 0
+            else []
+        ),
+    ]
     raise UserError(
         f"offload.budget_bytes = {offload.budget_bytes:,}, but host memory has to hold "
         f"{WIDTH * own.host:,} bytes, and {WIDTH * own.largest:,} at once for the largest of "

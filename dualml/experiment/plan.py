@@ -16,13 +16,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.backend import TrainingSpec
-from dualml.experiment.arm import Arm
-from dualml.experiment.batches import EpochBatches, BatchSampler, RegroupedBatches, SplitBatches, partition_key, rank_lists
-from dualml.experiment.fingerprint import hash_parts
-from dualml.experiment.schema import Experiment
 from dualml.algorithms.model.recompute import recompute_groups
 from dualml.algorithms.model.spec import ModelSpec
+from dualml.backend import TrainingSpec
+from dualml.experiment.arm import Arm
+from dualml.experiment.batches import (
+    BatchSampler,
+    EpochBatches,
+    RegroupedBatches,
+    SplitBatches,
+    partition_key,
+    rank_lists,
+)
+from dualml.experiment.fingerprint import hash_parts
+from dualml.experiment.schema import Experiment
 from dualml.parallel.split.plan import SplitPlan
 
 Index = NDArray[np.int32]
@@ -98,10 +105,14 @@ class Plan:
         if arm.partition and arm.world_size not in (1, ranks):
             several = arm.world_size
             return BatchSampler(
-                lambda epoch: RegroupedBatches(rank_lists(self.order, key, epoch, ranks), size, several)
+                lambda epoch: RegroupedBatches(
+                    rank_lists(self.order, key, epoch, ranks), size, several
+                )
             )
         if arm.partition:
-            return BatchSampler(lambda epoch: EpochBatches(rank_lists(self.order, key, epoch, ranks), size))
+            return BatchSampler(
+                lambda epoch: EpochBatches(rank_lists(self.order, key, epoch, ranks), size)
+            )
         if self.spec_of(arm).stateful:
             in_order = self.order[streams_key(arm, seed)]
             return BatchSampler(lambda epoch: SplitBatches([in_order], size, arm.world_size))
@@ -121,7 +132,9 @@ class Plan:
         lists = rank_lists(self.order, partition_key(arm, seed), 0, arm.partition_rank_count)
         return rule.features(x, [own.astype(np.int64) for own in lists], seed)
 
-    def training_spec(self, arm: Arm, seed: int, x: NDArray[np.float32], y: NDArray[np.int64]) -> TrainingSpec:
+    def training_spec(
+        self, arm: Arm, seed: int, x: NDArray[np.float32], y: NDArray[np.int64]
+    ) -> TrainingSpec:
         """Return the training specification of an arm's model.
 
         Args:

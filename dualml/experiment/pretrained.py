@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dualml.experiment.data import Dataset
-from dualml.experiment.data.wordpiece import WordPiece, check_length
-from dualml.common.errors import UserError
-from dualml.experiment.schema import Data, Experiment
 from dualml.algorithms.model.pretrained import PretrainedBert, Weights
+from dualml.common.errors import UserError
 from dualml.common.parse import is_unicode
 from dualml.common.words import LANGUAGES, all_languages, load_messages
+from dualml.experiment.data import Dataset
+from dualml.experiment.data.wordpiece import WordPiece, check_length
+from dualml.experiment.schema import Data, Experiment
 
 
 def open_pretrained(experiment: Experiment) -> PretrainedBert:
@@ -60,7 +60,9 @@ def pretrained_notice(
     if data.cut:
         total = sum(len(y) for y in (data.train_y, data.validation_y, data.test_y) if y is not None)
         length = data.train_x.shape[1]
-        notes.append(all_languages("notice.cut", cut=data.cut, lines=total, name=data.name, length=length))
+        notes.append(
+            all_languages("notice.cut", cut=data.cut, lines=total, name=data.name, length=length)
+        )
     if experiment.pretrained:
         model = open_pretrained(experiment)
         name, classes = model.folder.name, len(data.classes)
@@ -72,6 +74,7 @@ def pretrained_notice(
         name, sha256 = Path(initial["path"]).name, initial["sha256"][:12]
         notes.append(all_languages("notice.initial", file=name, sha256=sha256))
     joined = {
-        lang: load_messages(lang)["notice.and"].join(note[lang] for note in notes) for lang in LANGUAGES
+        lang: load_messages(lang)["notice.and"].join(note[lang] for note in notes)
+        for lang in LANGUAGES
     }
     return joined if notes else None

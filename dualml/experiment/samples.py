@@ -10,7 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.experiment.data import normalised
-from dualml.experiment.data.partial import is_placeholder, make_placeholder, load_partial, in_memory_bytes, select_samples
+from dualml.experiment.data.partial import (
+    in_memory_bytes,
+    is_placeholder,
+    load_partial,
+    make_placeholder,
+    select_samples,
+)
 from dualml.experiment.data.registry import Constant
 from dualml.experiment.plan import Plan
 
@@ -91,23 +97,37 @@ def load_samples(plan: Plan, *, samples: bool = True, labels: bool = True) -> Sa
     data = load_partial(plan.data, samples=samples, labels=labels)
     train, test, monitor = (plan.order[key] for key in ("train", "test", "monitor"))
     if data.kind == "text":
-        parts = (select_samples(data.train_x, train), select_samples(data.train_y, train), monitor.astype("int64"))
-        return Samples(*parts, select_samples(data.test_x, test), select_samples(data.test_y, test), 0)
+        parts = (
+            select_samples(data.train_x, train),
+            select_samples(data.train_y, train),
+            monitor.astype("int64"),
+        )
+        return Samples(
+            *parts, select_samples(data.test_x, test), select_samples(data.test_y, test), 0
+        )
     if data.kind == "labelled":
         x, y = select_samples(data.train_x, train), select_samples(data.train_y, train)
         tested = select_samples(data.test_x, test), select_samples(data.test_y, test)
         assert data.validation_x is not None
         assert data.validation_y is not None
         chosen = plan.order["validation"]
-        validation = select_samples(data.validation_x, chosen), select_samples(data.validation_y, chosen)
+        validation = (
+            select_samples(data.validation_x, chosen),
+            select_samples(data.validation_y, chosen),
+        )
         classes = len(data.classes)
         return Samples(x, y, monitor.astype("int64"), *tested, classes, True, validation)
     # All samples in their own order need no copy, so that the largest array of a trial exists only
     # once.
-    images = data.train_x if len(train) == len(data.train_x) else select_samples(data.train_x, train)
+    images = (
+        data.train_x if len(train) == len(data.train_x) else select_samples(data.train_x, train)
+    )
     by = (plan.data["mean"], plan.data["std"])
     x, y = normalise_if_present(images, *by), select_samples(data.train_y, train)
-    test_x, test_y = normalise_if_present(select_samples(data.test_x, test), *by), select_samples(data.test_y, test)
+    test_x, test_y = (
+        normalise_if_present(select_samples(data.test_x, test), *by),
+        select_samples(data.test_y, test),
+    )
     return Samples(x, y, monitor.astype("int64"), test_x, test_y, len(data.classes))
 
 

@@ -8,18 +8,18 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from dualml.parallel.aggregation.settings import RARE_OF_AGGREGATION, Aggregation
-from dualml.experiment.data.text import LENGTH, SPECIAL, WORDS, Tokens
-from dualml.common.errors import UserError, did_you_mean
-from dualml.experiment.arm import RARE, Arm, Seed
-from dualml.experiment.check_models import SIZED, check_models
-from dualml.experiment.models import DecoderSizes as DecoderSizes
-from dualml.experiment.models import RecurrentSettings
 from dualml.algorithms.model.bert import bert
 from dualml.algorithms.model.rnn import RECURRENT
 from dualml.algorithms.model.spec import LOSSES
 from dualml.algorithms.model.zoo import model as zoo_model
+from dualml.common.errors import UserError, did_you_mean
 from dualml.common.strict_model import MAX_NAME_CHARS, StrictModel, clip_text
+from dualml.experiment.arm import RARE, Arm, Seed
+from dualml.experiment.check_models import SIZED, check_models
+from dualml.experiment.data.text import LENGTH, SPECIAL, WORDS, Tokens
+from dualml.experiment.models import DecoderSizes as DecoderSizes
+from dualml.experiment.models import RecurrentSettings
+from dualml.parallel.aggregation.settings import RARE_OF_AGGREGATION, Aggregation
 
 
 class Data(StrictModel):
@@ -141,8 +141,10 @@ class Experiment(StrictModel):
                     f"arm name {clip_text(repr(name))}: use letters, digits, '-' and '_'"
                 )
             if len(name) > MAX_NAME_CHARS:
-                raise UserError(f"arm name {clip_text(repr(name))}: {len(name):,} characters; at "
-                                f"most {MAX_NAME_CHARS}, because folders have this name")  # fmt: skip
+                raise UserError(
+                    f"arm name {clip_text(repr(name))}: {len(name):,} characters; at "
+                    f"most {MAX_NAME_CHARS}, because folders have this name"
+                )
         for word in {"all", *(arm.group for arm in value.values())} & set(value):
             raise UserError(f"{word!r} names an arm and a group of arms; rename one of them")
         return value

@@ -13,7 +13,9 @@ from dualml.experiment.data.labelled import split_slices
 USUAL = "mnist"
 
 
-def small_data_values(experiment: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any] | None:
+def small_data_values(
+    experiment: Mapping[str, Any], data: Mapping[str, Any]
+) -> dict[str, Any] | None:
     """Return the values of ``notice.small``; None if the passes over the data are the experiment's
     own.
 
@@ -35,10 +37,15 @@ def small_data_values(experiment: Mapping[str, Any], data: Mapping[str, Any]) ->
         return max(1, round(epochs * math.ceil(samples / int(arm["batch_size"]))))
 
     return {
-        "name": data["name"], "train": data["train"], "times": times, "arm": passing[0],
-        "updates": count_updates(data["train"], arm["epochs"]), "wanted": name,
-        "full": count_updates(whole, arm["epochs"] / times), "full_train": whole,
-    }  # fmt: skip
+        "name": data["name"],
+        "train": data["train"],
+        "times": times,
+        "arm": passing[0],
+        "updates": count_updates(data["train"], arm["epochs"]),
+        "wanted": name,
+        "full": count_updates(whole, arm["epochs"] / times),
+        "full_train": whole,
+    }
 
 
 def full_size(data: Mapping[str, Any]) -> tuple[str, int]:

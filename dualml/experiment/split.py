@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from dualml.algorithms.model.spec import ModelSpec
 from dualml.backend.devices import canonical_names
 from dualml.common.errors import UserError, did_you_mean
-from dualml.algorithms.model.spec import ModelSpec
+from dualml.common.strict_model import StrictModel
 from dualml.parallel.split.plan import SplitPlan, split_plan
 from dualml.parallel.split.schedules import SCHEDULES
-from dualml.common.strict_model import StrictModel
 
 #: Maximum of a number in a split: a schedule has a cell for each pass of each micro-batch through
 #: each stage.

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.algorithms.model.streams import stream_indices
 from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
 from dualml.experiment.plan import streams_key
 from dualml.experiment.schema import Experiment
-from dualml.algorithms.model.spec import ModelSpec
-from dualml.algorithms.model.streams import stream_indices
 
 #: Setting → why state carried over batches excludes it, and the alternative.
 REASONS = {

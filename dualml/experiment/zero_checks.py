@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dualml.common.errors import UserError
+from dualml.experiment.split import Split
 from dualml.parallel.aggregation.buckets import BUCKET_BYTES
 from dualml.parallel.aggregation.coordinates import COORDINATEWISE
 from dualml.parallel.aggregation.settings import Aggregation
-from dualml.common.errors import UserError
-from dualml.experiment.split import Split
 from dualml.parallel.zero.settings import NATIVE, STRATEGIES, Sharding
 
 

@@ -23,9 +23,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from dualml.common.bounded_io import Header, decode_header, get_text, read_exactly
 from dualml.common.errors import CommunicationError, UserError
 from dualml.launch.seal import CODE, MessageSeal, derive
-from dualml.common.bounded_io import Header, decode_header, read_exactly, get_text
 
 #: Variable with the token of a run; arguments of a command would be visible to all users.
 TOKEN = "DUALML_TOKEN"
@@ -61,8 +61,8 @@ class Mismatch(CommunicationError):
 
 
 def parse_address(rendezvous: str) -> tuple[str, int]:
-    """Return host and port of ``tcp://HOST:PORT``, which `dualml.algorithms.communicator.rendezvous` has
-    checked."""
+    """Return host and port of ``tcp://HOST:PORT``, which
+    `dualml.algorithms.communicator.rendezvous` has checked."""
     url = urlsplit(rendezvous)
     return str(url.hostname), int(url.port or 0)
 
@@ -89,7 +89,9 @@ def token_for(host: str, insecure: bool) -> bytes:
     """
     token = os.environ.get(TOKEN, "")
     if token and len(token) < MIN_TOKEN_CHARS:
-        raise UserError(f"{TOKEN} has {len(token)} characters; a secret needs {MIN_TOKEN_CHARS} or more")
+        raise UserError(
+            f"{TOKEN} has {len(token)} characters; a secret needs {MIN_TOKEN_CHARS} or more"
+        )
     if not token and not insecure and not is_loopback(host):
         raise UserError(
             f"{host} is open to the network: set {TOKEN} to one secret on all machines (python -c "
@@ -226,7 +228,9 @@ def connect(host: str, port: int, token: bytes, seconds: float) -> Connection:
         try:
             door = socket.create_connection((host, port), timeout=min(HELLO_S, seconds))
         except OSError as error:
-            raise CommunicationError(f"nobody answers at {where}: {describe_error(error)}") from None
+            raise CommunicationError(
+                f"nobody answers at {where}: {describe_error(error)}"
+            ) from None
         try:
             wire = Connection(door)
             wire.deadline, wire.idle_timeout = begin + seconds, seconds

@@ -12,8 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 from dualml.backend import BackendInfo, backends
 from dualml.common.errors import CommunicationError, UserError, escape_unprintable
-from dualml.launch.connection import TOKEN, Mismatch, Connection, connect, describe_error
 from dualml.common.version import __version__
+from dualml.launch.connection import TOKEN, Connection, Mismatch, connect, describe_error
 
 #: Variable that tells workers rank 0's address, their rank and the number of ranks.
 HUB = "DUALML_HUB"
@@ -51,15 +51,23 @@ class RankCredentials:
         wire = connect(self.host, self.port, self.token, limit)
         known = versions(backends().values())
         try:
-            answer, _ = wire.ask({
-                "rank": self.rank, "size": self.size, "host": socket.gethostname(),
-                "worker": worker, "same": known, "clock": time.time(),
-            })  # fmt: skip
+            answer, _ = wire.ask(
+                {
+                    "rank": self.rank,
+                    "size": self.size,
+                    "host": socket.gethostname(),
+                    "worker": worker,
+                    "same": known,
+                    "clock": time.time(),
+                }
+            )
         except (OSError, ValueError) as error:
             raise CommunicationError(f"rank 0 at {self} is gone: {describe_error(error)}") from None
         if "refused" in answer:
             wire.close()
-            raise UserError(f"refused by rank 0 at {self}: {escape_unprintable(str(answer['refused']))}")
+            raise UserError(
+                f"refused by rank 0 at {self}: {escape_unprintable(str(answer['refused']))}"
+            )
         return wire
 
     def __str__(self) -> str:
@@ -75,10 +83,14 @@ def worker_credentials() -> RankCredentials | None:
     if not (text := os.environ.get(HUB)):
         return None
     host, port, rank, size = text.split()
-    return RankCredentials(host, int(port), os.environ.get(TOKEN, "").encode(), int(rank), int(size))
+    return RankCredentials(
+        host, int(port), os.environ.get(TOKEN, "").encode(), int(rank), int(size)
+    )
 
 
-def connect_when_ready(credentials: RankCredentials, seconds: float, waiting: Callable[[], None]) -> Connection:
+def connect_when_ready(
+    credentials: RankCredentials, seconds: float, waiting: Callable[[], None]
+) -> Connection:
     """Introduce this rank as soon as rank 0 answers.
 
     Args:

@@ -20,8 +20,6 @@ from typing import Protocol
 
 from dualml.backend import ExternalLaunch, backends
 from dualml.common.errors import UserError, did_you_mean, escape_unprintable
-from dualml.launch.process import Launch
-from dualml.launch.supervise import PEERS_S, SECONDARY, GroupResult, supervise
 from dualml.common.machine import python_argv
 from dualml.experiment.store.sessions import (
     SESSIONS,
@@ -32,6 +30,8 @@ from dualml.experiment.store.sessions import (
     iter_failures,
 )
 from dualml.experiment.store.trial import log_path
+from dualml.launch.process import Launch
+from dualml.launch.supervise import PEERS_S, SECONDARY, GroupResult, supervise
 
 POLL_S = 0.1
 #: Seconds after which a rank that waits for the first announcement prints a notice.
@@ -51,7 +51,9 @@ def detect_external_launch() -> ExternalLaunch | None:
     return next((launcher for launcher in launchers if launcher is not None), None)
 
 
-def manual_launch(rank: int | None, world_size: int | None, rendezvous: str | None) -> ExternalLaunch | None:
+def manual_launch(
+    rank: int | None, world_size: int | None, rendezvous: str | None
+) -> ExternalLaunch | None:
     """Return the launch that the options describe where the user starts each rank by hand; None
     without ``--rank``.
 
@@ -174,7 +176,9 @@ def follow_leader(rank: int, sessions: SessionClient, limit: float) -> str:
         words = python_argv("-m", "dualml.runner.worker.main", str(rank), *map(str, folders))
         launch = Launch(words, sessions.worker_environ(announced), log_path(folders[0], rank))
         over = partial(sessions.is_superseded, number)
-        ended = supervise([launch], lambda rank, event: None, limit=limit, silence=limit, is_abandoned=over)
+        ended = supervise(
+            [launch], lambda rank, event: None, limit=limit, silence=limit, is_abandoned=over
+        )
         if ended.code or ended.reason:
             note = RankFailure(code=ended.code, reason=ended.reason, result=ended.results.get(0))
             sessions.report_failure(number, note)
@@ -191,7 +195,9 @@ def find_failed_rank(run: Path, number: int) -> GroupResult | None:
     """
     secondary = None
     for rank, path, note in iter_failures(run, number):
-        ended = GroupResult(note.code, note.reason, rank, {rank: note.result} if note.result else {})
+        ended = GroupResult(
+            note.code, note.reason, rank, {rank: note.result} if note.result else {}
+        )
         if note.reason or not is_secondary_failure(ended):
             return ended
         secondary = ended if is_older(path, PEERS_S) else secondary

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dualml.common.bounded_io import Header, get_field, get_int, get_text
 from dualml.common.errors import escape_unprintable
 from dualml.common.files import open_to_read
-from dualml.launch.connection import CHUNK_BYTES, describe_error
-from dualml.common.bounded_io import Header, get_field, get_int, get_text
 from dualml.experiment.store.paths import MAX_PATH_CHARS, resolve_in_run
 from dualml.experiment.store.sessions import SESSIONS
 from dualml.experiment.store.trial import BOARD
+from dualml.launch.connection import CHUNK_BYTES, describe_error
 
 #: Longest delay of an answer to ``wait``, in seconds.
 HOLD_S = 1.0
@@ -55,9 +55,13 @@ class FileService:
     def handle_request(self, header: Header, body: bytes) -> Answer:
         """Return the answer to a request, or the error."""
         asked: dict[str, Callable[[Header, bytes], Answer]] = {
-            "list": self.list_files, "get": self.read_piece, "put": self.write_piece, "remove": self.remove,
-            "wait": self.wait_for_file, "age": self.file_age,
-        }  # fmt: skip
+            "list": self.list_files,
+            "get": self.read_piece,
+            "put": self.write_piece,
+            "remove": self.remove,
+            "wait": self.wait_for_file,
+            "age": self.file_age,
+        }
         try:
             op = get_text(header, "op", 100)
             if op not in asked:

@@ -27,8 +27,8 @@ import socket
 import sys
 from typing import Any
 
-from dualml.launch.child import on_death_of_parent
 from dualml.common.machine import pin_cores
+from dualml.launch.child import on_death_of_parent
 
 MAX_REQUEST_BYTES = 64 * 1024  # maximum bytes of a request
 #: Modules that workers of every backend import.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dualml.common.errors import escape_unprintable
 from dualml.common.bounded_io import Header, get_field, get_text
+from dualml.common.errors import escape_unprintable
 
 #: Largest difference of two clocks, in seconds.
 CLOCK_S = 60.0
@@ -48,7 +48,12 @@ class Greeting:
             get_field(header, "size", int),
             escape_unprintable(get_text(header, "host", MAX_HOST_CHARS)),
             get_field(header, "worker", bool),
-            {escape_unprintable(name): escape_unprintable(get_text(same, name, MAX_VERSION_CHARS)) for name in same},
+            {
+                escape_unprintable(name): escape_unprintable(
+                    get_text(same, name, MAX_VERSION_CHARS)
+                )
+                for name in same
+            },
             get_field(header, "clock", float),
         )
 

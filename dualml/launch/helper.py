@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from dualml.backend import ExternalLaunch
-from dualml.launch.supervise import end_processes as end_all
 from dualml.experiment.store.sessions import announcement_file
+from dualml.launch.supervise import end_processes as end_all
 
 POLL_S = 0.1
 #: Seconds within which the launcher starts the ranks after their helper process.

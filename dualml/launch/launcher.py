@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from dualml.backend import Launcher
+from dualml.common.bounded_io import MAX_LINE_BYTES, decode_header, get_int, read_lines
 from dualml.common.errors import CommunicationError
 from dualml.common.files import open_to_append
 from dualml.launch.listener import accept_connections
-from dualml.common.bounded_io import MAX_LINE_BYTES, decode_header, get_int, read_lines
 
 #: Seconds within which the ranks of a launcher must connect.
 COME_S = 120.0
@@ -80,7 +80,9 @@ class LauncherProcess:
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(self.folder / "ranks"))
         self.listener.listen()
-        listen = threading.Thread(target=accept_connections, args=[self.listener, self.accept_rank], daemon=True)
+        listen = threading.Thread(
+            target=accept_connections, args=[self.listener, self.accept_rank], daemon=True
+        )
         listen.start()
         words = [str(self.folder / "ranks"), *self.words]
         command = self.launcher.command(self.size, MODULE, words)
@@ -192,7 +194,9 @@ class LaunchedRank:
             subprocess.TimeoutExpired: neither the rank nor the launcher has ended.
         """
         gone, process = self.rank in self.launcher.departed, self.launcher.process
-        if process is not None and (not gone or len(self.launcher.departed) == self.launcher.requested_size):
+        if process is not None and (
+            not gone or len(self.launcher.departed) == self.launcher.requested_size
+        ):
             try:
                 process.wait(timeout)
             except subprocess.TimeoutExpired:

@@ -42,7 +42,8 @@ class Launch:
         log: the file to which its standard error is appended.
         preload: modules that may be imported already if its command is ``python -m …``; it is then
             forked from a process that has imported them, where the system can do so safely.
-        cores: number of cores to which it will confine itself (`dualml.common.machine.pin`); 0 for all.
+        cores: number of cores to which it will confine itself (`dualml.common.machine.pin`); 0 for
+            all.
     """
 
     command: Sequence[str]

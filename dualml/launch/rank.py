@@ -13,8 +13,8 @@ from dualml.launch.child import Emitter, run_child
 
 def run_target(emit: Emitter) -> dict[str, Any]:
     """Join the process group and call the function that job.json names."""
-    from dualml.backend import ProcessGroups, backends
     from dualml.algorithms.communicator import FileStore, RankContext
+    from dualml.backend import ProcessGroups, backends
 
     folder, rank = Path(sys.argv[1]), int(sys.argv[2])
     job = json.loads((folder / "job.json").read_text("utf-8"))

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dualml.common.errors import TrialError, UserError
-from dualml.launch.listener import UnauthenticatedConnections, accept_connections
-from dualml.launch.greeting import Greeting, mismatch_reason
-from dualml.launch.file_service import FileService
-from dualml.launch.connection import SILENT_S, Connection, authenticate_caller, describe_error
 from dualml.experiment.store.sessions import RankFailure, current_session, failure_file, has_ended
+from dualml.launch.connection import SILENT_S, Connection, authenticate_caller, describe_error
+from dualml.launch.file_service import FileService
+from dualml.launch.greeting import Greeting, mismatch_reason
+from dualml.launch.listener import UnauthenticatedConnections, accept_connections
 
 POLL_S = 0.02
 #: Seconds that the ranks have at the end to learn of it.
@@ -94,7 +94,9 @@ class RankServer:
                 (`dualml.launch.credentials.versions`).
         """
         self.run, self.required_versions = run.resolve(), same
-        listen = threading.Thread(target=accept_connections, args=[self.listener, self.handle_connection], daemon=True)
+        listen = threading.Thread(
+            target=accept_connections, args=[self.listener, self.handle_connection], daemon=True
+        )
         listen.start()
 
     def handle_connection(self, door: socket.socket) -> None:
@@ -172,7 +174,9 @@ class RankServer:
             return f"rank {rank} of {self.size}: the other ranks are 1 to {self.size - 1}"
         if hello.size != self.size:
             return f"{who} says --world-size {hello.size}, rank 0 {self.size}"
-        if why := mismatch_reason(self.required_versions, hello.versions, hello.clock - time.time()):
+        if why := mismatch_reason(
+            self.required_versions, hello.versions, hello.clock - time.time()
+        ):
             return f"{who} {why}"
         if not hello.worker and guest is not None:
             return f"{who}: rank {rank} is there already, on {guest.host}"
@@ -229,7 +233,9 @@ class RankServer:
             self.changed.notify_all()
         number = current_session(self.run_folder)
         if number is not None and not (self.run_folder / failure_file(number, rank).name).exists():
-            failure_file(number, rank).write(self.run_folder, RankFailure(code=-1, reason=why, result=None))
+            failure_file(number, rank).write(
+                self.run_folder, RankFailure(code=-1, reason=why, result=None)
+            )
 
     def check_lost(self) -> None:
         """Raise `RankLost` where a rank is gone."""

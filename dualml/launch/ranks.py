@@ -13,9 +13,9 @@ from typing import Any
 from dualml.backend import backends
 from dualml.common.errors import TrialError, Unsupported, UserError
 from dualml.common.files import write_json
+from dualml.common.machine import python_argv
 from dualml.launch.process import Launch
 from dualml.launch.supervise import GroupResult, describe_exit, last_lines, supervise
-from dualml.common.machine import python_argv
 
 #: Minimum free bytes that ranks need for logs and the rendezvous.
 MIN_FREE_BYTES = 64 * 1024
@@ -114,6 +114,7 @@ def failure_error(ended: GroupResult, folder: Path) -> Exception:
     lines = last_lines(folder / f"rank{ended.rank}.log") if not result else []
     left = shutil.disk_usage(folder).free
     if left < MIN_FREE_BYTES:  # also where a library ends without a word
-        lines = [f"{folder} has {left:,} bytes left: free some space, or name another folder with "
-                 "TMPDIR"]  # fmt: skip
+        lines = [
+            f"{folder} has {left:,} bytes left: free some space, or name another folder with TMPDIR"
+        ]
     return TrialError("; ".join([f"rank {ended.rank}: {why}", *lines]))

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from dualml.common.bounded_io import Header, get_field, get_int
 from dualml.common.errors import CommunicationError, UserError, escape_unprintable
 from dualml.common.files import MAX_TEXT_BYTES, read_bytes
+from dualml.experiment.store.paths import is_file_name, resolve_in_run
+from dualml.launch.connection import CHUNK_BYTES, Connection, describe_error
 from dualml.launch.credentials import RankCredentials
 from dualml.launch.file_service import MAX_FILE_BYTES, READABLE_FOLDERS
-from dualml.launch.connection import CHUNK_BYTES, Connection, describe_error
-from dualml.common.bounded_io import Header, get_field, get_int
-from dualml.experiment.store.paths import is_file_name, resolve_in_run
 
 
 class RemoteRunFolder:
@@ -41,7 +41,9 @@ class RemoteRunFolder:
         try:
             answer, content = self.wire.ask(header, body)
         except (OSError, ValueError) as error:
-            raise CommunicationError(f"rank 0 at {self.seat} is gone: {describe_error(error)}") from None
+            raise CommunicationError(
+                f"rank 0 at {self.seat} is gone: {describe_error(error)}"
+            ) from None
         if "error" in answer:
             raise CommunicationError(escape_unprintable(str(answer["error"])))
         return answer, content
@@ -76,7 +78,9 @@ class RemoteRunFolder:
         for size, piece in self.iter_pieces(path):
             with self.checking_answer():
                 if size > MAX_TEXT_BYTES:
-                    raise ValueError(f"{path} has {size:,} bytes; at most {MAX_TEXT_BYTES:,} are read")
+                    raise ValueError(
+                        f"{path} has {size:,} bytes; at most {MAX_TEXT_BYTES:,} are read"
+                    )
             parts.append(piece)
         return b"".join(parts) if parts else None
 
@@ -118,8 +122,12 @@ class RemoteRunFolder:
         with self.checking_answer():
             there = resolve_in_run(self.run, folder, READABLE_FOLDERS)
             names = get_field(self.ask("list", folder)[0], "files", list)
-            if wrong := [name for name in names if not isinstance(name, str) or not is_file_name(name)]:
-                raise ValueError(f"{escape_unprintable(str(wrong[0])[:100])!r} is no name of a file")
+            if wrong := [
+                name for name in names if not isinstance(name, str) or not is_file_name(name)
+            ]:
+                raise ValueError(
+                    f"{escape_unprintable(str(wrong[0])[:100])!r} is no name of a file"
+                )
         there.mkdir(parents=True, exist_ok=True)
         for name in filter(wanted, names):
             with self.checking_answer():

@@ -10,14 +10,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dualml.backend import backends
+from dualml.common.bounded_io import get_field
 from dualml.common.errors import CommunicationError, UserError, escape_unprintable
 from dualml.common.files import MAX_TEXT_BYTES, read_bytes, write_bytes
-from dualml.launch.remote import RemoteRunFolder
-from dualml.launch.route import interface_variables
-from dualml.common.bounded_io import get_field
-from dualml.experiment.store.sessions import Announcement, RankFailure, announcement_file, failure_file
+from dualml.experiment.store.sessions import (
+    Announcement,
+    RankFailure,
+    announcement_file,
+    failure_file,
+)
 from dualml.experiment.store.trial import JOB
 from dualml.experiment.store.usage import usage_path
+from dualml.launch.remote import RemoteRunFolder
+from dualml.launch.route import interface_variables
 
 #: Variable that tells workers to keep their files locally (``--keep-local``).
 KEEP_LOCAL_VARIABLE = "DUALML_KEEP_LOCAL"
@@ -86,7 +91,12 @@ class RemoteFolderClient:
         info = backends().get(announced.backend)
         known = info.environ(announced.threads) if info is not None else {}
         kept = {KEEP_LOCAL_VARIABLE: "1"} if self.keep_local else {}
-        return {**known, **interface_variables(self.remote.seat.host), **self.remote.seat.variables(), **kept}
+        return {
+            **known,
+            **interface_variables(self.remote.seat.host),
+            **self.remote.seat.variables(),
+            **kept,
+        }
 
     def is_superseded(self, number: int) -> bool:
         """Send a sign of life once per second; return whether rank 0 has gone on without this

@@ -17,12 +17,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dualml.common.bounded_io import MAX_LINE_BYTES, decode_header, read_lines
 from dualml.common.files import open_to_read
 from dualml.launch.child import SECONDARY as SECONDARY
 from dualml.launch.child import describe_exit as describe_exit
 from dualml.launch.launcher import LaunchedRank
 from dualml.launch.process import Launch, Process
-from dualml.common.bounded_io import MAX_LINE_BYTES, decode_header, read_lines
 
 GRACE_S = 2.0
 POLL_S = 0.1
@@ -175,7 +175,9 @@ def check_watchdog(
 def slowest_rank(live: Sequence[tuple[int, RankProcess]]) -> int:
     """Return the rank that blocks the others: it has entered the fewest collectives and does not
     wait inside one."""
-    return min(live, key=lambda item: (item[1].pulse[0], bool(item[1].pulse[1]), item[1].last_event_time))[0]
+    return min(
+        live, key=lambda item: (item[1].pulse[0], bool(item[1].pulse[1]), item[1].last_event_time)
+    )[0]
 
 
 def is_suspended(pid: int) -> bool:
@@ -188,7 +190,9 @@ def is_suspended(pid: int) -> bool:
         return False
 
 
-def root_cause_rank(ranks: Sequence[RankProcess], results: Mapping[int, dict[str, Any]], first: int) -> int:
+def root_cause_rank(
+    ranks: Sequence[RankProcess], results: Mapping[int, dict[str, Any]], first: int
+) -> int:
     """Return the rank that caused the failure: one that was killed, before one with an error of its
     own, before one with an error of communication."""
 
@@ -204,7 +208,9 @@ def root_cause_rank(ranks: Sequence[RankProcess], results: Mapping[int, dict[str
 
 
 @contextlib.contextmanager
-def start_ranks(launches: Sequence[Launch | LaunchedRank]) -> Iterator[tuple[list[RankProcess], queue.Queue[Any]]]:
+def start_ranks(
+    launches: Sequence[Launch | LaunchedRank],
+) -> Iterator[tuple[list[RankProcess], queue.Queue[Any]]]:
     """Start each process in a session of its own; all process groups are gone when the block is
     left."""
     events: queue.Queue[Any] = queue.Queue(MAX_QUEUED_EVENTS)

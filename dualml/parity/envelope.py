@@ -20,10 +20,10 @@ networks with ReLU or max pooling have non-differentiable points ("kinks"), wher
 agree to the last digit take different branches and one update changes by far more than a rounding.
 Draws hit such points as often as backends do.
 
-In a lower precision (`dualml.algorithms.precision`) backends round the same values at the same places, but
-some round once more inside a layer. The weights of matrix products are therefore moved by half a
-unit of the low-precision type, the most that one such rounding moves, and only while the gradient
-is computed. The updated weights stay float32 and are moved by float32 units.
+In a lower precision (`dualml.algorithms.precision`) backends round the same values at the same
+places, but some round once more inside a layer. The weights of matrix products are therefore moved
+by half a unit of the low-precision type, the most that one such rounding moves, and only while the
+gradient is computed. The updated weights stay float32 and are moved by float32 units.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.common.distance import distance, elementwise_distances
 from dualml.algorithms.precision import ulp
-from dualml.common.seeds import random_bits, make_generator
+from dualml.common.distance import distance, elementwise_distances
+from dualml.common.seeds import make_generator, random_bits
 from dualml.experiment.store.envelope import Envelope
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -89,8 +89,10 @@ class RoundingPerturbation:
 
     def revert(self, weights: Arrays) -> dict[str, NDArray[Any]]:
         """Return the weights without the offset in units of the low-precision type."""
-        return {name: w - self.cast_offsets[name] if name in self.cast_offsets else w
-                for name, w in weights.items()}  # fmt: skip
+        return {
+            name: w - self.cast_offsets[name] if name in self.cast_offsets else w
+            for name, w in weights.items()
+        }
 
     def is_cast(self, name: str) -> bool:
         """Whether a weight is cast to low precision, also for a part of one: ``fc.weight[rows

@@ -9,24 +9,26 @@ from typing import Any
 
 import numpy as np
 
+from dualml.algorithms.model.spec import ModelSpec
+from dualml.algorithms.precision import SLOT, low_precision_layers
 from dualml.experiment.arm import Arm
 from dualml.experiment.config_diff import ConfigDiff
 from dualml.experiment.exactness import baseline_of, inexactness_reason
 from dualml.experiment.schema import Experiment
-from dualml.algorithms.model.spec import ModelSpec
-from dualml.parity.low_precision_methods import compare_low_precision_methods
-from dualml.parity.pairs import FLOOR, LowPrecision, compare_trajectories
-from dualml.parity.statistics import MIN_SEEDS, check_equivalence
-from dualml.algorithms.precision import SLOT, low_precision_layers
 from dualml.experiment.store.agreement import is_divergence_reason
 from dualml.experiment.store.manifest import Key, RunRecord, TrialRecord, read_run
 from dualml.experiment.store.plan import PLAN, plan_folder, restore_plan
 from dualml.experiment.store.trajectory import Trajectory, read_trajectory
 from dualml.experiment.store.trial import trial_folder
 from dualml.experiment.store.verdicts import PARITY, VERDICTS
+from dualml.parity.low_precision_methods import compare_low_precision_methods
+from dualml.parity.pairs import FLOOR, LowPrecision, compare_trajectories
+from dualml.parity.statistics import MIN_SEEDS, check_equivalence
 
 
-def judge_run(folder: Path, only: tuple[str, int] | None = None, verify: bool = True) -> dict[str, Any]:
+def judge_run(
+    folder: Path, only: tuple[str, int] | None = None, verify: bool = True
+) -> dict[str, Any]:
     """Compare every pair of backends for every arm and seed, and return the content of
     ``parity.json``.
 
@@ -59,25 +61,37 @@ def judge_run(folder: Path, only: tuple[str, int] | None = None, verify: bool = 
                 continue
             model = set_up.variant if set_up.variant in shapes else ""
             ran = {b: trials[arm, b, seed] for b in backends if (arm, b, seed) in trials}
-            read = {b: read_trajectory(trial_folder(folder, t.key), b, shapes[model])
-                    for b, t in ran.items() if t.status == "ok"}  # fmt: skip
+            read = {
+                b: read_trajectory(trial_folder(folder, t.key), b, shapes[model])
+                for b, t in ran.items()
+                if t.status == "ok"
+            }
             kept[arm, seed] = read
             lower = low_precision_of(set_up, specs)
             by_chance = set_up.aggregation.arrival == "free"  # not reproducible
             for a, b in pairs:
                 if {a, b} - set(experiment.backends_of(arm, backends)):
                     continue
-                judged = compare_pair(ran, read, a, b, experiment.parity.margin, lower, free=by_chance)
+                judged = compare_pair(
+                    ran, read, a, b, experiment.parity.margin, lower, free=by_chance
+                )
                 comparisons.append({"arm": arm, "seed": seed, "a": a, "b": b, **judged})
     resolve_by_seeds(comparisons, trials)
     own = compare_low_precision_methods(experiment, kept)
     several = any(
-        a.kind == "train" and any(
-            (a.world_size > 1, a.method, a.plan_precision.is_low, a.recompute != "none", a.offload,
-             a.split)
+        a.kind == "train"
+        and any(
+            (
+                a.world_size > 1,
+                a.method,
+                a.plan_precision.is_low,
+                a.recompute != "none",
+                a.offload,
+                a.split,
+            )
         )
         for a in experiment.arms.values()
-    )  # fmt: skip
+    )
     return {
         "format": PARITY.version,
         "settings": {
@@ -155,8 +169,10 @@ def compare_serial(
         for backend, trajectory in own.items():
             if (name, backend) in apart:
                 continue
-            pairs = [(trials.get((name, backend, s)), trials.get((alone, backend, s)))
-                     for s in (seed, *experiment.seeds)]  # fmt: skip
+            pairs = [
+                (trials.get((name, backend, s)), trials.get((alone, backend, s)))
+                for s in (seed, *experiment.seeds)
+            ]
             (here, there), *over = pairs
             if why is not None:
                 evidence = equivalence_over_seeds([(a, b) for a, b in over if a and b])
@@ -234,15 +250,19 @@ def resolve_by_seeds(comparisons: list[dict[str, Any]], trials: Mapping[Key, Tri
     observed difference is not a matter of statistics.
     """
     apart = arms_trained_apart(trials)
-    pairs = {(c["arm"], c["a"], c["b"]) for c in comparisons if c["reason"] in LEGITIMATE
-             and not apart & {(c["arm"], c["a"]), (c["arm"], c["b"])}}  # fmt: skip
+    pairs = {
+        (c["arm"], c["a"], c["b"])
+        for c in comparisons
+        if c["reason"] in LEGITIMATE and not apart & {(c["arm"], c["a"]), (c["arm"], c["b"])}
+    }
     for arm, a, b in pairs:
         all_seeds = [c for c in comparisons if (c["arm"], c["a"], c["b"]) == (arm, a, b)]
         if any(c["verdict"] == "different" for c in all_seeds):
             continue
         fair = [c for c in all_seeds if c["verdict"] == "equal" or c["reason"] in LEGITIMATE]
-        evidence = equivalence_over_seeds([(trials[arm, a, c["seed"]], trials[arm, b, c["seed"]])
-                               for c in fair])  # fmt: skip
+        evidence = equivalence_over_seeds(
+            [(trials[arm, a, c["seed"]], trials[arm, b, c["seed"]]) for c in fair]
+        )
         for c in (c for c in fair if c["reason"] in LEGITIMATE and evidence):
             c["evidence"].update(evidence)
             if evidence["equivalence"]["equivalent"]:
@@ -260,7 +280,9 @@ def equivalence_over_seeds(pairs: list[tuple[TrialRecord, TrialRecord]]) -> dict
     accuracies = [(a, b) for a, b in ended if a is not None and b is not None]
     if len(accuracies) < MIN_SEEDS:
         return {}
-    return {"equivalence": check_equivalence([a for a, _ in accuracies], [b for _, b in accuracies])}
+    return {
+        "equivalence": check_equivalence([a for a, _ in accuracies], [b for _, b in accuracies])
+    }
 
 
 def worst_verdict(parity: dict[str, Any]) -> str:

@@ -2,9 +2,9 @@
 
 Over all seeds such a method is compared with float32 by its accuracy. Here it is compared seed by
 seed by its trajectory, with the arm without a method that follows our casting rule
-(`dualml.algorithms.precision`), within that arm's envelope. This envelope is as wide as roundings of the type
-and therefore contains float32 itself, so a method inside float32's own envelope has not lowered the
-precision at all.
+(`dualml.algorithms.precision`), within that arm's envelope. This envelope is as wide as roundings
+of the type and therefore contains float32 itself, so a method inside float32's own envelope has not
+lowered the precision at all.
 
 Only what the method does is judged: losses, weights and optimizer state. Its layer outputs are
 captured outside of its training loop, where they are computed in float32.
@@ -18,10 +18,10 @@ from typing import Any
 
 from dualml.experiment.config_diff import ConfigDiff
 from dualml.experiment.exactness import low_precision_arm
-from dualml.experiment.schema import Experiment
 from dualml.experiment.methods import METHODS
-from dualml.parity.pairs import compare_trajectories
+from dualml.experiment.schema import Experiment
 from dualml.experiment.store.trajectory import Trajectory
+from dualml.parity.pairs import compare_trajectories
 
 #: Prefix of the names of the recorded activations.
 FORWARD_PREFIX = "forward/"
@@ -29,7 +29,9 @@ FORWARD_PREFIX = "forward/"
 Read = Mapping[str, Trajectory]
 
 
-def compare_low_precision_methods(experiment: Experiment, read: Mapping[tuple[str, int], Read]) -> list[dict[str, Any]]:
+def compare_low_precision_methods(
+    experiment: Experiment, read: Mapping[tuple[str, int], Read]
+) -> list[dict[str, Any]]:
     """Judge every training method in low precision that has a comparable arm of ours.
 
     Args:
@@ -65,7 +67,9 @@ def compare_with_arm(method: Trajectory, ours: Read, margin: float) -> dict[str,
     backends."""
     envelopes = [t.envelope for t in ours.values() if t.envelope]
     plain = ours[method.backend]
-    return compare_trajectories(drop_layer_outputs(plain), drop_layer_outputs(method), margin, envelopes)
+    return compare_trajectories(
+        drop_layer_outputs(plain), drop_layer_outputs(method), margin, envelopes
+    )
 
 
 def drop_layer_outputs(trajectory: Trajectory) -> Trajectory:

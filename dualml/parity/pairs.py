@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.algorithms.precision import ROUNDOFF, round_to_type
 from dualml.common.distance import distance, elementwise_distances
 from dualml.common.errors import UserError
-from dualml.parity.envelope import robust_envelopes
-from dualml.algorithms.precision import ROUNDOFF, round_to_type
 from dualml.experiment.store.envelope import Envelope
 from dualml.experiment.store.trajectory import PHASES, Trajectory
+from dualml.parity.envelope import robust_envelopes
 
 #: Two correct backends differ at least by a rounding: 2⁻²³, one unit in the last place of float32.
 FLOOR = 2.0**-23
@@ -100,8 +100,11 @@ def compare_trajectories(
             "judged_steps": max((p.step for p in judged), default=0),
         },
         "steps": steps,
-        "phases": {phase: summarize_phase(points, phase) for phase in PHASES
-                   if any(p.phase == phase for p in points)},
+        "phases": {
+            phase: summarize_phase(points, phase)
+            for phase in PHASES
+            if any(p.phase == phase for p in points)
+        },
         "first_divergence": first_divergence(outside, judged, margin),
         "curve": loss_curve(points),
         "outcome": {
@@ -109,7 +112,7 @@ def compare_trajectories(
             "test_accuracy": [a.test_accuracy, b.test_accuracy],
             "weights": max(distance(w, b.weights[name]) for name, w in a.weights.items()),
         },
-    }  # fmt: skip
+    }
 
 
 def check_shapes(a: Trajectory, b: Trajectory) -> None:
@@ -126,8 +129,8 @@ def measure_distances(
     """Yield every distance in execution order: by step, by phase, along the layers.
 
     At step 1 every backend has the same weights, so the envelope is that of step 1. Later it is the
-    largest up to `EARLIER_FACTOR` times that step (excluding chaotic steps), because a pair of backends may
-    hit a non-differentiable point earlier than the draws did.
+    largest up to `EARLIER_FACTOR` times that step (excluding chaotic steps), because a pair of
+    backends may hit a non-differentiable point earlier than the draws did.
     """
     steps = sorted(set(a.data) & set(b.data))
     horizon = min([len(a.losses), len(b.losses)] + [len(e.loss) for e in drawn])

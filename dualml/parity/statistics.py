@@ -12,7 +12,9 @@ LEVEL = 0.05
 MIN_SEEDS = 3  # minimum number of seeds for an interval or a test
 
 
-def check_equivalence(a: Sequence[float], b: Sequence[float], margin: float = MARGIN) -> dict[str, Any]:
+def check_equivalence(
+    a: Sequence[float], b: Sequence[float], margin: float = MARGIN
+) -> dict[str, Any]:
     """Test whether the mean difference is inside ±``margin`` with two one-sided paired t-tests.
 
     Args:

@@ -28,15 +28,15 @@ def render(
     Raises:
         UserError: no run folder, an unknown format or language, or plans that differ.
     """
+    from dualml.common.words import Messages
+    from dualml.experiment.store.load import load
+    from dualml.experiment.store.report import write_report
     from dualml.report.blocks import walk
     from dualml.report.compose import compose
     from dualml.report.draw import standalone
     from dualml.report.figure import Figure
     from dualml.report.page.html import render_html
     from dualml.report.page.markdown import render_markdown
-    from dualml.experiment.store.load import load
-    from dualml.experiment.store.report import write_report
-    from dualml.common.words import Messages
 
     words, run = Messages(lang), load([Path(folder) for folder in folders], force=force)
     page = compose(run, words)

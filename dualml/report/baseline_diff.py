@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.algorithms.communicator.parts import slice_lengths
+from dualml.common.words import Messages, numbers
 from dualml.experiment.batches import BatchSampler
 from dualml.experiment.plan import Plan
 from dualml.experiment.sample_digest import SampleDigest
-from dualml.parallel.partition.base import split_by_sizes
-from dualml.report.methods import MethodResult, is_plain
 from dualml.experiment.store.agreement import is_divergence_reason
 from dualml.experiment.store.run import RunData, Trial
-from dualml.common.words import Messages, numbers
+from dualml.parallel.partition.base import split_by_sizes
+from dualml.report.methods import MethodResult, is_plain
 
 #: Per rank: number of samples it trained on, and the fingerprint of their order.
 Samples = tuple[tuple[int, str], ...]
@@ -50,7 +50,9 @@ def _pairs(way: MethodResult, one: MethodResult) -> Iterator[tuple[Trial, Trial]
     return ((t, theirs[t.seed]) for t in way.trials if t.seed in theirs)
 
 
-def _difference(way: MethodResult, one: MethodResult, own: Trial, its: Trial, words: Messages) -> str:
+def _difference(
+    way: MethodResult, one: MethodResult, own: Trial, its: Trial, words: Messages
+) -> str:
     """Return how a trial differs from the baseline's; empty if it does not."""
     asked, arm = one.arm_settings, way.arm_settings
     several = own.processes > 1
@@ -76,7 +78,9 @@ def _difference(way: MethodResult, one: MethodResult, own: Trial, its: Trial, wo
     return words("methods.order")
 
 
-def _same_samples(run: RunData, one: MethodResult, own: Trial, its: Trial, prepared: bool) -> bool | None:
+def _same_samples(
+    run: RunData, one: MethodResult, own: Trial, its: Trial, prepared: bool
+) -> bool | None:
     """Return whether a trial trained on the samples of its baseline's trial in the same order, each
     rank on its part; None if that was not recorded."""
     if not own.samples or not its.samples:
@@ -88,7 +92,9 @@ def _same_samples(run: RunData, one: MethodResult, own: Trial, its: Trial, prepa
     return sum(n for n, _ in own.samples) == sum(n for n, _ in its.samples)
 
 
-def planned_samples(plan: Plan, arm: str, seed: int, processes: int, prepared: bool = False) -> Samples:
+def planned_samples(
+    plan: Plan, arm: str, seed: int, processes: int, prepared: bool = False
+) -> Samples:
     """Return the samples that the plan assigns to ``processes`` ranks for an arm with one rank.
 
     Args:
@@ -96,7 +102,8 @@ def planned_samples(plan: Plan, arm: str, seed: int, processes: int, prepared: b
         arm: the single-rank arm.
         seed: seed of the trial.
         processes: number of ranks.
-        prepared: whether an engine's loader partitions them, see `dualml.experiment.methods.MethodInfo`.
+        prepared: whether an engine's loader partitions them, see
+            `dualml.experiment.methods.MethodInfo`.
     """
     settings = plan.experiment.arms[arm].model_copy(update={"world_size": processes})
     feed, seen = plan.batch_sampler(settings, seed), SampleDigest()
@@ -107,14 +114,17 @@ def planned_samples(plan: Plan, arm: str, seed: int, processes: int, prepared: b
     return tuple((seen.counts[rank], seen.rank_digests[rank]) for rank in sorted(seen.rank_digests))
 
 
-def rank_parts(feed: BatchSampler, step: int, batch_size: int, prepared: bool) -> Sequence[NDArray[np.int64]]:
+def rank_parts(
+    feed: BatchSampler, step: int, batch_size: int, prepared: bool
+) -> Sequence[NDArray[np.int64]]:
     """Return the samples of each rank in an update.
 
     Args:
         feed: the batches of an epoch.
         step: number of the update.
         batch_size: size of a full batch; 0: each batch has all samples.
-        prepared: whether an engine's loader partitions them, see `dualml.experiment.methods.MethodInfo`.
+        prepared: whether an engine's loader partitions them, see
+            `dualml.experiment.methods.MethodInfo`.
     """
     if not prepared:
         return feed.parts(step)

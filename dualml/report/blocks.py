@@ -179,7 +179,9 @@ class Page:
     footer: str = ""
 
 
-_Leaf: TypeAlias = "Prose | MarkdownBlock | Bullets | Table | Figure | Code | Formula | VerdictBlock | Notice"
+_Leaf: TypeAlias = (
+    "Prose | MarkdownBlock | Bullets | Table | Figure | Code | Formula | VerdictBlock | Notice"
+)
 Block: TypeAlias = "_Leaf | Card | RowBlock | Fold | SectionBlock"
 
 

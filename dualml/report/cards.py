@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dualml.common.words import Messages
 from dualml.report.blocks import Block, Card, Formula, Prose
 from dualml.report.presentation import shorten_list
-from dualml.common.words import Messages
 
 
 def make_card(

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.experiment.methods import METHODS, MethodInfo
 from dualml.algorithms.model.spec import ModelSpec
-from dualml.parallel.offload.settings import KINDS
+from dualml.common.words import numbers
+from dualml.experiment.methods import METHODS, MethodInfo
 from dualml.experiment.store.manifest import DeviceMemory
 from dualml.experiment.store.run import RunData
-from dualml.common.words import numbers
+from dualml.parallel.offload.settings import KINDS
 from dualml.parallel.zero import Unit, units_of
 
 MIB = 2**20
@@ -67,7 +67,10 @@ class ClosedForm:
     def nbytes(self) -> float:
         """Total bytes of weights, gradients and state on rank 0."""
         psi = (self.counted[0].parameters or 0) + self.padding
-        return sum(self.bytes_per_parameter(part) * psi / self.shard_count(part) for part in CLOSED_FORM_PARTS)
+        return sum(
+            self.bytes_per_parameter(part) * psi / self.shard_count(part)
+            for part in CLOSED_FORM_PARTS
+        )
 
     @property
     def text(self) -> str:

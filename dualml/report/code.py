@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dualml.report.blocks import Block, Code, Notice, RowBlock, SectionBlock
 from dualml.common.words import Messages
+from dualml.report.blocks import Block, Code, Notice, RowBlock, SectionBlock
 
 Function = ast.FunctionDef
 
@@ -111,7 +111,10 @@ def _read(package: str, file: str, wanted: Sequence[str] | None) -> Iterator[tup
     classes = _classes(tree)
     functions = {n.name: n for n in tree.body if isinstance(n, Function)}
     chosen = [
-        n for c in classes for n in c.body if isinstance(n, Function) and _matches_names(n.name, wanted)
+        n
+        for c in classes
+        for n in c.body
+        if isinstance(n, Function) and _matches_names(n.name, wanted)
     ]
     for node in sorted([*chosen, *_called_functions(chosen, functions)], key=lambda n: n.lineno):
         yield file, _lines(source, node)
@@ -119,10 +122,12 @@ def _read(package: str, file: str, wanted: Sequence[str] | None) -> Iterator[tup
     modules = [
         node.module
         for node in tree.body
-        if isinstance(node, ast.ImportFrom) and bases & {alias.name for alias in node.names}
-        and node.module and node.module.startswith(f"{package}.")
+        if isinstance(node, ast.ImportFrom)
+        and bases & {alias.name for alias in node.names}
+        and node.module
+        and node.module.startswith(f"{package}.")
         and not node.module.endswith(".base")
-    ]  # fmt: skip
+    ]
     if modules and not chosen:  # the class only configures the inherited rule: a few lines
         yield from ((file, _lines(source, c)) for c in classes)
     for module in modules:

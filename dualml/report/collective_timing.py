@@ -8,10 +8,10 @@ from itertools import groupby, pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from dualml.common.words import numbers
+from dualml.experiment.store.run import RunData, Trial
 from dualml.report import machine, ranks
 from dualml.report.measures import drop_missing, sort_by_value
-from dualml.experiment.store.run import RunData, Trial
-from dualml.common.words import numbers
 
 if TYPE_CHECKING:
     from dualml.planning.cost.bandwidth import Bandwidths
@@ -110,8 +110,8 @@ class CollectiveMeasurements:
 
     def closed_form_traffic(self, strategy: str, size: int) -> CollectiveTraffic | None:
         """Return the traffic by the closed form; None for a strategy without one."""
-        from dualml.planning.cost.closed_form import cost
         from dualml.common.errors import UserError
+        from dualml.planning.cost.closed_form import cost
 
         try:
             moved = cost(strategy, self.n, size, 4)
@@ -175,7 +175,9 @@ def _combine_seeds(trials: Sequence[Trial]) -> CollectiveMeasurements:
     )
 
 
-def uncrowded_measurements(run: RunData, every: Sequence[CollectiveMeasurements]) -> list[CollectiveMeasurements]:
+def uncrowded_measurements(
+    run: RunData, every: Sequence[CollectiveMeasurements]
+) -> list[CollectiveMeasurements]:
     """Return one measurement per backend, all with the same number of ranks: the largest for which
     every rank has a core of its own, or the smallest of all if there is none."""
     frameworks = [m for m in every if m.backend in ranks.timed_backends(run)] or list(every)

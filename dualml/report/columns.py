@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from dualml.report.blocks import Cell, Column, Show, Table, Tone
-from dualml.experiment.store.run import TrialComparison
 from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import TrialComparison
+from dualml.report.blocks import Cell, Column, Show, Table, Tone
 
 if TYPE_CHECKING:
     from dualml.report.confidence import MeanInterval
@@ -72,7 +72,9 @@ def table(
     heads = columns(words, *specs)
     lines = [[_cell(*pair) for pair in zip(row, heads, strict=True)] for row in rows]
     if lines:
-        yield Table(name, words.get_formatted(f"table.{caption or name}", name, **values), heads, lines)
+        yield Table(
+            name, words.get_formatted(f"table.{caption or name}", name, **values), heads, lines
+        )
 
 
 def _cell(value: Cell | MeanInterval | str | float | None, head: Column) -> Cell | str:
@@ -109,7 +111,9 @@ def highlight_best(text: str, is_best: bool) -> Cell:
 
 def status_cell(trial_status: str, words: Messages) -> Cell:
     """Return the cell of a trial's status."""
-    return Cell(words.get(f"status.{trial_status}", trial_status), STATUS_TONES.get(trial_status, "muted"))
+    return Cell(
+        words.get(f"status.{trial_status}", trial_status), STATUS_TONES.get(trial_status, "muted")
+    )
 
 
 def verdict_cell(verdict_name: str, words: Messages) -> Cell:

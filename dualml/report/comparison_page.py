@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.records import read_records
+from dualml.experiment.store.trial import trial_folder
 from dualml.parity.against import RunComparison
 from dualml.parity.against.pair import RunPair
 from dualml.parity.against.sentences import format_cell
@@ -16,10 +19,7 @@ from dualml.report import curves
 from dualml.report.blocks import Block, Bullets, Cell, Item, Page, SectionBlock, Table, VerdictBlock
 from dualml.report.columns import VERDICT_TONES, columns, verdict_cell
 from dualml.report.distances import COLUMNS, distance_axis, distance_panel
-from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
-from dualml.experiment.store.records import read_records
-from dualml.experiment.store.trial import trial_folder
-from dualml.common.words import Messages, numbers
+from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
 
 PAIR = "A – B"
 
@@ -38,8 +38,9 @@ def comparison_page(against: RunComparison, words: Messages, *, drawn: bool = Tr
     whole = SectionBlock("against", "", blocks)
     versions = " → ".join(dict.fromkeys(run.dualml or "–" for run in against.runs))
     footer = words("page.footer", version=versions)
-    return Page(words.lang, words("against.title"), words("against.sides", a=a, b=b),
-                [whole], footer)  # fmt: skip
+    return Page(
+        words.lang, words("against.title"), words("against.sides", a=a, b=b), [whole], footer
+    )
 
 
 def failed_verdict(against: RunComparison) -> str:
@@ -51,11 +52,25 @@ def failed_verdict(against: RunComparison) -> str:
 def pair_table(against: RunComparison, words: Messages) -> Table:
     """Return a table with one row per pair of trials."""
     heads = columns(
-        words, "arm", "backend", "seed:", "verdict", "steps:", "ratio:", "final_loss:",
-        "test_accuracy:percent", "time_ratio:", "memory_ratio:", "first",
-    )  # fmt: skip
-    return Table("against", words("against.pairs"), heads,
-                 [_row(pair, against, words) for pair in against.pairs])  # fmt: skip
+        words,
+        "arm",
+        "backend",
+        "seed:",
+        "verdict",
+        "steps:",
+        "ratio:",
+        "final_loss:",
+        "test_accuracy:percent",
+        "time_ratio:",
+        "memory_ratio:",
+        "first",
+    )
+    return Table(
+        "against",
+        words("against.pairs"),
+        heads,
+        [_row(pair, against, words) for pair in against.pairs],
+    )
 
 
 def _row(pair: RunPair, against: RunComparison, words: Messages) -> list[Cell | str]:
@@ -63,17 +78,24 @@ def _row(pair: RunPair, against: RunComparison, words: Messages) -> list[Cell | 
     losses, accuracies = (outcome.get(key) for key in ("final_loss", "test_accuracy"))
     broken = {failure.limit for failure in against.failures if failure.pair is pair}
     costs = [
-        Cell(numbers.times(cost.ratio) if (cost := pair.costs.get(name)) else numbers.MISSING,
-             "bad" if limit in broken else "")
+        Cell(
+            numbers.times(cost.ratio) if (cost := pair.costs.get(name)) else numbers.MISSING,
+            "bad" if limit in broken else "",
+        )
         for name, limit in (("time", "slower"), ("memory", "more_memory"))
-    ]  # fmt: skip
+    ]
     return [
-        pair.arm, pair.backend, str(pair.seed), verdict_cell(pair.verdict, words),
+        pair.arm,
+        pair.backend,
+        str(pair.seed),
+        verdict_cell(pair.verdict, words),
         numbers.quantity(pair.judged["evidence"].get("judged_steps")),
-        numbers.factor(pair.ratio), _format_change(losses, numbers.loss),
-        _format_change(accuracies, lambda x: numbers.percent(x).removesuffix(" %")), *costs,
+        numbers.factor(pair.ratio),
+        _format_change(losses, numbers.loss),
+        _format_change(accuracies, lambda x: numbers.percent(x).removesuffix(" %")),
+        *costs,
         format_cell(pair, words),
-    ]  # fmt: skip
+    ]
 
 
 def _format_change(two: Sequence[float] | None, shown: Any) -> str:

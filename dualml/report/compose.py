@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 
+from dualml.common.words import Messages
 from dualml.experiment.small_data import small_data_values
+from dualml.experiment.store.run import RunData
 from dualml.report import blocks, ranks
 from dualml.report.blocks import Block, Bullets, Fold, Item, Page, Prose, SectionBlock, Table
 from dualml.report.figure import Figure
 from dualml.report.headline import headline
 from dualml.report.topics import REFERENCE, ReportSection, topics
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages
 
 #: Maximum number of rows of a table that is not folded.
 MAX_UNFOLDED_ROWS = 8
@@ -68,7 +68,8 @@ def compose(run: RunData, words: Messages) -> Page:
     top = SectionBlock("summary", "", [*_status(run, words), *first])
     return Page(
         lang=words.lang,
-        title=localized_text(run.experiment.get("title"), words) or str(run.meta.get("name") or "dualml"),
+        title=localized_text(run.experiment.get("title"), words)
+        or str(run.meta.get("name") or "dualml"),
         question=localized_text(run.experiment.get("question"), words),
         blocks=[top, *sections],
         footer=words("page.footer", version=run.meta.get("dualml") or "–"),
@@ -83,7 +84,9 @@ def _compose_section(topic: ReportSection, run: RunData, words: Messages) -> Com
     title = words.get(f"topic.{topic.name}", topic.name)
     intro = words.get(f"intro.{topic.name}", "")
     findings = list(topic.findings(run, words))
-    return ComposedSection(topic, title, intro, evidence, findings, topic.priority(run), _anchors(evidence))
+    return ComposedSection(
+        topic, title, intro, evidence, findings, topic.priority(run), _anchors(evidence)
+    )
 
 
 def _prose(text: str, *, small: bool = False) -> list[Block]:
@@ -148,9 +151,9 @@ def _shrink_figure(block: Block) -> Block:
 
 
 def _top_findings(results: Sequence[ComposedSection], anchors: set[str]) -> list[Item]:
-    """Return at most `MAX_FINDINGS` sentences for the first screen: the first of each leading topic,
-    then the second ones. Each links to its evidence, or to its topic if the evidence is not on
-    the page."""
+    """Return at most `MAX_FINDINGS` sentences for the first screen: the first of each leading
+    topic, then the second ones. Each links to its evidence, or to its topic if the evidence is not
+    on the page."""
     linked = [
         [
             replace(x, target=x.target if x.target in anchors else p.topic.name, link=p.title)
@@ -168,7 +171,9 @@ def _top_findings(results: Sequence[ComposedSection], anchors: set[str]) -> list
 # --- sections -------------------------------------------------------------------------------------
 
 
-def _section(part: ComposedSection, answer: Sequence[Block], anchors: set[str], words: Messages) -> SectionBlock:
+def _section(
+    part: ComposedSection, answer: Sequence[Block], anchors: set[str], words: Messages
+) -> SectionBlock:
     """Return a section: introduction, sentences and evidence. Long tables are folded behind their
     captions; a sentence is placed above the block it refers to."""
     here = part.anchors - _anchors(answer)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dualml.common.words import Messages, numbers
 from dualml.parity.statistics import MIN_SEEDS
 from dualml.report.blocks import Cell
-from dualml.common.words import Messages, numbers
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Protocol
 
 import numpy as np
 
-from dualml.report import figure
 from dualml.experiment.store.run import Array, Curve, RunData, Trial
+from dualml.report import figure
 
 AXES = ("epochs", "updates", "seconds")
 

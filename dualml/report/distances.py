@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from dualml.report import curves, legend, ranks
-from dualml.report.figure import Axis, Band, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
-from dualml.report.measures import loss_unit, slug
-from dualml.experiment.store.run import TrialComparison, RunData
 from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData, TrialComparison
+from dualml.report import curves, legend, ranks
+from dualml.report.figure import Axis, Band, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
+from dualml.report.measures import loss_unit, slug
 
 COLUMNS = 3  # arms in a figure
 #: Colour and stroke of the first pair, the second, …
@@ -29,21 +29,26 @@ def distance_figures(
     y = distance_axis(words, [c.curve for c in compared], margin or 1, floor)
     looks = [
         *legend.backends(run),
-        *(LegendEntry("series", pair, color=PAIRS[k % 3][0], stroke=PAIRS[k % 3][1])
-          for k, pair in enumerate(pairs)),
+        *(
+            LegendEntry("series", pair, color=PAIRS[k % 3][0], stroke=PAIRS[k % 3][1])
+            for k, pair in enumerate(pairs)
+        ),
         LegendEntry("series", "envelope", words("figure.envelope"), color="line"),
-    ]  # fmt: skip
+    ]
     for start in range(0, len(arms), COLUMNS):
         shown = arms[start : start + COLUMNS]
         panels = [_losses(run, words, arm, compared) for arm in shown]
         for arm in shown:
             pairs_of = dict.fromkeys(_pair(c) for c in compared if c.arm == arm)
-            curves_of = {p: [c.curve for c in compared if c.arm == arm and _pair(c) == p]
-                         for p in pairs_of}  # fmt: skip
+            curves_of = {
+                p: [c.curve for c in compared if c.arm == arm and _pair(c) == p] for p in pairs_of
+            }
             panels.append(distance_panel(words, curves_of, y, margin or 1, floor))
         several = any(ranks.world_size(run, arm) > 1 for arm in shown)
         caption = [words("figure.furthest", n=len(arms))] if several else []
-        unlisted = [LegendEntry("arm", k.name, color=k.color, listed=False) for k in legend.arms(run, shown)]
+        unlisted = [
+            LegendEntry("arm", k.name, color=k.color, listed=False) for k in legend.arms(run, shown)
+        ]
         yield Figure(
             f"{slug(group)}-distance" + (f"-{start // 3 + 1}" if len(arms) > COLUMNS else ""),
             words.join_sentences([*caption, words("figure.distance")]),

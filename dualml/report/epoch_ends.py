@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from dualml.common.words import Messages, numbers
 from dualml.experiment.batches import EpochBatches
+from dualml.experiment.store.run import RunData
 from dualml.report.blocks import Cell, Table
 from dualml.report.columns import table
-from dualml.report.run_partitions import PartitionSummary, list_partitions, partitioned_arms
 from dualml.report.presentation import shorten_list
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
+from dualml.report.run_partitions import PartitionSummary, list_partitions, partitioned_arms
 
 MAX_NAMED_ARMS = 3  # named below a partition
 #: Maximum number of values that are kept on one line.
@@ -30,7 +30,12 @@ class UnevenEpoch:
     def __init__(self, deal: PartitionSummary, arms: Sequence[str], batch_size: int) -> None:
         sizes = deal.first_epoch["sizes"]
         epoch = EpochBatches([np.zeros(size, np.int8) for size in sizes], batch_size)
-        self.deal, self.arms, self.each, self.updates = deal, arms, epoch.per_rank_sizes, epoch.updates
+        self.deal, self.arms, self.each, self.updates = (
+            deal,
+            arms,
+            epoch.per_rank_sizes,
+            epoch.updates,
+        )
         pairs = zip(sizes, self.each, strict=True)
         self.ends = [-(-size // most) if most else 0 for size, most in pairs]
         self.last = sum(len(part) for part in epoch.parts(self.updates - 1))
@@ -71,8 +76,16 @@ def uneven_epochs(run: RunData) -> list[UnevenEpoch]:
 def uneven_table(run: RunData, words: Messages) -> Iterator[Table]:
     """Yield the table of uneven epochs; nothing if there are none."""
     every = uneven_epochs(run)
-    head = ("`partition`", "samples_ranks", "each_ranks", "ends_ranks", "epoch_updates:count",
-            "first_through:updates", "last_update:samples", "seen_once")  # fmt: skip
+    head = (
+        "`partition`",
+        "samples_ranks",
+        "each_ranks",
+        "ends_ranks",
+        "epoch_updates:count",
+        "first_through:updates",
+        "last_update:samples",
+        "seen_once",
+    )
     rows = [
         [
             Cell(u.deal.text, note=", ".join(shorten_list(u.arms, words, MAX_NAMED_ARMS))),

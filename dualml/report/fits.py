@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dualml.experiment.store.run import RunData
 from dualml.common.words import numbers
+from dualml.experiment.store.run import RunData
 
 
 def usable_fits(run: RunData) -> list[Mapping[str, Any]]:
@@ -18,12 +18,14 @@ def predict_seconds(run: RunData, backend: str, n: int, strategy: str, nbytes: i
     """Return the predicted seconds α·messages + β·bytes + γ·added on the critical path of a
     strategy, None without a fit. The strategy's own fit is preferred to the point-to-point one,
     which applies only to strategies made of single messages."""
+    from dualml.common.errors import UserError
     from dualml.parallel.aggregation import STRATEGIES
     from dualml.planning.cost import Point
     from dualml.planning.cost.topology import Topology
-    from dualml.common.errors import UserError
 
-    here = [f for f in usable_fits(run) if f["backend"] == backend and f.get("world_size") in (n, None)]
+    here = [
+        f for f in usable_fits(run) if f["backend"] == backend and f.get("world_size") in (n, None)
+    ]
     counted = strategy in STRATEGIES and STRATEGIES[strategy].is_point_to_point
     names = (strategy, None) if counted else (strategy,)
     fit = next((f for name in names for f in here if f.get("strategy") == name), None)
@@ -47,4 +49,6 @@ def checks(run: RunData) -> list[Mapping[str, Any]]:
     seconds."""
     keys = ("measured_s", "predicted_s")
     every = run.cost.get("checks") or ()
-    return [check for check in every if all(numbers.is_finite_number(check.get(key)) for key in keys)]
+    return [
+        check for check in every if all(numbers.is_finite_number(check.get(key)) for key in keys)
+    ]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData, Serial
 from dualml.report import ranks
 from dualml.report.blocks import Tone
 from dualml.report.columns import VERDICT_TONES
-from dualml.experiment.store.run import RunData, Serial
-from dualml.common.words import Messages
 
 #: From worst to best: the headline has the tone of the worst verdict.
 WORST_FIRST = ("different", "not comparable", "statistically equal", "equal")
@@ -45,7 +45,9 @@ def comparison_kind(run: RunData, s: Serial) -> str:
     not (``serial_offload``)."""
     if is_split_comparison(run, s):
         return "serial_split"
-    alone = s.arm in run.arms and ranks.world_size(run, s.arm) == 1 and not run.settings[s.arm].method
+    alone = (
+        s.arm in run.arms and ranks.world_size(run, s.arm) == 1 and not run.settings[s.arm].method
+    )
     if alone and run.settings[s.arm].offload is not None:
         return "serial_offload"
     again = alone and run.settings[s.arm].recompute != "none"

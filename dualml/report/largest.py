@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.largest import LargestRow, SizeAttempt
 from dualml.planning.cost.units import format_bytes
 from dualml.report.blocks import Cells, Column, Table
-from dualml.experiment.store.largest import LargestRow, SizeAttempt
-from dualml.common.words import Messages, numbers
 
 TEXTS = ("backend", "recompute")
 KEYS = (
-    "backend", "ranks", "zero", "recompute", "predicted", "blocks", "parameters", "bytes", "losses",
+    "backend",
+    "ranks",
+    "zero",
+    "recompute",
+    "predicted",
+    "blocks",
+    "parameters",
+    "bytes",
+    "losses",
     "seconds",
-)  # fmt: skip
+)
 
 
 def describe_try(tried: SizeAttempt, words: Messages) -> str:
@@ -42,15 +50,26 @@ def table(rows: Sequence[LargestRow], words: Messages, name: str = "largest") ->
     cells: list[Cells] = []
     for row in rows:
         best = best_try(row)
-        cells.append([
-            row.backend, str(row.world_size), str(row.zero), row.recompute,
-            str(row.predicted_blocks), str(row.blocks), f"{row.parameters:,}",
-            f"{format_bytes(row.predicted_bytes)} / {format_bytes(best.held_bytes)}", format_losses(best),
-            numbers.quantity(best.step_s),
-        ])  # fmt: skip
+        cells.append(
+            [
+                row.backend,
+                str(row.world_size),
+                str(row.zero),
+                row.recompute,
+                str(row.predicted_blocks),
+                str(row.blocks),
+                f"{row.parameters:,}",
+                f"{format_bytes(row.predicted_bytes)} / {format_bytes(best.held_bytes)}",
+                format_losses(best),
+                numbers.quantity(best.step_s),
+            ]
+        )
     first = rows[0]
     caption = words(
-        "largest.caption", model=first.model, width=first.width, limit=format_bytes(first.limit_bytes)
+        "largest.caption",
+        model=first.model,
+        width=first.width,
+        limit=format_bytes(first.limit_bytes),
     )
     return Table(name, caption, columns, cells)
 

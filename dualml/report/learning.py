@@ -6,17 +6,19 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from dualml.report import curves, legend
-from dualml.report.figure import Axis, Figure, LineMark, Mark, SeriesId, Panel
-from dualml.report.measures import loss_unit, slug
-from dualml.report.results import format_results, arm_results
-from dualml.experiment.store.run import RunData
 from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.report import curves, legend
+from dualml.report.figure import Axis, Figure, LineMark, Mark, Panel, SeriesId
+from dualml.report.measures import loss_unit, slug
+from dualml.report.results import arm_results, format_results
 
 MAX_ARMS_PER_FIGURE = 7  # arms that can be told apart in one figure
 
 
-def learning_figure(run: RunData, words: Messages, group: str, arms: Sequence[str], axis: str) -> Figure:
+def learning_figure(
+    run: RunData, words: Messages, group: str, arms: Sequence[str], axis: str
+) -> Figure:
     """Return training loss above test accuracy, against epochs, updates or seconds."""
     logarithmic = axis == "updates" and _needs_log_axis(run, arms)
     label = words(f"axis.{axis}") + (words("axis.log") if logarithmic else "")
@@ -34,7 +36,9 @@ def learning_figure(run: RunData, words: Messages, group: str, arms: Sequence[st
         notes.append(words("figure.interpolated"))
     if any(not t.ok and t.curves for t in run.trials if t.arm in arms):
         notes.append(words("figure.broken"))
-    finals = format_results(arm_results(run, arms), lambda r: numbers.format_by_name("percent", r.accuracy))
+    finals = format_results(
+        arm_results(run, arms), lambda r: numbers.format_by_name("percent", r.accuracy)
+    )
     return Figure(
         f"{slug(group)}-{axis}",
         words.join_sentences(notes),
@@ -63,7 +67,9 @@ def _marks(run: RunData, arm: str, metric: str, axis: str) -> Iterator[Mark]:
         for trial in run.select(arm, backend, ok=False):
             curve = None if trial.ok else trial.curves.get(metric)
             if curve is not None:
-                x, y = curves.thin_points(curves.axis_positions(trial, curve, axis), scale * curve.value)
+                x, y = curves.thin_points(
+                    curves.axis_positions(trial, curve, axis), scale * curve.value
+                )
                 end = np.flatnonzero(np.isfinite(y))[-1:]
                 yield LineMark(x, y, owner, weight="thin")
                 yield LineMark(x[end], y[end], owner, joined=False, marker="cross")

@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData
 from dualml.report.draw.palette import CYCLE
 from dualml.report.draw.text import MARKERS
-from dualml.report.figure import LegendEntry, Kind
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages
+from dualml.report.figure import Kind, LegendEntry
 
 FRAMEWORKS = {"torch": "wide", "mindspore": "dashes", "numpy": "dots"}
 SPARE = ("dash-dot", "hair", "long")
@@ -63,7 +63,8 @@ def backends(run: RunData, names: Iterable[str] | None = None) -> list[LegendEnt
 def colored_backends(names: Sequence[str], marker: str = "circle") -> list[LegendEntry]:
     """Return the keys of backends by colour, for points of figures in which arms have no colour."""
     return [
-        LegendEntry("backend", b, color=CYCLE[k % len(CYCLE)], marker=marker) for k, b in enumerate(names)
+        LegendEntry("backend", b, color=CYCLE[k % len(CYCLE)], marker=marker)
+        for k, b in enumerate(names)
     ]
 
 
@@ -77,7 +78,9 @@ def strategies(names: Iterable[str]) -> list[LegendEntry]:
     order = [*known, *sorted(used - set(known))]
     palette = (*CYCLE, "black", "brick", "plum", "navy")
     return [
-        LegendEntry("series", name, color=palette[k % len(palette)], marker=MARKERS[k % len(MARKERS)])
+        LegendEntry(
+            "series", name, color=palette[k % len(palette)], marker=MARKERS[k % len(MARKERS)]
+        )
         for k, name in enumerate(order)
         if name in used
     ]
@@ -91,7 +94,8 @@ def without_markers(keys: Iterable[LegendEntry]) -> list[LegendEntry]:
 def series(words: Messages, prefix: str, looks: Mapping[str, str]) -> list[LegendEntry]:
     """Return the keys of series by colour, labelled by the messages ``PREFIX.NAME``."""
     return [
-        LegendEntry("series", name, words(f"{prefix}.{name}"), color=color) for name, color in looks.items()
+        LegendEntry("series", name, words(f"{prefix}.{name}"), color=color)
+        for name, color in looks.items()
     ]
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.usage import NAME, DeviceSample, Sample, counter_rate, last_samples
 from dualml.report.blocks import Column, Table
 from dualml.report.columns import number
-from dualml.experiment.store.usage import NAME, DeviceSample, Sample, last_samples, counter_rate
-from dualml.common.words import Messages, numbers
 
 #: A rank whose last line is older has stopped: a long trial writes one about every minute.
 FRESH_S = 90.0
@@ -39,13 +39,21 @@ class RankUsage:
     def describe(self) -> dict[str, Any]:
         """Return the sample and its rates as JSON values, for ``dualml top --json``."""
         arm, backend, seed = self.trial
-        rates = {"cpu": "cpu_s", "sent_s": "sent", "received_s": "received",
-                 "collectives": "collectives_s"}  # fmt: skip
+        rates = {
+            "cpu": "cpu_s",
+            "sent_s": "sent",
+            "received_s": "received",
+            "collectives": "collectives_s",
+        }
         return {
-            "run": str(self.run), "arm": arm, "backend": backend,
-            "seed": int(seed.removeprefix("seed")), "rank": self.rank, **self.now.describe(),
+            "run": str(self.run),
+            "arm": arm,
+            "backend": backend,
+            "seed": int(seed.removeprefix("seed")),
+            "rank": self.rank,
+            **self.now.describe(),
             **{name: self.rate(key) for name, key in rates.items()},
-        }  # fmt: skip
+        }
 
 
 def active_ranks(run: Path, fresh: float = FRESH_S) -> list[RankUsage]:
@@ -142,8 +150,13 @@ def _rank(s: RankUsage) -> list[str]:
         device.power,
         device.temperature,
     )
-    return [" ".join(s.trial), str(s.rank), s.now.host, f"{s.now.phase}{done}",
-            *map(numbers.quantity, values)]  # fmt: skip
+    return [
+        " ".join(s.trial),
+        str(s.rank),
+        s.now.host,
+        f"{s.now.phase}{done}",
+        *map(numbers.quantity, values),
+    ]
 
 
 def _machine(now: Sample) -> list[float | None]:
@@ -155,7 +168,9 @@ def _scaled(x: float | None, factor: float) -> float | None:
     return None if x is None else x * factor
 
 
-def _drop_empty_columns(heads: list[Column], rows: list[list[str]]) -> tuple[list[Column], list[list[str]]]:
+def _drop_empty_columns(
+    heads: list[Column], rows: list[list[str]]
+) -> tuple[list[Column], list[list[str]]]:
     """Return the table without the columns that have no value in any row."""
     kept = [k for k in range(len(heads)) if any(row[k] != numbers.MISSING for row in rows)]
     return [heads[k] for k in kept], [[row[k] for k in kept] for row in rows]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dualml.common.machine import recorded_cores
-from dualml.experiment.store.run import RunData
 from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData
 
 
 def cores(run: RunData, backend: str) -> int | None:
@@ -32,9 +32,9 @@ def oversubscribed_backends(run: RunData) -> list[tuple[str, int, int, int]]:
 
 def vector_bytes(run: RunData) -> int | None:
     """Return S, the bytes of the model's parameters in float32; None for an unknown model."""
-    from dualml.common.errors import UserError
     from dualml.algorithms.model.spec import ModelSpec
     from dualml.algorithms.model.zoo import model
+    from dualml.common.errors import UserError
 
     name, data = str(run.experiment.get("model")), run.meta.get("data") or {}
     if run.experiment.get("pretrained"):

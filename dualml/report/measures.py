@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from dualml.report import ranks
-from dualml.experiment.store.run import RunData, Trial
 from dualml.common.words import numbers
+from dualml.experiment.store.run import RunData, Trial
+from dualml.report import ranks
 
 K = TypeVar("K")
 
@@ -41,7 +41,9 @@ def mean_over_trials(
     """Return the mean over the successful trials of a field of the trial, or of a function of it;
     None without a value. ``backend`` None takes all backends."""
     trials = run.select(arm, backend)
-    return numbers.mean([getattr(t, quantity) if isinstance(quantity, str) else quantity(t) for t in trials])
+    return numbers.mean(
+        [getattr(t, quantity) if isinstance(quantity, str) else quantity(t) for t in trials]
+    )
 
 
 def drop_missing(values: Mapping[K, float | None]) -> dict[K, float]:

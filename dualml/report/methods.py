@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 
+from dualml.algorithms.model.spec import ModelSpec
 from dualml.common.confusion import macro_average
+from dualml.common.words import Messages, numbers
 from dualml.experiment.arm import Arm
 from dualml.experiment.exactness import ROUNDING_ONLY_SETTINGS
 from dualml.experiment.methods import METHODS, MethodInfo
-from dualml.algorithms.model.spec import ModelSpec
-from dualml.report import ranks
-from dualml.report.blocks import Code
-from dualml.report.closed_memory import closed_form, sharding_units
-from dualml.report.code import loop_diff, count_added_lines
-from dualml.report.results import ArmResult
 from dualml.experiment.store.manifest import DeviceMemory
 from dualml.experiment.store.run import RunData, Serial, Trial
 from dualml.experiment.store.verdicts import VERDICTS
-from dualml.common.words import Messages, numbers
 from dualml.parallel.zero.units import communication_volume
+from dualml.report import ranks
+from dualml.report.blocks import Code
+from dualml.report.closed_memory import closed_form, sharding_units
+from dualml.report.code import count_added_lines, loop_diff
+from dualml.report.results import ArmResult
 
 #: Settings in which two training methods of the same task may differ.
 METHOD_SETTINGS = (*ROUNDING_ONLY_SETTINGS, "precision", "loss_scale")
@@ -127,7 +127,11 @@ class MethodResult(ArmResult):
     @property
     def equivalence_test(self) -> Mapping[str, Any] | None:
         """Equivalence test of low-precision accuracies with those of float32, None without one."""
-        tests = (s.evidence.get("equivalence") for s in self.baseline_comparisons if s.reason == "precision")
+        tests = (
+            s.evidence.get("equivalence")
+            for s in self.baseline_comparisons
+            if s.reason == "precision"
+        )
         return next(filter(None, tests), None)
 
     # --- what it costs ----------------------------------------------------------------------------
@@ -292,8 +296,12 @@ def is_plain(arm: Arm) -> bool:
 def method_results(run: RunData, *, ok: bool = True) -> list[MethodResult]:
     """Return every training arm on every backend that has a successful trial or, unless ``ok``, any
     trial."""
-    places = [(t.arm, t.backend) for arm in ranks.training_arms(run)
-              for b in run.backends for t in run.select(arm, b, ok=ok)]  # fmt: skip
+    places = [
+        (t.arm, t.backend)
+        for arm in ranks.training_arms(run)
+        for b in run.backends
+        for t in run.select(arm, b, ok=ok)
+    ]
     return [MethodResult(run, *place) for place in dict.fromkeys(places)]
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from dualml.report.blocks import Item
 from dualml.common.words import Messages
+from dualml.report.blocks import Item
 
 #: Placeholder for the names of the backends in a sentence that is collected for several of them.
 BACKENDS_PLACEHOLDER = "\0"
@@ -54,9 +54,15 @@ class Notes(list[Item]):
         return bool(text)
 
     def add_per_backend(
-        self, backend: str, key: str, n: float | None = None, /, *, warning: bool = False,
+        self,
+        backend: str,
+        key: str,
+        n: float | None = None,
+        /,
+        *,
+        warning: bool = False,
         **values: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Collect a sentence about one backend; `add_collected` adds equal sentences once, with the
         names of all their backends."""
         item = self._item(key, n, {"backend": BACKENDS_PLACEHOLDER, **values})
@@ -65,7 +71,11 @@ class Notes(list[Item]):
     def add_collected(self) -> None:
         """Add the collected sentences, in the order of their first backends."""
         for item, backends in self.collected.items():
-            self.append(replace(item, text=item.text.replace(BACKENDS_PLACEHOLDER, self.words.join(backends))))
+            self.append(
+                replace(
+                    item, text=item.text.replace(BACKENDS_PLACEHOLDER, self.words.join(backends))
+                )
+            )
         self.collected.clear()
 
     def _item(self, key: str, n: float | None, values: dict[str, Any]) -> Item:

@@ -6,18 +6,25 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any, TypeVar
 
-from dualml.report.figure import Bar, Figure, LegendEntry, LineMark, SeriesId, Panel
-from dualml.report.confidence import MeanInterval
-from dualml.experiment.store.run import RunData
 from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.report.confidence import MeanInterval
+from dualml.report.figure import Bar, Figure, LegendEntry, LineMark, Panel, SeriesId
 
 K = TypeVar("K")
 
 
 def build_figure(
-    words: Messages, key: str, panels: Sequence[Panel | None], keys: Sequence[LegendEntry],
-    values: Mapping[str, object], *, more: Iterable[str] = (), suffix: str = "", **layout: Any,
-) -> Figure:  # fmt: skip
+    words: Messages,
+    key: str,
+    panels: Sequence[Panel | None],
+    keys: Sequence[LegendEntry],
+    values: Mapping[str, object],
+    *,
+    more: Iterable[str] = (),
+    suffix: str = "",
+    **layout: Any,
+) -> Figure:
     """Return the figure ``KEY`` + suffix; its caption is the message ``figure.KEY``, followed by
     ``more``, its alternative text ``alt.KEY``, both formatted with the values."""
     caption = words.join_sentences([words(f"figure.{key}", **values), *more])
@@ -26,7 +33,11 @@ def build_figure(
 
 
 def interval_line(
-    x: Sequence[float], means: Sequence[MeanInterval], owner: SeriesId, factor: float = 1.0, **look: Any
+    x: Sequence[float],
+    means: Sequence[MeanInterval],
+    owner: SeriesId,
+    factor: float = 1.0,
+    **look: Any,
 ) -> LineMark:
     """Return a line through means over seeds, with their intervals if any is known."""
     known = any(s.low is not None for s in means)
@@ -77,7 +88,9 @@ def format_on_backend(words: Messages, backend: str, seconds: float) -> str:
     return words("value.on_backend", backend=backend, ms=numbers.ms(seconds))
 
 
-def format_values(arms: Iterable[str], backends: Sequence[str], value: Callable[[str, str], str]) -> str:
+def format_values(
+    arms: Iterable[str], backends: Sequence[str], value: Callable[[str, str], str]
+) -> str:
     """Return the values of a figure as text, e.g. ``ring torch 1.2, ring mindspore 1.3``."""
     places = [(arm, backend) for arm in arms for backend in backends]
     known = [(place, text) for place in places if (text := value(*place)) != numbers.MISSING]
@@ -87,8 +100,10 @@ def format_values(arms: Iterable[str], backends: Sequence[str], value: Callable[
 def format_extremes(values: Mapping[K, float], place: Callable[[K], str]) -> dict[str, str]:
     """Return the factors ``low``, ``typical`` (the median) and ``high`` as texts, with the places
     ``low_at`` and ``high_at`` of the extremes."""
-    ends = {"low": min(values, key=lambda at: values[at]),
-            "high": max(values, key=lambda at: values[at])}  # fmt: skip
+    ends = {
+        "low": min(values, key=lambda at: values[at]),
+        "high": max(values, key=lambda at: values[at]),
+    }
     return {
         "typical": numbers.factor(median(values.values())),
         **{end: numbers.factor(values[at]) for end, at in ends.items()},
@@ -96,7 +111,9 @@ def format_extremes(values: Mapping[K, float], place: Callable[[K], str]) -> dic
     }
 
 
-def compare_speed(a: str, b: str, ratios: Mapping[K, float], place: Callable[[K], str]) -> dict[str, str]:
+def compare_speed(
+    a: str, b: str, ratios: Mapping[K, float], place: Callable[[K], str]
+) -> dict[str, str]:
     """Return which of two is slower by the median of the ratios b / a (``slow`` and ``fast``), and
     the `format_extremes` of how many times as long the slower one takes."""
     up = median(ratios.values()) >= 1
@@ -104,7 +121,9 @@ def compare_speed(a: str, b: str, ratios: Mapping[K, float], place: Callable[[K]
     return {"slow": b if up else a, "fast": a if up else b, **format_extremes(times, place)}
 
 
-def summarize_predictions(ratios: Mapping[K, float], place: Callable[[K], str]) -> dict[str, object]:
+def summarize_predictions(
+    ratios: Mapping[K, float], place: Callable[[K], str]
+) -> dict[str, object]:
     """Summarise ratios of predicted to measured values: how many there are (``k``), how many lie
     within a factor of two (``inside``), the median, and the worst with its place (``worst``,
     ``at``)."""

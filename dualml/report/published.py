@@ -5,12 +5,12 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 
+from dualml.common.words import Messages, numbers
 from dualml.planning.cost.published import PublishedCurve, PublishedTime, curves, summary
 from dualml.planning.cost.published import tables as given
 from dualml.planning.cost.units import format_seconds
 from dualml.report.blocks import Cells, Column, Table
-from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
-from dualml.common.words import Messages, numbers
+from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
 
 TEXTS = {"curve", "algorithm", "priced", "hardware", "software", "ranks", "source", "path"}
 TEXTS |= {"text", "repository", "commit", "read", "licence"}
@@ -52,11 +52,19 @@ def errors(words: Messages) -> Table:
         link, parts = curve.fit().link, curve.errors_by_part()
         rate = 1 / link.beta_s_per_byte / 1e9
         counts = f"{len(parts.fitted)} / {len(parts.held_out_errors())}"
-        rows.append([
-            curve.name, curve.strategy, format_seconds(link.alpha_s), f"{rate:.3g} GB/s", counts,
-            median_and_worst([*parts.fitted.values()]), median_and_worst([*parts.sizes.values()]),
-            median_and_worst([*parts.ranks.values()]), format_ranks(parts.ranks),
-        ])  # fmt: skip
+        rows.append(
+            [
+                curve.name,
+                curve.strategy,
+                format_seconds(link.alpha_s),
+                f"{rate:.3g} GB/s",
+                counts,
+                median_and_worst([*parts.fitted.values()]),
+                median_and_worst([*parts.sizes.values()]),
+                median_and_worst([*parts.ranks.values()]),
+                format_ranks(parts.ranks),
+            ]
+        )
     keys = ("curve", "priced", "alpha", "rate", "counts", "fitted", "sizes", "others", "ranks")
     return _table("errors", keys, rows, words)
 
@@ -94,7 +102,9 @@ def formulas(words: Messages) -> Table:
         for strategy in (curve.strategy, other):
             found = curve.errors_by_part(strategy).ranks
             large = [e for p, e in found.items() if p.nbytes >= LARGE]
-            rows.append([name, strategy, median_and_worst([*found.values()]), median_and_worst(large)])
+            rows.append(
+                [name, strategy, median_and_worst([*found.values()]), median_and_worst(large)]
+            )
     return _table("formulas", ("curve", "priced", "others", "others_large"), rows, words)
 
 
@@ -103,8 +113,16 @@ def measured(words: Messages) -> Table:
     rows: list[Cells] = []
     for curve in curves().values():
         about = curve.about
-        rows.append([curve.name, about["hardware"], about["software"], format_ranks(curve.points),
-                     about["source"], about["path"]])  # fmt: skip
+        rows.append(
+            [
+                curve.name,
+                about["hardware"],
+                about["software"],
+                format_ranks(curve.points),
+                about["source"],
+                about["path"],
+            ]
+        )
     keys = ("curve", "hardware", "software", "ranks", "source", "path")
     return _table("measured", keys, rows, words)
 
@@ -129,9 +147,13 @@ def figure(words: Messages) -> Figure:
         *(LegendEntry("arm", color, color=color, listed=False) for color in COLOURS),
     ]
     return Figure(
-        "published", words("published.figure"), words("published.figure_alt"),
-        [panel(group, words) for group in drawn], keys, columns=2,
-    )  # fmt: skip
+        "published",
+        words("published.figure"),
+        words("published.figure_alt"),
+        [panel(group, words) for group in drawn],
+        keys,
+        columns=2,
+    )
 
 
 def panel(group: Sequence[PublishedCurve], words: Messages) -> Panel:

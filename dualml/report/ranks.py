@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from statistics import median
 
-from dualml.parallel.aggregation import ASYNCHRONOUS
-from dualml.parallel.aggregation.settings import Aggregation
+from dualml.common.words import Messages, numbers
 from dualml.experiment.arm import StragglerSettings
 from dualml.experiment.store.run import RunData, Trial
-from dualml.common.words import Messages, numbers
+from dualml.parallel.aggregation import ASYNCHRONOUS
+from dualml.parallel.aggregation.settings import Aggregation
 
 #: Kind of handicap, in the order of figures → the key of `Straggler` that sets it, and the factor
 #: to display units.
@@ -37,7 +37,9 @@ def training_arms(run: RunData) -> list[str]:
 
 def multi_rank_arms(run: RunData) -> list[str]:
     """Return the training arms with several ranks that each hold the whole model."""
-    return [arm for arm in training_arms(run) if world_size(run, arm) > 1 and not is_split(run, arm)]
+    return [
+        arm for arm in training_arms(run) if world_size(run, arm) > 1 and not is_split(run, arm)
+    ]
 
 
 def successful_places(run: RunData, arms: Iterable[str]) -> Iterator[tuple[str, str]]:
@@ -83,7 +85,9 @@ def strategies(run: RunData) -> list[str]:
     """Return every strategy that trained or was measured, in the order of tables."""
     used = {strategy(run, arm) for arm in multi_rank_arms(run) if not run.settings[arm].method}
     used |= {name for arm in run.settings.values() for name in arm.strategies}
-    return [name for name in _known_strategies() if name in used] + sorted(used - set(_known_strategies()))
+    return [name for name in _known_strategies() if name in used] + sorted(
+        used - set(_known_strategies())
+    )
 
 
 def is_exact(name: str) -> bool:

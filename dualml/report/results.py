@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, TypeVar
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData, Trial
 from dualml.parity.statistics import MIN_SEEDS, check_equivalence
 from dualml.report import ranks
+from dualml.report.confidence import MeanInterval, mean_interval, paired_interval
 from dualml.report.measures import epoch_seconds
-from dualml.report.confidence import MeanInterval, paired_interval, mean_interval
-from dualml.experiment.store.run import RunData, Trial
-from dualml.common.words import Messages, numbers
 
 
 def _seed_values(what: Callable[[Trial], float | None]) -> cached_property[dict[int, float]]:
@@ -25,7 +25,9 @@ def _seed_values(what: Callable[[Trial], float | None]) -> cached_property[dict[
     return cached_property(by_seed)
 
 
-def _mean_over_seeds(values: Callable[[ArmResult], Iterable[float | None]]) -> cached_property[MeanInterval | None]:
+def _mean_over_seeds(
+    values: Callable[[ArmResult], Iterable[float | None]],
+) -> cached_property[MeanInterval | None]:
     """Return a cached property: the mean of the values with its confidence interval."""
     return cached_property(lambda result: mean_interval(values(result)))
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dualml.report import ranks
-from dualml.experiment.store.run import RunData, partition_key_of
 from dualml.common.words import numbers
 from dualml.common.words.numbers import plain
+from dualml.experiment.store.run import RunData, partition_key_of
+from dualml.report import ranks
 
 Statement = Mapping[str, Any]
 #: Settings that are not printed if they have these default values.
@@ -67,7 +67,9 @@ class PartitionSummary:
     def skew(self, what: str = "emd") -> tuple[float | None, float | None]:
         """Return mean and maximum of a skew measure over ranks, epochs and seeds; ranks without
         samples are ignored."""
-        known = [v for s in self.all_epochs for v in s.get(what) or () if numbers.is_finite_number(v)]
+        known = [
+            v for s in self.all_epochs for v in s.get(what) or () if numbers.is_finite_number(v)
+        ]
         return (sum(known) / len(known), max(known)) if known else (None, None)
 
 

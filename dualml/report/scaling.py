@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
-from dualml.report import scaling_families, ranks
-from dualml.report.scaling_families import STRONG, Family, CoreBudget
-from dualml.report.results import ArmResult
-from dualml.report.confidence import MeanInterval, paired_interval
-from dualml.experiment.store.run import RunData, Trial
 from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData, Trial
+from dualml.report import ranks, scaling_families
+from dualml.report.confidence import MeanInterval, paired_interval
+from dualml.report.results import ArmResult
+from dualml.report.scaling_families import STRONG, CoreBudget, Family
 
 #: Parts of the time of an update; ``rest`` lies between two updates.
 PARTS = ("gradient", "update", "wait", "transfer", "rest")
@@ -59,7 +59,11 @@ class ScalingPoint(ArmResult):
     @cached_property
     def per_core(self) -> MeanInterval | None:
         """Samples per second and core, None if unknown."""
-        return self.rate.scaled(1 / self.core_budget.used_cores) if self.rate and self.core_budget.used_cores else None
+        return (
+            self.rate.scaled(1 / self.core_budget.used_cores)
+            if self.rate and self.core_budget.used_cores
+            else None
+        )
 
     @cached_property
     def parts(self) -> Mapping[str, float]:
@@ -159,7 +163,9 @@ def scaling_points(run: RunData) -> list[ScalingPoint]:
 # --- words ----------------------------------------------------------------------------------------
 
 
-def family_name(family: Family, every: Sequence[Family], words: Messages, key: str = "scaling") -> str:
+def family_name(
+    family: Family, every: Sequence[Family], words: Messages, key: str = "scaling"
+) -> str:
     """Return ``strong scaling``, with the strategy if there are several families of the kind."""
     kind = words(f"{key}.{family.kind}")
     same = {f.strategy for f in every if f.kind == family.kind}
@@ -194,6 +200,9 @@ def notices(run: RunData, words: Messages) -> list[str]:
         if len({tuple(names) for names in arms.values()}) == 1:
             items.append(words("scaling.item", arms=arms[backends[0]], why=why))
         else:
-            items += [words("scaling.item_on", backend=b, arms=names, why=why)
-                      for b, names in arms.items() if names]  # fmt: skip
+            items += [
+                words("scaling.item_on", backend=b, arms=names, why=why)
+                for b, names in arms.items()
+                if names
+            ]
     return [words("page.no_speedup", values=words.semicolons(items))] if items else []

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData
 from dualml.parallel.aggregation import ASYNCHRONOUS, REPLICAS
 from dualml.report import machine, ranks
 from dualml.report.blocks import Notice
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages
 
 STRONG, WEAK = "strong", "weak"
 #: Settings that may differ between one rank and n; one rank aggregates nothing.
@@ -114,7 +114,9 @@ def core_budget(run: RunData, arm: str, backend: str) -> CoreBudget:
     return CoreBudget(ranks.world_size(run, arm), each, machine.cores(run, backend))
 
 
-def crowding_notices(run: RunData, words: Messages, arms: Iterable[str] | None = None) -> Iterator[Notice]:
+def crowding_notices(
+    run: RunData, words: Messages, arms: Iterable[str] | None = None
+) -> Iterator[Notice]:
     """Yield a notice if ranks of these arms (None: of any arm) took turns on cores; it belongs
     before all times."""
     places = ranks.successful_places(run, () if arms is None else arms)

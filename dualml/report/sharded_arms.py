@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData
 from dualml.report import ranks
 from dualml.report.blocks import Cell
 from dualml.report.closed_memory import CLOSED_FORM_PARTS
@@ -14,8 +16,6 @@ from dualml.report.columns import verdict as verdict_of
 from dualml.report.headline import verdict_rank
 from dualml.report.methods import MethodResult, method_results
 from dualml.report.topics.device_memory import ArmMemory, arm_memories
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages
 
 #: Settings that may differ between arms of one table: number of ranks, and how they shard.
 VARY = (

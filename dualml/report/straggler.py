@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from statistics import mean, median
 
-from dualml.report import ranks
-from dualml.experiment.store.run import RunData
 from dualml.common.words import numbers
+from dualml.experiment.store.run import RunData
+from dualml.report import ranks
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,10 @@ def straggler_arms(run: RunData) -> dict[str, str]:
 def straggler_effects(run: RunData) -> list[StragglerEffect]:
     """Return the effect of every straggler arm on every backend where it ran."""
     arms = straggler_arms(run)
-    return [_straggler_effect(run, arm, arms[arm], backend) for arm, backend in ranks.successful_places(run, arms)]
+    return [
+        _straggler_effect(run, arm, arms[arm], backend)
+        for arm, backend in ranks.successful_places(run, arms)
+    ]
 
 
 def _straggler_effect(run: RunData, arm: str, base: str, backend: str) -> StragglerEffect:
@@ -85,7 +88,9 @@ def _median_recorded(run: RunData, arm: str, backend: str, key: str) -> float | 
     known = [
         float(s[key])
         for s in run.cost.get("slowdowns") or ()
-        if s.get("arm") == arm and s.get("backend") == backend and numbers.is_finite_number(s.get(key))
+        if s.get("arm") == arm
+        and s.get("backend") == backend
+        and numbers.is_finite_number(s.get(key))
     ]
     return median(known) if known else None
 

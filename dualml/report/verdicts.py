@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData, TrialComparison
 from dualml.report.blocks import Cell, Column, Table
 from dualml.report.columns import VERDICT_TONES, columns, verdict
-from dualml.experiment.store.run import TrialComparison, RunData
-from dualml.common.words import Messages, numbers
 
 PHASES = ("data", "forward", "loss", "gradient", "update", "state")
 
@@ -53,7 +53,9 @@ def format_divergence(first: Mapping[str, Any] | None, words: Messages) -> str:
     if not first:
         return words("divergence.none")
     text, after = words("divergence.at", **divergence_fields(first, words)), first.get("after")
-    return text + (words("divergence.after", after=after) if numbers.is_finite_number(after) and after else "")
+    return text + (
+        words("divergence.after", after=after) if numbers.is_finite_number(after) and after else ""
+    )
 
 
 def divergence_fields(first: Mapping[str, Any], words: Messages) -> dict[str, str]:

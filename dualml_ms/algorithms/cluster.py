@@ -22,21 +22,21 @@ import numpy as np
 from mindspore import communication
 from mindspore.mint.distributed import distributed as private
 
-from dualml.common import machine
 from dualml.algorithms.communicator import RankContext
 from dualml.algorithms.communicator.rendezvous import all_gather_via_store
+from dualml.common import machine
 from dualml.common.errors import CommunicationError, Unsupported, UserError
 from dualml_ms.algorithms.rendezvous import (
     LOOPBACK,
     Scheduler,
-    parse_address,
-    open_at_port,
+    cluster_environ,
     end_scheduler,
     first_line,
+    open_at_port,
     open_store,
+    parse_address,
     start_scheduler,
     store_functions,
-    cluster_environ,
 )
 
 #: Seconds until a sleep is cut short for the first time, and between the next times. MindSpore
@@ -146,7 +146,9 @@ def join_by_address(place: RankContext, way: str, host: str, port: int) -> Membe
                 except (TypeError, AttributeError):  # another signature: not the version we know
                     way = "scheduler"
             if way == "scheduler":
-                scheduler, port = open_at_port(lambda p: start_scheduler(place, host, p), host, port)
+                scheduler, port = open_at_port(
+                    lambda p: start_scheduler(place, host, p), host, port
+                )
         except CommunicationError as error:
             place.store.set(key, f"failed {error}")
             raise
@@ -158,7 +160,9 @@ def join_by_address(place: RankContext, way: str, host: str, port: int) -> Membe
         with report_join_errors(place):
             if way == "store":
                 store = store or open_store(place, host, int(detail))
-                gather_notes(place, "store", "")  # further attempts assume that ranks begin together
+                gather_notes(
+                    place, "store", ""
+                )  # further attempts assume that ranks begin together
                 form = store_functions()[1]
                 form("mccl", timedelta(seconds=place.timeout), place.size, place.rank, store)
             else:

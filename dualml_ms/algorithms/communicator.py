@@ -53,8 +53,8 @@ def connect(place: RankContext, device: str = "cpu") -> MindSporeCommunicator:
 
 
 class MindSporeCommunicator(MindSporeCollectives):
-    """MindSpore implementation of `dualml.algorithms.communicator.Communicator` between processes, made by
-    `connect` from the ``place`` of this rank and its membership in the cluster, ``member``.
+    """MindSpore implementation of `dualml.algorithms.communicator.Communicator` between processes,
+    made by `connect` from the ``place`` of this rank and its membership in the cluster, ``member``.
 
     On a CPU `Tensor.asnumpy` is a view of a contiguous tensor's own memory and `Tensor.from_numpy`
     shares an array's memory, for compiled cells and collectives alike (measured, and tested in
@@ -72,11 +72,15 @@ class MindSporeCommunicator(MindSporeCollectives):
         self.member, self.is_world = member, ranks is None
         self.group = member.group_name(self.ranks)
 
-    def implementation_of(self, primitive: str, dtype: str = "float32", op: str = "sum") -> Implementation:
+    def implementation_of(
+        self, primitive: str, dtype: str = "float32", op: str = "sum"
+    ) -> Implementation:
         if self.group is None:
             return Implementation("composed", "one rank: nothing to send")
         if op in BITWISE and primitive in FOLDED:
-            return Implementation("composed", f"{FOLDED[primitive]}, then a fold in rank order (no {op})")
+            return Implementation(
+                "composed", f"{FOLDED[primitive]}, then a fold in rank order (no {op})"
+            )
         divided = ", divided by n" if op == "mean" else ""
         if primitive in NATIVE:
             return Implementation("native", f"mint.distributed.{primitive}")
@@ -95,10 +99,14 @@ class MindSporeCommunicator(MindSporeCollectives):
             # Besides, CommHandle has a wait, but no query of completion.
             # async_op starts in 0.4 ms where operators are queued, but nothing is gained on two
             # cores: 1.6 s for a collective and a computation that take 0.5 and 0.9 s.
-            "asynchronous": Implementation("unsupported", "the call returns when the result is there"),
+            "asynchronous": Implementation(
+                "unsupported", "the call returns when the result is there"
+            ),
             # Asked for tag 2, recv returns what was sent with tag 1; of None and -1 it raises.
             "tags": Implementation("unsupported", "mint.distributed ignores the tag on a CPU"),
-            "any_source": Implementation("unsupported", "mint.distributed.recv takes a named rank alone"),
+            "any_source": Implementation(
+                "unsupported", "mint.distributed.recv takes a named rank alone"
+            ),
         }
         return details[primitive]
 

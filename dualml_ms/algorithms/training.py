@@ -10,31 +10,36 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
+from dualml.algorithms.communicator import Implementation
+from dualml.algorithms.model.streams import extra_inputs
 from dualml.backend import (
+    ActivationCapture,
+    ActivationRecomputation,
     Array,
     Arrays,
-    StateCarryover,
+    BatchTrace,
+    MemoryReport,
     MemoryUsage,
     MixedPrecision,
-    ActivationCapture,
-    TrainingSpec,
-    ActivationRecomputation,
-    BatchTrace,
+    StateCarryover,
     Training,
-    MemoryReport,
-    eval_batch_size,
+    TrainingSpec,
     batch_digest,
+    eval_batch_size,
     split_into_chunks,
 )
-from dualml.algorithms.communicator import Implementation
 from dualml.common.errors import Unsupported
-from dualml.algorithms.model.streams import extra_inputs
-from dualml_ms.common.compiled import CompiledCell
+from dualml_ms.algorithms.loss_scaling import (
+    DueRateSchedule,
+    ScalarCache,
+    ScaledGradient,
+    ScaledUpdate,
+)
 from dualml_ms.algorithms.memory import nbytes, state_bytes
 from dualml_ms.algorithms.model import LOSSES, Network
 from dualml_ms.algorithms.model.network import LayerOutputs
 from dualml_ms.algorithms.optim import load_state, optimizer, state
-from dualml_ms.algorithms.loss_scaling import DueRateSchedule, ScalarCache, ScaledGradient, ScaledUpdate
+from dualml_ms.common.compiled import CompiledCell
 
 
 class LossCell(nn.Cell):
@@ -131,7 +136,14 @@ class ApplyAccumulated(nn.Cell):
         return done
 
 
-class MindSporeTraining(Training, ActivationCapture, MixedPrecision, MemoryReport, ActivationRecomputation, StateCarryover):
+class MindSporeTraining(
+    Training,
+    ActivationCapture,
+    MixedPrecision,
+    MemoryReport,
+    ActivationRecomputation,
+    StateCarryover,
+):
     """MindSpore implementation of `dualml.backend.Training`."""
 
     def __init__(self, recipe: TrainingSpec) -> None:
@@ -221,7 +233,9 @@ class MindSporeTraining(Training, ActivationCapture, MixedPrecision, MemoryRepor
         losses = []
         for part, share in split_into_chunks(batch, self.recipe.chunk):
             put = self.scaled.more if losses else self.scaled.first
-            losses.append((put(self.scalar(share * self.loss_scale), *self.batch_tensors(part)), share))
+            losses.append(
+                (put(self.scalar(share * self.loss_scale), *self.batch_tensors(part)), share)
+            )
         self.update(step, self.scaled.finite, self.scaled.apply)
         return losses
 
@@ -271,7 +285,11 @@ class MindSporeTraining(Training, ActivationCapture, MixedPrecision, MemoryRepor
             loss += share * float(value.asnumpy())
             for name, g in zip(self.parameters, chunk_gradients, strict=True):
                 gradients[name] = gradients.get(name, 0) + g.asnumpy() * np.float32(share)
-        return BatchTrace(*self.capture_forward(batch, probe), loss=loss, gradients=self.unscale_gradients(gradients))
+        return BatchTrace(
+            *self.capture_forward(batch, probe),
+            loss=loss,
+            gradients=self.unscale_gradients(gradients),
+        )
 
     def capture_forward(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
         _, _, *outputs = self.evaluate_layers(self.x[probe], self.y[probe])
@@ -284,7 +302,9 @@ class MindSporeTraining(Training, ActivationCapture, MixedPrecision, MemoryRepor
         """Evaluate `LayerOutputs` for some samples, repeated up to the size of an evaluation: any
         other number would be compiled anew."""
         n = max(len(y), eval_batch_size(y))
-        filled = (np.resize(a, (n, *a.shape[1:])) for a in (self.model_inputs(x), y.astype(np.int32)))
+        filled = (
+            np.resize(a, (n, *a.shape[1:])) for a in (self.model_inputs(x), y.astype(np.int32))
+        )
         outputs: tuple[ms.Tensor, ...] = self.layer_outputs(*map(ms.Tensor.from_numpy, filled))
         return outputs
 

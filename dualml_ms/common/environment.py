@@ -96,7 +96,9 @@ def environment(device: str, threads: int) -> dict[str, str]:
         "python": platform.python_version(),
         "mindspore": ms.__version__,
         "numpy": np.__version__,
-        "build": ", ".join(["CPU", *(f"plugin for {k}" for k in ("GPU", "Ascend") if _has_plugin(k))]),
+        "build": ", ".join(
+            ["CPU", *(f"plugin for {k}" for k in ("GPU", "Ascend") if _has_plugin(k))]
+        ),
         "device": device.lower() if device == "CPU" else f"{device.lower()}:{device_id()}",
         "device_name": device_name(device),
         "threads": str(threads or os.environ.get("OMP_NUM_THREADS", "")),

@@ -146,7 +146,11 @@ class GraphHasher:
         own = getattr(x, "__dict__", None)
         if isinstance(x, nn.Cell):
             common = cell_attributes()
-            own = {k: v for k, v in x.__dict__.items() if k in FINGERPRINTED_ATTRIBUTES or k not in common}
+            own = {
+                k: v
+                for k, v in x.__dict__.items()
+                if k in FINGERPRINTED_ATTRIBUTES or k not in common
+            }
         elif own is None:
             words = repr(x)  # a MindSpore type such as mindspore.float32
             if not type(x).__module__.startswith("mindspore") or " at 0x" in words:

@@ -69,7 +69,9 @@ def choose_isa() -> IsaChoice:
         installed = version("mindspore")
     except PackageNotFoundError:
         return IsaChoice("", "not_installed", "MindSpore is not installed")
-    key = _cache_key(machine.cpu_model(), installed, sorted(f for f in flags if f.startswith("avx")))
+    key = _cache_key(
+        machine.cpu_model(), installed, sorted(f for f in flags if f.startswith("avx"))
+    )
     try:
         folder = machine.cache_dir()
     except (ImportError, OSError, RuntimeError):

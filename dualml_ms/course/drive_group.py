@@ -21,8 +21,8 @@ from dualml.course.starting import (
     LOOPBACK,
     as_number,
     check_rank,
-    replace_functions,
     hide_variables,
+    replace_functions,
 )
 
 Arrays = Mapping[str, Any]

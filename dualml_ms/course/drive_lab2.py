@@ -8,8 +8,8 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 
-from dualml.course.tally import ALLOWED
 from dualml.course.restricted import RestrictedCommunicator
+from dualml.course.tally import ALLOWED
 
 Arrays = Mapping[str, Any]
 

@@ -9,8 +9,8 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
-from dualml.course.tally import ALLOWED
 from dualml.course.restricted import RestrictedCommunicator
+from dualml.course.tally import ALLOWED
 
 Arrays = Mapping[str, Any]
 
@@ -57,8 +57,7 @@ def stages(
     stage, optimizer = make_stage(arrays, options["lr"], comm.rank)
     out: dict[str, Any] = {}
     for step in range(1, options["steps"] + 1):
-        x, y = (ms.Tensor(arrays[f"{n}/{step}"]) if f"{n}/{step}" in arrays else None
-                for n in "xy")  # fmt: skip
+        x, y = (ms.Tensor(arrays[f"{n}/{step}"]) if f"{n}/{step}" in arrays else None for n in "xy")
         given = RestrictedCommunicator(comm, ALLOWED["stages"])
         loss = getattr(module, target)(
             given, stage, mean_squares, optimizer, x, y, options["micro_batches"], options["width"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import mindspore as ms
 
-from dualml.course.tally import ALLOWED
 from dualml.course.restricted import RestrictedCommunicator
+from dualml.course.tally import ALLOWED
 
 Arrays = Mapping[str, Any]
 

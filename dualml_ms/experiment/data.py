@@ -1,7 +1,7 @@
 """MindSpore's own data path: a `Sampler` with a given order, and its MnistDataset.
 
-dualml trains on neutral arrays (`dualml.experiment.data`). These are for your own scripts, and for the proof
-that the framework's reader, given the same order, delivers the same samples bit for bit.
+dualml trains on neutral arrays (`dualml.experiment.data`). These are for your own scripts, and for
+the proof that the framework's reader, given the same order, delivers the same samples bit for bit.
 
     data = mindspore_mnist("data/mnist", True, OrderSampler(order))
     for x, y in loader(data, batch_size=64):            # x float32 (B, 1, 28, 28), y int32 (B,)
@@ -21,10 +21,10 @@ import mindspore
 import mindspore.dataset as ds
 import numpy as np
 
+from dualml.common.errors import UserError
 from dualml.experiment.data import normalised
 from dualml.experiment.data.layout import plain_folder
 from dualml.experiment.data.registry import find_dataset
-from dualml.common.errors import UserError
 
 COLUMNS = ["image", "label"]
 

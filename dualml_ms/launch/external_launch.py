@@ -32,4 +32,6 @@ def detect_external_launch() -> ExternalLaunch | None:
         return None
     rank = -1 if role == "MS_SCHED" else int(os.environ["RANK_ID"])
     size = int(os.environ["MS_WORKER_NUM"])
-    return ExternalLaunch("msrun", "mindspore", rank, size, 1, (sys.executable, "-P", "-c", SCHEDULER))
+    return ExternalLaunch(
+        "msrun", "mindspore", rank, size, 1, (sys.executable, "-P", "-c", SCHEDULER)
+    )

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dualml.backend import Launcher
-from dualml.launch.route import free_port
 from dualml.common.machine import python_argv
+from dualml.launch.route import free_port
 
 
 def msrun_command(size: int, module: str, words: Sequence[str]) -> list[str]:

@@ -12,9 +12,9 @@ from mindspore import nn, ops
 from numpy.typing import NDArray
 
 from dualml.backend import split_into_chunks
-from dualml_ms.common.compiled import CompiledCell
 from dualml_ms.algorithms.loss_scaling import AllFinite, ScaledGradient, UnscaledUpdate
 from dualml_ms.algorithms.training import LossCell, MindSporeTraining
+from dualml_ms.common.compiled import CompiledCell
 
 Array = NDArray[Any]
 Groups = tuple[tuple[int, ...], ...]

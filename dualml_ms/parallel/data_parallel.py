@@ -9,13 +9,13 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
-from dualml.backend import split_into_chunks
 from dualml.algorithms.communicator import Communicator
+from dualml.backend import split_into_chunks
 from dualml.common.errors import Unsupported
-from dualml_ms.parallel.aggregation import Array, MindSporeGradientBuckets
-from dualml_ms.algorithms.memory import nbytes
 from dualml_ms.algorithms.loss_scaling import AllFinite, ScaledLoss, UnscaledUpdateFromSums
+from dualml_ms.algorithms.memory import nbytes
 from dualml_ms.algorithms.training import LossCell, MindSporeTraining
+from dualml_ms.parallel.aggregation import Array, MindSporeGradientBuckets
 
 
 class ReducedGradient(nn.Cell):
@@ -93,7 +93,9 @@ class MindSporeDataParallel(MindSporeGradientBuckets):
             self._reduced = ReducedGradient(training.mean_loss, parameters, self.sums, comm)
         scaled = training.scaler is not None
         self._finite = AllFinite(*self.sums)
-        self._update = (UnscaledUpdateFromSums if scaled else UpdateFromSums)(training.optimizer, self.sums)
+        self._update = (UnscaledUpdateFromSums if scaled else UpdateFromSums)(
+            training.optimizer, self.sums
+        )
         self.compiled: set[tuple[int, bool]] = set()
 
     def gradient(

@@ -11,12 +11,14 @@ from collections.abc import Sequence
 
 import mindspore as ms
 
-from dualml.backend import PlacedStage, TrainingSpec, Segment
+from dualml.backend import PlacedStage, Segment, TrainingSpec
 from dualml.backend.devices import check_present
 from dualml_ms.parallel.split import MindSporeStage
 
 #: Reason why stages cannot be placed on a second device.
-SINGLE_DEVICE_REASON = "a MindSpore process drives one device, so that there is no second one to place stages on"
+SINGLE_DEVICE_REASON = (
+    "a MindSpore process drives one device, so that there is no second one to place stages on"
+)
 
 
 class MindSporePlacedStage(MindSporeStage, PlacedStage):
@@ -31,7 +33,9 @@ class MindSporePlacedStage(MindSporeStage, PlacedStage):
 
     transfers_by = "mindspore.Tensor.copy"
 
-    def __init__(self, segments: Sequence[Segment], recipe: TrainingSpec, names: Sequence[str]) -> None:
+    def __init__(
+        self, segments: Sequence[Segment], recipe: TrainingSpec, names: Sequence[str]
+    ) -> None:
         check_present(names, {}, dict.fromkeys(("cuda", "ascend"), SINGLE_DEVICE_REASON))
         super().__init__(segments, recipe, first=True, last=True)
 

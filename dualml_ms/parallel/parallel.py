@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from dualml.backend import GradientAccess, Layout, FrameworkDataParallel, CommOverlap, DeviceReplication
 from dualml.algorithms.communicator import Communicator
+from dualml.backend import (
+    CommOverlap,
+    DeviceReplication,
+    FrameworkDataParallel,
+    GradientAccess,
+    Layout,
+)
+from dualml_ms.algorithms.training import MindSporeTraining
 from dualml_ms.parallel.aggregation import MindSporeGradientBuckets
 from dualml_ms.parallel.data_parallel import MindSporeDataParallel
-from dualml_ms.algorithms.training import MindSporeTraining
 
 
 class MindSporeParallel(MindSporeTraining, GradientAccess, FrameworkDataParallel):

@@ -33,8 +33,8 @@ from dualml.parallel.partition.sampler import RankOrder
 
 
 class PartitionSampler(RankOrder, ds.Sampler):
-    """A partition as a MindSpore sampler; see `dualml.parallel.partition.sampler.RankOrder` for arguments
-    and methods.
+    """A partition as a MindSpore sampler; see `dualml.parallel.partition.sampler.RankOrder` for
+    arguments and methods.
 
     A newly set epoch takes effect when the next iterator is made.
     """

@@ -16,10 +16,10 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
-from dualml.backend import Array
-from dualml.backend.stage import Block, visible_slices
 from dualml.algorithms.model.decoder import GroupedAttention
+from dualml.backend import Array
 from dualml.backend.reference.ring import NumpyBlockAttention
+from dualml.backend.stage import Block, visible_slices
 from dualml_ms.common.compiled import CompiledCell
 
 

@@ -14,12 +14,17 @@ import numpy as np
 from mindspore import nn
 
 from dualml.backend import Array, TrainingSpec
-from dualml.backend.shard import FlatParameterStorage, Slots, State, FlatLayout, parameter_spans
+from dualml.backend.shard import FlatLayout, FlatParameterStorage, Slots, State, parameter_spans
 from dualml.common.errors import Unsupported
-from dualml_ms.common.compiled import CompiledCell
+from dualml_ms.algorithms.loss_scaling import (
+    AllFinite,
+    DueRateSchedule,
+    ScalarCache,
+    UnscaledUpdate,
+)
 from dualml_ms.algorithms.memory import state_bytes
 from dualml_ms.algorithms.optim import load_state, optimizer, state
-from dualml_ms.algorithms.loss_scaling import AllFinite, DueRateSchedule, ScalarCache, UnscaledUpdate
+from dualml_ms.common.compiled import CompiledCell
 
 
 class VectorUpdate(nn.Cell):

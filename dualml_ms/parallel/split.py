@@ -15,46 +15,51 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 
-from dualml.backend import (
-    Array,
-    Arrays,
-    BlockwiseAttention,
-    StateCarryover,
-    MemoryUsage,
-    MixedPrecisionStage,
-    TrainingSpec,
-    ActivationRecomputation,
-    ActivationResharding,
-    Segment,
-    MemoryReport,
-    eval_batch_size,
-)
 from dualml.algorithms.communicator import Implementation
-from dualml.experiment.data.partial import is_placeholder
 from dualml.algorithms.model.decoder import GroupedAttention
 from dualml.algorithms.model.layers import Dropout
 from dualml.algorithms.model.recompute import layer_spans
 from dualml.algorithms.model.streams import carries_state
 from dualml.algorithms.precision import round_to_type
-from dualml_ms.common.compiled import CompiledCell
+from dualml.backend import (
+    ActivationRecomputation,
+    ActivationResharding,
+    Array,
+    Arrays,
+    BlockwiseAttention,
+    MemoryReport,
+    MemoryUsage,
+    MixedPrecisionStage,
+    Segment,
+    StateCarryover,
+    TrainingSpec,
+    eval_batch_size,
+)
+from dualml.experiment.data.partial import is_placeholder
+from dualml_ms.algorithms.loss_scaling import (
+    AllFinite,
+    DueRateSchedule,
+    ScalarCache,
+    UnscaledUpdateFromSums,
+)
 from dualml_ms.algorithms.memory import nbytes, state_bytes
 from dualml_ms.algorithms.model import LOSSES
 from dualml_ms.algorithms.model.modules import LowPrecisionCast
 from dualml_ms.algorithms.model.network import ModelPart
 from dualml_ms.algorithms.optim import load_state, optimizer, state
+from dualml_ms.common.compiled import CompiledCell
 from dualml_ms.parallel.ring import MindSporeBlockAttention
-from dualml_ms.algorithms.loss_scaling import AllFinite, DueRateSchedule, ScalarCache, UnscaledUpdateFromSums
 from dualml_ms.parallel.shard import MindSporeShardable
 from dualml_ms.parallel.split_cells import (
-    Backward,
     AssignSums,
-    StatefulStageLoss,
+    Backward,
     Forward,
     JoinSums,
-    LossBackward,
     Loss,
+    LossBackward,
     Outputs,
     Score,
+    StatefulStageLoss,
     UpdateFromSums,
     ZeroSums,
 )
@@ -64,7 +69,13 @@ Values = tuple[ms.Tensor, ...]
 
 
 class MindSporeStage(
-    MemoryReport, MixedPrecisionStage, MindSporeShardable, ActivationRecomputation, BlockwiseAttention, ActivationResharding, StateCarryover
+    MemoryReport,
+    MixedPrecisionStage,
+    MindSporeShardable,
+    ActivationRecomputation,
+    BlockwiseAttention,
+    ActivationResharding,
+    StateCarryover,
 ):
     """MindSpore implementation of `dualml.backend.stage.Stage`.
 
@@ -84,13 +95,17 @@ class MindSporeStage(
             for s in segments
         ]
         #: Segment → its stateful layers; below, micro-batch → their final states.
-        self.stateful = [[name for name, layer in s.layers if carries_state(layer)] for s in segments]
+        self.stateful = [
+            [name for name, layer in s.layers if carries_state(layer)] for s in segments
+        ]
         self.final_states = dict[int, dict[str, ms.Tensor]]()
         self.parts, self.parameters = list[ModelPart](), dict[str, ms.Parameter]()
         for segment, n in zip(segments, drops, strict=True):
             given = (segment.depth, n, self.precision, segment.low_precision, self.parameters)
             self.parts.append(ModelPart(segment.layers, *given).set_train())
-            self.parts[-1].computes_padding_mask = segment.layers == recipe.spec.layers and recipe.spec.needs_padding_mask
+            self.parts[-1].computes_padding_mask = (
+                segment.layers == recipe.spec.layers and recipe.spec.needs_padding_mask
+            )
             self.parameters |= self.parts[-1].canonical()
         own = [part.canonical() for part in self.parts]
         tuples = [ms.ParameterTuple(named.values()) for named in own]
@@ -101,7 +116,9 @@ class MindSporeStage(
         wanted = [not (first and i == 0) for i in range(len(segments))]
         again = [layer_spans(segment.layers, recipe.recompute) for segment in segments]
         self.tapes = [SegmentTape(*one) for one in zip(self.parts, wanted, again, strict=True)]
-        self.forward_cells = [CompiledCell(Forward(*one)) for one in zip(self.parts, self.tapes, strict=True)]
+        self.forward_cells = [
+            CompiledCell(Forward(*one)) for one in zip(self.parts, self.tapes, strict=True)
+        ]
         self.backward_cells = [
             CompiledCell(Backward(*one))
             for one in zip(self.parts, sums, self.tapes, wanted, strict=True)
@@ -138,8 +155,14 @@ class MindSporeStage(
         sums = ms.ParameterTuple(self.sums.values())
         self.all_finite = CompiledCell(AllFinite(*sums))
         self.apply_scaled = CompiledCell(UnscaledUpdateFromSums(self.optimizer, sums))
-        self.apply, self.zero_sums = CompiledCell(UpdateFromSums(self.optimizer, sums)), CompiledCell(ZeroSums(sums))
-        self.join_sums, self.assign_sums = CompiledCell(JoinSums(sums)), CompiledCell(AssignSums(sums))
+        self.apply, self.zero_sums = (
+            CompiledCell(UpdateFromSums(self.optimizer, sums)),
+            CompiledCell(ZeroSums(sums)),
+        )
+        self.join_sums, self.assign_sums = (
+            CompiledCell(JoinSums(sums)),
+            CompiledCell(AssignSums(sums)),
+        )
 
     # --- data -------------------------------------------------------------------------------------
 
@@ -225,7 +248,9 @@ class MindSporeStage(
         self.kept[segment, micro] = (*kept[:at], x, *kept[at + 1 :])
 
     def loss_backward(self, micro: int, share: float) -> tuple[ms.Tensor, Values | None]:
-        found = self.backward_cells[self.last_segment](*self.kept.pop((self.last_segment, micro)), self.scalar(share))
+        found = self.backward_cells[self.last_segment](
+            *self.kept.pop((self.last_segment, micro)), self.scalar(share)
+        )
         loss, *flow = self._pop_final_states(self.last_segment, micro, found)
         return loss, None if self.first and self.last_segment == 0 else tuple(flow)
 

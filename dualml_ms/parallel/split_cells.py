@@ -63,19 +63,32 @@ class Backward(nn.Cell):
     In low precision a gradient has the type of its value.
     """
 
-    def __init__(self, part: ModelPart, sums: ms.ParameterTuple, tape: SegmentTape, wanted: bool) -> None:
+    def __init__(
+        self, part: ModelPart, sums: ms.ParameterTuple, tape: SegmentTape, wanted: bool
+    ) -> None:
         super().__init__(auto_prefix=False)
         self.part, self.sums, self.wanted, self.first = part, sums, wanted, tape.first
         lower, n = part.low_cast is not None, len(part.order)
-        self.order = tuple(LayerWithCasts(part, i) if lower else self.differentiated_cell(part, i) for i in range(n))
+        self.order = tuple(
+            LayerWithCasts(part, i) if lower else self.differentiated_cell(part, i)
+            for i in range(n)
+        )
         self.lower = part.low_cast if lower else None
         self.before = tuple(held.before for held in part.precisions) if lower else (False,) * n
         self.after = tuple(held.after for held in part.precisions) if lower else (False,) * n
         self.branch = tuple(held.branch for held in part.precisions) if lower else (False,) * n
-        self.layer_parameters = tuple(ms.ParameterTuple(cell.trainable_params()) for cell in part.order)
+        self.layer_parameters = tuple(
+            ms.ParameterTuple(cell.trainable_params()) for cell in part.order
+        )
         names = list(part.canonical())  # in the order of the sums
-        self.sum_indices = tuple(tuple(names.index(p.name) for p in own) for own in self.layer_parameters)
-        self.kept, self.top_numbers, self.slopes = len(tape.kept), tuple(tape.top_numbers), tape.slopes
+        self.sum_indices = tuple(
+            tuple(names.index(p.name) for p in own) for own in self.layer_parameters
+        )
+        self.kept, self.top_numbers, self.slopes = (
+            len(tape.kept),
+            tuple(tape.top_numbers),
+            tape.slopes,
+        )
         self.place = tuple(tape.kept.index(at) if at in tape.kept else 0 for at in tape.top_numbers)
         self.plan_recomputation(part, tape)
         self.tanh, self.relu = TanhGrad(), ReluGrad()
@@ -93,12 +106,16 @@ class Backward(nn.Cell):
         """Determine for each layer the span to recompute that ends with it (``recomputed_span``;
         −1: none), and its saved top within that span (``inside``)."""
         n = len(part.order)
-        self.stretches = [LayerBlock(part, replace(some, again=False)) for some in tape.recomputed_spans]
+        self.stretches = [
+            LayerBlock(part, replace(some, again=False)) for some in tape.recomputed_spans
+        ]
         self.entries = tuple(tuple(map(tape.kept.index, own)) for own in tape.entries)
         ends = {some.layers.stop - 1: number for number, some in enumerate(tape.recomputed_spans)}
         starts = {i: some.layers.start for some in tape.recomputed_spans for i in layer_range(some)}
         self.recomputed_span = tuple(ends.get(i, -1) for i in range(n))
-        self.inside = tuple(tape.top_numbers[i] - starts.get(i, tape.top_numbers[i]) for i in range(n))
+        self.inside = tuple(
+            tape.top_numbers[i] - starts.get(i, tape.top_numbers[i]) for i in range(n)
+        )
 
     def recompute_stacks(self, number, tape, masks, flow):
         """Recompute the stack before the first layer of a span and after each of its layers."""
@@ -159,7 +176,9 @@ class Backward(nn.Cell):
                     else:
                         own = self.weights(self.order[i], self.layer_parameters[i])(*given, flow)
                     for k in range(len(self.layer_parameters[i])):
-                        done = ops.depend(done, ops.assign_add(self.sums[self.sum_indices[i][k]], own[k]))
+                        done = ops.depend(
+                            done, ops.assign_add(self.sums[self.sum_indices[i][k]], own[k])
+                        )
                 if self.before[i]:
                     flow = self.lower(flow)
         if not self.wanted:

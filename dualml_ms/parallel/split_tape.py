@@ -44,10 +44,14 @@ class SegmentTape:
         cells = {i for i, kind in enumerate(part.kinds) if kind in (CELL, CARRY)}
         used = {i for i in cells if i >= self.first}
         inside = {i for i in used if i in begins and self.top_numbers[i] > begins[i]}
-        self.recomputed_spans = [s for s in stretches if s.recomputed and not inside.isdisjoint(layer_range(s))]
+        self.recomputed_spans = [
+            s for s in stretches if s.recomputed and not inside.isdisjoint(layer_range(s))
+        ]
         stacks = value_numbers(part)
         self.entries = [stacks[s.layers.start][-s.input_count :] for s in self.recomputed_spans]
-        kept = {self.top_numbers[i] for i in used - inside} | {n for own in self.entries for n in own}
+        kept = {self.top_numbers[i] for i in used - inside} | {
+            n for own in self.entries for n in own
+        }
         self.kept = tuple(sorted(kept))
 
 

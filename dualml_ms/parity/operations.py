@@ -81,7 +81,9 @@ def find_tensors(value: Any) -> list[ms.Tensor]:
     return []
 
 
-def operator_settings(primitive: Any, given: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def operator_settings(
+    primitive: Any, given: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return an operator's settings: by name if the primitive has names, else by position."""
     known = (
         {}

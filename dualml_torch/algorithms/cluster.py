@@ -16,7 +16,13 @@ from dualml.algorithms.communicator.rendezvous import all_gather_via_store
 from dualml.common.errors import CommunicationError, Unsupported, UserError
 from dualml.common.machine import parse_device
 from dualml_torch.algorithms.gloo import use_batch_scheduling
-from dualml_torch.algorithms.rendezvous import INTERFACE, Membership, group_key, first_line, open_shared_store
+from dualml_torch.algorithms.rendezvous import (
+    INTERFACE,
+    Membership,
+    first_line,
+    group_key,
+    open_shared_store,
+)
 
 #: Seconds to wait when leaving: enough for ranks that end together, little if one is gone.
 FAREWELL_S = 5.0
@@ -74,7 +80,9 @@ def new_group(place: RankContext, member: Membership, ranks: list[int], key: str
     """
     count = len(dist.distributed_c10d._world.pg_names)
     what = f"a group of ranks {ranks}"
-    notes = all_gather_via_store(place.store, key, place.rank, ranks, str(count), place.timeout, what)
+    notes = all_gather_via_store(
+        place.store, key, place.rank, ranks, str(count), place.timeout, what
+    )
     for _ in range(max(map(int, notes.values())) - count):
         dist.new_group([place.rank], timeout=member.limit, use_local_synchronization=True)
     group = dist.new_group(ranks, timeout=member.limit, use_local_synchronization=True)

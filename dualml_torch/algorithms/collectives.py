@@ -12,8 +12,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dualml.algorithms.communicator import Communicator, RankContext
-from dualml.algorithms.communicator.primitives import EngineWork
 from dualml.algorithms.communicator.parts import part_lengths, part_start
+from dualml.algorithms.communicator.primitives import EngineWork
 from dualml.common.errors import CommunicationError
 from dualml_torch.algorithms.rendezvous import Membership, first_line
 
@@ -57,7 +57,10 @@ class TorchCollectives(Communicator):
         when it is waited for, and never reports completion before."""
         with self._translate_errors("reduce_scatter"):
             work, result = self._all_reduce_begin(x, True, op)
-        start, size = part_start(len(x), self.size, self.rank), part_lengths(len(x), self.size)[self.rank]
+        start, size = (
+            part_start(len(x), self.size, self.rank),
+            part_lengths(len(x), self.size)[self.rank],
+        )
         return self._make_work("reduce_scatter", work, lambda: result()[start : start + size])
 
     def _make_work(self, primitive: str, work: Any, result: Callable[[], Any]) -> EngineWork:
@@ -144,7 +147,9 @@ class TorchCollectives(Communicator):
             raise
         except RuntimeError as error:
             self.member.broken = True
-            text = f"rank {self.rank} of {self.size}, {primitive}: {likely_cause(error, self.context)}"
+            text = (
+                f"rank {self.rank} of {self.size}, {primitive}: {likely_cause(error, self.context)}"
+            )
             raise CommunicationError(text) from error
 
 

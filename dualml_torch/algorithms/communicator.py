@@ -10,14 +10,14 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from dualml.common.clock import EVENTS, WALL
 from dualml.algorithms.communicator import BITWISE, Communicator, Implementation, RankContext
 from dualml.algorithms.communicator.primitives import EngineWork
+from dualml.common.clock import EVENTS, WALL
 from dualml.common.sockets import sent_bytes
-from dualml_torch.common.clock import start_events
 from dualml_torch.algorithms.cluster import join, leave, new_group
 from dualml_torch.algorithms.collectives import TorchCollectives
 from dualml_torch.algorithms.rendezvous import Membership
+from dualml_torch.common.clock import start_events
 
 DTYPES = {
     torch.bfloat16: "bfloat16",
@@ -70,8 +70,8 @@ def connect(place: RankContext, device: str | torch.device = "cpu") -> TorchComm
 
 
 class TorchCommunicator(TorchCollectives):
-    """PyTorch implementation of `dualml.algorithms.communicator.Communicator` between processes, made by
-    `connect`.
+    """PyTorch implementation of `dualml.algorithms.communicator.Communicator` between processes,
+    made by `connect`.
 
     Args:
         place: of this rank.
@@ -100,7 +100,9 @@ class TorchCommunicator(TorchCollectives):
             group = dist.group.WORLD
         self.group, self.is_world = group, ranks is None
 
-    def implementation_of(self, primitive: str, dtype: str = "float32", op: str = "sum") -> Implementation:
+    def implementation_of(
+        self, primitive: str, dtype: str = "float32", op: str = "sum"
+    ) -> Implementation:
         if self.group is None:
             return Implementation("native", "one rank: nothing to send")
         if self.member.engine == "nccl" and primitive in GLOO_ONLY:

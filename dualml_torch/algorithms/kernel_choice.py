@@ -23,14 +23,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dualml.common import machine
+from dualml.algorithms.optim import OptimizerSpec
 from dualml.backend import TrainingSpec
+from dualml.common import machine
 from dualml.common.errors import UserError
 from dualml.common.files import read_json, write_json
-from dualml.algorithms.optim import OptimizerSpec
-from dualml_torch.common.environ import COMPILE, MEMORY_FORMAT
 from dualml_torch.algorithms.optim import optimizer
 from dualml_torch.algorithms.recorded_gradient import Loss, RecordedGradient
+from dualml_torch.common.environ import COMPILE, MEMORY_FORMAT
 
 CONTIGUOUS, CHANNELS_LAST = "contiguous_format", "channels_last"
 FORMATS = (CONTIGUOUS, CHANNELS_LAST)
@@ -73,7 +73,9 @@ class KernelChoice:
         }
 
 
-def choose_kernels(recipe: TrainingSpec, network: nn.Module, loss: Loss, batch: Batch | None) -> KernelChoice:
+def choose_kernels(
+    recipe: TrainingSpec, network: nn.Module, loss: Loss, batch: Batch | None
+) -> KernelChoice:
     """Return the user's choice, the choice by stored times, or that of a new measurement (one
     second; up to a minute with compilation).
 
@@ -85,7 +87,10 @@ def choose_kernels(recipe: TrainingSpec, network: nn.Module, loss: Loss, batch: 
         UserError: `MEMORY_FORMAT` or `COMPILE` has an invalid value, or compilation was requested
             and fails.
     """
-    wanted, compiling = read_setting(MEMORY_FORMAT, FORMATS), read_setting(COMPILE, ("never", "always"))
+    wanted, compiling = (
+        read_setting(MEMORY_FORMAT, FORMATS),
+        read_setting(COMPILE, ("never", "always")),
+    )
     if recipe.precision.is_low or recipe.recompute:
         # The compiler keeps float32 where the rule rounds, and activations to be recomputed.
         compiling = "never"
@@ -94,12 +99,16 @@ def choose_kernels(recipe: TrainingSpec, network: nn.Module, loss: Loss, batch: 
     if wanted and images:
         formats = (wanted,)
     if batch is None or (compiling == "never" and len(formats) == 1):
-        return KernelChoice(formats[0], False, "set by the user" if wanted else "nothing was measured")
+        return KernelChoice(
+            formats[0], False, "set by the user" if wanted else "nothing was measured"
+        )
     path = times_path(recipe, batch)
     times = load_times(path)
     if not times.keys() >= set(formats):
         times = save_times(
-            path, times | time_in_turns({f: make_gradient_work(network, loss, f, batch) for f in formats})
+            path,
+            times
+            | time_in_turns({f: make_gradient_work(network, loss, f, batch) for f in formats}),
         )
     plain = formats[0]
     best = next((f for f in formats if times[plain] > WORTH_IT * times[f]), plain)
@@ -111,14 +120,18 @@ def choose_kernels(recipe: TrainingSpec, network: nn.Module, loss: Loss, batch: 
     name = f"{best}, {replace(recipe.rule, lr=1.0)}"
     if name not in times:
         makers = {
-            kernels: partial(make_update_work, recipe.rule, network, loss, best, batch, kernels == "compiled")
+            kernels: partial(
+                make_update_work, recipe.rule, network, loss, best, batch, kernels == "compiled"
+            )
             for kernels in ("recorded", "compiled")
         }
         times = save_times(path, times | {name: compare_compiled(**makers)})
     return decide_compilation(best, times[name], reason, recipe.updates, compiling == "always")
 
 
-def decide_compilation(best: str, times: Times, reason: str, updates: int, always: bool) -> KernelChoice:
+def decide_compilation(
+    best: str, times: Times, reason: str, updates: int, always: bool
+) -> KernelChoice:
     """Decide to compile if the time saved over ``updates`` pays for the compilation time.
 
     Raises:
@@ -157,7 +170,12 @@ def make_gradient_work(network: nn.Module, loss: Loss, memory_format: str, batch
 
 
 def make_update_work(
-    rule: OptimizerSpec, network: nn.Module, loss: Loss, memory_format: str, batch: Batch, compiled: bool
+    rule: OptimizerSpec,
+    network: nn.Module,
+    loss: Loss,
+    memory_format: str,
+    batch: Batch,
+    compiled: bool,
 ) -> Work:
     """Return a function that makes whole updates of a copy of the network, for timing."""
     network = copy_network(network, memory_format)

@@ -53,7 +53,12 @@ class RecordedGradient:
     def __init__(
         self, network: nn.Module, loss: Loss, compiled: int = 0, *, accumulate: bool = False
     ) -> None:
-        self.network, self.loss, self.compiled, self.accumulate = network, loss, compiled, accumulate
+        self.network, self.loss, self.compiled, self.accumulate = (
+            network,
+            loss,
+            compiled,
+            accumulate,
+        )
         self.clear()
 
     def clear(self) -> None:

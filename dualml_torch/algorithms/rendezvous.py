@@ -23,9 +23,9 @@ import torch.distributed as dist
 
 from dualml.algorithms.communicator import FileStore, RankContext
 from dualml.algorithms.communicator.rendezvous import all_gather_via_store
+from dualml.common.bounded_io import decode_header
 from dualml.common.errors import CommunicationError, UserError
 from dualml.common.machine import network_id
-from dualml.common.bounded_io import decode_header
 
 INTERFACE = "GLOO_SOCKET_IFNAME"
 #: Largest size of a rank's note, in bytes.
@@ -67,9 +67,12 @@ def open_shared_store(place: RankContext, member: Membership) -> Any:
     """
     details: dict[str, str] = {"machine": network_id()}
     scheme = place.rendezvous.partition(":")[0]
-    open_store, hosts = {"auto": _file_store, "file": _file_store, "tcp": _tcp_store, "env": _env_store}[scheme](
-        place, member, details
-    )
+    open_store, hosts = {
+        "auto": _file_store,
+        "file": _file_store,
+        "tcp": _tcp_store,
+        "env": _env_store,
+    }[scheme](place, member, details)
     store, key = None, f"join.{group_key(place)}"
     if hosts:
         try:
@@ -97,7 +100,9 @@ def open_shared_store(place: RankContext, member: Membership) -> Any:
     return store if store is not None else open_store(others[0])
 
 
-def _file_store(place: RankContext, member: Membership, details: dict[str, str]) -> tuple[Any, bool]:
+def _file_store(
+    place: RankContext, member: Membership, details: dict[str, str]
+) -> tuple[Any, bool]:
     if place.rendezvous != "auto":
         # One file for each group: torch needs a fresh one, and the user's file is not touched.
         path = Path(f"{urlsplit(place.rendezvous).path}.{group_key(place)}")

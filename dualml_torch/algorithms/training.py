@@ -7,32 +7,44 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import torch
 
+from dualml.algorithms.communicator import Implementation
+from dualml.algorithms.model.streams import extra_inputs
 from dualml.backend import (
+    ActivationCapture,
+    ActivationRecomputation,
     Array,
     Arrays,
-    StateCarryover,
+    BatchTrace,
+    MemoryReport,
     MemoryUsage,
     MixedPrecision,
-    ActivationCapture,
-    TrainingSpec,
-    ActivationRecomputation,
-    BatchTrace,
+    StateCarryover,
     Training,
-    MemoryReport,
+    TrainingSpec,
     batch_digest,
     split_into_chunks,
 )
-from dualml.algorithms.communicator import Implementation
-from dualml.algorithms.model.streams import extra_inputs
 from dualml_torch.algorithms.kernel_choice import KernelChoice, choose_kernels
-from dualml_torch.algorithms.memory import record_saved_tensors, storage_address, nbytes, state_bytes
+from dualml_torch.algorithms.loss_scaling import all_gradients_finite, unscale_gradients
+from dualml_torch.algorithms.memory import (
+    nbytes,
+    record_saved_tensors,
+    state_bytes,
+    storage_address,
+)
 from dualml_torch.algorithms.model import LOSSES, Network
 from dualml_torch.algorithms.optim import load_state, optimizer, state
 from dualml_torch.algorithms.recorded_gradient import RecordedGradient
-from dualml_torch.algorithms.loss_scaling import all_gradients_finite, unscale_gradients
 
 
-class TorchTraining(Training, ActivationCapture, MixedPrecision, MemoryReport, ActivationRecomputation, StateCarryover):
+class TorchTraining(
+    Training,
+    ActivationCapture,
+    MixedPrecision,
+    MemoryReport,
+    ActivationRecomputation,
+    StateCarryover,
+):
     """PyTorch implementation of `dualml.backend.Training`."""
 
     def __init__(self, recipe: TrainingSpec, device: torch.device) -> None:
@@ -126,7 +138,10 @@ class TorchTraining(Training, ActivationCapture, MixedPrecision, MemoryReport, A
         sizes: dict[int, int] = {}
         # Masks are drawn anew for every update, so they count as saved activations.
         there = (*own, *self.network.buffers(), inputs[0], labels)
-        with record_saved_tensors(sizes, {storage_address(t) for t in there}), self.preserving_statistics():
+        with (
+            record_saved_tensors(sizes, {storage_address(t) for t in there}),
+            self.preserving_statistics(),
+        ):
             loss = self.loss(self.network(*inputs), labels)
         # Not backward, which would write into ``grad`` and call hooks that send messages.
         gradients = torch.autograd.grad(loss, own, allow_unused=True)
@@ -148,7 +163,11 @@ class TorchTraining(Training, ActivationCapture, MixedPrecision, MemoryReport, A
         }
         self.zero_grad()
         loss = sum(float(loss) * share for loss, share in losses)
-        return BatchTrace(*self.capture_forward(batch, probe), loss=loss, gradients=self.unscale_gradients(gradients))
+        return BatchTrace(
+            *self.capture_forward(batch, probe),
+            loss=loss,
+            gradients=self.unscale_gradients(gradients),
+        )
 
     @torch.no_grad()
     def capture_forward(self, batch: Array, probe: Array) -> tuple[str, Arrays]:

@@ -29,7 +29,9 @@ def section(job: BenchJob, add: AddRow) -> None:
         for row in timed:
             name = row.pop("variant")
             try:
-                losses = run_losses(PlainLoop(own, "fused", PRECISIONS[name]), 2 if job.quick else 8)
+                losses = run_losses(
+                    PlainLoop(own, "fused", PRECISIONS[name]), 2 if job.quick else 8
+                )
             except Exception as error:
                 add(model=model, precision=name, **{"reason": error_reason(error), **row})
                 continue

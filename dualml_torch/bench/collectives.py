@@ -50,9 +50,13 @@ def section(job: BenchJob, add: AddRow) -> None:
             add(**cells)
     try:
         run_ranks(
-            job.backend, 2, "dualml_torch.bench.collectives:sum_over_ranks", device=job.device,
-            timeout=WAIT_S, limit=GROUP_S,
-        )  # fmt: skip
+            job.backend,
+            2,
+            "dualml_torch.bench.collectives:sum_over_ranks",
+            device=job.device,
+            timeout=WAIT_S,
+            limit=GROUP_S,
+        )
         add(engine="dualml", ranks=2, right=True)
     except Exception as error:
         add(engine="dualml", ranks=2, reason=error_reason(error))
@@ -128,7 +132,9 @@ def measure_rows(
             try:
                 cells["right"] = is_correct(collective, x, number, ranks)
                 spent = [
-                    time_milliseconds(device, lambda x=x, c=collective: call_collective(c, x, number, ranks))
+                    time_milliseconds(
+                        device, lambda x=x, c=collective: call_collective(c, x, number, ranks)
+                    )
                     for _ in range(calls)
                 ]
                 low, median, high = statistics.quantiles(spent, n=4, method="inclusive")

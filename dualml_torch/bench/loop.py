@@ -7,7 +7,7 @@ from functools import partial
 import torch
 
 from dualml.interface.bench.section import AddRow, BenchJob
-from dualml_torch.bench.plain_loop import OPTIMIZER_OPTIONS, MODELS, PlainLoop, TrialLoop, make_work
+from dualml_torch.bench.plain_loop import MODELS, OPTIMIZER_OPTIONS, PlainLoop, TrialLoop, make_work
 from dualml_torch.bench.race import MakeVariant, race
 
 

@@ -10,7 +10,7 @@ import torch
 
 from dualml.interface.bench.section import AddRow, BenchJob
 from dualml.interface.bench.work import error_reason
-from dualml_torch.bench.plain_loop import MODELS, PlainLoop, Loop, TrialLoop, make_work
+from dualml_torch.bench.plain_loop import MODELS, Loop, PlainLoop, TrialLoop, make_work
 from dualml_torch.common.environment import resolve_device
 
 

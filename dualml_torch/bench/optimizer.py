@@ -9,10 +9,10 @@ from typing import Any
 import torch
 
 import dualml_torch.algorithms.optim as ours
-from dualml.interface.bench.section import AddRow, BenchJob
 from dualml.algorithms.model import model
+from dualml.interface.bench.section import AddRow, BenchJob
 from dualml_torch.bench.plain_loop import OPTIMIZER_OPTIONS
-from dualml_torch.bench.race import MakeVariant, capture_graph, time_milliseconds, race
+from dualml_torch.bench.race import MakeVariant, capture_graph, race, time_milliseconds
 from dualml_torch.common.environment import resolve_device
 
 RULES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -59,7 +59,9 @@ def optimizer_variants(
         step = getattr(torch.optim, name)(params, **fields, **options).step
         if how == "compiled":
             step = torch.compile(step)
-        return make_timer(capture_graph(device, step, lambda: None).replay if how == "graph" else step)
+        return make_timer(
+            capture_graph(device, step, lambda: None).replay if how == "graph" else step
+        )
 
     own = getattr(ours, name)
     variants: dict[str, MakeVariant] = {

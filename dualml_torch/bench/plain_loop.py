@@ -12,15 +12,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from dualml.backend import Array, TrainingSpec
-from dualml.interface.bench.section import BenchJob
 from dualml.algorithms.model import ModelSpec, initial_weights, model
 from dualml.algorithms.optim import Adam
+from dualml.backend import Array, TrainingSpec
 from dualml.common.seeds import make_generator
+from dualml.interface.bench.section import BenchJob
+from dualml_torch.algorithms.model import Network
 from dualml_torch.backend import TorchBackend
 from dualml_torch.bench.race import capture_graph, time_milliseconds
 from dualml_torch.common.environment import resolve_device
-from dualml_torch.algorithms.model import Network
 
 MODELS = ("lenet", "mlp")
 BATCH, RATE = 64, 1e-3
@@ -96,9 +96,13 @@ class TrialLoop(Loop):
         self.backend = TorchBackend(str(work.device), work.threads)
         self.step = 0
         recipe = TrainingSpec(
-            spec=work.spec, weights=work.weights, rule=Adam(lr=RATE), x=work.x, y=work.y,
+            spec=work.spec,
+            weights=work.weights,
+            rule=Adam(lr=RATE),
+            x=work.x,
+            y=work.y,
             updates=len(work.order),
-        )  # fmt: skip
+        )
         self.training = self.backend.training(recipe)
 
     def run_updates(self, first: int, last: int) -> list[float]:

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
+from dualml.common.errors import Unsupported
 from dualml.interface.bench.section import AddRow
 from dualml.interface.bench.timing import ratio_quartiles, time_interleaved
 from dualml.interface.bench.work import error_reason
-from dualml.common.errors import Unsupported
 
 #: Factory of a variant, whose call runs one round and returns milliseconds.
 MakeVariant = Callable[[], Callable[[], float]]
@@ -35,7 +35,9 @@ def time_milliseconds(device: torch.device, work: Callable[[], Any], times: int 
     return begin.elapsed_time(end) / times
 
 
-def race(variants: Mapping[str, MakeVariant], rounds: int, against: str, add: AddRow, **what: Any) -> None:
+def race(
+    variants: Mapping[str, MakeVariant], rounds: int, against: str, add: AddRow, **what: Any
+) -> None:
     """Add a row for each variant: median and quartiles of its times, and of their ratios to the
     times of ``against`` in the same rounds. A variant that cannot be made or run is a row with its
     reason.

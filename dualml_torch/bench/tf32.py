@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from dualml.backend import backends
+from dualml.common.errors import TrialError
+from dualml.common.machine import python_argv, run_bounded
 from dualml.interface.bench.lab import REFERENCE, arms_for, compare_trials, run_lab
 from dualml.interface.bench.section import AddRow, BenchJob
-from dualml.common.errors import TrialError
-from dualml.common.machine import run_bounded, python_argv
 from dualml_torch.common.environment import resolve_device
 
 #: Whether TF32 is on → environment variables: NVIDIA's for its libraries, and torch's own.

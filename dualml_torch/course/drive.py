@@ -78,8 +78,9 @@ def fill(a: Any, buffer: torch.Tensor) -> torch.Tensor:
 def training(module: Any, target: str, options: Mapping[str, Any], arrays: Arrays) -> Arrays:
     """Train a softmax regression with a student's optimizer; ``losses`` are the losses before each
     update."""
-    weight, bias = (torch.nn.Parameter(torch.from_numpy(arrays[n].copy()))
-                    for n in ("weight", "bias"))  # fmt: skip
+    weight, bias = (
+        torch.nn.Parameter(torch.from_numpy(arrays[n].copy())) for n in ("weight", "bias")
+    )
     opt = getattr(module, target)([weight, bias], **hyperparameters(options["hyper"]))
     x, y = torch.from_numpy(arrays["x"]), torch.from_numpy(arrays["y"]).long()
     losses = []

@@ -20,16 +20,20 @@ from dualml.course.starting import (
     as_number,
     check_rank,
     find_port,
-    replace_functions,
     hide_variables,
+    replace_functions,
 )
 
 Arrays = Mapping[str, Any]
 #: Timeout of ranks that wait for one another, in seconds, in place of half an hour.
 WAIT_S = 4.0
 #: Options of an agent in the sandbox: no shared memory, no Unix sockets.
-AGENT = {"rpc_timeout": WAIT_S, "num_worker_threads": 2, "_transports": ["uv"],
-         "_channels": ["basic"]}  # fmt: skip
+AGENT = {
+    "rpc_timeout": WAIT_S,
+    "num_worker_threads": 2,
+    "_transports": ["uv"],
+    "_channels": ["basic"],
+}
 
 
 def number_or_environ(options: Mapping[str, Any], name: str, variable: str, none: int) -> int:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from dualml.course.tally import ALLOWED
 from dualml.course.restricted import RestrictedCommunicator
+from dualml.course.tally import ALLOWED
 
 Arrays = Mapping[str, Any]
 

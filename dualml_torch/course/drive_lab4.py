@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from dualml.course.tally import ALLOWED
 from dualml.course.restricted import RestrictedCommunicator
+from dualml.course.tally import ALLOWED
 from dualml_torch.course.drive_lab3 import Descent
 
 Arrays = Mapping[str, Any]
@@ -39,8 +39,10 @@ def stages(
     stage, optimizer = make_stage(arrays, options["lr"], comm.rank)
     out: dict[str, Any] = {}
     for step in range(1, options["steps"] + 1):
-        x, y = (torch.from_numpy(arrays[f"{n}/{step}"].copy()) if f"{n}/{step}" in arrays else None
-                for n in "xy")  # fmt: skip
+        x, y = (
+            torch.from_numpy(arrays[f"{n}/{step}"].copy()) if f"{n}/{step}" in arrays else None
+            for n in "xy"
+        )
         given = RestrictedCommunicator(comm, ALLOWED["stages"])
         loss = getattr(module, target)(
             given,

@@ -36,9 +36,12 @@ def start_agent(comm: Any) -> None:
         door.bind(("127.0.0.1", 0))
         port = int(comm.broadcast(torch.tensor(door.getsockname()[1])))
     options = rpc.TensorPipeRpcBackendOptions(
-        init_method=f"tcp://127.0.0.1:{port}", rpc_timeout=CALL_S, num_worker_threads=2,
-        _transports=["uv"], _channels=["basic"],
-    )  # fmt: skip
+        init_method=f"tcp://127.0.0.1:{port}",
+        rpc_timeout=CALL_S,
+        num_worker_threads=2,
+        _transports=["uv"],
+        _channels=["basic"],
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         rpc.init_rpc(worker_name(comm.rank), None, comm.rank, comm.size, options)

@@ -9,9 +9,15 @@ from torch import Tensor
 
 
 def train_step(
-    comm: Any, stage: Any, loss_fn: Any, optimizer: Any, x: Any, y: Any, micro_batches: int,
+    comm: Any,
+    stage: Any,
+    loss_fn: Any,
+    optimizer: Any,
+    x: Any,
+    y: Any,
+    micro_batches: int,
     width: int,
-) -> float | None:  # fmt: skip
+) -> float | None:
     """One update of a model whose first half is on rank 0 and whose second half is on rank 1.
 
     The batch is cut into equal micro-batches. Rank 0 sends the activations of each, rank 1 sends

@@ -1,7 +1,7 @@
 """PyTorch's own data path: a `Sampler` with a given order, and torchvision's MNIST.
 
-dualml trains on neutral arrays (`dualml.experiment.data`). These are for your own scripts, and for the proof
-that the framework's reader, given the same order, delivers the same samples bit for bit.
+dualml trains on neutral arrays (`dualml.experiment.data`). These are for your own scripts, and for
+the proof that the framework's reader, given the same order, delivers the same samples bit for bit.
 
     data = torchvision_mnist("data/mnist", train=True)
     for x, y in loader(data, order, batch_size=64):     # x float32 (B, 1, 28, 28), y int64 (B,)
@@ -21,10 +21,10 @@ import torch
 from torch import library
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from dualml.common.errors import Unsupported, UserError
 from dualml.experiment.data import normalised
 from dualml.experiment.data.layout import raw_folder
 from dualml.experiment.data.registry import find_dataset
-from dualml.common.errors import Unsupported, UserError
 
 #: Operator schemas defined in torchvision's place; torch forgets them when this list is dropped.
 _schemas: list[library.Library] = []
@@ -86,8 +86,8 @@ def torchvision_mnist(folder: str | Path, train: bool, *, name: str = "mnist") -
     """Open torchvision's ``MNIST`` (or ``FashionMNIST``) over the IDX files of a folder.
 
     Samples are normalised by torchvision's ``ToTensor`` and ``Normalize``: the same bits as
-    `dualml.experiment.data.normalised`. The folder itself is not touched; links and unpacked files go to the
-    cache.
+    `dualml.experiment.data.normalised`. The folder itself is not touched; links and unpacked files
+    go to the cache.
 
     Args:
         folder: with the four IDX files, plain or gzip.

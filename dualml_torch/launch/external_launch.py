@@ -26,4 +26,6 @@ def detect_deepspeed_launch() -> ExternalLaunch | None:
     unprefixed."""
     if not {*DEEPSPEED} <= os.environ.keys():
         return None
-    return ExternalLaunch("deepspeed", "torch", int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+    return ExternalLaunch(
+        "deepspeed", "torch", int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    )

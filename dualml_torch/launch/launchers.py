@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dualml.backend import Launcher
-from dualml.launch.route import free_port
 from dualml.common.machine import python_argv
+from dualml.launch.route import free_port
 
 
 def torchrun_command(size: int, module: str, words: Sequence[str]) -> list[str]:
@@ -21,7 +21,9 @@ def torch_launch_command(size: int, module: str, words: Sequence[str]) -> list[s
     """Return the command of older scripts: without ``--use-env`` each process gets
     ``--local-rank=N``."""
     count = f"--nproc-per-node={size}"
-    return python_argv("-m", "torch.distributed.launch", "--standalone", count, "-m", module, *words)
+    return python_argv(
+        "-m", "torch.distributed.launch", "--standalone", count, "-m", module, *words
+    )
 
 
 def spawn_command(size: int, module: str, words: Sequence[str]) -> list[str]:
@@ -55,7 +57,9 @@ def deepspeed_hostfile_command(size: int, module: str, words: Sequence[str]) -> 
     return deepspeed_runner_command([f"--hostfile={hostfile}", "--no_ssh_check"], module, words)
 
 
-def deepspeed_runner_command(options: Sequence[str], module: str, words: Sequence[str]) -> list[str]:
+def deepspeed_runner_command(
+    options: Sequence[str], module: str, words: Sequence[str]
+) -> list[str]:
     """Return the command of DeepSpeed's launcher for the ranks of this machine."""
     where = ("--master_addr=127.0.0.1", f"--master_port={free_port()}")
     runner = ("-m", "deepspeed.launcher.runner", *options, *where)

@@ -11,11 +11,11 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from dualml.backend import split_into_chunks
 from dualml.algorithms.communicator import Communicator
+from dualml.backend import split_into_chunks
 from dualml.common.errors import Unsupported
-from dualml_torch.parallel.aggregation import Array, TorchGradientBuckets
 from dualml_torch.algorithms.training import TorchTraining
+from dualml_torch.parallel.aggregation import Array, TorchGradientBuckets
 
 
 class TorchDataParallel(TorchGradientBuckets):

@@ -19,9 +19,9 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from dualml.backend import Array, PlacedStage, TrainingSpec, Segment
-from dualml.backend.devices import check_present, parse_device
 from dualml.algorithms.communicator import Communicator
+from dualml.backend import Array, PlacedStage, Segment, TrainingSpec
+from dualml.backend.devices import check_present, parse_device
 from dualml_torch.common.environment import missing_cuda_reason
 from dualml_torch.parallel.split import TorchStage, Values
 
@@ -65,7 +65,11 @@ class TorchPlacedStage(TorchStage, PlacedStage):
     transfers_by = "torch.Tensor.to"
 
     def __init__(
-        self, segments: Sequence[Segment], recipe: TrainingSpec, names: Sequence[str], comm: Communicator
+        self,
+        segments: Sequence[Segment],
+        recipe: TrainingSpec,
+        names: Sequence[str],
+        comm: Communicator,
     ) -> None:
         self.devices = resolve_devices(names)
         super().__init__(segments, recipe, self.devices[0], first=True, devices=self.devices)

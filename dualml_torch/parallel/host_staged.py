@@ -42,9 +42,15 @@ class HostStagedCommunicator(TorchCommunicator):
         self.compute = compute or HOST
         self.device, self.staged_bytes = str(self.compute), [0, 0]
 
-    def implementation_of(self, primitive: str, dtype: str = "float32", op: str = "sum") -> Implementation:
+    def implementation_of(
+        self, primitive: str, dtype: str = "float32", op: str = "sum"
+    ) -> Implementation:
         known = super().implementation_of(primitive, dtype, op)
-        return known if self.group is None else Implementation(known.kind, f"{known.detail}, by host memory")
+        return (
+            known
+            if self.group is None
+            else Implementation(known.kind, f"{known.detail}, by host memory")
+        )
 
     def to_host(self, x: Tensor) -> Tensor:
         """Copy a tensor into host memory, even if it is there already."""

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from dualml.backend import split_into_chunks
 from dualml.algorithms.communicator import Communicator
-from dualml_torch.parallel.aggregation import Array, TorchGradientBuckets
+from dualml.backend import split_into_chunks
 from dualml_torch.algorithms.training import TorchTraining
+from dualml_torch.parallel.aggregation import Array, TorchGradientBuckets
 
 
 class TorchReducingBuckets(TorchGradientBuckets):
@@ -31,7 +31,9 @@ class TorchReducingBuckets(TorchGradientBuckets):
     ) -> None:
         super().__init__(training, layout)
         self.comm = comm
-        self.pending_gradients: list[int] = []  # bucket → missing gradients; empty: hooks do nothing
+        self.pending_gradients: list[
+            int
+        ] = []  # bucket → missing gradients; empty: hooks do nothing
         self.unsent = 0  # number of buckets not sent yet, the first ones
         self.in_flight: deque[tuple[int, Any]] = deque()
         for bucket, names in enumerate(layout):

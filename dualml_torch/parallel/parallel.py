@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import torch
 
-from dualml.backend import GradientAccess, Layout, FrameworkDataParallel, CommOverlap, DeviceReplication
 from dualml.algorithms.communicator import Communicator
+from dualml.backend import (
+    CommOverlap,
+    DeviceReplication,
+    FrameworkDataParallel,
+    GradientAccess,
+    Layout,
+)
+from dualml_torch.algorithms.training import TorchTraining
 from dualml_torch.parallel.aggregation import TorchGradientBuckets
 from dualml_torch.parallel.data_parallel import TorchDataParallel, make_replicas
 from dualml_torch.parallel.overlap import TorchReducingBuckets
-from dualml_torch.algorithms.training import TorchTraining
 
 
-class TorchParallel(TorchTraining, GradientAccess, CommOverlap, FrameworkDataParallel, DeviceReplication):
+class TorchParallel(
+    TorchTraining, GradientAccess, CommOverlap, FrameworkDataParallel, DeviceReplication
+):
     """A training with PyTorch's data parallel capabilities, see `dualml.backend.capability`."""
 
     def use_contiguous_format(self) -> None:

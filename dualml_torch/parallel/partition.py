@@ -26,5 +26,5 @@ from dualml.parallel.partition.sampler import RankOrder
 
 
 class PartitionSampler(RankOrder, Sampler[int]):
-    """A partition as a PyTorch sampler; see `dualml.parallel.partition.sampler.RankOrder` for arguments and
-    methods."""
+    """A partition as a PyTorch sampler; see `dualml.parallel.partition.sampler.RankOrder` for
+    arguments and methods."""

@@ -11,9 +11,9 @@ import math
 import torch
 from torch import Tensor
 
+from dualml.algorithms.model.decoder import GroupedAttention, rotary_cos_sin
 from dualml.backend import Array
 from dualml.backend.stage import Block, visible_slices
-from dualml.algorithms.model.decoder import GroupedAttention, rotary_cos_sin
 from dualml_torch.algorithms.model.decoder import apply_rotary
 
 #: The kernels of `scaled_dot_product_attention` on a CPU, which also return log-sum-exps. Given
@@ -56,7 +56,9 @@ class TorchBlockAttention:
         self.forward = FORWARD if cpu else forward_fallback
         self.backward = BACKWARD if cpu else backward_fallback
         if layer.base:
-            angles = (torch.from_numpy(one[positions]).float().to(device) for one in rotary_cos_sin(layer))
+            angles = (
+                torch.from_numpy(one[positions]).float().to(device) for one in rotary_cos_sin(layer)
+            )
             self.cos, self.sin = angles
 
     @torch.no_grad()
@@ -110,7 +112,12 @@ class TorchBlockAttention:
         own = (one[:, :, queries] for one in (q, flow, y, lse))
         q_own, flow, y, lse = own
         dq, dk, dv = self.backward(flow, q_own, k, v, y, lse, 0.0, block == "own")
-        d = torch.stack((dk, dv)).unflatten(2, (-1, self.layer.heads_per_group)).sum(3).transpose(2, 3)
+        d = (
+            torch.stack((dk, dv))
+            .unflatten(2, (-1, self.layer.heads_per_group))
+            .sum(3)
+            .transpose(2, 3)
+        )
         if block == "own":
             return dq, d.contiguous()
         keys = visible_slices(block, kv.shape[2])[1]

@@ -26,22 +26,36 @@ import torch
 import torch.distributed.autograd as dist_autograd
 import torch.distributed.rpc as rpc
 
-from dualml.parallel.aggregation.straggler import Straggler
-from dualml.backend import Array, Arrays, Backend, StateCarryover, MixedPrecision, TrainingSpec, BatchTrace, batch_digest
 from dualml.algorithms.communicator import Implementation
 from dualml.algorithms.communicator.parts import part_lengths
 from dualml.algorithms.model.streams import SLOT as HIDDEN
 from dualml.algorithms.precision import SLOT
-from dualml.parallel.split.shards import all_gather_arrays
+from dualml.backend import (
+    Array,
+    Arrays,
+    Backend,
+    BatchTrace,
+    MixedPrecision,
+    StateCarryover,
+    TrainingSpec,
+    batch_digest,
+)
+from dualml.parallel.aggregation.straggler import Straggler
 from dualml.parallel.split.plan import SplitPlan
 from dualml.parallel.split.remote import SplitModel
+from dualml.parallel.split.shards import all_gather_arrays
 from dualml.parallel.split.timeline import Timeline
-from dualml_torch.parallel import rpc_stages as served
 from dualml_torch.algorithms.communicator import TorchCommunicator
 from dualml_torch.algorithms.model import LOSSES
 from dualml_torch.algorithms.model.network import LOWER
 from dualml_torch.algorithms.optim import implementation
-from dualml_torch.parallel.rpc_agent import DistributedOptimizer, worker_name, start_agent, translate_errors
+from dualml_torch.parallel import rpc_stages as served
+from dualml_torch.parallel.rpc_agent import (
+    DistributedOptimizer,
+    start_agent,
+    translate_errors,
+    worker_name,
+)
 
 LazyLosses = list[tuple[torch.Tensor, float]]
 MicroBatch = tuple[Array, float]  # samples of a micro-batch, their share of the batch
@@ -51,8 +65,8 @@ MEETING_TIMEOUT_SHARE = 0.01
 
 @dataclass
 class RpcExecution:
-    """RPC implementation of `dualml.parallel.split.remote.Execution`; only the driver's timeline has
-    events."""
+    """RPC implementation of `dualml.parallel.split.remote.Execution`; only the driver's timeline
+    has events."""
 
     plan: SplitPlan
     seed: int
@@ -63,8 +77,8 @@ class RpcExecution:
 
 
 class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
-    """PyTorch RPC implementation of `dualml.parallel.split.remote.SplitModel`. Every rank calls the same
-    methods in the same order.
+    """PyTorch RPC implementation of `dualml.parallel.split.remote.SplitModel`. Every rank calls the
+    same methods in the same order.
 
     The driver holds the loss scale; other ranks get it with the state.
     """
@@ -105,7 +119,9 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
     def precision_policy(self) -> Implementation:
         return Implementation("native", str(self.lower))
 
-    def call_on_owner(self, rref: Any, function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
+    def call_on_owner(
+        self, rref: Any, function: Callable[..., Any], *args: Any
+    ) -> Callable[[], Any]:
         """Start ``function(rref, *args)`` on the rank that owns the reference; return a function
         that waits for the result. A local call runs at once, without the agent."""
         if rref.is_owner():
@@ -148,7 +164,9 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
         with self.executor.timeline.record("F"):
             losses = self.forward(parts, step)
         with self.executor.timeline.record("B"), translate_errors(self.comm, "going backward"):
-            dist_autograd.backward(context, [loss * (part * self.loss_scale) for loss, part in losses])
+            dist_autograd.backward(
+                context, [loss * (part * self.loss_scale) for loss, part in losses]
+            )
         return [(loss.detach(), part) for loss, part in losses]
 
     def forward(self, parts: Sequence[MicroBatch], step: int) -> LazyLosses:
@@ -206,7 +224,11 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
                 gradients = self.unscale_gradients(self.gather_arrays("gradients", context))
             self.carry_states(keep=False)
         loss = float(self.materialize_losses([losses])[0])
-        return BatchTrace(*self.capture_forward(batch, probe), loss=loss, gradients=self.broadcast_arrays(gradients))
+        return BatchTrace(
+            *self.capture_forward(batch, probe),
+            loss=loss,
+            gradients=self.broadcast_arrays(gradients),
+        )
 
     def capture_forward(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
         activations = self.layer_outputs(self.x[probe]) if self.is_driver else {}
@@ -244,7 +266,11 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
 
     def state(self) -> dict[str, Arrays]:
         flat: Arrays = {}
-        states = [self.scaler_state(), *self.call_optimizers(served.get_optimizer_state)] if self.is_driver else []
+        states = (
+            [self.scaler_state(), *self.call_optimizers(served.get_optimizer_state)]
+            if self.is_driver
+            else []
+        )
         if self.is_driver and self.plan.spec.stateful:
             states.append({HIDDEN: self.gather_arrays("states")})
         for state in states:
@@ -273,7 +299,9 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
     def call_optimizers(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         """Call ``function(optimizer, names, *args)`` on every rank that has parameters; return the
         results."""
-        waits = [self.call_on_owner(local, function, names, *args) for local, names in self.optimizers]
+        waits = [
+            self.call_on_owner(local, function, names, *args) for local, names in self.optimizers
+        ]
         return [wait() for wait in waits]
 
     def call_stages(self, method: str, *args: Any) -> list[Any]:
@@ -283,7 +311,11 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
 
     def gather_arrays(self, method: str, *args: Any) -> Arrays:
         """Return the named arrays of all stages."""
-        return {name: array for arrays in self.call_stages(method, *args) for name, array in arrays.items()}
+        return {
+            name: array
+            for arrays in self.call_stages(method, *args)
+            for name, array in arrays.items()
+        }
 
     def broadcast_arrays(self, arrays: Arrays) -> Arrays:
         """Send the driver's arrays to every rank."""

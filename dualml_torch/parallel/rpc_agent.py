@@ -35,7 +35,7 @@ with warnings.catch_warnings():
     warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
     from torch.distributed.optim import DistributedOptimizer
 
-__all__ = ["DistributedOptimizer", "worker_name", "start_agent", "translate_errors"]
+__all__ = ["DistributedOptimizer", "start_agent", "translate_errors", "worker_name"]
 
 SCHEME = "dualml"
 #: Threads that serve calls. A rank serves few calls at once, and every thread that computes has an

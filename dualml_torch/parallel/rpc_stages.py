@@ -13,11 +13,11 @@ import torch
 import torch.distributed.autograd as dist_autograd
 import torch.distributed.rpc as rpc
 
-from dualml.backend import Array, Arrays
 from dualml.algorithms.model.dropout import dropout_mask
 from dualml.algorithms.model.layers import Dropout
 from dualml.algorithms.model.spec import ModelSpec
 from dualml.algorithms.model.streams import HiddenStates
+from dualml.backend import Array, Arrays
 from dualml_torch.algorithms.model.network import ModelPart
 from dualml_torch.algorithms.optim import RuleOptimizer, load_state, state
 
@@ -109,13 +109,16 @@ class SubNetwork:
         not reach."""
         gradients = dist_autograd.get_gradients(context)
         return {
-            n: gradients.get(p, torch.zeros_like(p)).numpy().copy() for n, p in self.parameters_by_name.items()
+            n: gradients.get(p, torch.zeros_like(p)).numpy().copy()
+            for n, p in self.parameters_by_name.items()
         }
 
     def finite(self, context: int) -> bool:
         """Return whether all gradients on this rank are finite."""
         own = dist_autograd.get_gradients(context)
-        return all(bool(own[p].isfinite().all()) for p in self.parameters_by_name.values() if p in own)
+        return all(
+            bool(own[p].isfinite().all()) for p in self.parameters_by_name.values() if p in own
+        )
 
     def unscale(self, context: int, scale: float) -> None:
         """Divide the gradients on this rank by the loss scale, in place."""
@@ -155,6 +158,8 @@ def get_optimizer_state(local: Any, names: Sequence[str]) -> dict[str, Arrays]:
     return state(_local_optimizer(local), names)
 
 
-def set_optimizer_state(local: Any, names: Sequence[str], arrays: Mapping[str, Arrays], step: int) -> None:
+def set_optimizer_state(
+    local: Any, names: Sequence[str], arrays: Mapping[str, Arrays], step: int
+) -> None:
     """Restore the optimizer state after update ``step``."""
     load_state(_local_optimizer(local), arrays, step, names)

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from dualml.backend import Array, TrainingSpec
-from dualml.backend.shard import FlatParameterStorage, Slots, State, FlatLayout, parameter_spans
+from dualml.backend.shard import FlatLayout, FlatParameterStorage, Slots, State, parameter_spans
+from dualml_torch.algorithms.loss_scaling import all_gradients_finite, unscale_gradients
 from dualml_torch.algorithms.memory import state_bytes
-from dualml_torch.algorithms.model.network import Network, ModelPart
+from dualml_torch.algorithms.model.network import ModelPart, Network
 from dualml_torch.algorithms.optim import load_state, optimizer, state
 from dualml_torch.algorithms.recorded_gradient import Loss, RecordedGradient
-from dualml_torch.algorithms.loss_scaling import all_gradients_finite, unscale_gradients
 
 
 class TorchShard:
@@ -101,7 +101,10 @@ class TorchShardable(FlatParameterStorage):
         for name, parameter in self.parameters.items():
             parameter.data, parameter.grad = places[name], grads[name]
         if self.device.type == "cpu" and isinstance(self.parts[-1], Network):
-            self.recorded, self.pending_inputs = RecordedGradient(self.parts[-1], self.criterion, accumulate=True), {}
+            self.recorded, self.pending_inputs = (
+                RecordedGradient(self.parts[-1], self.criterion, accumulate=True),
+                {},
+            )
         return vectors, sums
 
     def zero_vector(self, vector: torch.Tensor) -> None:

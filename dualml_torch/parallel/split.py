@@ -7,35 +7,46 @@ from typing import Any
 
 import torch
 
+from dualml.algorithms.communicator import Implementation
+from dualml.algorithms.model.decoder import GroupedAttention
 from dualml.backend import (
+    ActivationRecomputation,
+    ActivationResharding,
     Array,
     Arrays,
     BlockwiseAttention,
-    StateCarryover,
+    MemoryReport,
     MemoryUsage,
     MixedPrecisionStage,
-    TrainingSpec,
-    ActivationRecomputation,
-    ActivationResharding,
     Segment,
-    MemoryReport,
+    StateCarryover,
+    TrainingSpec,
 )
-from dualml.algorithms.communicator import Implementation
 from dualml.experiment.data.partial import is_placeholder
-from dualml.algorithms.model.decoder import GroupedAttention
-from dualml_torch.algorithms.memory import record_saved_tensors, storage_address, nbytes, state_bytes
+from dualml_torch.algorithms.loss_scaling import all_gradients_finite, unscale_gradients
+from dualml_torch.algorithms.memory import (
+    nbytes,
+    record_saved_tensors,
+    state_bytes,
+    storage_address,
+)
 from dualml_torch.algorithms.model import LOSSES
-from dualml_torch.algorithms.model.network import LOWER, Network, ModelPart
+from dualml_torch.algorithms.model.network import LOWER, ModelPart, Network
 from dualml_torch.algorithms.optim import load_state, optimizer, state
 from dualml_torch.parallel.ring import TorchBlockAttention
-from dualml_torch.algorithms.loss_scaling import all_gradients_finite, unscale_gradients
 from dualml_torch.parallel.shard import TorchShardable
 
 Values = tuple[torch.Tensor, ...]
 
 
 class TorchStage(
-    MemoryReport, MixedPrecisionStage, TorchShardable, ActivationRecomputation, BlockwiseAttention, ActivationResharding, StateCarryover
+    MemoryReport,
+    MixedPrecisionStage,
+    TorchShardable,
+    ActivationRecomputation,
+    BlockwiseAttention,
+    ActivationResharding,
+    StateCarryover,
 ):
     """PyTorch implementation of `dualml.backend.stage.Stage`.
 

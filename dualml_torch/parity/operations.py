@@ -64,7 +64,9 @@ class OperationTracer(TorchFunctionMode):
         outputs = find_tensors(args[0] if name in ASSIGNS else result) if name else []
         if outputs:
             given = {
-                k: v for k, v in BoundCall(func, name, args, kwargs).values.items() if not find_tensors(v)
+                k: v
+                for k, v in BoundCall(func, name, args, kwargs).values.items()
+                if not find_tensors(v)
             }
             self.tape.note(name, inputs, given, outputs, caller_frame(), sources)
         return result
@@ -158,7 +160,9 @@ class BoundCall:
         self.positions: dict[str, int | slice] = {}
         # The original of a wrapped function.
         func = getattr(func, "original", func)
-        names, defaults, lists = find_signature(func, name, argument_kinds(args), tuple(sorted(kwargs)))
+        names, defaults, lists = find_signature(
+            func, name, argument_kinds(args), tuple(sorted(kwargs))
+        )
         self.values: dict[str, Any] = dict(defaults)
         for i, value in enumerate(args):
             one = names[i] if i < len(names) else f"argument {i}"

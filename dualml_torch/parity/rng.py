@@ -108,7 +108,8 @@ def has_outer_mode() -> bool:
 DRAWS: dict[Any, Callable[..., Tensor | None]] = {
     functional.dropout: SharedRngMode.dropout,
     **dict.fromkeys(
-        (functional.dropout1d, functional.dropout2d, functional.dropout3d), SharedRngMode.dropout_channels
+        (functional.dropout1d, functional.dropout2d, functional.dropout3d),
+        SharedRngMode.dropout_channels,
     ),
     Tensor.bernoulli_: SharedRngMode.bernoulli_,
     torch.bernoulli: SharedRngMode.bernoulli,

@@ -16,9 +16,25 @@ from dualml_torch.parity.operations import ASSIGNS, operation_name
 UNIT = 2.0**-23
 #: Functions that a kernel approximates, with errors of one sign in all elements: the error of
 #: their sum is not that of random rounding.
-APPROXIMATED = frozenset({"exp", "expm1", "log", "log1p", "log2", "log10", "logsigmoid", "sigmoid",
-                          "softplus", "tanh", "softmax", "log_softmax", "elu", "silu",
-                          "mish"})  # fmt: skip
+APPROXIMATED = frozenset(
+    {
+        "exp",
+        "expm1",
+        "log",
+        "log1p",
+        "log2",
+        "log10",
+        "logsigmoid",
+        "sigmoid",
+        "softplus",
+        "tanh",
+        "softmax",
+        "log_softmax",
+        "elu",
+        "silu",
+        "mish",
+    }
+)
 
 
 class RoundingMode(TorchFunctionMode):

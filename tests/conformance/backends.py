@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 import pytest
 
-from dualml.backend import Capability, SupportsCapabilities, Backend, backends
+from dualml.backend import Backend, Capability, SupportsCapabilities, backends
 from dualml.backend.conformance import Adapter, load_adapter
+from dualml.backend.reference.backend import NumpyBackend
 from dualml.common.errors import Unsupported
 from dualml.launch.ranks import run_ranks
-from dualml.backend.reference.backend import NumpyBackend
 
 A = TypeVar("A", bound=Capability)
 HERE = Path(__file__).resolve().parent

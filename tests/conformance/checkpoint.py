@@ -11,11 +11,11 @@ import numpy as np
 from conformance import split
 from conformance.backends import create
 
+from dualml.backend.reference.training import NumpyTraining
+from dualml.experiment.split import Split
 from dualml.runner.checkpoint import open_checkpoint, save
 from dualml.runner.checkpoint.restoring import restore
 from dualml.runner.checkpoint.slices import training_slices
-from dualml.experiment.split import Split
-from dualml.backend.reference.training import NumpyTraining
 
 #: Updates before the checkpoint, and after it.
 BEFORE, AFTER = 2, 2

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from conformance.contributions import Failures, reduced, values
 
-from dualml.parallel.aggregation import STRATEGIES
 from dualml.algorithms.communicator import DTYPES, Communicator
 from dualml.common.errors import CommunicationError
+from dualml.parallel.aggregation import STRATEGIES
 
 LENGTHS = (0, 1, 5, 16, 1001)
 #: Strategies in which one rank or one order of addition decides: all ranks get the same bits.
@@ -66,9 +66,13 @@ def check_arithmetic(comm: Communicator) -> None:
         z = comm.write(comm.copy(x), 2, comm.slice(y, 0, 3), "add")
         wrong.expect_equal(comm.numpy(z), np.concatenate([a[:2], a[2:5] + b[:3], a[5:]]), "add")
         for other in DTYPES:
-            wrong.expect_equal(comm.numpy(comm.cast(x, other)), a.astype(other), f"{dtype} to {other}")
+            wrong.expect_equal(
+                comm.numpy(comm.cast(x, other)), a.astype(other), f"{dtype} to {other}"
+            )
         if dtype.startswith("float"):
-            wrong.expect_equal(comm.numpy(comm.scale(comm.copy(x), 0.5)), a * np.asarray(0.5, dtype), "½")
+            wrong.expect_equal(
+                comm.numpy(comm.scale(comm.copy(x), 0.5)), a * np.asarray(0.5, dtype), "½"
+            )
         wrong.expect_equal(comm.numpy(x), a, "the argument")
         kept = comm.numpy(x)
         kept[...] = 9
@@ -116,10 +120,15 @@ def check_strategy(comm: Communicator, name: str, dtype: str) -> None:
         wrong.expect_equal(comm.numpy(total), want, f"length {length}", bound)
         if name in SAME_BITS:
             for r, other in enumerate(comm.all_gather(total)):
-                wrong.expect_equal(comm.numpy(other), comm.numpy(total), f"length {length}: rank {r}")
+                wrong.expect_equal(
+                    comm.numpy(other), comm.numpy(total), f"length {length}: rank {r}"
+                )
         if strategy.is_point_to_point:
             schedule, width = strategy.schedule(n), np.dtype(dtype).itemsize
-            for way, moved in (("sent", schedule.sent_volume), ("received", schedule.received_volume)):
+            for way, moved in (
+                ("sent", schedule.sent_volume),
+                ("received", schedule.received_volume),
+            ):
                 messages, elements = moved(comm.rank, length)
                 told = traffic[way], traffic[f"bytes_{way}"]
                 wrong.expect(

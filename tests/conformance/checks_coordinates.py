@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from conformance.contributions import Failures
 
+from dualml.algorithms.communicator import Communicator
 from dualml.parallel.aggregation import Ring, strategy
 from dualml.parallel.aggregation.coordinates import COORDINATEWISE, reduce_coordinates
-from dualml.algorithms.communicator import Communicator
 
 LENGTH = 101
 #: Elements of layers: one larger than all others together, one empty, and fewer layers than some

@@ -20,7 +20,9 @@ def check_large_messages(comm: Communicator) -> None:
     peers = {right, left}
     found = comm.exchange(dict.fromkeys(peers, x), {p: comm.empty_like(x) for p in peers})
     for peer in peers:
-        wrong.expect_equal(comm.numpy(found[peer]), np.full(2**21, peer, np.float32), f"from {peer}")
+        wrong.expect_equal(
+            comm.numpy(found[peer]), np.full(2**21, peer, np.float32), f"from {peer}"
+        )
     total = comm.numpy(comm.all_reduce(x))
     wrong.expect_equal(total, np.full(2**21, n * (n - 1) / 2, np.float32), "all_reduce")
     wrong.assert_none()
@@ -33,7 +35,9 @@ def check_order_of_messages(comm: Communicator) -> None:
     for number in range(20):
         x = comm.tensor(np.full(3, 100 * comm.rank + number, np.int32))
         found = comm.exchange({right: x}, {left: comm.empty_like(x)})[left]
-        wrong.expect_equal(comm.numpy(found), np.full(3, 100 * left + number, np.int32), f"{number}")
+        wrong.expect_equal(
+            comm.numpy(found), np.full(3, 100 * left + number, np.int32), f"{number}"
+        )
     wrong.assert_none()
 
 
@@ -68,7 +72,9 @@ def check_asynchronous(comm: Communicator) -> None:
     under_way = comm.implementation_of("asynchronous").kind == "native"
     wrong.expect(comm.traffic.seconds > before or not under_way, "waiting is not on the clock")
     here = comm.rank
-    wrong.expect_equal(comm.numpy(mine), told[1][1][here] + told[2][1][here], "work meanwhile", 1e-6)
+    wrong.expect_equal(
+        comm.numpy(mine), told[1][1][here] + told[2][1][here], "work meanwhile", 1e-6
+    )
     wrong.assert_none()
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from conformance.contributions import SHAPES, Failures, altered, rank_inputs
 
 from dualml.algorithms.communicator import BITWISE, Communicator, WorkHandle
-from dualml.algorithms.communicator.primitives import query_implementation
 from dualml.algorithms.communicator.parts import part_lengths
+from dualml.algorithms.communicator.primitives import query_implementation
 from dualml.common.errors import CommunicationError, Unsupported
 
 BITS: dict[str, Any] = {"band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}

@@ -6,7 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from conformance.contributions import SHAPES, Failures, altered, rank_inputs, ops_of, reduced, values
+from conformance.contributions import (
+    SHAPES,
+    Failures,
+    altered,
+    ops_of,
+    rank_inputs,
+    reduced,
+    values,
+)
 
 from dualml.algorithms.communicator import Communicator
 from dualml.algorithms.communicator.parts import part_lengths

@@ -21,10 +21,10 @@ from conformance import (
 )
 from conformance.checks_claims import disagreements
 
-from dualml.parallel.aggregation import STRATEGIES
 from dualml.algorithms.communicator import DTYPES, Communicator
 from dualml.algorithms.communicator.rendezvous import all_gather_via_store
 from dualml.common.errors import CommunicationError
+from dualml.parallel.aggregation import STRATEGIES
 
 __all__ = ["CHECKS", "disagreements", "run_all"]
 

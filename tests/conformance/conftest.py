@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from conformance.backends import create, tested_backends, framework_backends
+from conformance.backends import create, framework_backends, tested_backends
 
 from dualml.backend import Backend
 

@@ -13,14 +13,14 @@ import numpy as np
 from conformance.backends import REFEREE, create
 from conformance.native import distance
 
-from dualml.backend import TrainingSpec, MemoryReport
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import rule_from
+from dualml.backend import MemoryReport, TrainingSpec
 from dualml.common.errors import Unsupported
+from dualml.common.seeds import make_generator
 from dualml.experiment.methods import METHODS
 from dualml.experiment.methods.engine import EngineSupport
 from dualml.experiment.methods.engine_loader import make_data_parallel
-from dualml.algorithms.model import initial_weights, model
-from dualml.algorithms.optim import rule_from
-from dualml.common.seeds import make_generator
 
 WORDS, LENGTH, SAMPLES = 40, 6, 44
 SPEC = model("text_classifier", words=WORDS, length=LENGTH, classes=3)

@@ -11,14 +11,21 @@ from typing import Any
 import numpy as np
 from conformance.backends import adapter_of, create
 
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import rule_from
+from dualml.backend import (
+    Backend,
+    CommOverlap,
+    FrameworkDataParallel,
+    GradientAccess,
+    Training,
+    TrainingSpec,
+)
+from dualml.common.seeds import make_generator
 from dualml.parallel.aggregation.buckets import bucket_layout
 from dualml.parallel.aggregation.native import NativeDataParallel
 from dualml.parallel.aggregation.parallel import DataParallel
 from dualml.parallel.aggregation.settings import Aggregation
-from dualml.backend import Backend, GradientAccess, FrameworkDataParallel, CommOverlap, TrainingSpec, Training
-from dualml.algorithms.model import initial_weights, model
-from dualml.algorithms.optim import rule_from
-from dualml.common.seeds import make_generator
 
 SAMPLES, CHUNK = 40, 4
 #: Samples of each rank; a third rank always has three. Few sizes: MindSpore compiles each.
@@ -60,7 +67,10 @@ def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
     """
     backend, own_settings = create(comm.backend), adapter_of(comm.backend).settings
     training, before = backend.training(recipe()), own_settings()
-    plain, native = training.require_capability(GradientAccess).make_buckets(BUCKETS), argument["kind"] == "native"
+    plain, native = (
+        training.require_capability(GradientAccess).make_buckets(BUCKETS),
+        argument["kind"] == "native",
+    )
     if native:
         summing = training.require_capability(FrameworkDataParallel).wrap_data_parallel(comm)
     else:
@@ -77,7 +87,9 @@ def check(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
     for case in PARTS:
         expected = total(case)
         _, gradients = summing.gradient(samples(case, comm.rank), factor)
-        errors[case] = distance(dict(summing.unflatten(summing.wait_reduction(gradients))), expected)
+        errors[case] = distance(
+            dict(summing.unflatten(summing.wait_reduction(gradients))), expected
+        )
         again = distance(total(case), expected)  # and what the plain pieces say is the same again
         errors[f"{case}, plain afterwards"] = again
 

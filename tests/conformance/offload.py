@@ -14,12 +14,17 @@ import numpy as np
 from conformance import split, zero
 from conformance.backends import create
 
-from dualml.parallel.aggregation.settings import Aggregation
 from dualml.algorithms.communicator.parts import part_lengths
 from dualml.common.errors import Unsupported
+from dualml.parallel.aggregation.settings import Aggregation
 from dualml.parallel.offload import Offload
-from dualml.parallel.offload.estimates import OffloadFootprint, OffloadVolume, estimate_offload_footprint, estimate_offload_volume
-from dualml.parallel.offload.model import SingleRankOffloadedModel, OffloadedModel
+from dualml.parallel.offload.estimates import (
+    OffloadFootprint,
+    OffloadVolume,
+    estimate_offload_footprint,
+    estimate_offload_volume,
+)
+from dualml.parallel.offload.model import OffloadedModel, SingleRankOffloadedModel
 from dualml.parallel.zero import units_of
 from dualml.parallel.zero.parallel import ZeroDataParallel
 
@@ -65,7 +70,9 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
     return told
 
 
-def forms(case: dict[str, Any], n: int, made: int = UPDATES) -> tuple[OffloadFootprint, OffloadVolume, int]:
+def forms(
+    case: dict[str, Any], n: int, made: int = UPDATES
+) -> tuple[OffloadFootprint, OffloadVolume, int]:
     """Return the expected offload footprint and traffic, in elements, of `UPDATES` updates of the
     first batch, ``made`` of which are not skipped, and the number of rounds."""
     sharding, rule, offload = (

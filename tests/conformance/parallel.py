@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 from conformance.backends import create
 
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import rule_from
+from dualml.backend import GradientAccess, TrainingSpec
+from dualml.backend.reference.model import Model
+from dualml.common.seeds import make_generator
 from dualml.parallel.aggregation.buckets import bucket_layout
 from dualml.parallel.aggregation.scheme import parallel_trainer_class
 from dualml.parallel.aggregation.settings import Aggregation
-from dualml.backend import GradientAccess, TrainingSpec
-from dualml.algorithms.model import initial_weights, model
-from dualml.algorithms.optim import rule_from
-from dualml.backend.reference.model import Model
-from dualml.common.seeds import make_generator
 
 LR, STEPS, SAMPLES = 0.1, 6, 40
 SPEC = model("softmax")
@@ -51,7 +51,9 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
         settings = Aggregation(**case["aggregation"])
         limit = settings.bucket_bytes
         if limit not in made:
-            made[limit] = training.require_capability(GradientAccess).make_buckets(bucket_layout(SPEC.parameters(), limit))
+            made[limit] = training.require_capability(GradientAccess).make_buckets(
+                bucket_layout(SPEC.parameters(), limit)
+            )
         pieces = made[limit]
         parallel = parallel_trainer_class(settings)(backend, training, pieces, comm, settings)
         parallel.load(weights, rule.init(start()), 0)
@@ -120,8 +122,10 @@ def compared(sizes: list[int], n: int, reduce: str, of: str) -> Weights:
             w = add(w, found, -LR)
             continue
         # A rank without samples makes no update.
-        mine = [add(w, g, -LR if len(p) else 0.0)
-                for g, p in zip(gradients, parts(batch, n), strict=True)]  # fmt: skip
+        mine = [
+            add(w, g, -LR if len(p) else 0.0)
+            for g, p in zip(gradients, parts(batch, n), strict=True)
+        ]
         w = {name: over([m[name] for m in mine], axis=0) for name in w}
     return w
 

@@ -8,15 +8,15 @@ import numpy as np
 from conformance import methods
 from conformance.backends import create
 
-from dualml.parallel.aggregation.buckets import bucket_layout
-from dualml.parallel.aggregation.scheme import parallel_trainer_class
-from dualml.parallel.aggregation.settings import Aggregation
-from dualml.backend import GradientAccess, TrainingSpec, ActivationRecomputation
-from dualml.common.errors import Unsupported
 from dualml.algorithms.model import ModelSpec, initial_weights, model
 from dualml.algorithms.model.gpt import DECODERS, GPTSizes
 from dualml.algorithms.model.recompute import recompute_groups
 from dualml.algorithms.optim import SGD
+from dualml.backend import ActivationRecomputation, GradientAccess, TrainingSpec
+from dualml.common.errors import Unsupported
+from dualml.parallel.aggregation.buckets import bucket_layout
+from dualml.parallel.aggregation.scheme import parallel_trainer_class
+from dualml.parallel.aggregation.settings import Aggregation
 
 BATCH, CHUNK, SAMPLES = np.arange(24), 16, 40
 #: Decoders with a key per head and with shared keys, with and without rotary embedding.
@@ -65,7 +65,9 @@ def train(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
         training.require_capability(ActivationRecomputation)
     except Unsupported as reason:
         return {"unsupported": str(reason)}
-    pieces = training.require_capability(GradientAccess).make_buckets(bucket_layout(methods.SPEC.parameters(), 2**12))
+    pieces = training.require_capability(GradientAccess).make_buckets(
+        bucket_layout(methods.SPEC.parameters(), 2**12)
+    )
     together = parallel_trainer_class(Aggregation())(backend, training, pieces, comm, Aggregation())
     together.load(methods.WEIGHTS, own.initial_state(), 0)
     lazy = [together.step(batch, t) for t, batch in enumerate(methods.BATCHES, start=1)]

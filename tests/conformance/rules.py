@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.backend.conformance import OptimizerResult, Gradient, Params
-from dualml.algorithms.optim import RULES, OptimizerSpec, LRSchedule
+from dualml.algorithms.optim import RULES, LRSchedule, OptimizerSpec
+from dualml.backend.conformance import Gradient, OptimizerResult, Params
 
 VARIANTS: dict[str, OptimizerSpec] = {
     name: rule(**values) for rule in RULES.values() for name, values in rule.variants.items()
@@ -83,7 +83,11 @@ def rates_of(rule: OptimizerSpec, steps: int) -> list[float]:
 
 
 def recurrence(
-    rule: OptimizerSpec, start: Params, gradient: Gradient, steps: int, rates: Sequence[float] | None = None
+    rule: OptimizerSpec,
+    start: Params,
+    gradient: Gradient,
+    steps: int,
+    rates: Sequence[float] | None = None,
 ) -> OptimizerResult:
     """Run the float64 rule itself and return its final parameters and state."""
     params, state = start, rule.init(start)

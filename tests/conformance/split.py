@@ -15,9 +15,6 @@ from typing import Any
 import numpy as np
 from conformance.backends import adapter_of, create, on_ranks
 
-from dualml.backend import TrainingSpec
-from dualml.common.errors import Unsupported
-from dualml.experiment.split import Split
 from dualml.algorithms.model import initial_weights, model
 from dualml.algorithms.model.layers import (
     Attention,
@@ -39,8 +36,11 @@ from dualml.algorithms.model.spec import ModelSpec
 from dualml.algorithms.model.streams import stream_indices
 from dualml.algorithms.optim import LRSchedule, rule_from
 from dualml.algorithms.precision import Precision
+from dualml.backend import TrainingSpec
 from dualml.backend.reference.training import NumpyTraining
+from dualml.common.errors import Unsupported
 from dualml.common.seeds import make_generator
+from dualml.experiment.split import Split
 from dualml.parallel.split.asynchronous_executor import executor_class
 from dualml.parallel.split.plan import SplitPlan
 from dualml.parallel.split.training import SplitTraining
@@ -118,19 +118,37 @@ SPECS = {
     "text": model("text_classifier", words=24, length=6, classes=CLASSES),
     "gpt": model("gpt", words=24, length=6, sizes={"width": 8, "blocks": 1, "dropout": 0.1}),
     "llama": model("gpt_llama", words=24, length=6, sizes={"width": 16, "blocks": 1}),
-    "longer gpt": model("gpt", words=24, length=12,
-                        sizes={"width": 8, "blocks": 2, "dropout": 0.1}),
-    "two gru": model("rnn_lm", words=24, length=6,
-                     recurrent={"rnn_type": "gru", "layers": 2, "width": 8, "hidden": 8}),
-    "tied rnn": model("rnn_lm_dropout", words=24, length=6,
-                      recurrent={"rnn_type": "relu", "layers": 2, "width": 8, "hidden": 8,
-                                 "tied": True, "init_range": 0.1}),
-    "stateful": model("rnn_lm_dropout", words=24, length=6,
-                      recurrent={"layers": 2, "width": 8, "hidden": 8, "stateful": True}),
-    "three heads": model("gpt", words=24, length=6,
-                         sizes={"width": 12, "blocks": 1, "heads": 3}),
+    "longer gpt": model(
+        "gpt", words=24, length=12, sizes={"width": 8, "blocks": 2, "dropout": 0.1}
+    ),
+    "two gru": model(
+        "rnn_lm",
+        words=24,
+        length=6,
+        recurrent={"rnn_type": "gru", "layers": 2, "width": 8, "hidden": 8},
+    ),
+    "tied rnn": model(
+        "rnn_lm_dropout",
+        words=24,
+        length=6,
+        recurrent={
+            "rnn_type": "relu",
+            "layers": 2,
+            "width": 8,
+            "hidden": 8,
+            "tied": True,
+            "init_range": 0.1,
+        },
+    ),
+    "stateful": model(
+        "rnn_lm_dropout",
+        words=24,
+        length=6,
+        recurrent={"layers": 2, "width": 8, "hidden": 8, "stateful": True},
+    ),
+    "three heads": model("gpt", words=24, length=6, sizes={"width": 12, "blocks": 1, "heads": 3}),
     "longer llama": model("gpt_llama", words=24, length=16, sizes={"width": 16, "blocks": 1}),
-}  # fmt: skip
+}
 
 
 def spec_of(case: dict[str, Any]) -> ModelSpec:
@@ -169,11 +187,19 @@ def recipe_of(case: dict[str, Any]) -> TrainingSpec:
     spec = spec_of(case)
     x, y = data(spec, case.get("enlarged", 1.0))
     return TrainingSpec(
-        spec=spec, weights=initial_weights(spec, 1), rule=rule_from(OPTIMIZERS[case["optimizer"]]),
-        loss=case["loss"], x=x, y=y, updates=len(case["sizes"]), seed=SEED,
-        precision=Precision(*case.get("precision", ())), schedule=LRSchedule(**case.get("rates", {})),
-        recompute=recompute_groups(spec, case.get("recompute", "none")), streams=streams_of(case),
-    )  # fmt: skip
+        spec=spec,
+        weights=initial_weights(spec, 1),
+        rule=rule_from(OPTIMIZERS[case["optimizer"]]),
+        loss=case["loss"],
+        x=x,
+        y=y,
+        updates=len(case["sizes"]),
+        seed=SEED,
+        precision=Precision(*case.get("precision", ())),
+        schedule=LRSchedule(**case.get("rates", {})),
+        recompute=recompute_groups(spec, case.get("recompute", "none")),
+        streams=streams_of(case),
+    )
 
 
 def cases_of(
@@ -250,12 +276,19 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
         found = collect_results(training, case, training.materialize_losses)
         np.savez(Path(argument["folder"]) / f"case{number}.rank{comm.rank}.npz", **found)
         row = plan.pipeline_row(comm.rank)
-        own = sum(int(np.prod(piece.local_shape)) for piece in plan.rank_stages(comm.rank)[1].values())
+        own = sum(
+            int(np.prod(piece.local_shape)) for piece in plan.rank_stages(comm.rank)[1].values()
+        )
         held = saved_bytes(training, case) if case.get("recompute") else 0
-        told.append({
-            "live": training.executor.max_in_flight, "bound": plan.grid.live(row), "own": own,
-            "state": training.measure_memory().state if "zero" in case else None, "held": held,
-        })  # fmt: skip
+        told.append(
+            {
+                "live": training.executor.max_in_flight,
+                "bound": plan.grid.live(row),
+                "own": own,
+                "state": training.measure_memory().state if "zero" in case else None,
+                "held": held,
+            }
+        )
         comm.barrier()
     return told
 

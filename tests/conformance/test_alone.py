@@ -11,14 +11,12 @@ import pytest
 from conformance.backends import REFEREE, ability
 from conformance.layer_cases import BATCH, SEED, case, drawn, samples, weights
 
-from dualml.backend import Backend, GradientAccess, TrainingSpec, Segment, PipelineStages
-from dualml.common.distance import distance
 from dualml.algorithms.model.layers import Branch, Dropout, Linear, Merge, Tanh
 from dualml.algorithms.optim import SGD, LRSchedule
+from dualml.backend import Backend, GradientAccess, PipelineStages, Segment, TrainingSpec
+from dualml.common.distance import distance
 
-SPEC = case(
-    (4,), Linear(4, 6), Tanh(), Branch(), Linear(6, 6), Dropout(0.3), Merge(), Linear(6, 3)
-)  # fmt: skip
+SPEC = case((4,), Linear(4, 6), Tanh(), Branch(), Linear(6, 6), Dropout(0.3), Merge(), Linear(6, 3))
 #: Segment boundaries: with one tensor on the stack, with two, and with one again.
 CUTS = (0, 3, 5, 7)
 #: Samples of the two micro-batches.
@@ -34,9 +32,16 @@ FLOAT32 = 4e-6
 def recipe(chunk: int = 256) -> TrainingSpec:
     x, y = samples(SPEC)
     return TrainingSpec(
-        spec=SPEC, weights=weights(SPEC), rule=RULE, schedule=SCHEDULE, x=x, y=y, updates=UPDATES,
-        chunk=chunk, seed=SEED,
-    )  # fmt: skip
+        spec=SPEC,
+        weights=weights(SPEC),
+        rule=RULE,
+        schedule=SCHEDULE,
+        x=x,
+        y=y,
+        updates=UPDATES,
+        chunk=chunk,
+        seed=SEED,
+    )
 
 
 def stage_of(backend: Backend) -> Any:
@@ -90,10 +95,17 @@ def test_segments_are_the_whole_model(backend: Backend) -> None:
         stage.update(step)
         referee.update(gradients, step)
         assert distances_over_bound(stage.weights(), referee.weights()) == {}
-        assert distances_over_bound(stage.state()["momentum_buffer"], referee.state()["momentum_buffer"]) == {}
+        assert (
+            distances_over_bound(
+                stage.state()["momentum_buffer"], referee.state()["momentum_buffer"]
+            )
+            == {}
+        )
     before, flat = stage.gradients(), stage.flat()  # what the ranks of one stage add up
     stage.assign_flat(flat + flat)
-    assert distances_over_bound(stage.gradients(), {name: 2 * g for name, g in before.items()}) == {}
+    assert (
+        distances_over_bound(stage.gradients(), {name: 2 * g for name, g in before.items()}) == {}
+    )
     x, y = samples(SPEC)
     values, seen = (stage.inputs(x),), []
     for segment in range(3):
@@ -126,7 +138,10 @@ def test_an_update_in_pieces_is_the_update(backend: Backend, chunk: int) -> None
     flat = pieces.parameters()
     assert distances_over_bound(pieces.unflatten(flat), referee.weights()) == {}
     pieces.assign([part + part for part in flat])
-    assert distances_over_bound(ours.weights(), {name: 2 * w for name, w in referee.weights().items()}) == {}
+    assert (
+        distances_over_bound(ours.weights(), {name: 2 * w for name, w in referee.weights().items()})
+        == {}
+    )
     nothing, zeros = pieces.gradient(np.zeros(0, np.int64), 1.0)
     assert nothing is None
     assert all(not g.any() for g in pieces.unflatten(zeros).values())

@@ -39,7 +39,9 @@ def outcome(backend: str, size: int, function: str, check: bool = False) -> Any:
         return error
 
 
-def run_or_fail(backend: str, size: int, function: str, check: bool = False) -> list[dict[str, str]]:
+def run_or_fail(
+    backend: str, size: int, function: str, check: bool = False
+) -> list[dict[str, str]]:
     found = outcome(backend, size, function, check)
     if isinstance(found, Exception):
         pytest.fail(f"{backend} on {size} ranks: {found}")
@@ -80,7 +82,7 @@ TOLD = {
     "roots": ["rank 0: broadcast float32 (4,) op=sum root=0", "root=1"],
     "order": ["rank 0: all_reduce", "rank 1: broadcast", "rank 2: all_reduce"],
     "groups": ["rank 0: subgroup [0]", "rank 1: subgroup [1]"],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", TOLD)

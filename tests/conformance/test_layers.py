@@ -10,12 +10,12 @@ import pytest
 from conformance.backends import REFEREE, ability, adapter_of
 from conformance.layer_cases import BATCH, CASES, SEED, samples, weights
 
-from dualml.backend import Backend, GradientAccess, TrainingSpec, Segment, PipelineStages
-from dualml.common.distance import distance
 from dualml.algorithms.model import ModelSpec, initial_weights, model
 from dualml.algorithms.model.base import Layer
 from dualml.algorithms.optim import SGD
+from dualml.backend import Backend, GradientAccess, PipelineStages, Segment, TrainingSpec
 from dualml.backend.reference.model import backward, forward
+from dualml.common.distance import distance
 
 #: Tolerance of float32 against float64 over a few dozen operations: some units in the last place
 #: (2⁻²³ is 1.2e-7). The largest measured values are 5e-7 for outputs and 1.5e-6 for gradients,
@@ -25,7 +25,9 @@ OUTPUT, GRADIENT = 2e-6, 6e-6
 UPDATED = 1e-5
 
 
-def recipe(spec: ModelSpec, start: dict[str, Any], data: Any = None, **options: Any) -> TrainingSpec:
+def recipe(
+    spec: ModelSpec, start: dict[str, Any], data: Any = None, **options: Any
+) -> TrainingSpec:
     x, y = data or samples(spec)
     rule, options = SGD(lr=0.1, momentum=0.9), {"updates": 20, "seed": SEED, **options}
     return TrainingSpec(spec=spec, weights=start, rule=rule, x=x, y=y, **options)
@@ -40,7 +42,9 @@ def close(found: dict[str, Any], wanted: dict[str, Any], bound: float) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_output_and_gradient_of_a_layer(framework_backend: Backend, name: str) -> None:
     own, everything = recipe(CASES[name], weights(CASES[name])), np.arange(BATCH)
-    ours, referee = (b.training(own).trace(everything, everything) for b in (framework_backend, REFEREE))
+    ours, referee = (
+        b.training(own).trace(everything, everything) for b in (framework_backend, REFEREE)
+    )
     assert ours.data == referee.data
     assert ours.loss == pytest.approx(referee.loss, rel=OUTPUT)
     close(ours.activations, referee.activations, OUTPUT)

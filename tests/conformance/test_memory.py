@@ -11,10 +11,10 @@ from conformance import parallel
 from conformance.backends import ability, create, on_ranks, rank_backends, tolerance
 from conformance.parallel import SPEC
 
-from dualml.backend import Arrays, Backend, PeakMemory, TrainingSpec, MemoryReport
 from dualml.algorithms.model import initial_weights, model
 from dualml.algorithms.model.spec import ModelSpec
 from dualml.algorithms.optim import SGD, Adam, OptimizerSpec
+from dualml.backend import Arrays, Backend, MemoryReport, PeakMemory, TrainingSpec
 
 SAMPLES, BATCH, CHUNK = 40, 12, 8
 #: Frameworks whose kernels round depending on memory addresses: two runs of one training differ,
@@ -41,7 +41,9 @@ def parameter_bytes(backend: Backend, spec: ModelSpec) -> int:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=["sgd", "momentum", "adam"])
-def test_weights_gradients_and_state_are_the_closed_form(backend: Backend, rule: OptimizerSpec) -> None:
+def test_weights_gradients_and_state_are_the_closed_form(
+    backend: Backend, rule: OptimizerSpec
+) -> None:
     given = recipe(SPEC, rule)
     training = backend.training(given)
     able = ability(training, MemoryReport)
@@ -114,7 +116,9 @@ def text_recipe(spec: ModelSpec) -> TrainingSpec:
     draw = np.random.default_rng(0)
     x = draw.integers(0, 24, (SAMPLES, *spec.input_shape)).astype(np.int32)
     weights = initial_weights(spec, 0)
-    return TrainingSpec(spec=spec, weights=weights, rule=RULES[2], x=x, y=x.astype(np.int64), updates=4)
+    return TrainingSpec(
+        spec=spec, weights=weights, rule=RULES[2], x=x, y=x.astype(np.int64), updates=4
+    )
 
 
 def test_a_peak_is_told_by_an_allocator_or_nothing_runs(backend: Backend) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from conformance import methods
-from conformance.backends import ability, create, tested_backends, env_list, on_ranks, require
+from conformance.backends import ability, create, env_list, on_ranks, require, tested_backends
 
 from dualml.backend import backends
 from dualml.experiment.methods import METHODS
@@ -22,8 +22,17 @@ EXACT = 2e-5
 #: skipped.
 LOWER = {"bf16": 4 * 2.0**-8, "fp16": 4 * 2.0**-11}
 #: PyTorch methods that use DistributedDataParallel, whose buckets copy all gradients.
-DDP = ("ddp", "ddp_bf16", "ddp_fp16", "accumulate", "zero_optimizer", "accelerate",
-       "accelerate_loader", "accelerate_metrics", "accelerate_tests_all")  # fmt: skip
+DDP = (
+    "ddp",
+    "ddp_bf16",
+    "ddp_fp16",
+    "accumulate",
+    "zero_optimizer",
+    "accelerate",
+    "accelerate_loader",
+    "accelerate_metrics",
+    "accelerate_tests_all",
+)
 #: DeepSpeed methods that pad every tensor.
 STAGE_3 = ("deepspeed_zero3", "deepspeed_offload_param", "deepspeed_nvme")
 CASES = [(name, n) for name in tested_backends() for n in (1, 2)]

@@ -12,21 +12,24 @@ from conformance import native
 from conformance.backends import ability, create, on_ranks, rank_backends, tolerance
 
 from dualml.backend import (
-    Capability,
-    SupportsCapabilities,
-    Backend,
-    GradientAccess,
-    ProcessGroups,
-    FrameworkDataParallel,
     ActivationCapture,
+    Backend,
+    Capability,
     CommOverlap,
-    RemoteProcedureCalls,
     DeviceReplication,
+    FrameworkDataParallel,
+    GradientAccess,
     PipelineStages,
+    ProcessGroups,
+    RemoteProcedureCalls,
+    SupportsCapabilities,
 )
 from dualml.common.errors import Unsupported
 
-ABILITIES: dict[str, type[Capability]] = {"native": FrameworkDataParallel, "overlapping": CommOverlap}
+ABILITIES: dict[str, type[Capability]] = {
+    "native": FrameworkDataParallel,
+    "overlapping": CommOverlap,
+}
 #: Capability → numbers of ranks.
 SIZES = {"native": (2,), "overlapping": (2, 3)}
 CASES = [
@@ -59,7 +62,9 @@ def test_gradients_are_summed_over_the_ranks(rank_results: dict[str, Any], case:
 
 
 @pytest.mark.parametrize("case", native.PARTS)
-def test_plain_pieces_of_the_same_model_are_left_alone(rank_results: dict[str, Any], case: str) -> None:
+def test_plain_pieces_of_the_same_model_are_left_alone(
+    rank_results: dict[str, Any], case: str
+) -> None:
     for rank in rank_results["ranks"]:
         assert rank["errors"][f"{case}, plain afterwards"] == 0
 
@@ -95,7 +100,10 @@ def test_the_records_say_what_was_used(rank_results: dict[str, Any]) -> None:
 # --- what a backend does not have -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [ActivationCapture, GradientAccess, CommOverlap, FrameworkDataParallel, DeviceReplication])
+@pytest.mark.parametrize(
+    "kind",
+    [ActivationCapture, GradientAccess, CommOverlap, FrameworkDataParallel, DeviceReplication],
+)
 def test_a_training_has_an_ability_or_says_in_one_line_why_not(backend: Backend, kind: Any) -> None:
     assert_explained(backend.training(native.recipe()), kind)
 

@@ -16,11 +16,11 @@ from conformance.test_split_precision import assert_alike, assert_near
 from conformance.test_training import small_trial
 from conformance.test_zero import SPLITTING, case, without_trace_loss
 
+from dualml.backend.reference.communicator import run_threads
 from dualml.common.errors import TrialError
 from dualml.parallel.offload.disk import DiskRecords
 from dualml.parallel.offload.model import OffloadedModel
 from dualml.parallel.offload.shard import OffloadedShard
-from dualml.backend.reference.communicator import run_threads
 from dualml.runner.worker.trial import TrialRunner
 
 # The first test of a group waits for all that its ranks have to find out.
@@ -51,8 +51,12 @@ def stages_of(where: str) -> tuple[int, ...]:
 VARIANTS = ("sgd-momentum", "adamw", "adagrad-all", "rmsprop-all")
 CASES = {
     **{f"alone {t}": offload_case(t, 1, stages_of(t)[0]) for t in PLACES},
-    **{f"{t}, stage {s} of {n}": offload_case(t, n, s)
-       for t in PLACES for s in stages_of(t) for n in (2, 3)},
+    **{
+        f"{t}, stage {s} of {n}": offload_case(t, n, s)
+        for t in PLACES
+        for s in stages_of(t)
+        for n in (2, 3)
+    },
     **{f"alone {v}": offload_case("all disk", 1, 3, "deep", v) for v in VARIANTS},
     "alone chunks": offload_case("all disk", 1, 3, "deep", chunk=2),
     "alone one unit": offload_case("all disk", 1, 3, "vit", bucket_bytes=2**20),
@@ -64,26 +68,41 @@ CASES = {
     "alone rates": {**offload_case("disk", 1, 1, "deep"), "rates": {"kind": "cosine", "warmup": 2}},
     "chunks of 3": offload_case("all disk", 3, 3, "deep", chunk=2),
     "native": offload_case("all disk", 2, 3, "deep", native=True),
-}  # fmt: skip
+}
 LOWER = {
-    f"{kind} of {n}": {**offload_case("all disk", n, 3, model, sizes=[8, 7]), "precision": precision}
+    f"{kind} of {n}": {
+        **offload_case("all disk", n, 3, model, sizes=[8, 7]),
+        "precision": precision,
+    }
     for n in (1, 2)
     for kind, precision, model in [("bf16", ("bf16",), "vit"), ("fp16", ("fp16", 256.0), "lenet")]
 }
 #: See `conformance.test_zero.OVERFLOWING`.
 OVERFLOWING = {
-    f"overflow of {n}": {**offload_case("all disk", n, 3, sizes=[8] * 9), "enlarged": 100.0,
-                         "precision": ("fp16", "dynamic"), "rates": {"kind": "cosine", "warmup": 3}}
+    f"overflow of {n}": {
+        **offload_case("all disk", n, 3, sizes=[8] * 9),
+        "enlarged": 100.0,
+        "precision": ("fp16", "dynamic"),
+        "rates": {"kind": "cosine", "warmup": 3},
+    }
     for n in (1, 2)
-}  # fmt: skip
+}
 KNOWN = {**CASES, **LOWER, **OVERFLOWING}
 #: Cases for a framework that compiles every unit of every case and every chunk size.
 FEW = {
-    "alone host": [4, 1], "alone disk": [4, 4], "alone all disk": [4, 4], "alone chunks": [6],
-    "alone weights disk": [4], "alone rmsprop-all": [4, 4], "alone rates": [4, 4],
-    "host, stage 1 of 2": [8, 4], "disk, stage 2 of 2": [8], "all disk, stage 3 of 2": [8],
-    "overflow of 1": [8] * 9, "fp16 of 1": [8],
-}  # fmt: skip
+    "alone host": [4, 1],
+    "alone disk": [4, 4],
+    "alone all disk": [4, 4],
+    "alone chunks": [6],
+    "alone weights disk": [4],
+    "alone rmsprop-all": [4, 4],
+    "alone rates": [4, 4],
+    "host, stage 1 of 2": [8, 4],
+    "disk, stage 2 of 2": [8],
+    "all disk, stage 3 of 2": [8],
+    "overflow of 1": [8] * 9,
+    "fp16 of 1": [8],
+}
 
 
 def cases_of(name: str) -> dict[str, dict[str, Any]]:
@@ -115,12 +134,16 @@ def test_what_is_kept_elsewhere_is_trained_as_if_it_were_not(
 @pytest.mark.parametrize(("name", "title"), all_cases(LOWER))
 def test_so_it_is_in_a_lower_precision(group_results: GroupResults, name: str, title: str) -> None:
     asked, ranks = cases_of(name)[title], group_results(name, title)
-    assert_near(without_trace_loss(ranks[0]["arrays"]), without_trace_loss(zero.expected(asked)), asked)
+    assert_near(
+        without_trace_loss(ranks[0]["arrays"]), without_trace_loss(zero.expected(asked)), asked
+    )
     assert_alike([rank["arrays"] for rank in ranks])
 
 
 @pytest.mark.parametrize(("name", "title"), all_cases(OVERFLOWING))
-def test_a_skipped_update_leaves_all_as_it_is(group_results: GroupResults, name: str, title: str) -> None:
+def test_a_skipped_update_leaves_all_as_it_is(
+    group_results: GroupResults, name: str, title: str
+) -> None:
     ranks = [rank["arrays"] for rank in group_results(name, title)]
     assert_alike(ranks)
     skipped = float(ranks[0]["state loss_scale skipped"])
@@ -130,7 +153,9 @@ def test_a_skipped_update_leaves_all_as_it_is(group_results: GroupResults, name:
 
 
 @pytest.mark.parametrize(("name", "title"), all_cases(CASES))
-def test_what_is_kept_where_is_the_closed_form(group_results: GroupResults, name: str, title: str) -> None:
+def test_what_is_kept_where_is_the_closed_form(
+    group_results: GroupResults, name: str, title: str
+) -> None:
     """Memory on the device, in host memory and on disk equals the closed form to the byte, with
     padding."""
     asked, width = cases_of(name)[title], np.dtype(create(name).dtype).itemsize
@@ -150,7 +175,9 @@ def test_what_is_kept_where_is_the_closed_form(group_results: GroupResults, name
 
 
 @pytest.mark.parametrize(("name", "title"), all_cases({**CASES, **OVERFLOWING}))
-def test_what_is_moved_is_the_closed_form(group_results: GroupResults, name: str, title: str) -> None:
+def test_what_is_moved_is_the_closed_form(
+    group_results: GroupResults, name: str, title: str
+) -> None:
     """Traffic equals the closed form: evaluations do not count, and skipped updates move what they
     compute with."""
     asked, width = cases_of(name)[title], np.dtype(create(name).dtype).itemsize

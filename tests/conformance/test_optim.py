@@ -9,7 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conformance.backends import REFEREE, adapter_of, device_of, tested_backends, or_skipped, require
+from conformance.backends import (
+    REFEREE,
+    adapter_of,
+    device_of,
+    or_skipped,
+    require,
+    tested_backends,
+)
 from conformance.rules import (
     CANCELS,
     EXACT,
@@ -25,9 +32,9 @@ from conformance.rules import (
     tolerance,
 )
 
+from dualml.algorithms.optim import RULES, OptimizerSpec
 from dualml.backend import backends
 from dualml.backend.conformance import OptimizerResult, Optimizers
-from dualml.algorithms.optim import RULES, OptimizerSpec
 
 SHAPES = {name: p.shape for name, p in START.items()}
 MODES = [(name, mode) for name in tested_backends() for mode in adapter_of(name).MODES]
@@ -60,7 +67,9 @@ def steps_of(name: str, mode: str, situation: str) -> int:
 
 
 @cache
-def ends(name: str, mode: str, situation: str, scheduled: bool = False) -> dict[str, OptimizerResult]:
+def ends(
+    name: str, mode: str, situation: str, scheduled: bool = False
+) -> dict[str, OptimizerResult]:
     s = SITUATIONS[situation]
     own = optimizers(name, mode, scheduled)
     return own.run(s.start, s.gradient, steps_of(name, mode, situation))
@@ -149,4 +158,6 @@ def test_the_comparison_sees_a_flipped_sign_in_weights_and_in_state() -> None:
     with pytest.raises(AssertionError):
         assert_same(OptimizerResult(end.parameters, state), end, CANCELS)
     with pytest.raises(AssertionError):
-        assert_same(OptimizerResult(end.parameters, {"exp_avg": end.state["exp_avg"]}), end, CANCELS)
+        assert_same(
+            OptimizerResult(end.parameters, {"exp_avg": end.state["exp_avg"]}), end, CANCELS
+        )

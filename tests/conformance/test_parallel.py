@@ -9,9 +9,9 @@ import pytest
 from conformance import parallel
 from conformance.backends import create, on_ranks, rank_backends, tolerance
 
+from dualml.common.errors import CommunicationError
 from dualml.parallel.aggregation import STRATEGIES
 from dualml.parallel.aggregation.asynchronous import staleness_stats
-from dualml.common.errors import CommunicationError
 
 EXACT = [name for name, kind in STRATEGIES.items() if kind.exact]
 #: Sizes of the global batches: 8 divides by 2 and 4, 7 does not, and of 1 most ranks have nothing.
@@ -132,7 +132,9 @@ def test_the_asynchronous_server_replayed(rank_results: dict[str, Any], title: s
 
 def test_top_k_with_error_feedback(rank_results: dict[str, Any]) -> None:
     for rank in rank_results["topk"]:
-        assert_weights(rank, parallel.top(SIZES, rank_results["n"], 0.05), rank_results["tolerance"])
+        assert_weights(
+            rank, parallel.top(SIZES, rank_results["n"], 0.05), rank_results["tolerance"]
+        )
 
 
 def test_half_precision_is_near_and_not_equal(rank_results: dict[str, Any]) -> None:
@@ -149,7 +151,9 @@ def test_no_rank_is_left_behind(rank_results: dict[str, Any]) -> None:
         if title.startswith(("exact", "mean", "sum", "max", "median")):
             first = rank_results[title][0]["weights"]
             for rank in rank_results[title][1:]:
-                assert_weights(rank, {k: np.array(v) for k, v in first.items()}, rank_results["tolerance"])
+                assert_weights(
+                    rank, {k: np.array(v) for k, v in first.items()}, rank_results["tolerance"]
+                )
 
 
 def test_communication_error_is_a_trial_error() -> None:

@@ -9,13 +9,19 @@ import numpy as np
 import pytest
 from conformance.backends import REFEREE, ability, adapter_of
 
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.optim import SGD, Adam, LRSchedule, OptimizerSpec
+from dualml.algorithms.precision import (
+    ROUNDOFF,
+    SLOT,
+    Precision,
+    is_representable,
+    low_precision_layers,
+)
+from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES, START
 from dualml.backend import Backend, GradientAccess, MixedPrecision, TrainingSpec
 from dualml.common.distance import distance
 from dualml.common.errors import TrialError, Unsupported
-from dualml.algorithms.model import initial_weights, model
-from dualml.algorithms.optim import SGD, Adam, OptimizerSpec, LRSchedule
-from dualml.algorithms.precision import ROUNDOFF, SLOT, Precision, is_representable, low_precision_layers
-from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES, START
 
 SAMPLES = 64
 #: Tolerances in roundings of the type. A kernel may round once more inside a layer, as attention
@@ -49,9 +55,16 @@ def make_training(
         x = noise if x is None else x
         y = draw.integers(0, 10, SAMPLES)
     recipe = TrainingSpec(
-        spec=spec, weights=initial_weights(spec, 0), rule=rule or SGD(lr=0.05, momentum=0.9),
-        schedule=schedule or LRSchedule(), x=x, y=y, updates=30, chunk=chunk, precision=precision,
-    )  # fmt: skip
+        spec=spec,
+        weights=initial_weights(spec, 0),
+        rule=rule or SGD(lr=0.05, momentum=0.9),
+        schedule=schedule or LRSchedule(),
+        x=x,
+        y=y,
+        updates=30,
+        chunk=chunk,
+        precision=precision,
+    )
     try:
         training = backend.training(recipe)
     except Unsupported as reason:
@@ -66,8 +79,12 @@ BOTH = pytest.mark.parametrize(
 
 
 #: Text models: each with one type, and each type with two of them.
-ELSEWHERE = [("gpt", "bf16"), ("gpt_llama", "fp16"), ("text_classifier", "fp16"),
-             ("rnn_lm", "bf16")]  # fmt: skip
+ELSEWHERE = [
+    ("gpt", "bf16"),
+    ("gpt_llama", "fp16"),
+    ("text_classifier", "fp16"),
+    ("rnn_lm", "bf16"),
+]
 
 
 @BOTH
@@ -137,7 +154,9 @@ def test_weights_and_state_stay_float32(backend: Backend, precision: Precision) 
 
 @BOTH
 def test_ten_updates_follow_the_referee(framework_backend: Backend, precision: Precision) -> None:
-    ours, referee = (make_training(b, "mlp", precision, chunk=10) for b in (framework_backend, REFEREE))
+    ours, referee = (
+        make_training(b, "mlp", precision, chunk=10) for b in (framework_backend, REFEREE)
+    )
     lazy = [ours.step(BATCH[step:], step) for step in range(1, 11)]
     want = [referee.step(BATCH[step:], step) for step in range(1, 11)]
     unit = ROUNDOFF[precision.type]
@@ -190,7 +209,9 @@ def test_an_overflowing_update_changes_the_scale_alone(backend: Backend) -> None
 
 
 @pytest.mark.parametrize("chunk", [256, 10])
-def test_the_schedule_goes_on_and_the_count_of_updates_does_not(framework_backend: Backend, chunk: int) -> None:
+def test_the_schedule_goes_on_and_the_count_of_updates_does_not(
+    framework_backend: Backend, chunk: int
+) -> None:
     """Adam's bias correction counts applied updates; learning rates count steps."""
     pair = [overflowing(b, schedule=COSINE, chunk=chunk) for b in (framework_backend, REFEREE)]
     for step in range(1, 16):
@@ -212,7 +233,9 @@ def test_a_fixed_scale_stays_and_skips(backend: Backend) -> None:
         ours.step(BATCH, step)
     assert (ours.scale, ours.scaler.skipped) == (START, MAX_SKIPPED_UPDATES - 1)
     assert all(np.array_equal(w, start[name]) for name, w in ours.weights().items())
-    with pytest.raises(TrialError, match=f"{MAX_SKIPPED_UPDATES} updates in a row.*65536.*loss_scale lower"):
+    with pytest.raises(
+        TrialError, match=f"{MAX_SKIPPED_UPDATES} updates in a row.*65536.*loss_scale lower"
+    ):
         ours.step(BATCH, MAX_SKIPPED_UPDATES)
 
 

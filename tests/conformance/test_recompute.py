@@ -19,9 +19,9 @@ from conformance.backends import (
 )
 from conformance.recompute import BATCH, recipe
 
-from dualml.backend import Backend, GradientAccess, ActivationRecomputation, MemoryReport
-from dualml.common.distance import distance
 from dualml.algorithms.precision import Precision
+from dualml.backend import ActivationRecomputation, Backend, GradientAccess, MemoryReport
+from dualml.common.distance import distance
 
 #: Frameworks whose kernels round depending on memory addresses.
 ROUNDS = {"mindspore"}
@@ -54,7 +54,9 @@ CASES: list[tuple[str, Any]] = [
 FEWER = [CASES[4]]
 
 
-def assert_close(backend: Backend, one: dict[str, Any], other: dict[str, Any], bound: float) -> None:
+def assert_close(
+    backend: Backend, one: dict[str, Any], other: dict[str, Any], bound: float
+) -> None:
     assert list(one) == list(other)
     for name, value in one.items():
         if backend.name in ROUNDS:
@@ -91,16 +93,22 @@ def test_other_masks_than_the_updates_would_be_seen(backend: Backend) -> None:
 
 
 def test_it_follows_the_referee(framework_backend: Backend) -> None:
-    ours, referee = (make_training(b, "text_classifier", "full") for b in (framework_backend, REFEREE))
+    ours, referee = (
+        make_training(b, "text_classifier", "full") for b in (framework_backend, REFEREE)
+    )
     for step in range(1, 5):
-        a, b = framework_backend.materialize_losses([ours.step(BATCH, step)]), referee.step(BATCH, step)
+        a, b = (
+            framework_backend.materialize_losses([ours.step(BATCH, step)]),
+            referee.step(BATCH, step),
+        )
         np.testing.assert_allclose(a, b, rtol=UPDATED)
     for name, w in referee.weights().items():
         assert distance(ours.weights()[name], w) <= UPDATED, name
 
 
-@pytest.mark.parametrize("precision", [Precision("bf16"), Precision("fp16", "dynamic")],
-                         ids=lambda p: p.type)  # fmt: skip
+@pytest.mark.parametrize(
+    "precision", [Precision("bf16"), Precision("fp16", "dynamic")], ids=lambda p: p.type
+)
 def test_in_a_lower_precision(backend: Backend, precision: Precision) -> None:
     if adapter_of(backend.name).COMPILES and precision.type == "bf16":
         pytest.skip("compiling it takes a minute; fp16 has what this one has, and a scale")
@@ -118,7 +126,9 @@ def test_in_a_lower_precision(backend: Backend, precision: Precision) -> None:
 def test_less_is_kept_the_more_is_computed_again(backend: Backend) -> None:
     settings = ("none", "selective", "full")
     counts = [
-        ability(make_training(backend, "text_classifier", s), MemoryReport).measure_memory(BATCH).activations
+        ability(make_training(backend, "text_classifier", s), MemoryReport)
+        .measure_memory(BATCH)
+        .activations
         for s in settings
     ]
     if counts[0] is None:
@@ -162,8 +172,15 @@ def test_ranks_that_share_a_batch(name: str) -> None:
 
 
 def case(ranks: int, name: str, recompute: Any, **settings: Any) -> dict[str, Any]:
-    return {"ranks": ranks, "model": name, "optimizer": "adam", "sizes": [6, 5],
-            "loss": "cross_entropy", "recompute": recompute, "split": settings}  # fmt: skip
+    return {
+        "ranks": ranks,
+        "model": name,
+        "optimizer": "adam",
+        "sizes": [6, 5],
+        "loss": "cross_entropy",
+        "recompute": recompute,
+        "split": settings,
+    }
 
 
 #: Cases on ranks: split by layer, with a block in one stage or in two; tensor parallel, where every
@@ -175,15 +192,25 @@ SPLITS = {
     "layers by name": case(2, "deep", ["fc1", "tanh1", "fc2", "tanh2"], cut=["fc4"]),
     "inside": case(2, "vit", "full", tensor=2, micro_batches=2),
     "heads": case(2, "vit", "selective", tensor=2),
-    "masks": case(2, "dropout", ["embedding", "dropout1", "lstm", "dropout2"], cut=["decoder"],
-                  micro_batches=3),
-    "masks inside": case(2, "dropout", ["embedding", "dropout1"], tensor=2,
-                         layers={"embedding": "column", "decoder": "column"}),
-    "convolutions": case(2, "lenet", ["relu1", "pool1", "conv2", "relu2", "flatten"],
-                         cut=["fc1"]),
-    "there and back": case(2, "deep", ["fc2", "tanh2"], cut=["fc3", "fc4"],
-                           place=[0, 1, 0], micro_batches=2),
-}  # fmt: skip
+    "masks": case(
+        2,
+        "dropout",
+        ["embedding", "dropout1", "lstm", "dropout2"],
+        cut=["decoder"],
+        micro_batches=3,
+    ),
+    "masks inside": case(
+        2,
+        "dropout",
+        ["embedding", "dropout1"],
+        tensor=2,
+        layers={"embedding": "column", "decoder": "column"},
+    ),
+    "convolutions": case(2, "lenet", ["relu1", "pool1", "conv2", "relu2", "flatten"], cut=["fc1"]),
+    "there and back": case(
+        2, "deep", ["fc2", "tanh2"], cut=["fc3", "fc4"], place=[0, 1, 0], micro_batches=2
+    ),
+}
 FEW = {"by layer": [3, 3], "masks": [3, 3], "inside": [4, 4], "convolutions": [2, 2]}
 
 
@@ -200,8 +227,9 @@ def test_a_split_model_is_the_whole_one_and_keeps_less(name: str, tmp_path: Path
         assert found.keys() == whole.keys(), title
         for key, want in whole.items():
             assert close(found[key], want, whole, key, tolerance(create(name))), (title, key)
-        held = [sum(told[rank][i + shift]["held"] for rank in range(2))
-                for shift in (0, len(cases))]  # fmt: skip
+        held = [
+            sum(told[rank][i + shift]["held"] for rank in range(2)) for shift in (0, len(cases))
+        ]
         assert 0 < held[0] < held[1], (title, held)
 
 

@@ -12,9 +12,9 @@ import pytest
 from conformance.backends import REFEREE, ability, adapter_of
 from conformance.test_layers import GRADIENT, LENGTH, OUTPUT, UPDATED, WORDS, close, recipe
 
-from dualml.backend import Backend, StateCarryover
 from dualml.algorithms.model import ModelSpec, initial_weights, model
 from dualml.algorithms.model.streams import SLOT, stream_indices
+from dualml.backend import Backend, StateCarryover
 
 SAMPLES, BATCH = 24, 4
 SETTINGS = [
@@ -45,12 +45,16 @@ def batch(step: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: "-".join(map(str, s.values())))
-def test_loss_and_gradients_of_every_setting(framework_backend: Backend, settings: dict[str, Any]) -> None:
+def test_loss_and_gradients_of_every_setting(
+    framework_backend: Backend, settings: dict[str, Any]
+) -> None:
     if adapter_of(framework_backend.name).COMPILES and settings not in FEW:
         pytest.skip("compiling each takes long; one of every type has all that there is")
     spec = spec_of(settings)
     own = recipe(spec, initial_weights(spec, 0), text())
-    ours, referee = (b.training(own).trace(batch(1), batch(1)) for b in (framework_backend, REFEREE))
+    ours, referee = (
+        b.training(own).trace(batch(1), batch(1)) for b in (framework_backend, REFEREE)
+    )
     assert ours.loss == pytest.approx(referee.loss, rel=OUTPUT)
     close(ours.activations, referee.activations, OUTPUT)
     close(ours.gradients, referee.gradients, GRADIENT)
@@ -78,7 +82,9 @@ def begin(training: Any, weights: Any = None, state: Any = None, step: int = 0) 
     training.load(start, state or {"momentum_buffer": zeros}, step)
 
 
-def test_a_state_goes_on_as_in_the_referee(framework_backend: Backend, pair: tuple[Any, Any]) -> None:
+def test_a_state_goes_on_as_in_the_referee(
+    framework_backend: Backend, pair: tuple[Any, Any]
+) -> None:
     """The state is carried through an epoch; the next one starts from zeros again."""
     ours, referee = pair
     begin(ours)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conformance.backends import DEVICE, tested_backends, on_ranks
+from conformance.backends import DEVICE, on_ranks, tested_backends
 
 from dualml.algorithms.communicator import PRIMITIVES
 

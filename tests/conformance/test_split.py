@@ -12,8 +12,8 @@ from conformance import split
 from conformance.backends import create, rank_backends, tolerance
 from conformance.group_results import GroupResults, make_group_results
 
-from dualml.experiment.split import Split
 from dualml.backend.reference.communicator import run_threads
+from dualml.experiment.split import Split
 from dualml.parallel.split.executor import Executor
 
 # The first test of a group waits for all that its ranks have to find out.
@@ -294,10 +294,17 @@ def equal_shares(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Executor, "begin", planted)
 
 
-@pytest.mark.parametrize(("title", "plant"), [
-    ("mlp inside", lost_sum), ("vit inside", lost_sum), ("data", lost_sum), ("trainers", lost_sum),
-    ("masks by layer", other_masks), ("1f1b m=4", equal_shares),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("title", "plant"),
+    [
+        ("mlp inside", lost_sum),
+        ("vit inside", lost_sum),
+        ("data", lost_sum),
+        ("trainers", lost_sum),
+        ("masks by layer", other_masks),
+        ("1f1b m=4", equal_shares),
+    ],
+)
 def test_planted_faults_are_seen(
     title: str, plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path
 ) -> None:

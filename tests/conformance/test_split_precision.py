@@ -14,16 +14,16 @@ from conformance.backends import REFEREE, ability, on_ranks, rank_backends
 from conformance.test_precision import GRADIENT, OUTPUT
 from conformance.test_split import RNN, case
 
-from dualml.backend import Backend, MixedPrecisionStage, TrainingSpec, Segment, PipelineStages
-from dualml.common.distance import distance
-from dualml.common.errors import TrialError, Unsupported
 from dualml.algorithms.model.layers import Linear, Tanh
 from dualml.algorithms.model.spec import ModelSpec
 from dualml.algorithms.optim import SGD
 from dualml.algorithms.precision import ROUNDOFF, Precision, is_representable, low_precision_layers
 from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES, START
+from dualml.backend import Backend, MixedPrecisionStage, PipelineStages, Segment, TrainingSpec
 from dualml.backend.reference.communicator import run_threads
 from dualml.backend.reference.split import NumpyStage
+from dualml.common.distance import distance
+from dualml.common.errors import TrialError, Unsupported
 from dualml.parallel.split.executor import Executor
 
 # The first test of a group waits for all that its ranks have to find out.
@@ -69,9 +69,15 @@ OVERFLOWING = {
     "zero data": {**case(2, "lenet", "adam", sizes=[8] * 9, data=2), **LARGE, "zero": {}},
 }
 #: Cases for a framework that compiles every stage of every case.
-FEW = {"by layer bf16": [3, 3], "there and back": [4], "inside fp16": [4, 4],
-       "lenet inside": [4], "masks by layer": [4], "trainers": [4],
-       "llama inside": [4]}  # fmt: skip
+FEW = {
+    "by layer bf16": [3, 3],
+    "there and back": [4],
+    "inside fp16": [4, 4],
+    "lenet inside": [4],
+    "masks by layer": [4],
+    "trainers": [4],
+    "llama inside": [4],
+}
 
 
 def cases_of(name: str) -> dict[str, dict[str, Any]]:
@@ -178,9 +184,15 @@ def test_all_ranks_skip_the_same_updates(group_results: Found, name: str, title:
 
 
 def test_what_always_overflows_ends_on_all_ranks(tmp_path: Path) -> None:
-    asked = {**OVERFLOWING["once by layer"], "precision": ("fp16", 1e9), "sizes": [8] * MAX_SKIPPED_UPDATES}
+    asked = {
+        **OVERFLOWING["once by layer"],
+        "precision": ("fp16", 1e9),
+        "sizes": [8] * MAX_SKIPPED_UPDATES,
+    }
     argument = {"cases": [asked], "folder": str(tmp_path)}
-    with pytest.raises(TrialError, match=f"{MAX_SKIPPED_UPDATES} updates in a row.*loss_scale lower"):
+    with pytest.raises(
+        TrialError, match=f"{MAX_SKIPPED_UPDATES} updates in a row.*loss_scale lower"
+    ):
         run_threads(2, lambda comm: split.train(comm, argument), 10)
 
 
@@ -192,9 +204,14 @@ def last_stage(backend: Backend, precision: str) -> Any:
     layers = (("tanh", Tanh()), ("fc", Linear(6, 5)))
     spec = ModelSpec("end", (6,), layers)
     recipe = TrainingSpec(
-        spec=spec, weights={}, rule=SGD(lr=0.1), x=np.zeros((4, 6), np.float32), y=np.arange(4),
-        updates=1, precision=Precision(precision),
-    )  # fmt: skip
+        spec=spec,
+        weights={},
+        rule=SGD(lr=0.1),
+        x=np.zeros((4, 6), np.float32),
+        y=np.arange(4),
+        updates=1,
+        precision=Precision(precision),
+    )
     staging = ability(backend, PipelineStages)
     stage = staging.stage([Segment(layers, 1, {}, (True,))], recipe, first=False, last=True)
     if not isinstance(stage, MixedPrecisionStage):
@@ -266,10 +283,15 @@ def bias_of_float32(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RowBias, "dtype_policy", DtypePolicy.PROMOTE)
 
 
-@pytest.mark.parametrize(("title", "plant"), [
-    ("inside bf16", lost_sums), ("inside bf16", unrounded_sums), ("inside bf16", bias_of_float32),
-    ("data", forgotten_scale),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("title", "plant"),
+    [
+        ("inside bf16", lost_sums),
+        ("inside bf16", unrounded_sums),
+        ("inside bf16", bias_of_float32),
+        ("data", forgotten_scale),
+    ],
+)
 def test_planted_faults_are_seen(
     title: str, plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path
 ) -> None:
@@ -288,7 +310,9 @@ def test_a_rank_that_decides_alone_is_seen(tmp_path: Path) -> None:
     asked = OVERFLOWING["by layer"]
     argument = {"cases": [asked], "folder": str(tmp_path)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Executor, "all_finite", lambda self: self.mixed.finite() if self.rank else True)
+        patch.setattr(
+            Executor, "all_finite", lambda self: self.mixed.finite() if self.rank else True
+        )
         run_threads(2, lambda comm: split.train(comm, argument), 10)
     paths = [tmp_path / f"case0.rank{rank}.npz" for rank in range(2)]
     with pytest.raises(AssertionError):

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from conformance.backends import REFEREE, ability
 
-from dualml.backend import Backend, PeakMemory, TrainingSpec, MemoryReport
-from dualml.experiment.data import Dataset
+from dualml.algorithms.model import ZOO, initial_weights, model
+from dualml.algorithms.optim import GD, SGD, Adam, LRSchedule, OptimizerSpec
+from dualml.backend import Backend, MemoryReport, PeakMemory, TrainingSpec
 from dualml.common.distance import distance
 from dualml.experiment.arm import Arm
+from dualml.experiment.data import Dataset
 from dualml.experiment.freeze import freeze
 from dualml.experiment.samples import Samples
 from dualml.experiment.schema import Data, Experiment
-from dualml.algorithms.model import ZOO, initial_weights, model
-from dualml.algorithms.optim import GD, SGD, Adam, OptimizerSpec, LRSchedule
 from dualml.runner.worker.evaluate import evaluate
 from dualml.runner.worker.trial import TrialRunner
 
@@ -94,17 +94,26 @@ def test_looking_changes_nothing(backend: Backend) -> None:
         assert np.array_equal(looked.weights()[name], w), name
 
 
-@pytest.mark.parametrize("schedule", [
-    LRSchedule(), LRSchedule(kind="step", every=4, gamma=0.5), LRSchedule(kind="cosine", warmup=3),
-], ids=lambda s: s.kind)  # fmt: skip
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        LRSchedule(),
+        LRSchedule(kind="step", every=4, gamma=0.5),
+        LRSchedule(kind="cosine", warmup=3),
+    ],
+    ids=lambda s: s.kind,
+)
 @pytest.mark.parametrize(
     "rule", [SGD(lr=0.05, momentum=0.9), Adam(lr=1e-3, eps=1e-3)], ids=lambda r: r.name
 )
-def test_twenty_steps_follow_the_referee(framework_backend: Backend, rule: OptimizerSpec, schedule: LRSchedule) -> None:
+def test_twenty_steps_follow_the_referee(
+    framework_backend: Backend, rule: OptimizerSpec, schedule: LRSchedule
+) -> None:
     """Twenty steps of the smooth MLP follow the reference; at the kinks of ReLU and pooling, one
     rounding can become a large step."""
     ours, referee = (
-        make_training("mlp", b, rule=rule, schedule=schedule, updates=20) for b in (framework_backend, REFEREE)
+        make_training("mlp", b, rule=rule, schedule=schedule, updates=20)
+        for b in (framework_backend, REFEREE)
     )
     lazy = [ours.step(batch(step), step) for step in range(1, 21)]
     want = [referee.step(batch(step), step) for step in range(1, 21)]
@@ -119,7 +128,9 @@ def test_chunks_accumulate_to_the_full_gradient(backend: Backend) -> None:
     whole, cut = (make_training("lenet", backend, rule=GD(lr=0.1), chunk=c) for c in (150, 37))
     everything = np.arange(150)
     for step in range(1, 3):
-        a, b = backend.materialize_losses([whole.step(everything, step), cut.step(everything, step)])
+        a, b = backend.materialize_losses(
+            [whole.step(everything, step), cut.step(everything, step)]
+        )
         assert a == pytest.approx(b, rel=FLOAT32)
     close(whole.weights(), cut.weights(), FLOAT32)
 

@@ -17,8 +17,8 @@ from conformance.test_split_precision import assert_alike, assert_near
 from dualml.algorithms.optim import RULES
 from dualml.backend.reference.communicator import run_threads
 from dualml.backend.reference.shard import NumpyOptimizerShard
-from dualml.parallel.zero.model import ShardedModel
 from dualml.parallel.zero.collectives import ShardCollectives
+from dualml.parallel.zero.model import ShardedModel
 from dualml.parallel.zero.units import Unit
 
 # The first test of a group waits for all that its ranks have to find out.
@@ -43,8 +43,15 @@ def case(
     **sharding: Any,
 ) -> dict[str, Any]:
     shared = {"stage": stage, "bucket_bytes": SOME, **sharding}
-    return {"ranks": ranks, "model": model, "optimizer": optimizer, "sizes": sizes, "loss": loss,
-            "chunk": chunk, "zero": shared}  # fmt: skip
+    return {
+        "ranks": ranks,
+        "model": model,
+        "optimizer": optimizer,
+        "sizes": sizes,
+        "loss": loss,
+        "chunk": chunk,
+        "zero": shared,
+    }
 
 
 STAGES = (1, 2, 3)
@@ -54,28 +61,37 @@ CASES = {
     **{f"stage {s} chunks": case(3, s, "deep", chunk=2) for s in STAGES},
     **{f"stage {s} all_reduce": case(3, s, reduce="all_reduce") for s in STAGES},
     **{f"stage {s} native": case(3, s, native=True) for s in STAGES},
-    **{f"stage {s} native all_reduce": case(2, s, native=True, reduce="all_reduce")
-       for s in STAGES},
+    **{
+        f"stage {s} native all_reduce": case(2, s, native=True, reduce="all_reduce") for s in STAGES
+    },
     **{f"stage {s} layers": case(2, s, "vit", bucket_bytes=0) for s in STAGES},
     **{f"stage {s} whole": case(2, s, "vit", "sgd", bucket_bytes=2**20) for s in STAGES},
     **{f"stage {s} text": case(2, s, "rnn", sizes=[6, 5]) for s in STAGES},
     **{f"stage {s} masks": case(3, s, "dropout", "sgd", sizes=[6, 5], chunk=2) for s in STAGES},
-    **{f"stage {s} meanwhile of {n}": case(n, s, "deep", overlap=True)
-       for s in (2, 3) for n in (2, 3, 4)},
+    **{
+        f"stage {s} meanwhile of {n}": case(n, s, "deep", overlap=True)
+        for s in (2, 3)
+        for n in (2, 3, 4)
+    },
     **{f"stage {s} meanwhile chunks": case(2, s, chunk=2, overlap=True) for s in (2, 3)},
-    **{f"stage {s} meanwhile native": case(3, s, "vit", native=True, overlap=True)
-       for s in (2, 3)},
+    **{f"stage {s} meanwhile native": case(3, s, "vit", native=True, overlap=True) for s in (2, 3)},
     "stage 1 gpt": case(2, 1, "gpt", "sgd", sizes=[6, 5], bucket_bytes=0),
-    **{f"stage {s} padding": case(2, s, "text", "sgd", sizes=[6, 5], bucket_bytes=None)
-       for s in STAGES},
-    **{f"stage {s} gpt whole": case(2, s, "gpt", "sgd", sizes=[6, 5], bucket_bytes=2**20)
-       for s in (2, 3)},
+    **{
+        f"stage {s} padding": case(2, s, "text", "sgd", sizes=[6, 5], bucket_bytes=None)
+        for s in STAGES
+    },
+    **{
+        f"stage {s} gpt whole": case(2, s, "gpt", "sgd", sizes=[6, 5], bucket_bytes=2**20)
+        for s in (2, 3)
+    },
     **{f"stage {s} llama": case(3, s, "llama", sizes=[6, 5]) for s in STAGES},
-    **{f"stage {s} again": {**case(2, s, "llama", sizes=[6, 5]), "recompute": "full"}
-       for s in STAGES},
+    **{
+        f"stage {s} again": {**case(2, s, "llama", sizes=[6, 5]), "recompute": "full"}
+        for s in STAGES
+    },
     "stage 2 mse": case(4, 2, "deep", loss="mse"),
     "stage 3 rates": {**case(2, 3, "deep"), "rates": {"kind": "cosine", "warmup": 2}},
-}  # fmt: skip
+}
 LOWER = {
     f"stage {s} {kind}": {**case(2 + s % 2, s, model, sizes=[8, 7]), "precision": precision}
     for s in STAGES
@@ -83,38 +99,57 @@ LOWER = {
 }
 #: Whole weights and gradients in low precision.
 LOWER_HELD = {
-    f"stage {s} held {kind}": {**case(2 + s % 2, s, model, sizes=[8, 7], lower=True),
-                               "precision": precision, **more}
+    f"stage {s} held {kind}": {
+        **case(2 + s % 2, s, model, sizes=[8, 7], lower=True),
+        "precision": precision,
+        **more,
+    }
     for s in STAGES
     for kind, precision, model, more in [
-        ("bf16", ("bf16",), "vit", {}), ("fp16", ("fp16", 256.0), "lenet", {}),
-        ("llama", ("fp16",), "llama", {"chunk": 2, "recompute": "full"})]
-}  # fmt: skip
+        ("bf16", ("bf16",), "vit", {}),
+        ("fp16", ("fp16", 256.0), "lenet", {}),
+        ("llama", ("fp16",), "llama", {"chunk": 2, "recompute": "full"}),
+    ]
+}
 #: Cases without the one number by which ranks agree whether their gradients are finite.
 UNSCALED = {title: c for title, c in LOWER_HELD.items() if len(c["precision"]) == 1}
 #: Inputs a hundred times as large: the first gradients of the scaled loss overflow float16.
 OVERFLOWING = {
-    f"stage {s} overflow": {**case(2, s, sizes=[8] * 9), "precision": ("fp16", "dynamic"),
-                            "enlarged": 100.0, "rates": {"kind": "cosine", "warmup": 3}}
+    f"stage {s} overflow": {
+        **case(2, s, sizes=[8] * 9),
+        "precision": ("fp16", "dynamic"),
+        "enlarged": 100.0,
+        "rates": {"kind": "cosine", "warmup": 3},
+    }
     for s in STAGES
-}  # fmt: skip
+}
 KNOWN = {**CASES, **LOWER, **LOWER_HELD, **OVERFLOWING}
 #: Cases for a framework that compiles every unit of every case and every chunk size.
 FEW = {
     **{f"stage {s} of 2": [8] for s in STAGES},
-    "stage 1 of 3": [12], "stage 3 of 3": [12], "stage 2 of 4": [16],
-    "stage 1 sgd-momentum": [4, 4], "stage 2 adamw": [4, 4], "stage 3 sgd-momentum": [4, 4],
+    "stage 1 of 3": [12],
+    "stage 3 of 3": [12],
+    "stage 2 of 4": [16],
+    "stage 1 sgd-momentum": [4, 4],
+    "stage 2 adamw": [4, 4],
+    "stage 3 sgd-momentum": [4, 4],
     "stage 2 chunks": [12, 6],
     "stage 3 layers": [4, 1],
     "stage 3 masks": [6],
     "stage 2 bf16": [6],
     "stage 3 meanwhile of 2": [4],
-    "stage 3 padding": [4], "stage 1 gpt": [4], "stage 3 llama": [6],
+    "stage 3 padding": [4],
+    "stage 1 gpt": [4],
+    "stage 3 llama": [6],
     "stage 2 again": [4],
-    "stage 1 all_reduce": [6], "stage 2 native": [6], "stage 3 native": [6],
-    "stage 3 rates": [4, 4], "stage 1 held fp16": [6], "stage 2 held llama": [4],
+    "stage 1 all_reduce": [6],
+    "stage 2 native": [6],
+    "stage 3 native": [6],
+    "stage 3 rates": [4, 4],
+    "stage 1 held fp16": [6],
+    "stage 2 held llama": [4],
     "stage 2 overflow": [8] * 9,
-}  # fmt: skip
+}
 SPLITTING = rank_backends()
 
 
@@ -140,7 +175,9 @@ def without_trace_loss(arrays: split.Arrays) -> split.Arrays:
 
 
 @pytest.mark.parametrize(("name", "title"), all_cases(CASES))
-def test_n_ranks_with_a_part_each_are_one(group_results: GroupResults, name: str, title: str) -> None:
+def test_n_ranks_with_a_part_each_are_one(
+    group_results: GroupResults, name: str, title: str
+) -> None:
     """Losses, gradients, activations, weights and optimizer state are right on every rank."""
     ranks = group_results(name, title)
     whole = without_trace_loss(zero.expected(cases_of(name)[title]))
@@ -150,14 +187,20 @@ def test_n_ranks_with_a_part_each_are_one(group_results: GroupResults, name: str
 
 
 @pytest.mark.parametrize(("name", "title"), all_cases({**LOWER, **LOWER_HELD}))
-def test_so_they_are_in_a_lower_precision(group_results: GroupResults, name: str, title: str) -> None:
+def test_so_they_are_in_a_lower_precision(
+    group_results: GroupResults, name: str, title: str
+) -> None:
     asked, ranks = cases_of(name)[title], group_results(name, title)
-    assert_near(without_trace_loss(ranks[0]["arrays"]), without_trace_loss(zero.expected(asked)), asked)
+    assert_near(
+        without_trace_loss(ranks[0]["arrays"]), without_trace_loss(zero.expected(asked)), asked
+    )
     assert_alike([rank["arrays"] for rank in ranks])
 
 
 @pytest.mark.parametrize(("name", "title"), all_cases(OVERFLOWING))
-def test_all_ranks_skip_the_same_updates(group_results: GroupResults, name: str, title: str) -> None:
+def test_all_ranks_skip_the_same_updates(
+    group_results: GroupResults, name: str, title: str
+) -> None:
     ranks = [rank["arrays"] for rank in group_results(name, title)]
     assert_alike(ranks)
     skipped = float(ranks[0]["state loss_scale skipped"])
@@ -167,7 +210,9 @@ def test_all_ranks_skip_the_same_updates(group_results: GroupResults, name: str,
 
 
 @pytest.mark.parametrize(("name", "title"), all_cases(KNOWN))
-def test_what_is_held_is_the_closed_form(group_results: GroupResults, name: str, title: str) -> None:
+def test_what_is_held_is_the_closed_form(
+    group_results: GroupResults, name: str, title: str
+) -> None:
     """Memory equals the closed form to the byte on every rank, with padding."""
     asked = cases_of(name)[title]
     width, wide = zero.widths(create(name), asked)
@@ -185,7 +230,9 @@ def test_what_is_held_is_the_closed_form(group_results: GroupResults, name: str,
 
 
 @pytest.mark.parametrize(("name", "title"), all_cases({**CASES, **UNSCALED}))
-def test_what_is_sent_is_the_closed_form(group_results: GroupResults, name: str, title: str) -> None:
+def test_what_is_sent_is_the_closed_form(
+    group_results: GroupResults, name: str, title: str
+) -> None:
     asked = cases_of(name)[title]
     if asked["zero"].get("native"):
         assert name == "numpy" or any(rank["calls"] for rank in group_results(name, title))
@@ -252,12 +299,19 @@ def forget_state(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(NumpyOptimizerShard, "update", planted)
 
 
-@pytest.mark.parametrize(("title", "plant"), [
-    ("stage 1 of 2", unsummed), ("stage 1 of 2", skip_all_gather), ("stage 3 of 2", stale),
-    ("stage 3 whole", skip_all_gather),  # weights of before the update, which are still there
-    ("stage 2 chunks", uncleared), ("stage 1 of 2", uncleared), ("stage 2 of 3", shifted),
-    ("stage 3 of 3", forget_state),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("title", "plant"),
+    [
+        ("stage 1 of 2", unsummed),
+        ("stage 1 of 2", skip_all_gather),
+        ("stage 3 of 2", stale),
+        ("stage 3 whole", skip_all_gather),  # weights of before the update, which are still there
+        ("stage 2 chunks", uncleared),
+        ("stage 1 of 2", uncleared),
+        ("stage 2 of 3", shifted),
+        ("stage 3 of 3", forget_state),
+    ],
+)
 def test_planted_faults_are_seen(
     title: str, plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path
 ) -> None:

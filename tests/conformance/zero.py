@@ -15,16 +15,16 @@ import numpy as np
 from conformance import split
 from conformance.backends import create
 
-from dualml.parallel.aggregation.settings import Aggregation
-from dualml.backend import TrainingSpec
 from dualml.algorithms.communicator.parts import part_lengths
-from dualml.common.errors import Unsupported
 from dualml.algorithms.optim import RULES, rule_from
+from dualml.backend import TrainingSpec
 from dualml.backend.reference.training import NumpyTraining
+from dualml.common.errors import Unsupported
+from dualml.parallel.aggregation.settings import Aggregation
 from dualml.parallel.zero import Sharding, units_of
 from dualml.parallel.zero.model import ShardedModel
 from dualml.parallel.zero.parallel import ZeroDataParallel
-from dualml.parallel.zero.units import estimate_memory, communication_volume
+from dualml.parallel.zero.units import communication_volume, estimate_memory
 
 CHUNK = 256
 
@@ -103,7 +103,9 @@ def resumed(comm: Any, argument: dict[str, Any]) -> dict[str, list[float]]:
 
 def expected(case: dict[str, Any]) -> split.Arrays:
     """Return the results of the whole model, trained by the reference without sharding."""
-    return split.collect_results(NumpyTraining(replace(recipe_of(case), recompute=())), case, np.array)
+    return split.collect_results(
+        NumpyTraining(replace(recipe_of(case), recompute=())), case, np.array
+    )
 
 
 def widths(backend: Any, case: dict[str, Any]) -> tuple[int, int]:
@@ -118,5 +120,7 @@ def forms(case: dict[str, Any], n: int) -> tuple[Any, int]:
     units = units_of(split.spec_of(case), sharding.bucket_bytes, n)
     most = max(part_lengths(case["sizes"][0], n))
     rounds = math.ceil(most / case.get("chunk", CHUNK))
-    own = estimate_memory(units, n, sharding.stage, len(rule.slots), sharding.buffer_slots, sharding.lower)
+    own = estimate_memory(
+        units, n, sharding.stage, len(rule.slots), sharding.buffer_slots, sharding.lower
+    )
     return own, communication_volume(units, n, sharding, rounds)

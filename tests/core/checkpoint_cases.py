@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dualml.backend.reference.communicator import run_threads
+from dualml.common.errors import UserError
+from dualml.parallel.split.mesh import Mesh
 from dualml.runner.checkpoint import Slice, open_checkpoint, save
 from dualml.runner.checkpoint.manifest import LOCK
-from dualml.common.errors import UserError
-from dualml.backend.reference.communicator import run_threads
-from dualml.parallel.split.mesh import Mesh
 
 Arrays = dict[str, np.ndarray]
 MESH = Mesh(data=2, pipeline=1, tensor=2)

@@ -14,11 +14,24 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-         "--window-size=1300,1000")  # fmt: skip
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-dev-shm-usage",
+    "--window-size=1300,1000",
+)
 PATIENCE_S = 60.0
-KEYS = {"Tab": "\ue004", "Enter": "\ue007", "Space": " ", "Escape": "\ue00c", "Left": "\ue012",
-        "Up": "\ue013", "Right": "\ue014", "Down": "\ue015"}  # fmt: skip
+KEYS = {
+    "Tab": "\ue004",
+    "Enter": "\ue007",
+    "Space": " ",
+    "Escape": "\ue00c",
+    "Left": "\ue012",
+    "Up": "\ue013",
+    "Right": "\ue014",
+    "Down": "\ue015",
+}
 
 
 def installed() -> bool:

@@ -63,9 +63,14 @@ def info_for(name: str, mirrors: tuple[str, ...] = (), data: bytes | None = None
     packed = archive(info, content) if data is None else data
     counts = [n for _, n, _ in shards]
     return replace(
-        info, shards=shards, mirrors=mirrors, size=len(packed), train=sum(counts[:-1]),
-        sha256=hashlib.sha256(packed).hexdigest(), test=counts[-1],
-    )  # fmt: skip
+        info,
+        shards=shards,
+        mirrors=mirrors,
+        size=len(packed),
+        train=sum(counts[:-1]),
+        sha256=hashlib.sha256(packed).hexdigest(),
+        test=counts[-1],
+    )
 
 
 def write(folder: Path, name: str) -> Path:

@@ -1,4 +1,5 @@
-"""A small dataset with MNIST's layout, written as IDX files, for the tests of `dualml.experiment.data`."""
+"""A small dataset with MNIST's layout, written as IDX files, for the tests of
+`dualml.experiment.data`."""
 
 from __future__ import annotations
 

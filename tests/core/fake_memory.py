@@ -11,7 +11,7 @@ import fake_run
 from dualml.algorithms.model.zoo import model
 from dualml.parallel.zero import units_of
 from dualml.parallel.zero.settings import Sharding
-from dualml.parallel.zero.units import estimate_memory, communication_volume
+from dualml.parallel.zero.units import communication_volume, estimate_memory
 
 BUCKET = 2**16
 SPEC = model("lenet")
@@ -45,8 +45,12 @@ def device_memory(arm: str, backend: str) -> list[dict[str, Any]]:
     parts = {"weights": PSI, "gradients": PSI, "state": slots * PSI, "buckets": 0}
     if asked := sharding(arm):
         h = estimate_memory(units_of(SPEC, BUCKET, 2), 2, asked.stage, slots)
-        parts = {"weights": h.weights, "gradients": h.gradients, "state": h.state,
-                 "buckets": h.gathered}  # fmt: skip
+        parts = {
+            "weights": h.weights,
+            "gradients": h.gradients,
+            "state": h.state,
+            "buckets": h.gathered,
+        }
     elif arm == "layers":
         parts = {"weights": PSI // 2, "gradients": PSI // 2, "state": PSI, "buckets": PSI // 4}
     own = {"parameters": PSI, **{name: 4 * n for name, n in parts.items()}}
@@ -89,7 +93,15 @@ def make_run(folder: Path, change: Change = lambda trials: None) -> Path:
                 trial["sent_bytes"] = nbytes
         change(run["trials"])
 
-    fake_run.make_run(folder, arms=ARMS, backends=("torch", "mindspore"), seeds=(0,), failed=None,
-                  different=None, parity=False, change=add_memory)  # fmt: skip
+    fake_run.make_run(
+        folder,
+        arms=ARMS,
+        backends=("torch", "mindspore"),
+        seeds=(0,),
+        failed=None,
+        different=None,
+        parity=False,
+        change=add_memory,
+    )
     fake_run.write_plan(folder)
     return folder

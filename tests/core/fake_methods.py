@@ -13,12 +13,12 @@ import fake_run
 
 from dualml.experiment.data import load as load_data
 from dualml.experiment.freeze import freeze
-from dualml.experiment.plan import Plan
-from dualml.experiment.schema import Experiment
-from dualml.experiment.sample_digest import SampleDigest, combined_digest
 from dualml.experiment.methods import METHODS as KNOWN
-from dualml.report.baseline_diff import rank_parts
+from dualml.experiment.plan import Plan
+from dualml.experiment.sample_digest import SampleDigest, combined_digest
+from dualml.experiment.schema import Experiment
 from dualml.experiment.store.plan import plan_folder, save_plan
+from dualml.report.baseline_diff import rank_parts
 
 ONE = {"optimizer": {"name": "adam", "lr": 0.001}, "batch_size": 64, "epochs": 1.0}
 TWO = {**ONE, "method": "ddp", "world_size": 2}
@@ -86,8 +86,16 @@ def serial(
 ) -> dict[str, Any]:
     """Return one verdict of ``parity.json`` against the serial run."""
     phases = {"loss": {"max": ratio * 1e-7, "envelope": 1e-7, "ratio": ratio, "step": 3}}
-    return {"arm": arm, "seed": seed, "backend": "torch", "against": against, "verdict": verdict,
-            "reason": reason, "phases": phases if verdict else {}, **more}  # fmt: skip
+    return {
+        "arm": arm,
+        "seed": seed,
+        "backend": "torch",
+        "against": against,
+        "verdict": verdict,
+        "reason": reason,
+        "phases": phases if verdict else {},
+        **more,
+    }
 
 
 def make_run(
@@ -120,9 +128,15 @@ def make_run(
     described = frozen.experiment.describe()["arms"]
     usual = {"updates": 0, "samples": 0, "chunk": 256}
     fake_run.make_run(
-        folder, arms={name: usual | arm for name, arm in described.items()}, backends=("torch",),
-        seeds=seeds, failed=None, different=None, parity=False, change=edit,
-    )  # fmt: skip
+        folder,
+        arms={name: usual | arm for name, arm in described.items()},
+        backends=("torch",),
+        seeds=seeds,
+        failed=None,
+        different=None,
+        parity=False,
+        change=edit,
+    )
     exact = [name for name in METHODS if name in arms and name != "lower"]
     every = [serial(arm, seed) for arm in exact for seed in seeds] if judged is None else judged
     parity = {"format": 1, "settings": {"margin": 10.0, "floor": 1.2e-7}, "comparisons": []}

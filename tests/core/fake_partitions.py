@@ -17,7 +17,7 @@ import fake_run
 import numpy as np
 
 from dualml.experiment.arm import Arm
-from dualml.experiment.batches import EpochBatches, partition_key, freeze_partitions
+from dualml.experiment.batches import EpochBatches, freeze_partitions, partition_key
 from dualml.parallel.partition import partition_from
 
 LABELS = np.arange(fake_run.TRAIN) % 10
@@ -69,9 +69,12 @@ ACCURACY = {
 }
 #: Mean divergence of the two ranks, which are at 0.8 and 1.2 times this value.
 DIVERGENCE = {
-    "skew-none": 0.01, "skew-half": 0.2, "skew-partly": 0.1, "skew-noise": 0.05,
+    "skew-none": 0.01,
+    "skew-half": 0.2,
+    "skew-partly": 0.1,
+    "skew-noise": 0.05,
     "skew-half-16": 0.4,
-}  # fmt: skip
+}
 DRIFT = 10  # times the divergence
 #: Accuracy of class 7 below the mean; class 2 is above it by the same amount.
 WORSE = {"skew-half": 0.25, "skew-half-16": 0.3, "skew-half-gradients": 0.1}
@@ -150,7 +153,9 @@ def _trial(
     key = partition_key(arm, seed) if settings.get("partition") else "shared"
     if key in stated:
         sizes = stated[key][0]["sizes"]
-        trial["updates"] = EpochBatches([np.zeros(s, np.int8) for s in sizes], arm.batch_size).updates
+        trial["updates"] = EpochBatches(
+            [np.zeros(s, np.int8) for s in sizes], arm.batch_size
+        ).updates
     plain = name.removesuffix("-one")
     trial["test_accuracy"] = right = ACCURACY.get(plain, (0.9, 0.9, 0.9))[seed % 3]
     worse = WORSE.get(plain, 0.0)

@@ -185,8 +185,12 @@ def _trial(folder: Path, trial: dict, settings: dict) -> None:
     if slow:  # rank 1 computes 18 ms longer, for which the other waits
         parts = [(6.0, 19.0, 3.0), (24.0, 1.0, 3.0)]
     late = slow.get("since", 1) > 1
-    trial["ranks"] = [_split([(a + b) / 2 if late else a for a, b in zip(p, HEALTHY, strict=True)],
-                             SLOWER[backend]) for p in parts]  # fmt: skip
+    trial["ranks"] = [
+        _split(
+            [(a + b) / 2 if late else a for a, b in zip(p, HEALTHY, strict=True)], SLOWER[backend]
+        )
+        for p in parts
+    ]
     trial["communication_share"] = 0.4
     trial["train_s"] = UPDATES * trial["ranks"][0]["step_s"] * LONGER.get(trial["arm"], 1.0)
     if settings.get("aggregation", {}).get("strategy") == ASYNC:
@@ -216,8 +220,9 @@ def _serial(trial: dict, parity: dict, arms: dict, different: bool) -> list[dict
     here = {"arm": arm, "seed": 0, "backend": backend, "against": "single"}
     if arm in RULES:
         return [{**here, "verdict": None, "reason": RULES[arm]}]
-    pattern = fake_run._comparison(trial, trial, arms[arm], different and arm == "ring-n2" and
-                                   backend == "mindspore")  # fmt: skip
+    pattern = fake_run._comparison(
+        trial, trial, arms[arm], different and arm == "ring-n2" and backend == "mindspore"
+    )
     return [{k: v for k, v in pattern.items() if k not in ("a", "b")} | here]
 
 
@@ -241,15 +246,26 @@ def _costs(arms: dict, backends: Sequence[str]) -> dict[str, Any]:
             if n != min(sizes):
                 where = {"backend": backend, "world_size": n, "from_world_size": min(sizes)}
                 checks += [
-                    {**where, "strategy": r["strategy"], "bytes": r["bytes"],
-                     "measured_s": r["seconds"], "predicted_s": 1.5 * r["seconds"]}
+                    {
+                        **where,
+                        "strategy": r["strategy"],
+                        "bytes": r["bytes"],
+                        "measured_s": r["seconds"],
+                        "predicted_s": 1.5 * r["seconds"],
+                    }
                     for r in rows(backend, n)
-                ]  # fmt: skip
+                ]
         slowdowns += [
-            {"backend": backend, "seed": 0, "arm": name, "base": "base-ring", "measured": 2.8,
-             "predicted": 3.5}
+            {
+                "backend": backend,
+                "seed": 0,
+                "arm": name,
+                "base": "base-ring",
+                "measured": 2.8,
+                "predicted": 3.5,
+            }
             for name, s in arms.items()
             if s.get("slow") and "base-ring" in arms
-        ]  # fmt: skip
+        ]
     told = {"fits": fits, "checks": checks, "slowdowns": slowdowns}
     return {"format": 1, "topology": "flat", **told}

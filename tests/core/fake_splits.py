@@ -15,17 +15,17 @@ from typing import Any
 
 import fake_run
 
+from dualml.algorithms.model.layers import Linear
+from dualml.algorithms.model.zoo import model
+from dualml.experiment.split import Split
+from dualml.experiment.store.times import TIMELINE
+from dualml.parallel.split import traffic
+from dualml.parallel.split.plan import SplitPlan
+from dualml.parallel.split.timeline import COLUMNS, KINDS, Timeline
+from dualml.parallel.split.timeline_stats import summary
 from dualml.planning.cost.link import Link
 from dualml.planning.cost.pipeline import simulate_pipeline
 from dualml.planning.cost.split import all_reduce_s
-from dualml.experiment.split import Split
-from dualml.algorithms.model.layers import Linear
-from dualml.algorithms.model.zoo import model
-from dualml.parallel.split import traffic
-from dualml.parallel.split.timeline_stats import summary
-from dualml.parallel.split.plan import SplitPlan
-from dualml.parallel.split.timeline import COLUMNS, KINDS, Timeline
-from dualml.experiment.store.times import TIMELINE
 
 UPDATES, BATCH = 6, 256
 UPDATE, BETWEEN = 1e-4, 1e-3
@@ -169,11 +169,15 @@ def _trial(
     trial["train_s"] = UPDATES * (max(r["step_s"] for r in trial["ranks"]) + BETWEEN)
     samples = BATCH / plan.micro_batches / plan.mesh.data
     trial["memory"] = [
-        {"live": float(live), "held_bytes": HELD * samples * live, "peak_memory_mb": 300.0 + rank,
-         "parameter_bytes": 4.0 * rank_told["elements"]}
+        {
+            "live": float(live),
+            "held_bytes": HELD * samples * live,
+            "peak_memory_mb": 300.0 + rank,
+            "parameter_bytes": 4.0 * rank_told["elements"],
+        }
         for rank, rank_told in enumerate(traffic.describe(plan, BATCH)["ranks"])
         for live in [rank_told["live"]]
-    ]  # fmt: skip
+    ]
 
 
 def _events(plan: SplitPlan, settings: dict, slower: float) -> Iterator[list[tuple[Any, ...]]]:

@@ -16,15 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.parallel.aggregation.parallel import DataParallel
-from dualml.experiment.data import load as load_data
-from dualml.experiment.batches import BatchSampler
-from dualml.experiment.freeze import freeze
-from dualml.experiment.plan import Plan
-from dualml.experiment.samples import load_samples
-from dualml.experiment.schema import Experiment
-from dualml.parity.finder.find import explain
-from dualml.parity.finder.context import ReplayContext
 from dualml.algorithms.model.decoder import GroupedAttention, RMSNorm, SwiGLU
 from dualml.algorithms.model.layers import (
     GELU,
@@ -43,7 +34,16 @@ from dualml.backend.reference.layers import PAIRS
 from dualml.backend.reference.losses import LOSSES
 from dualml.backend.reference.split import NumpyStage
 from dualml.backend.reference.training import NumpyTraining
+from dualml.experiment.batches import BatchSampler
+from dualml.experiment.data import load as load_data
+from dualml.experiment.freeze import freeze
+from dualml.experiment.plan import Plan
+from dualml.experiment.samples import load_samples
+from dualml.experiment.schema import Experiment
 from dualml.experiment.store.replays import ReplayRecord, States
+from dualml.parallel.aggregation.parallel import DataParallel
+from dualml.parity.finder.context import ReplayContext
+from dualml.parity.finder.find import explain
 from dualml.runner.worker.replay import DRAWS, TrialReplay
 from dualml.runner.worker.trial import TrialRunner
 
@@ -56,16 +56,23 @@ IMAGES: dict[str, dict[str, Any]] = {
     "softmax": {"model": "softmax", "optimizer": {**SGD, "weight_decay": 0.01}},
     "adam": {"model": "mlp", "optimizer": ADAM},
     "adamw": {"model": "mlp", "optimizer": {**ADAM, "name": "adamw", "weight_decay": 0.1}},
-    "nesterov": {"model": "softmax", "optimizer": {**SGD, "nesterov": True},
-                 "schedule": {"kind": "cosine", "warmup": 3}},
+    "nesterov": {
+        "model": "softmax",
+        "optimizer": {**SGD, "nesterov": True},
+        "schedule": {"kind": "cosine", "warmup": 3},
+    },
     "rmsprop": {"model": "softmax", "optimizer": {"name": "rmsprop", "lr": 3e-4, "eps": 1e-3}},
     "adagrad": {"model": "softmax", "optimizer": {"name": "adagrad", "lr": 0.02}},
     "lenet": {"model": "lenet", "optimizer": ADAM},
     "vit": {"model": "vit", "optimizer": ADAM},
     "nodes": {"model": "softmax", "optimizer": SGD, "world_size": 2},
-    "pipeline": {"model": "mlp", "optimizer": SGD, "world_size": 2,
-                 "split": {"stages": 2, "micro_batches": 4}},
-}  # fmt: skip
+    "pipeline": {
+        "model": "mlp",
+        "optimizer": SGD,
+        "world_size": 2,
+        "split": {"stages": 2, "micro_batches": 4},
+    },
+}
 TEXTS = {
     "rnn": {"optimizer": {"name": "sgd", "lr": 0.5}},
     "gpt": {"model": "gpt", "optimizer": ADAM},
@@ -81,12 +88,14 @@ def plan(text: bool) -> Plan:
     sizes = {"words": 100, "length": 6} if text else {}
     name = "sentences" if text else "digits"
     told = {
-        "name": "cases", "title": {"en": "x"}, "model": "rnn_lm_dropout" if text else "mlp",
+        "name": "cases",
+        "title": {"en": "x"},
+        "model": "rnn_lm_dropout" if text else "mlp",
         "data": {"name": name, "train": 30, "test": 10, **sizes},
         "evaluation": {"train_samples": 5},
         **({"sizes": WIDTHS} if text else {}),
         "arms": {n: {"batch_size": 8, "updates": 4, **arm} for n, arm in arms.items()},
-    }  # fmt: skip
+    }
     return freeze(Experiment.model_validate(told), load_data(name, explicit=True, **sizes))
 
 
@@ -104,19 +113,25 @@ class Single(TrialReplay):
         return {k: np.float32(a) if a.dtype.kind == "f" else a for k, a in found.items()}
 
 
-def replay_arm(arm: str, kind: type[TrialReplay], states: States | None = None) -> tuple[States, ReplayRecord]:
+def replay_arm(
+    arm: str, kind: type[TrialReplay], states: States | None = None
+) -> tuple[States, ReplayRecord]:
     """Replay an arm on all of its ranks; without ``states``, collect them first."""
     text = arm in TEXTS
     own = plan(text)
     told: dict[int, Any] = {}
 
     def replay_rank(comm: Any = None) -> None:
-        trial = TrialRunner(own, arm, 0, NumpyBackend(), samples(text), Path(), lambda **_: None,
-                      comm=comm)  # fmt: skip
+        trial = TrialRunner(
+            own, arm, 0, NumpyBackend(), samples(text), Path(), lambda **_: None, comm=comm
+        )
         made = kind(trial, lambda: None)
         start = (trial.training.weights(), trial.training.state())
         given = made.collect_states(start, STEPS[0], STEPS[-1]) if states is None else states
-        told[trial.ranks.rank] = (given, *made.replay_updates(given, DRAWS if kind is Single else 0))
+        told[trial.ranks.rank] = (
+            given,
+            *made.replay_updates(given, DRAWS if kind is Single else 0),
+        )
 
     size = own.experiment.arms[arm].world_size
     if size == 1:
@@ -216,9 +231,10 @@ def loss(change: Callable[..., Any]) -> Fault:
     def fault(patch: pytest.MonkeyPatch) -> None:
         right = LOSSES["cross_entropy"]
         patch.setitem(
-            LOSSES, "cross_entropy",
+            LOSSES,
+            "cross_entropy",
             lambda out, y: (change(lambda *a: right(*a)[0], out, y), right(out, y)[1]),
-        )  # fmt: skip
+        )
 
     return fault
 
@@ -234,9 +250,10 @@ def gradient(change: Callable[[Any, Any], Any]) -> Fault:
 def ranks_sum(change: Callable[[Any, Any, int], Any]) -> Fault:
     """Return a fault that replaces a rank's all-reduced bucket by ``change(sum, x, rank)``."""
     return wrap_call(
-        DataParallel, "sum",
+        DataParallel,
+        "sum",
         lambda right, self, x, b: change(lambda x: right(self, x, b), np.array(x), self.comm.rank),
-    )  # fmt: skip
+    )
 
 
 def combine_faults(*faults: Fault) -> Fault:
@@ -249,8 +266,10 @@ def combine_faults(*faults: Fault) -> Fault:
 
 def half_state(right: Any, self: Any, *args: Any) -> None:
     right(self, *args)
-    self._state = {s: {n: np.float64(np.float16(a)) for n, a in named.items()}
-                   for s, named in self._state.items()}  # fmt: skip
+    self._state = {
+        s: {n: np.float64(np.float16(a)) for n, a in named.items()}
+        for s, named in self._state.items()
+    }
 
 
 def clipped(grads: Any, batch: Any) -> Any:
@@ -270,8 +289,10 @@ def skip_rank1_sum(total: Any, x: Any, rank: int) -> Any:
 
 
 def gates(forward: Any, layer: Any, x: Any, params: Any) -> Any:
-    turned = {leaf: np.concatenate([np.split(a, 4)[i] for i in (0, 2, 1, 3)])
-              for leaf, a in params.items()}  # fmt: skip
+    turned = {
+        leaf: np.concatenate([np.split(a, 4)[i] for i in (0, 2, 1, 3)])
+        for leaf, a in params.items()
+    }
     return forward(layer, x, turned)
 
 

@@ -125,18 +125,18 @@ def parsed(lab: str, name: str) -> tuple[Any, list[tuple[Any, ...]]]:
 
 def use_run_folder(folder: Path, draw: Any) -> None:
     """Use a run folder: render a page, compute verdicts, resume the run."""
+    from dualml.common.words import Messages
+    from dualml.experiment.store.folder import RunFolder
+    from dualml.experiment.store.load import load
     from dualml.parity.judge import judge_run
     from dualml.report.compose import compose
     from dualml.report.page.markdown import render_markdown
-    from dualml.experiment.store.folder import RunFolder
-    from dualml.experiment.store.load import load
-    from dualml.common.words import Messages
 
     sure, lang = draw(st.booleans()), draw(st.sampled_from(["en", "zh"]))
     uses: dict[str, Callable[[], object]] = {
-        "page": lambda: render_markdown(compose(load([folder], force=not sure), Messages(lang))).encode(
-            errors="backslashreplace"
-        ),
+        "page": lambda: render_markdown(
+            compose(load([folder], force=not sure), Messages(lang))
+        ).encode(errors="backslashreplace"),
         "judge": lambda: json.dumps(judge_run(folder, verify=sure), default=float),
         "open": lambda: RunFolder.open(folder),
     }
@@ -179,10 +179,14 @@ KINDS = ("<f4", "<f8", "<i8", "|u1", "|b1", "<c8", "<U3", "|V0", "|O", "<f2", ">
 
 
 def header(draw: Any) -> bytes:
-    shape = draw(st.one_of(
-        st.lists(st.sampled_from([0, 1, 2, 3, 10**6, 2**62, -1, 10**30]), max_size=4).map(tuple),
-        st.sampled_from([(10**12,), (1,) * 33, "x", 3, (1.5,), ((1,),), (True,)]),
-    ))  # fmt: skip
+    shape = draw(
+        st.one_of(
+            st.lists(st.sampled_from([0, 1, 2, 3, 10**6, 2**62, -1, 10**30]), max_size=4).map(
+                tuple
+            ),
+            st.sampled_from([(10**12,), (1,) * 33, "x", 3, (1.5,), ((1,),), (True,)]),
+        )
+    )
     head = {"descr": draw(st.sampled_from(KINDS)), "fortran_order": draw(st.booleans())}
     text = f"{ {**head, 'shape': shape}!r}\n".encode()
     version = draw(st.sampled_from([b"\x01\x00", b"\x02\x00", b"\x03\x00", b"\x09\x00"]))
@@ -235,17 +239,19 @@ def deal() -> bytes:
     from dualml.parallel.partition.from_file import save_partition
 
     labels = np.arange(60) % 6
-    save_partition(BASE / "deal.npz", RandomPartition().partition(labels, 3), labels, "some", RandomPartition())
+    save_partition(
+        BASE / "deal.npz", RandomPartition().partition(labels, 3), labels, "some", RandomPartition()
+    )
     return (BASE / "deal.npz").read_bytes()
 
 
 def archives(draw: Any) -> None:
     """Fuzz the inputs of `dualml compare`, and partitions from files."""
     from dualml.interface.cli.compare import load_batch
-    from dualml.parity.models.inputs import to_arrays as arrays_of
-    from dualml.parity.models.inputs import resolve_losses, to_array
     from dualml.parallel.partition import verify_partition
     from dualml.parallel.partition.from_file import FromFile
+    from dualml.parity.models.inputs import resolve_losses, to_array
+    from dualml.parity.models.inputs import to_arrays as arrays_of
 
     path, of_models = BASE / "case.npz", draw(st.booleans())
     content = inputs() if of_models else deal()
@@ -317,9 +323,9 @@ def model_traces(draw: Any) -> None:
 @cache
 def checkpoint_files() -> tuple[Path, dict[str, bytes]]:
     """Write a checkpoint of two ranks in slices, and the same as two Hugging Face files."""
+    from dualml.backend.reference.communicator import run_threads
     from dualml.runner.checkpoint import Slice, open_checkpoint, save
     from dualml.runner.checkpoint.convert import convert
-    from dualml.backend.reference.communicator import run_threads
 
     array, folder = np.arange(24, dtype=np.float32).reshape(6, 4), BASE / "ckpts"
 
@@ -399,15 +405,31 @@ def idx_files(draw: Any) -> None:
         read_verified(path, IdxFile("images", (2, 3, 4), "sha256:0"), "")
 
 
-CELLS = ("0F0", "1B0", "", "·", "-1F0", "0F-1", "0F99", "9999999999F0", "0F9999999999", "0W0",
-         "²F0", "0F" + "9" * 5000, "F", None, 3, [])  # fmt: skip
+CELLS = (
+    "0F0",
+    "1B0",
+    "",
+    "·",
+    "-1F0",
+    "0F-1",
+    "0F99",
+    "9999999999F0",
+    "0F9999999999",
+    "0W0",
+    "²F0",
+    "0F" + "9" * 5000,
+    "F",
+    None,
+    3,
+    [],
+)
 
 
 def grids(draw: Any) -> None:
     """Fuzz schedules read from files."""
+    from dualml.parallel.split.schedules import build
     from dualml.planning.cost.link import Link
     from dualml.planning.cost.pipeline_request import read_grid, request_from_options
-    from dualml.parallel.split.schedules import build
 
     known = build("1f1b", (0, 1), 3).describe()
     value = {**known, "rows": [[cell or "." for cell in row] for row in known["rows"]]}
@@ -504,9 +526,12 @@ def run(entry: str, cases: int, number: int = 0) -> dict[str, Any]:
 
     @seed(number)
     @settings(
-        max_examples=cases, deadline=None, database=None, phases=[Phase.generate],
+        max_examples=cases,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+    )
     @given(st.data())
     def case(data: Any) -> None:
         nonlocal count, longest, refused
@@ -530,8 +555,14 @@ def run(entry: str, cases: int, number: int = 0) -> dict[str, Any]:
             longest = seconds
 
     case()
-    return {"entry": entry, "cases": count, "refused": refused, "faults": faults,
-            "longest_s": round(longest, 2), "peak_mb": round(peak_mb())}  # fmt: skip
+    return {
+        "entry": entry,
+        "cases": count,
+        "refused": refused,
+        "faults": faults,
+        "longest_s": round(longest, 2),
+        "peak_mb": round(peak_mb()),
+    }
 
 
 def peak_mb() -> float:

@@ -41,9 +41,12 @@ def try_cases(count: int, case: Callable[[Callable[..., Any]], None]) -> None:
 
     @seed(count)
     @settings(
-        max_examples=count, deadline=None, database=None, phases=[Phase.generate],
+        max_examples=count,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
+    )
     @given(st.data())
     def one_case(data: Any) -> None:
         begin, before = time.monotonic(), resident()

@@ -22,13 +22,20 @@ def trace(noise: float = 0.0, *, other: bool = False, steps: int = 2) -> Trace:
         return x * (1 + off * error.uniform(-1, 1, shape)).astype(np.float32)
 
     made = Trace(
-        framework="mindspore" if other else "torch", environment={"device": "cpu"},
-        tensors=[Tensor(mine.get(n, n), s[::-1] if other and n == "fc.weight" else s)
-                 for n, s in names.items()],
+        framework="mindspore" if other else "torch",
+        environment={"device": "cpu"},
+        tensors=[
+            Tensor(mine.get(n, n), s[::-1] if other and n == "fc.weight" else s)
+            for n, s in names.items()
+        ],
         modules={"norm": "LayerNorm", "fc": "Dense" if other else "Linear"},
-        steps=steps, inputs=[["x", "y"]] * steps, order=[["norm", "fc", "(output)"]] * steps,
-        envelope={}, draws=3, repeated=True,
-    )  # fmt: skip
+        steps=steps,
+        inputs=[["x", "y"]] * steps,
+        order=[["norm", "fc", "(output)"]] * steps,
+        envelope={},
+        draws=3,
+        repeated=True,
+    )
 
     def add_tensor(phase: str, step: int, name: str, shape: tuple[int, ...], off: float) -> None:
         value = array(shape, off)

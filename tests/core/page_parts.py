@@ -6,13 +6,13 @@ import re
 from functools import cache
 from pathlib import Path
 
+from dualml.common.words import Messages
+from dualml.experiment.store.load import load
+from dualml.experiment.store.run import RunData
 from dualml.report.blocks import Block, Bullets, Item, Page, SectionBlock, Table, walk
 from dualml.report.compose import compose
 from dualml.report.figure import Figure
 from dualml.report.topics import topics
-from dualml.experiment.store.load import load
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages
 
 
 @cache

@@ -1,5 +1,5 @@
-"""Rules, settings and samples for the tests of `dualml.parallel.partition`; its files are written to the
-working folder."""
+"""Rules, settings and samples for the tests of `dualml.parallel.partition`; its files are written
+to the working folder."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ LABELS = np.arange(60) * 7 % 60 // 10
 def deal_to_file(labels: np.ndarray, ranks: int, seed: int = 0, rule: str = "bootstrap") -> None:
     """Write ``deal.npz``, which the rule ``file`` reads in these tests."""
     source = partition_from({"name": rule})
-    save_partition(Path("deal.npz"), source.partition(len(labels), ranks, seed), labels, "some", source)
+    save_partition(
+        Path("deal.npz"), source.partition(len(labels), ranks, seed), labels, "some", source
+    )
 
 
 def fixed(name: str, **more: Any) -> Partition:

@@ -129,16 +129,22 @@ def parameters(item: Item) -> dict[str, str]:
             return {
                 part.target.id: ast.unparse(part.annotation)
                 for part in node.body
-                if isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name)
+                if isinstance(part, ast.AnnAssign)
+                and isinstance(part.target, ast.Name)
                 and not part.target.id.startswith("_")
                 and not ast.unparse(part.annotation).startswith("ClassVar")
-            }  # fmt: skip
+            }
         node = maker
     if not isinstance(node, Function):
         return {}
     a = node.args
-    every = [*a.posonlyargs, *a.args, *filter(None, [a.vararg]), *a.kwonlyargs,
-             *filter(None, [a.kwarg])]  # fmt: skip
+    every = [
+        *a.posonlyargs,
+        *a.args,
+        *filter(None, [a.vararg]),
+        *a.kwonlyargs,
+        *filter(None, [a.kwarg]),
+    ]
     return {
         arg.arg: ast.unparse(arg.annotation) if arg.annotation else ""
         for arg in every

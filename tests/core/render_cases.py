@@ -16,8 +16,12 @@ from dualml.runner.render.request import ASCEND, NVIDIA, RenderRequest
 
 SCHEMAS = Path(__file__).parent / "schemas"
 #: Kind → schema file; Kubernetes' own kinds share one.
-CUSTOM = {"TrainingRuntime": "trainingruntimes", "TrainJob": "trainjobs",
-          "PyTorchJob": "pytorchjobs", "Job": "jobs"}  # fmt: skip
+CUSTOM = {
+    "TrainingRuntime": "trainingruntimes",
+    "TrainJob": "trainjobs",
+    "PyTorchJob": "pytorchjobs",
+    "Job": "jobs",
+}
 META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
@@ -25,11 +29,21 @@ def make_request(**changes: Any) -> RenderRequest:
     """Return a request for two nodes with one rank each, with changes."""
     arms = changes.pop("arms", None)
     given: dict[str, Any] = {
-        "name": "dualml-lab2", "words": ["lab2", "--quick", "--set", "note='$HOME $(RANK)'"],
-        "backend": "torch", "nodes": 2, "ranks": 1, "gpus": 0, "resource": NVIDIA, "cores": 2,
-        "memory": 4 * 10**9, "seconds": 0, "image": "dualml:cpu", "rate": 0, "disk": 2**30,
+        "name": "dualml-lab2",
+        "words": ["lab2", "--quick", "--set", "note='$HOME $(RANK)'"],
+        "backend": "torch",
+        "nodes": 2,
+        "ranks": 1,
+        "gpus": 0,
+        "resource": NVIDIA,
+        "cores": 2,
+        "memory": 4 * 10**9,
+        "seconds": 0,
+        "image": "dualml:cpu",
+        "rate": 0,
+        "disk": 2**30,
         "lang": "en",
-    } | changes  # fmt: skip
+    } | changes
     size = given["nodes"] * given["ranks"]
     return RenderRequest(arms=arms or {"one": 1, "several": size}, **given)
 

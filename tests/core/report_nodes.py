@@ -7,11 +7,11 @@ from pathlib import Path
 
 import page_parts
 
-from dualml.report import render
-from dualml.report.blocks import Table
+from dualml.common.words import Messages
 from dualml.experiment.store.load import load
 from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages
+from dualml.report import render
+from dualml.report.blocks import Table
 
 EN = Messages("en")
 #: Table → its topic.

@@ -7,9 +7,9 @@ from pathlib import Path
 import page_parts
 from page_parts import findings_by_key as say_all
 
-from dualml.report.blocks import Table
-from dualml.experiment.store.run import RunData
 from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData
+from dualml.report.blocks import Table
 
 EN, ZH = Messages("en"), Messages("zh")
 #: The report's chapters on partitions.

@@ -12,10 +12,10 @@ from typing import Any
 
 import fake_run
 
-from dualml.runner.jobs.store import Jobs
-from dualml.interface.serve.server import PageServer
 from dualml.experiment.store.folder import lock_run_folder
 from dualml.experiment.store.trial import JOB, log_path, trial_folder
+from dualml.interface.serve.server import PageServer
+from dualml.runner.jobs.store import Jobs
 
 #: The trial that is running in `growing`.
 KEY = ("adam", "torch", 0)

@@ -8,20 +8,20 @@ import pytest
 from conformance import native
 
 from dualml.backend import (
-    Capability,
-    SupportsCapabilities,
-    GradientAccess,
-    ProcessGroups,
-    FrameworkDataParallel,
     ActivationCapture,
+    Capability,
     CommOverlap,
-    RemoteProcedureCalls,
     DeviceReplication,
-    PipelineStages,
+    FrameworkDataParallel,
+    GradientAccess,
     MemoryReport,
+    PipelineStages,
+    ProcessGroups,
+    RemoteProcedureCalls,
+    SupportsCapabilities,
 )
-from dualml.common.errors import Unsupported
 from dualml.backend.reference.backend import NumpyBackend
+from dualml.common.errors import Unsupported
 
 
 @pytest.mark.parametrize("kind", [ActivationCapture, GradientAccess, CommOverlap, MemoryReport])
@@ -37,7 +37,10 @@ def test_the_referee_has_stages() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "reason"),
-    [(FrameworkDataParallel, "no data parallel training of its own"), (DeviceReplication, "one device")],
+    [
+        (FrameworkDataParallel, "no data parallel training of its own"),
+        (DeviceReplication, "one device"),
+    ],
 )
 def test_what_the_referee_lacks(kind: type[Capability], reason: str) -> None:
     with pytest.raises(Unsupported, match=reason):
@@ -46,7 +49,10 @@ def test_what_the_referee_lacks(kind: type[Capability], reason: str) -> None:
 
 @pytest.mark.parametrize(
     ("kind", "reason"),
-    [(RemoteProcedureCalls, "no remote procedure calls"), (ProcessGroups, "cannot join ranks that are proc")],
+    [
+        (RemoteProcedureCalls, "no remote procedure calls"),
+        (ProcessGroups, "cannot join ranks that are proc"),
+    ],
 )
 def test_what_its_backend_lacks(kind: type[Capability], reason: str) -> None:
     with pytest.raises(Unsupported, match=reason):

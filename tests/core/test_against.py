@@ -15,9 +15,9 @@ from command import dualml, run, strict
 
 from dualml.common.distance import distance
 from dualml.common.errors import UserError
+from dualml.experiment.store.baseline import FOLDS, fold, write_baseline
 from dualml.parity.against import compare_runs, runs
 from dualml.parity.against.matching import TrialMatch
-from dualml.experiment.store.baseline import FOLDS, fold, write_baseline
 
 TOML = """
 name = "guard"
@@ -178,11 +178,16 @@ def test_half_a_baseline_is_none(folder: Path, tmp_path: Path) -> None:
     assert (base / "mine").exists()
 
 
-@pytest.mark.parametrize(("record", "said"), [
-    ("3", "a table is expected; received int"), ("null", "a table is expected; received NoneType"),
-    ("[]", "a table is expected; received list"), ('{"metric": 3}', "metric is no name"),
-    ('{"metric": "loss", "step": "x"}', "a number is expected"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ("3", "a table is expected; received int"),
+        ("null", "a table is expected; received NoneType"),
+        ("[]", "a table is expected; received list"),
+        ('{"metric": 3}', "metric is no name"),
+        ('{"metric": "loss", "step": "x"}', "a number is expected"),
+    ],
+)
 def test_a_baseline_of_an_odd_record_is_one_line(
     folder: Path, tmp_path: Path, record: str, said: str
 ) -> None:
@@ -258,8 +263,9 @@ def test_what_is_chaotic_is_settled_over_the_seeds() -> None:
         SimpleNamespace(trials={(arm, "numpy", seed): trial(0.9 + off) for seed in range(3)})
         for arm, off in (("x", 0.0), ("y", 0.001))
     )
-    found: Any = [(n, {"verdict": "not comparable", "reason": "chaotic", "evidence": {}})
-                  for n in names]  # fmt: skip
+    found: Any = [
+        (n, {"verdict": "not comparable", "reason": "chaotic", "evidence": {}}) for n in names
+    ]
     runs._resolve_by_seeds(sides, found)
     assert {judged["verdict"] for _, judged in found} == {"statistically equal"}
 
@@ -277,20 +283,23 @@ def test_pages_are_written(folder: Path, tmp_path: Path) -> None:
     assert "figures/" not in text.read_text("utf-8")
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["--arm", "momntum"], "has no arm 'momntum'; did you mean 'momentum'?"),
-    (["--pair", "plain"], "--pair takes NAME_IN_A=NAME_IN_B; received 'plain'"),
-    (["--backend", "torch"], "has no backend 'torch'"),
-    (["--backend", "numpy="], "--backend takes NAME_IN_A=NAME_IN_B"),
-    (["--seed", "7"], "no seed 7; there are 0"),
-    (["--metric", "los"], "unknown metric 'los'; did you mean 'loss'?"),
-    (["--margin", "0"], "margin must be a finite number above 0; received 0"),
-    (["--slower", "nan"], "slower must be a finite number; received nan"),
-    (["--more-memory", "-1"], "more_memory must be a finite number above 0; received -1"),
-    (["--steps", "2"], "--steps: of models;"),
-    (["--eval"], "--eval: of models;"),
-    (["--html", "/dev/null/x"], "/dev/null/x: cannot be written"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--arm", "momntum"], "has no arm 'momntum'; did you mean 'momentum'?"),
+        (["--pair", "plain"], "--pair takes NAME_IN_A=NAME_IN_B; received 'plain'"),
+        (["--backend", "torch"], "has no backend 'torch'"),
+        (["--backend", "numpy="], "--backend takes NAME_IN_A=NAME_IN_B"),
+        (["--seed", "7"], "no seed 7; there are 0"),
+        (["--metric", "los"], "unknown metric 'los'; did you mean 'loss'?"),
+        (["--margin", "0"], "margin must be a finite number above 0; received 0"),
+        (["--slower", "nan"], "slower must be a finite number; received nan"),
+        (["--more-memory", "-1"], "more_memory must be a finite number above 0; received -1"),
+        (["--steps", "2"], "--steps: of models;"),
+        (["--eval"], "--eval: of models;"),
+        (["--html", "/dev/null/x"], "/dev/null/x: cannot be written"),
+    ],
+)
 def test_wrong_words_are_refused(words: list[str], said: str, folder: Path) -> None:
     done = dualml("compare", folder / "a", folder / "a", *words)
     assert done.returncode == 2

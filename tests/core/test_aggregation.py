@@ -12,7 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualml.parallel.aggregation import STRATEGIES, Ring, CollectiveSchedule, Transfer, strategy
+from dualml.algorithms.communicator.parts import part_lengths, part_start
+from dualml.algorithms.communicator.rendezvous import ranks_per_machine
+from dualml.backend.reference.communicator import run_threads
+from dualml.common.errors import CommunicationError, TrialError, UserError
+from dualml.experiment.arm import Arm
+from dualml.experiment.config_diff import ConfigDiff
+from dualml.experiment.exactness import inexactness_reason, single_process_arm
+from dualml.experiment.store.times import TIMES
+from dualml.parallel.aggregation import STRATEGIES, CollectiveSchedule, Ring, Transfer, strategy
 from dualml.parallel.aggregation.asynchronous import staleness_stats
 from dualml.parallel.aggregation.buckets import bucket_layout
 from dualml.parallel.aggregation.compress import TopK, sum_fp16
@@ -20,14 +28,6 @@ from dualml.parallel.aggregation.layers import cut_layers, layer_sizes
 from dualml.parallel.aggregation.schedule import count_step_groups
 from dualml.parallel.aggregation.straggler import Straggler
 from dualml.parallel.aggregation.times import Times, communication_share, split_times
-from dualml.algorithms.communicator.parts import part_lengths, part_start
-from dualml.algorithms.communicator.rendezvous import ranks_per_machine
-from dualml.common.errors import CommunicationError, TrialError, UserError
-from dualml.experiment.arm import Arm
-from dualml.experiment.config_diff import ConfigDiff
-from dualml.experiment.exactness import inexactness_reason, single_process_arm
-from dualml.backend.reference.communicator import run_threads
-from dualml.experiment.store.times import TIMES
 
 COUNTED = [name for name, kind in STRATEGIES.items() if kind.is_point_to_point]
 
@@ -49,10 +49,7 @@ def check(schedule: CollectiveSchedule) -> None:
     itself, or two ranks that write one chunk of a rank in one step."""
     for number, step in enumerate(schedule.steps, start=1):
         places = [
-            (t.target, chunk)
-            for t in step
-            if t.op == "put"
-            for chunk in range(t.first, t.last + 1)
+            (t.target, chunk) for t in step if t.op == "put" for chunk in range(t.first, t.last + 1)
         ]
         for t in step:
             ranks = 0 <= t.source < schedule.ranks and 0 <= t.target < schedule.ranks
@@ -158,10 +155,20 @@ def test_two_levels_add_up_on_any_nodes(n: int, k: int) -> None:
     assert leaving == 2 * (n // k - 1) * n * 10 // (n // k)
 
 
-@pytest.mark.parametrize(("machines", "k"), [
-    ("aabb", 2), ("aaaa", 4), ("abcd", 1), ("abab", 0), ("aab", 0), ("aabbaa", 0), ("a", 1),
-    ("abb", 0), ("aabbb", 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("machines", "k"),
+    [
+        ("aabb", 2),
+        ("aaaa", 4),
+        ("abcd", 1),
+        ("abab", 0),
+        ("aab", 0),
+        ("aabbaa", 0),
+        ("a", 1),
+        ("abb", 0),
+        ("aabbb", 0),
+    ],
+)
 def test_ranks_of_a_machine_are_a_node_where_all_have_as_many(machines: str, k: int) -> None:
     assert ranks_per_machine(list(machines)) == k
 
@@ -196,7 +203,9 @@ def test_what_ranks_count_is_what_the_schedule_says(name: str, n: int) -> None:
 
     for rank, traffic in enumerate(run_threads(n, work)):
         assert (traffic.sent, traffic.bytes_sent // 8) == schedule.sent_volume(rank, length)
-        assert (traffic.received, traffic.bytes_received // 8) == schedule.received_volume(rank, length)
+        assert (traffic.received, traffic.bytes_received // 8) == schedule.received_volume(
+            rank, length
+        )
         assert traffic.calls == 0
 
 
@@ -215,9 +224,14 @@ def test_the_grid_says_who_sends_what_to_whom() -> None:
     ]
 
 
-@pytest.mark.parametrize("wrong", [
-    Transfer(0, 0, 0, 0, "add"), Transfer(0, 2, 0, 0, "add"), Transfer(0, 1, 0, 1, "put"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Transfer(0, 0, 0, 0, "add"),
+        Transfer(0, 2, 0, 0, "add"),
+        Transfer(0, 1, 0, 1, "put"),
+    ],
+)
 def test_impossible_messages_are_refused(wrong: Transfer) -> None:
     with pytest.raises(ValueError, match="step 1"):
         check(CollectiveSchedule(2, 1, ((wrong,),)))
@@ -308,11 +322,11 @@ def test_a_slow_link_is_slow_in_the_aggregation_only_and_not_in_the_next_trial()
     ranks."""
     from conformance import parallel
 
+    from dualml.algorithms.optim import rule_from
+    from dualml.backend import TrainingSpec, backends
     from dualml.parallel.aggregation.asynchronous import AsyncParameterServer
     from dualml.parallel.aggregation.buckets import bucket_layout
     from dualml.parallel.aggregation.settings import Aggregation
-    from dualml.backend import TrainingSpec, backends
-    from dualml.algorithms.optim import rule_from
 
     asked = Aggregation(strategy="parameter_server_async", arrival="free")
     weights = parallel.initial_weights(parallel.SPEC, 0)
@@ -389,25 +403,42 @@ def arm(**more: object) -> Arm:
     return Arm(**{"optimizer": {"name": "sgd", "lr": 0.1}, "world_size": 4, **more})
 
 
-@pytest.mark.parametrize(("more", "why"), [
-    ({}, None),
-    ({"batch_size": 50}, None),
-    ({"aggregation": {"of": "parameters"}}, None),
-    ({"aggregation": {"of": "parameters", "every": 2}}, "local_updates"),
-    ({"aggregation": {"of": "parameters"},
-      "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9}}, "local_state"),
-    ({"aggregation": {"strategy": "neighbour", "of": "parameters"}}, "neighbours"),
-    ({"aggregation": {"strategy": "parameter_server_async"}}, "asynchronous"),
-    ({"aggregation": {"compress": "fp16"}}, "compressed"),
-    ({"aggregation": {"reduce": "sum"}}, "sum"),
-    ({"aggregation": {"reduce": "max"}}, "max"),
-    ({"aggregation": {"reduce": "median", "strategy": "all_gather", "of": "parameters",
-                      "every": 4}}, "median"),
-    ({"aggregation": {"reduce": "sum", "of": "parameters", "every": 4}}, "sum"),
-    ({"aggregation": {"strategy": "ring", "cut": "layers"}}, None),
-    ({"aggregation": {"reduce": "mean"}}, None),
-    ({"aggregation": {"reduce": "mean"}, "batch_size": 50}, "uneven"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({}, None),
+        ({"batch_size": 50}, None),
+        ({"aggregation": {"of": "parameters"}}, None),
+        ({"aggregation": {"of": "parameters", "every": 2}}, "local_updates"),
+        (
+            {
+                "aggregation": {"of": "parameters"},
+                "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9},
+            },
+            "local_state",
+        ),
+        ({"aggregation": {"strategy": "neighbour", "of": "parameters"}}, "neighbours"),
+        ({"aggregation": {"strategy": "parameter_server_async"}}, "asynchronous"),
+        ({"aggregation": {"compress": "fp16"}}, "compressed"),
+        ({"aggregation": {"reduce": "sum"}}, "sum"),
+        ({"aggregation": {"reduce": "max"}}, "max"),
+        (
+            {
+                "aggregation": {
+                    "reduce": "median",
+                    "strategy": "all_gather",
+                    "of": "parameters",
+                    "every": 4,
+                }
+            },
+            "median",
+        ),
+        ({"aggregation": {"reduce": "sum", "of": "parameters", "every": 4}}, "sum"),
+        ({"aggregation": {"strategy": "ring", "cut": "layers"}}, None),
+        ({"aggregation": {"reduce": "mean"}}, None),
+        ({"aggregation": {"reduce": "mean"}, "batch_size": 50}, "uneven"),
+    ],
+)
 def test_which_arms_must_follow_a_single_worker(more: dict, why: str | None) -> None:
     assert inexactness_reason(arm(**more), 1600) == why
 
@@ -425,12 +456,12 @@ def test_the_single_worker_of_an_arm_does_the_same() -> None:
 
 
 def test_every_update_has_masks_of_its_own_also_on_ranks_that_leave_updating_to_a_server() -> None:
+    from dualml.algorithms.model import initial_weights, model
+    from dualml.algorithms.optim import rule_from
+    from dualml.backend import TrainingSpec, backends
     from dualml.parallel.aggregation.asynchronous import AsyncParameterServer
     from dualml.parallel.aggregation.buckets import bucket_layout
     from dualml.parallel.aggregation.settings import Aggregation
-    from dualml.backend import TrainingSpec, backends
-    from dualml.algorithms.model import initial_weights, model
-    from dualml.algorithms.optim import rule_from
 
     spec = model("rnn_lm_dropout", words=12, length=6)
     weights = initial_weights(spec, 0)

@@ -16,12 +16,12 @@ import pytest
 from command import TOML
 
 import dualml
+from dualml.experiment.store import table
 from dualml.interface.api import plot
 from dualml.interface.api.running import settings_to_overrides
 from dualml.interface.cli.run import run as run_command
 from dualml.report import legend
 from dualml.report.draw.palette import COLORS
-from dualml.experiment.store import table
 
 SETTINGS = {"arms.sgd.epochs": 1, "data": {"train": 100}}
 
@@ -95,8 +95,11 @@ def test_trials_and_verdicts_as_tables(folder: Path, run: dualml.Run) -> None:
     verdicts = run.frame("verdicts")
     (different,) = verdicts[verdicts.verdict == "different"].itertuples()
     assert (different.arm, different.seed, different.a, different.b) == (
-        "sgd", 1, "torch", "mindspore",
-    )  # fmt: skip
+        "sgd",
+        1,
+        "torch",
+        "mindspore",
+    )
     assert (different.first_step, different.first_phase) == (12, "gradient")
     assert different.ratio > 1000
     assert (run.verdict, len(run.verdicts)) == ("different", len(verdicts))
@@ -247,8 +250,9 @@ def test_running_is_what_the_command_does(
     lab.write_text(TOML)
     run = dualml.run(lab, backend="numpy", out=out, settings=SETTINGS, progress=False, find=False)
     assert [(t.arm, t.status, t.updates) for t in run.trials] == [
-        ("gd", "ok", 12), ("sgd", "ok", 5),
-    ]  # fmt: skip
+        ("gd", "ok", 12),
+        ("sgd", "ok", 5),
+    ]
     assert capfd.readouterr() == ("", "")
     assert (out / "report.html").exists()
     assert 'lang="zh-CN"' in run.report(tmp_path / "page", lang="zh").read_text("utf-8")
@@ -260,8 +264,13 @@ def test_running_is_what_the_command_does(
 def test_the_command_has_nothing_that_python_has_not() -> None:
     """Python covers every command option except starting ranks on other machines and output
     formats."""
-    other = {"set_": "settings", "arm": "arms", "seed": "seeds", "no_report": "report",
-             "no_find": "find"}  # fmt: skip
+    other = {
+        "set_": "settings",
+        "arm": "arms",
+        "seed": "seeds",
+        "no_report": "report",
+        "no_find": "find",
+    }
     of_shell = {"context", "check", "rendezvous", "rank", "hosts", "insecure", "keep_local", "json"}
     options = {other.get(name, name) for name in signature(run_command).parameters} - of_shell
     assert options == set(signature(dualml.run).parameters) - {"progress"}
@@ -293,8 +302,11 @@ def test_what_cannot_be_run_is_told_before_anything_is_written(
 def test_settings_become_toml() -> None:
     given = {"a.b": 1e-3, "c": {"d": True, "e": ["x", "y\n"]}, "f": "文"}
     assert list(settings_to_overrides(given)) == [
-        "a.b=0.001", "c.d=true", 'c.e=["x", "y\\n"]', 'f="文"',
-    ]  # fmt: skip
+        "a.b=0.001",
+        "c.d=true",
+        'c.e=["x", "y\\n"]',
+        'f="文"',
+    ]
     for value in (None, float("nan"), object()):
         with pytest.raises(dualml.UserError, match="settings: x must be a number"):
             list(settings_to_overrides({"x": value}))
@@ -348,7 +360,8 @@ def test_importing_loads_nothing() -> None:
         "import sys, dualml; assert not {'numpy', 'pydantic', 'dualml.interface.api'} & set(sys.modules); "
         "dualml.nothing"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
-                          timeout=60, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
     assert "module 'dualml' has no attribute 'nothing'" in done.stderr
     assert set(dualml.__all__) <= set(dir(dualml))

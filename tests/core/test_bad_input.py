@@ -22,14 +22,14 @@ import pytest
 from command import TOML, dualml
 
 from dualml.common.arrays import SMALL, read_npz
+from dualml.common.errors import UserError
+from dualml.common.files import MAX_TEXT_BYTES, read_json, read_toml
+from dualml.common.parse import INTEGER_BOUND, MAX_DEPTH, MAX_TOML_CHARS, from_json, from_toml
+from dualml.common.strict_model import MAX_NAME_CHARS
 from dualml.experiment.data import idx
 from dualml.experiment.data.locations import read_verified
 from dualml.experiment.data.registry import IdxFile
-from dualml.common.errors import UserError
 from dualml.experiment.load import load
-from dualml.common.files import MAX_TEXT_BYTES, read_json, read_toml
-from dualml.common.parse import MAX_DEPTH, INTEGER_BOUND, MAX_TOML_CHARS, from_json, from_toml
-from dualml.common.strict_model import MAX_NAME_CHARS
 
 DIGITS, DEEP = "9" * 5000, "[" * 5000
 
@@ -64,34 +64,40 @@ def error_text(call: Callable[..., Any], *arguments: Any) -> str:
     return text
 
 
-@pytest.mark.parametrize(("text", "reason"), [
-    (DIGITS, "beyond 64 bits"),
-    (str(2**63), "beyond 64 bits"),
-    (f'{{"a": [0, {-2**63}]}}', "a.1: a whole number beyond 64 bits"),
-    (DEEP, f"nested more than {MAX_DEPTH} deep"),
-    ("[" * 40 + "]" * 40, f"nested more than {MAX_DEPTH} deep"),
-    ('"\\ud800"', "not Unicode text"),
-    ("NaN", "not a finite number"),
-    ("1e999", "not a finite number"),
-    ("[" + "0," * 5_000_001 + "0]", "more than 5,000,000 values"),
-    ("{", "not JSON"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (DIGITS, "beyond 64 bits"),
+        (str(2**63), "beyond 64 bits"),
+        (f'{{"a": [0, {-(2**63)}]}}', "a.1: a whole number beyond 64 bits"),
+        (DEEP, f"nested more than {MAX_DEPTH} deep"),
+        ("[" * 40 + "]" * 40, f"nested more than {MAX_DEPTH} deep"),
+        ('"\\ud800"', "not Unicode text"),
+        ("NaN", "not a finite number"),
+        ("1e999", "not a finite number"),
+        ("[" + "0," * 5_000_001 + "0]", "more than 5,000,000 values"),
+        ("{", "not JSON"),
+    ],
+)
 def test_json_within_limits(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         from_json(text.encode())
     assert from_json(str(INTEGER_BOUND - 1).encode()) == INTEGER_BOUND - 1
 
 
-@pytest.mark.parametrize(("text", "reason"), [
-    (f"a = {DIGITS}", "beyond 64 bits"),
-    (f"a = {2**63}", "beyond 64 bits"),
-    (f"a = {DEEP}", f"nested more than {MAX_DEPTH} deep"),
-    (f"a = {'{b = ' * 5000}", f"nested more than {MAX_DEPTH} deep"),
-    ("a." * 100_000 + "b = 1", f"nested more than {MAX_DEPTH} deep"),
-    ('"a" . ' * 10_000 + "b = 1", f"nested more than {MAX_DEPTH} deep"),
-    ("#" * (MAX_TOML_CHARS + 1), f"at most {MAX_TOML_CHARS:,}"),
-    ("a = ", "Invalid value"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (f"a = {DIGITS}", "beyond 64 bits"),
+        (f"a = {2**63}", "beyond 64 bits"),
+        (f"a = {DEEP}", f"nested more than {MAX_DEPTH} deep"),
+        (f"a = {'{b = ' * 5000}", f"nested more than {MAX_DEPTH} deep"),
+        ("a." * 100_000 + "b = 1", f"nested more than {MAX_DEPTH} deep"),
+        ('"a" . ' * 10_000 + "b = 1", f"nested more than {MAX_DEPTH} deep"),
+        ("#" * (MAX_TOML_CHARS + 1), f"at most {MAX_TOML_CHARS:,}"),
+        ("a = ", "Invalid value"),
+    ],
+)
 def test_toml_within_limits(text: str, reason: str, tmp_path: Path) -> None:
     begin = time.monotonic()
     with pytest.raises(ValueError, match=reason):
@@ -110,15 +116,18 @@ def test_what_is_no_file_and_what_is_too_large_is_not_read(tmp_path: Path) -> No
     assert f"at most {MAX_TEXT_BYTES:,} are read" in error_text(read_json, tmp_path / "sparse")
 
 
-@pytest.mark.parametrize(("override", "reason"), [
-    (f"arms.sgd.epochs={DIGITS}", "beyond 64 bits"),
-    (f"arms.sgd.epochs={DEEP}", f"nested more than {MAX_DEPTH} deep"),
-    (f"seeds=[{2**63}]", "beyond 64 bits"),
-    ("a." * 5000 + "b=1", f"a key of 5,001 parts; at most {MAX_DEPTH}"),
-    ("title.en=\udcff", "not Unicode text"),
-    ("x" * 10_000, "KEY=VALUE"),
-    ("arms.sgd.split.micro_batches=1000000000", "less than or equal to 4096"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("override", "reason"),
+    [
+        (f"arms.sgd.epochs={DIGITS}", "beyond 64 bits"),
+        (f"arms.sgd.epochs={DEEP}", f"nested more than {MAX_DEPTH} deep"),
+        (f"seeds=[{2**63}]", "beyond 64 bits"),
+        ("a." * 5000 + "b=1", f"a key of 5,001 parts; at most {MAX_DEPTH}"),
+        ("title.en=\udcff", "not Unicode text"),
+        ("x" * 10_000, "KEY=VALUE"),
+        ("arms.sgd.split.micro_batches=1000000000", "less than or equal to 4096"),
+    ],
+)
 def test_overrides_within_limits(lab: Path, override: str, reason: str) -> None:
     def set_it() -> None:
         load(str(lab), overrides=[override, "arms.sgd.world_size=2"])
@@ -126,12 +135,15 @@ def test_overrides_within_limits(lab: Path, override: str, reason: str) -> None:
     assert reason in error_text(set_it)
 
 
-@pytest.mark.parametrize(("table", "reason"), [
-    ("quick = 3", "[quick] must be a table; received 3"),
-    ("[quick]\nsmall = 1", "[small] must be a table; received 1"),
-    ("[quick]\nselect = [[]]", "quick.select must be a list of names"),
-    ("[quick]\nselect = 1", "quick.select must be a list of names"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("table", "reason"),
+    [
+        ("quick = 3", "[quick] must be a table; received 3"),
+        ("[quick]\nsmall = 1", "[small] must be a table; received 1"),
+        ("[quick]\nselect = [[]]", "quick.select must be a list of names"),
+        ("[quick]\nselect = 1", "quick.select must be a list of names"),
+    ],
+)
 def test_tables_that_are_none(tmp_path: Path, table: str, reason: str) -> None:
     path = tmp_path / "x.toml"
     path.write_text(f"{table}\n{TOML}" if "=" in table.splitlines()[0] else f"{TOML}\n{table}\n")
@@ -145,33 +157,42 @@ def test_seeds_and_names_that_no_folder_can_have(lab: Path, tmp_path: Path) -> N
     assert f"300 characters; at most {MAX_NAME_CHARS}" in error_text(load, str(long))
 
 
-@pytest.mark.parametrize(("words", "reason"), [
-    (("capabilities", "--backend", "numpy", "--ranks", "9" * 21), "beyond 64 bits"),
-    (("capabilities", "--backend", "numpy", "--ranks", "1000000"), "--ranks must be from 1 to 256"),
-    (("capabilities", "--backend", "numpy", "--ranks", "0"), "--ranks must be from 1 to 256"),
-    (("compare", "a.py:A", "b.py:B", "--shape", "1000000,1000000"), "4,000,000,000,000 bytes"),
-    (("compare", "a.py:A", "b.py:B", "--shape", "9" * 5000), "--shape takes lengths"),
-    (("compare", "a.py:A", "b.py:B", "--shape", ",".join("1" * 40)), "--shape takes lengths"),
-    (("compare", "a.py:A", "b.py:B", "--shape", "4", "--margin", "nan"), "finite number"),
-    (("compare", "a.py:A", "b.py:B", "--shape", "4", "--margin", "-1"), "above 0"),
-    (("compare", "a.py:A", "b.py:B", "--shape", "4", "--steps", "0"), "received steps=0"),
-    (("compare", "a.py:A", "b.py:B", "--shape", "4", "--timeout", "inf"), "finite number"),
-    (("compare", ".", ".", "--steps", "0"), "--steps: of models"),
-    (("compare", ".", ".", "--margin", "nan"), "finite number"),
-    (("simulate", "--size", "1e400"), "--size"),
-    (("simulate", "--alpha", "1e999s"), "--alpha"),
-    (("simulate", "--slow-compute", "nan"), "finite number"),
-    (("run", "lab1", "--seed", "9" * 30), "seeds.0"),
-    (("run", "lab1", "--seed", DIGITS), "--seed takes whole numbers"),
-    (("run", "lab1", "--device", ""), "unknown device ''"),
-    (("run", "lab1", "--device", f"cuda:{DIGITS}"), "take an index"),
-    (("run", "lab1", "--threads", "99999"), "--threads must be from 0 to 9999"),
-    (("run", "lab1\n\x1b[31m"), "unknown experiment 'lab1\\n\\x1b[31m'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("capabilities", "--backend", "numpy", "--ranks", "9" * 21), "beyond 64 bits"),
+        (
+            ("capabilities", "--backend", "numpy", "--ranks", "1000000"),
+            "--ranks must be from 1 to 256",
+        ),
+        (("capabilities", "--backend", "numpy", "--ranks", "0"), "--ranks must be from 1 to 256"),
+        (("compare", "a.py:A", "b.py:B", "--shape", "1000000,1000000"), "4,000,000,000,000 bytes"),
+        (("compare", "a.py:A", "b.py:B", "--shape", "9" * 5000), "--shape takes lengths"),
+        (("compare", "a.py:A", "b.py:B", "--shape", ",".join("1" * 40)), "--shape takes lengths"),
+        (("compare", "a.py:A", "b.py:B", "--shape", "4", "--margin", "nan"), "finite number"),
+        (("compare", "a.py:A", "b.py:B", "--shape", "4", "--margin", "-1"), "above 0"),
+        (("compare", "a.py:A", "b.py:B", "--shape", "4", "--steps", "0"), "received steps=0"),
+        (("compare", "a.py:A", "b.py:B", "--shape", "4", "--timeout", "inf"), "finite number"),
+        (("compare", ".", ".", "--steps", "0"), "--steps: of models"),
+        (("compare", ".", ".", "--margin", "nan"), "finite number"),
+        (("simulate", "--size", "1e400"), "--size"),
+        (("simulate", "--alpha", "1e999s"), "--alpha"),
+        (("simulate", "--slow-compute", "nan"), "finite number"),
+        (("run", "lab1", "--seed", "9" * 30), "seeds.0"),
+        (("run", "lab1", "--seed", DIGITS), "--seed takes whole numbers"),
+        (("run", "lab1", "--device", ""), "unknown device ''"),
+        (("run", "lab1", "--device", f"cuda:{DIGITS}"), "take an index"),
+        (("run", "lab1", "--threads", "99999"), "--threads must be from 0 to 9999"),
+        (("run", "lab1\n\x1b[31m"), "unknown experiment 'lab1\\n\\x1b[31m'"),
+    ],
+)
 def test_options_within_limits(
-    words: tuple[str, ...], reason: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    reason: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(tmp_path)
     asked = ("--backend", "numpy", "--out", "out") if words[0] == "run" else ()
     assert reason in refusal((*words, *asked), capsys)
@@ -206,7 +227,9 @@ def test_a_gzip_bomb_is_unpacked_as_far_as_its_header_goes(tmp_path: Path) -> No
     assert "has bytes after its end" in error_text(read_verified, path, known, "")
     path.write_bytes(packed_idx((2**32 - 1,) * 3, 100_000_000))
     assert "its header needs more than it can hold" in error_text(idx.read, path)
-    assert "has shape (4294967295, 4294967295, 4294967295)" in error_text(read_verified, path, known, "")
+    assert "has shape (4294967295, 4294967295, 4294967295)" in error_text(
+        read_verified, path, known, ""
+    )
     assert time.monotonic() - begin < 10
     with path.open("wb") as file:
         file.truncate(10**12)
@@ -229,17 +252,23 @@ def npy(shape: str, content: bytes, kind: str = "<f8") -> bytes:
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head + content
 
 
-@pytest.mark.parametrize(("content", "reason"), [
-    (npy("(1000000000000,)", b"\0" * 8), "x.npy of 8,000,000,000,000 bytes by its header has 8"),
-    (npy("(-1,)", b""), "by its header"),
-    (npy("(-1, -1)", b"\0" * 8), "by its header"),
-    (npy("(1,)", b"\0" * 16), "by its header has 16"),
-    (npy("(1,)", b"\0" * 8, "|O"), "allow_pickle"),
-    (npy(DIGITS, b""), ""),
-    (npy(DEEP, b""), ""),
-    (b"", ""),
-    (b"x" * 100, ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (
+            npy("(1000000000000,)", b"\0" * 8),
+            "x.npy of 8,000,000,000,000 bytes by its header has 8",
+        ),
+        (npy("(-1,)", b""), "by its header"),
+        (npy("(-1, -1)", b"\0" * 8), "by its header"),
+        (npy("(1,)", b"\0" * 16), "by its header has 16"),
+        (npy("(1,)", b"\0" * 8, "|O"), "allow_pickle"),
+        (npy(DIGITS, b""), ""),
+        (npy(DEEP, b""), ""),
+        (b"", ""),
+        (b"x" * 100, ""),
+    ],
+)
 def test_an_archive_whose_header_lies(tmp_path: Path, content: bytes, reason: str) -> None:
     path = npz(tmp_path / "x.npz", x=content)
     assert f"{path}: not readable: " in error_text(read_npz, path)
@@ -319,11 +348,15 @@ def test_a_rank_that_waits_for_another_folder_says_so(
     from dualml.launch import external
 
     monkeypatch.setattr(external, "WORD_S", 0.01)
-    assert error_text(external.wait_for_announcement, tmp_path, 0, 0.5).endswith(external.SAME_FOLDER_HINT)
+    assert error_text(external.wait_for_announcement, tmp_path, 0, 0.5).endswith(
+        external.SAME_FOLDER_HINT
+    )
     shown = capsys.readouterr().err
     assert f"rank 0 announced nothing in {tmp_path / '.sessions'} for 0.01 s" in shown
     assert shown.count("\n") == 1
-    error_text(external.wait_for_announcement, tmp_path, 1, 0.2)  # after the first one the folder is right
+    error_text(
+        external.wait_for_announcement, tmp_path, 1, 0.2
+    )  # after the first one the folder is right
     assert not capsys.readouterr().err
 
 
@@ -358,7 +391,10 @@ def test_ranks_without_room_name_the_folder(
     from dualml.launch.supervise import GroupResult
 
     ended = GroupResult(1, None, 0, {})
-    assert str(ranks.failure_error(ended, tmp_path)) == "rank 0: ended with exit code 1 without a result"
+    assert (
+        str(ranks.failure_error(ended, tmp_path))
+        == "rank 0: ended with exit code 1 without a result"
+    )
     monkeypatch.setattr(ranks.shutil, "disk_usage", lambda folder: SimpleNamespace(free=512))
     assert (
         f"{tmp_path} has 512 bytes left: free some space, or name another folder with TMPDIR"

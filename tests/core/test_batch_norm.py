@@ -9,20 +9,20 @@ import cifar_files
 import numpy as np
 import pytest
 
-from dualml.backend import TrainingSpec
-from dualml.experiment.data import load
-from dualml.common.errors import UserError
-from dualml.experiment.arm import Arm
-from dualml.experiment.exactness import inexactness_reason
-from dualml.experiment.freeze import freeze
-from dualml.experiment.batch_norm_checks import batch_sizes
-from dualml.experiment.schema import Experiment
 from dualml.algorithms.model import initial_weights, model
 from dualml.algorithms.model.layers import Conv2d, Flatten, Linear
 from dualml.algorithms.model.spec import ModelSpec
 from dualml.algorithms.model.vision import BatchNorm2d
 from dualml.algorithms.optim import SGD
+from dualml.backend import TrainingSpec
 from dualml.backend.reference.backend import NumpyBackend
+from dualml.common.errors import UserError
+from dualml.experiment.arm import Arm
+from dualml.experiment.batch_norm_checks import batch_sizes
+from dualml.experiment.data import load
+from dualml.experiment.exactness import inexactness_reason
+from dualml.experiment.freeze import freeze
+from dualml.experiment.schema import Experiment
 
 SPEC = ModelSpec(
     "small",
@@ -76,9 +76,19 @@ def test_looking_leaves_them() -> None:
 
 def test_they_are_saved_and_no_optimizer_sees_them() -> None:
     own = training()
-    assert list(own.weights()) == list(SPEC.tensors()) == [
-        "conv.weight", "bn.weight", "bn.bias", "bn.running_mean", "bn.running_var",
-        "fc.weight", "fc.bias"]  # fmt: skip
+    assert (
+        list(own.weights())
+        == list(SPEC.tensors())
+        == [
+            "conv.weight",
+            "bn.weight",
+            "bn.bias",
+            "bn.running_mean",
+            "bn.running_var",
+            "fc.weight",
+            "fc.bias",
+        ]
+    )
     assert set(own.trainable_weights()) == set(SPEC.parameters())
     own.step(np.arange(6), 1)
     weights, state = own.weights(), own.state()
@@ -105,9 +115,14 @@ def data(tmp_path: Path) -> Any:
 def plan(data: Any, arm: dict[str, Any], **settings: Any) -> Any:
     own = {"optimizer": {"name": "sgd", "lr": 0.1}, "batch_size": 4, "updates": 1, **arm}
     table = {
-        "name": "x", "title": {"en": "x"}, "model": "resnet18", "sizes": {"width": 1},
-        "data": {"name": "mine"}, "arms": {"a": own}, **settings,
-    }  # fmt: skip
+        "name": "x",
+        "title": {"en": "x"},
+        "model": "resnet18",
+        "sizes": {"width": 1},
+        "data": {"name": "mine"},
+        "arms": {"a": own},
+        **settings,
+    }
     return freeze(Experiment.model_validate(table), data)
 
 
@@ -120,15 +135,21 @@ def test_a_plan_has_statistics_and_the_datas_shape(data: Any) -> None:
     assert len(made.data["mean"]) == 3
 
 
-@pytest.mark.parametrize(("arm", "words"), [
-    ({"zero": 1, "world_size": 2}, r"arms.a: .*batch normalisation.*zero = 1 does not keep"),
-    ({"recompute": ["conv1"]}, r"recompute = .* does not keep them"),
-    ({"split": {"stages": 2}, "world_size": 2}, "split does not keep them"),
-    ({"batch_size": 1}, r"needs two values per channel at least, and 'layer4.0.bn1' would have 1"),
-    ({"batch_size": 5}, "would have 1 of 1 sample"),  # 11 = 5 + 5 + 1
-    ({"batch_size": 4, "chunk": 3}, "would have 1 of 1 sample"),
-    ({"batch_size": 3, "world_size": 2}, "would have 1 of 1 sample"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arm", "words"),
+    [
+        ({"zero": 1, "world_size": 2}, r"arms.a: .*batch normalisation.*zero = 1 does not keep"),
+        ({"recompute": ["conv1"]}, r"recompute = .* does not keep them"),
+        ({"split": {"stages": 2}, "world_size": 2}, "split does not keep them"),
+        (
+            {"batch_size": 1},
+            r"needs two values per channel at least, and 'layer4.0.bn1' would have 1",
+        ),
+        ({"batch_size": 5}, "would have 1 of 1 sample"),  # 11 = 5 + 5 + 1
+        ({"batch_size": 4, "chunk": 3}, "would have 1 of 1 sample"),
+        ({"batch_size": 3, "world_size": 2}, "would have 1 of 1 sample"),
+    ],
+)
 def test_arms_that_cannot_keep_them_are_refused(data: Any, arm: dict, words: str) -> None:
     with pytest.raises(UserError, match=words):
         plan(data, arm)

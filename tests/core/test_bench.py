@@ -14,15 +14,15 @@ import pytest
 from typer.main import get_command
 
 from dualml.backend import backends
+from dualml.common.errors import UserError
+from dualml.common.files import read_json, write_json
+from dualml.common.words import LANGUAGES, Messages
 from dualml.interface.bench.page import PAGES, cell_text, render_page, tables
-from dualml.interface.bench.run import RESULTS, run_sections, all_passed
+from dualml.interface.bench.run import RESULTS, all_passed, run_sections
 from dualml.interface.bench.section import LAB, SUITE, BenchJob, BenchSection, list_sections
 from dualml.interface.bench.suite import junit_counts
 from dualml.interface.cli.app import app
 from dualml.interface.cli.bench import check_page, pick_sections
-from dualml.common.errors import UserError
-from dualml.common.files import read_json, write_json
-from dualml.common.words import LANGUAGES, Messages
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Sections with every kind of outcome.
@@ -72,7 +72,9 @@ def test_a_section_that_fails_costs_its_own_rows_alone(folder: Path) -> None:
     names = ["good", "wrong", "raises", "foreign", "crashes", "hangs", "good"]
     chosen = [odd(name, 4.0 if name == "hangs" else 30.0) for name in names]
     told: list[str] = []
-    found = run_sections(backends()["numpy"], chosen, job(folder), lambda s, limit: told.append(s.name))
+    found = run_sections(
+        backends()["numpy"], chosen, job(folder), lambda s, limit: told.append(s.name)
+    )
     assert told == names
     assert found["device"] == "cpu"
     by_name = {s["name"]: s for s in found["sections"]}
@@ -104,15 +106,32 @@ def test_a_backend_without_sections_of_its_own_has_those_of_every_backend() -> N
 
 
 def results() -> dict[str, Any]:
-    first = {"step": 2, "phase": "gradient", "tensor": "conv1.weight", "distance": 1e-3,
-             "envelope": 1e-6, "after": 1}  # fmt: skip
+    first = {
+        "step": 2,
+        "phase": "gradient",
+        "tensor": "conv1.weight",
+        "distance": 1e-3,
+        "envelope": 1e-6,
+        "after": 1,
+    }
     rows = [
-        {"arm": "sgd", "pair": ["torch (cuda:0)", "numpy"], "verdict": "equal", "envelopes": 1.234,
-         "accuracies": [0.5, 0.25]},
-        {"arm": "adam", "pair": ["a", "b"], "verdict": "different", "envelopes": None, "ok": False,
-         "reason": {"key": "divergence", **first}},
+        {
+            "arm": "sgd",
+            "pair": ["torch (cuda:0)", "numpy"],
+            "verdict": "equal",
+            "envelopes": 1.234,
+            "accuracies": [0.5, 0.25],
+        },
+        {
+            "arm": "adam",
+            "pair": ["a", "b"],
+            "verdict": "different",
+            "envelopes": None,
+            "ok": False,
+            "reason": {"key": "divergence", **first},
+        },
         {"arm": "gd", "reason": "<b>a | b</b>"},
-    ]  # fmt: skip
+    ]
     lab = {"name": "lab", "state": "done", "seconds": 1.0, "columns": LAB.columns, "rows": rows}
     machine = {"device": "cuda:0", "device_name": "A GPU", "torch": "2.13.0"}
     return {"sections": [lab], "machine": machine, "seconds": 61.5, "device": "cuda:0"}
@@ -150,17 +169,25 @@ def test_values_are_written_with_their_quartiles() -> None:
 
 
 def test_the_suite_is_counted_with_its_reasons(tmp_path: Path) -> None:
-    cases = "".join(f'<testcase name="t{n}"><failure message="no {n}&#10;more"/></testcase>'
-                    for n in range(4))  # fmt: skip
+    cases = "".join(
+        f'<testcase name="t{n}"><failure message="no {n}&#10;more"/></testcase>' for n in range(4)
+    )
     skip = '<testcase name="s"><skipped message="one GPU"/></testcase>'
     path = tmp_path / "report.xml"
-    path.write_text(f'<testsuites><testsuite tests="9" failures="4" errors="0" skipped="1">{cases}'
-                    f"{skip}</testsuite></testsuites>")  # fmt: skip
+    path.write_text(
+        f'<testsuites><testsuite tests="9" failures="4" errors="0" skipped="1">{cases}'
+        f"{skip}</testsuite></testsuites>"
+    )
     assert junit_counts(path) == {
-        "passed": 4, "failed": 4, "skipped": 1, "reason": "t0: no 0; t1: no 1; t2: no 2; + 1"
-    }  # fmt: skip
-    path.write_text(f'<testsuites><testsuite tests="3" failures="0" errors="0" skipped="1">{skip}'
-                    "</testsuite></testsuites>")  # fmt: skip
+        "passed": 4,
+        "failed": 4,
+        "skipped": 1,
+        "reason": "t0: no 0; t1: no 1; t2: no 2; + 1",
+    }
+    path.write_text(
+        f'<testsuites><testsuite tests="3" failures="0" errors="0" skipped="1">{skip}'
+        "</testsuite></testsuites>"
+    )
     assert junit_counts(path) == {"passed": 2, "failed": 0, "skipped": 1, "reason": "one GPU"}
 
 

@@ -45,7 +45,9 @@ def pages() -> Iterator[Any]:
 
 
 def test_a_ratio_is_the_median_of_the_rounds_not_the_ratio_of_medians() -> None:
-    found = timing.ratio_quartiles([2.0, 30.0, 8.0], [1.0, 10.0, 10.0])  # 2, 3, 0.8; medians: 8 / 10
+    found = timing.ratio_quartiles(
+        [2.0, 30.0, 8.0], [1.0, 10.0, 10.0]
+    )  # 2, 3, 0.8; medians: 8 / 10
     assert found.median == 2.0
     assert (found.low, found.high) == pytest.approx((1.4, 2.5))
 
@@ -214,9 +216,14 @@ def busy() -> Iterator[Any]:
 
 def test_fair_share_counts_the_threads_that_compete_for_the_cores(busy: Any) -> None:
     for (n, t, b), told in {
-        (1, 1, 1): 1.0, (1, 1, 4): 2.5, (1, 2, 1): 1.5, (2, 1, 4): 3.0, (4, 1, 4): 2.0,
-        (4, 2, 4): 1.5, (2, 2, 0): 1.0,
-    }.items():  # fmt: skip
+        (1, 1, 1): 1.0,
+        (1, 1, 4): 2.5,
+        (1, 2, 1): 1.5,
+        (2, 1, 4): 3.0,
+        (4, 1, 4): 2.0,
+        (4, 2, 4): 1.5,
+        (2, 2, 0): 1.0,
+    }.items():
         assert busy.fair(n, t, b, 2) == told
 
 
@@ -257,9 +264,14 @@ def test_busy_processes_end_with_the_block(busy: Any) -> None:
 
 def test_large_gains_keep_their_digits() -> None:
     with loaded("tables") as tables:
-        told = [tables.shares({"median": m, "low": low, "high": high}) for m, low, high in (
-            (0.98765, 0.9123, 1.2345), (0.98765, 0.98765, 0.98765), (0.00153, 0.00134, 0.0021),
-        )]  # fmt: skip
+        told = [
+            tables.shares({"median": m, "low": low, "high": high})
+            for m, low, high in (
+                (0.98765, 0.9123, 1.2345),
+                (0.98765, 0.98765, 0.98765),
+                (0.00153, 0.00134, 0.0021),
+            )
+        ]
     assert told == ["0.988 (0.91 – 1.23)", "0.988", "0.00153 (0.0013 – 0.0021)"]
 
 
@@ -270,8 +282,18 @@ def results() -> Iterator[Any]:
 
 
 def record(section: str, what: str) -> dict[str, Any]:
-    return {"section": section, "what": what, "against": "", "ours": 1.0, "other": None, "unit": "",
-            "ratio": None, "target": None, "met": None, "note": ""}  # fmt: skip
+    return {
+        "section": section,
+        "what": what,
+        "against": "",
+        "ours": 1.0,
+        "other": None,
+        "unit": "",
+        "ratio": None,
+        "target": None,
+        "met": None,
+        "note": "",
+    }
 
 
 def test_tables_measured_by_themselves_leave_the_rest_of_a_page(

@@ -15,14 +15,24 @@ import fake_run
 import pytest
 from chromium import Browser
 
+from dualml.common.words import Messages
+from dualml.experiment.store.load import load
 from dualml.report import render
 from dualml.report.blocks import Fold, walk
 from dualml.report.compose import compose
 from dualml.report.draw import css, draw, script
 from dualml.report.draw.scales import format_short
-from dualml.report.figure import Axis, Bar, BoxMark, Heatmap, Figure, LegendEntry, LineMark, SeriesId, Panel
-from dualml.experiment.store.load import load
-from dualml.common.words import Messages
+from dualml.report.figure import (
+    Axis,
+    Bar,
+    BoxMark,
+    Figure,
+    Heatmap,
+    LegendEntry,
+    LineMark,
+    Panel,
+    SeriesId,
+)
 
 pytestmark = [
     pytest.mark.whole,
@@ -93,8 +103,10 @@ def place_of(page: Browser, figure: str, mark: int, point: int) -> tuple[float, 
         const [x, y] = mark.dataset.points.split("|")[arguments[2]].split(",").map(Number);
         const at = new DOMPoint(x, y).matrixTransform(mark.closest(".panel").getScreenCTM());
         return [at.x, at.y];""",
-        figure, mark, point,
-    )  # fmt: skip
+        figure,
+        mark,
+        point,
+    )
     return x, y
 
 
@@ -105,8 +117,9 @@ def key_of(page: Browser, figure: str, name: str) -> tuple[float, float]:
         key.scrollIntoView({ block: "center", behavior: "instant" });
         const box = key.getBoundingClientRect();
         return [box.x + box.width / 2, box.y + box.height / 2];""",
-        figure, name,
-    )  # fmt: skip
+        figure,
+        name,
+    )
     return x, y
 
 
@@ -118,12 +131,17 @@ def test_the_pointer_shows_arm_backend_and_values(page: Browser, folder: Path, p
     assert panel is not None
     lines = [m for m in panel.marks if isinstance(m, LineMark) and m.weight == "main" and m.joined]
     line = next(m for m in lines if m.owner == SeriesId("adam", "torch"))
-    drawn = page.js(f"return {MARKS}.filter((m) => m.dataset.points).map((m) => "
-                    "[m.dataset.arm, m.dataset.backend])", "main-epochs")  # fmt: skip
+    drawn = page.js(
+        f"return {MARKS}.filter((m) => m.dataset.points).map((m) => "
+        "[m.dataset.arm, m.dataset.backend])",
+        "main-epochs",
+    )
     index = point % page.js(
         f"return {MARKS}.filter((m) => m.dataset.points)[arguments[1]].dataset.points"
-        ".split('|').length", "main-epochs", drawn.index(["adam", "torch"]),
-    )  # fmt: skip
+        ".split('|').length",
+        "main-epochs",
+        drawn.index(["adam", "torch"]),
+    )
     page.point(*place_of(page, "main-epochs", drawn.index(["adam", "torch"]), index))
     tip = page.js(TIP)
     assert "adam · torch" in tip
@@ -202,13 +220,15 @@ def test_bars_and_cells_tell_what_they_are(browser: Browser, tmp_path: Path) -> 
     owner = SeriesId(series=evil)
     bars = [Bar(0, 3, owner, left=1), BoxMark(1, 0.7, 4, 0.6, owner, hint="so;many")]
     shown = Figure(
-        "shapes", "", "shapes",
+        "shapes",
+        "",
+        "shapes",
         [
             Panel(bars, Axis("ms"), Axis(names=("ring", evil))),
             Panel([Heatmap([[7, 8]], 8, "samples")], Axis("label", names="ab"), Axis(names=("0",))),
         ],
         [LegendEntry("series", evil, f"part {evil}")],
-    )  # fmt: skip
+    )
     show(browser, tmp_path, shown)
     tips = []
     for k in range(4):
@@ -222,8 +242,12 @@ def test_bars_and_cells_tell_what_they_are(browser: Browser, tmp_path: Path) -> 
         browser.point(x, y)
         tips.append(browser.js(TIP).strip().splitlines())
     name = f"part {evil}"
-    assert tips == [[name, "ring", "ms: 3"], [name, "so", "many"],
-                    ["0", "label a", "7"], ["0", "label b", "8"]]  # fmt: skip
+    assert tips == [
+        [name, "ring", "ms: 3"],
+        [name, "so", "many"],
+        ["0", "label a", "7"],
+        ["0", "label b", "8"],
+    ]
     browser.js("document.querySelector('.key').dispatchEvent(new MouseEvent('click'))")
     browser.js("document.querySelector('svg').focus()")
     browser.press("Right")
@@ -274,8 +298,13 @@ def test_nothing_is_loaded_and_nothing_fails(page: Browser, report: Path) -> Non
 def test_no_page_is_wider_than_its_screen(
     page: Browser, reports: dict[str, Path], width: int, lang: str
 ) -> None:
-    page.cdp("Emulation.setDeviceMetricsOverride", width=width, height=844, deviceScaleFactor=2,
-             mobile=width < 500)  # fmt: skip
+    page.cdp(
+        "Emulation.setDeviceMetricsOverride",
+        width=width,
+        height=844,
+        deviceScaleFactor=2,
+        mobile=width < 500,
+    )
     page.open(reports[lang])
     page.js("document.querySelectorAll('details').forEach((d) => (d.open = true))")
     assert page.js("return document.documentElement.scrollWidth") <= width
@@ -312,7 +341,9 @@ def test_long_names_lie_inside_and_apart(
 ) -> None:
     bars = [Bar(row, 3 + row, SeriesId(f"{name}{row}"), text="12.5 ms") for row in (0, 1, 2)]
     panel = Panel(bars, Axis(name), Axis(name, names=(name,) * 3, beside=(name,) * 3), name)
-    other = Panel([LineMark([0, 1e6], [1e-9, 1])], Axis("x"), Axis("loss", "log"), "title", height=90)
+    other = Panel(
+        [LineMark([0, 1e6], [1e-9, 1])], Axis("x"), Axis("loss", "log"), "title", height=90
+    )
     shown = Figure("long", "", "", [panel, other, panel, panel], columns=columns)
     show(browser, tmp_path, shown)
     assert browser.js(FAULTS) == []

@@ -8,12 +8,12 @@ import random
 import numpy as np
 import pytest
 
-from dualml.planning.cost.pipeline import PipelineTimeline, simulate_pipeline
 from dualml.algorithms.model import model
-from dualml.parallel.split.timeline_stats import Events, measured_bubble, replayed_bubble
 from dualml.parallel.split.plan import SplitPlan, split_plan
 from dualml.parallel.split.schedules import bubble as textbook
 from dualml.parallel.split.timeline import COLUMNS, KINDS
+from dualml.parallel.split.timeline_stats import Events, measured_bubble, replayed_bubble
+from dualml.planning.cost.pipeline import PipelineTimeline, simulate_pipeline
 
 
 def planned(order: str, m: int, ranks: int = 3) -> SplitPlan:
@@ -26,9 +26,18 @@ def events(told: PipelineTimeline) -> list[Events]:
     found = []
     for spans in told.spans:
         rows = [
-            (7, KINDS.index(s.action.kind), s.action.stage, s.action.micro,
-             s.action.kind == "B", 50 + s.start, 50 + s.end, 0) for s in spans
-        ]  # fmt: skip
+            (
+                7,
+                KINDS.index(s.action.kind),
+                s.action.stage,
+                s.action.micro,
+                s.action.kind == "B",
+                50 + s.start,
+                50 + s.end,
+                0,
+            )
+            for s in spans
+        ]
         random.Random(0).shuffle(rows)  # a timeline need not be sorted
         found.append(dict(zip(COLUMNS, np.array(rows, np.float64).T, strict=True)))
     return found
@@ -40,7 +49,11 @@ def test_slow_messages_are_not_the_passes_doing(order: str) -> None:
     slow = events(simulate_pipeline(plan.grid, 1.0, 2.0, transfer_s=0.5))
     free = events(simulate_pipeline(plan.grid, 1.0, 2.0))
     own = measured_bubble(free, 7)
-    assert own == pytest.approx(replayed_bubble(plan, free, 7)) == pytest.approx(replayed_bubble(plan, slow, 7))
+    assert (
+        own
+        == pytest.approx(replayed_bubble(plan, free, 7))
+        == pytest.approx(replayed_bubble(plan, slow, 7))
+    )
     assert own == pytest.approx(2 / 3 if order == "naive" else textbook(3, 6))
     assert measured_bubble(slow, 7) > own + 0.05
 

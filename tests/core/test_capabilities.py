@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from command import dualml, strict
 
-from dualml.backend import backends
-from dualml.runner.capabilities import CapabilityColumn, ProbeResult, columns, probe_backends, probe
-from dualml.interface.cli.capabilities import cell
 from dualml.algorithms.communicator import DTYPES, PRIMITIVES, Implementation
-from dualml.common.errors import TrialError, Unsupported, UserError
+from dualml.backend import backends
 from dualml.backend.reference.communicator import ThreadCommunicator
+from dualml.common.errors import TrialError, Unsupported, UserError
 from dualml.common.words import section_messages
+from dualml.interface.cli.capabilities import cell
+from dualml.runner.capabilities import CapabilityColumn, ProbeResult, columns, probe, probe_backends
 
 
 def column(**options: Any) -> CapabilityColumn:
@@ -91,7 +91,9 @@ def test_a_wrong_result_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrong_claim_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     truth = ThreadCommunicator.implementation_of
 
-    def modest(self: Any, primitive: str, dtype: str = "float32", op: str = "sum") -> Implementation:
+    def modest(
+        self: Any, primitive: str, dtype: str = "float32", op: str = "sum"
+    ) -> Implementation:
         told = truth(self, primitive, dtype, op)
         return Implementation("unsupported", "no") if primitive == "gather" else told
 
@@ -163,4 +165,6 @@ def test_what_differs_is_listed_by_kind() -> None:
 
 
 def test_both_languages_have_the_same_words() -> None:
-    assert set(section_messages("en", "capabilities")) == set(section_messages("zh", "capabilities"))
+    assert set(section_messages("en", "capabilities")) == set(
+        section_messages("zh", "capabilities")
+    )

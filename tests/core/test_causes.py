@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dualml.common.words import section_messages
+from dualml.parity.causes.element_orders import element_orders
+from dualml.parity.causes.gradients import edge_mutations
 from dualml.parity.causes.mutation import Mutation, MutationContext
 from dualml.parity.causes.mutations import candidate_mutations
-from dualml.parity.causes.element_orders import element_orders
 from dualml.parity.causes.ranking import drop_undetermined
-from dualml.parity.causes.gradients import edge_mutations
-from dualml.parity.causes.ratios import update_ratio, common_ratio
+from dualml.parity.causes.ratios import common_ratio, update_ratio
 from dualml.parity.causes.runs import FITTED, is_fitted
 from dualml.parity.causes.scopes import widen_scopes
 from dualml.parity.causes.settings import setting_values
 from dualml.parity.models.operations import Operation, SourceLocation
-from dualml.parity.models.sentences import describe_mutation, describe_causes, describe_relation
+from dualml.parity.models.sentences import describe_causes, describe_mutation, describe_relation
 from dualml.parity.models.trace import Trace, array_key
-from dualml.common.words import section_messages
 
 PLACES = [SourceLocation("/net.py", line, "f(x)") for line in (3, 9)]
 
@@ -80,7 +80,9 @@ def test_an_operand_that_skips_a_call_is_a_call_left_out() -> None:
         (), (), {"op:1": (2,), "op:2": (2,)}, {}, (), {"op:2": ("op:1",)}, {"op:2": [[3]]}
     )
     one = Operation(3, "add", ("op:2",), {}, ((2,),))
-    kinds = {a.value: a.kind for a in candidate_mutations(one, [(2,)], around) if a.action == "operand"}
+    kinds = {
+        a.value: a.kind for a in candidate_mutations(one, [(2,)], around) if a.action == "operand"
+    }
     assert kinds["op:1"] == "missing"
 
 
@@ -158,8 +160,10 @@ def test_every_alteration_has_words(lang: Any) -> None:
             "swap",
         )
     ]
-    rows += [vars(Mutation("order", f"line:{w}", (0,), "add", 0, (1, 0), "::", "opt.py:12"))
-             for w in ("set", "swap", "drop")]  # fmt: skip
+    rows += [
+        vars(Mutation("order", f"line:{w}", (0,), "add", 0, (1, 0), "::", "opt.py:12"))
+        for w in ("set", "swap", "drop")
+    ]
     rows += [
         vars(Mutation("gradient", "detach", (0,), "cat", "")),
         vars(Mutation("attribute", "settings", (0,), "conv1d", "", (("padding", 2),), (1,))),
@@ -266,7 +270,10 @@ def test_the_rate_of_most_moves_is_the_rate() -> None:
     there[:4] = rng.standard_normal(4)  # steps of gradients that are nothing but rounding
     a, b = Trace("torch", {}, [], {}), Trace("mindspore", {}, [], {})
     for trace, moved in ((a, move), (b, there)):
-        trace.arrays = {array_key("parameters", 0, "w"): start, array_key("update", 1, "w"): start + moved}
+        trace.arrays = {
+            array_key("parameters", 0, "w"): start,
+            array_key("update", 1, "w"): start + moved,
+        }
         trace.order = [["w"]]
     c = update_ratio(a, b, 1, {"parameter:w": "parameter:w"})
     assert c is not None
@@ -296,6 +303,7 @@ except MemoryError:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is Linux's")
 def test_an_alteration_may_not_ask_for_more_than_half_of_the_memory() -> None:
-    done = subprocess.run([sys.executable, "-c", MEMORY], capture_output=True, text=True,
-                          timeout=60, check=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stdout == "refused\n"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from dualml.parity.causes.context import dropout_rates
+from dualml.parity.causes.global_settings import global_mutations
 from dualml.parity.causes.mutation import MutationContext
 from dualml.parity.causes.mutations import candidate_mutations
-from dualml.parity.causes.global_settings import global_mutations
 from dualml.parity.causes.settings import setting_values
-from dualml.parity.causes.context import dropout_rates
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.trace import Trace
 
@@ -28,9 +28,23 @@ def trace_of(operations: list[Operation]) -> Trace:
 
 @pytest.mark.parametrize(
     "name",
-    ["cross_entropy", "nll_loss", "cat", "split", "lstm", "reshape", "embedding", "mul", "softmax",
-     "__getitem__", "rsqrt", "where", "scaled_dot_product_attention", "max_pool2d"],
-)  # fmt: skip
+    [
+        "cross_entropy",
+        "nll_loss",
+        "cat",
+        "split",
+        "lstm",
+        "reshape",
+        "embedding",
+        "mul",
+        "softmax",
+        "__getitem__",
+        "rsqrt",
+        "where",
+        "scaled_dot_product_attention",
+        "max_pool2d",
+    ],
+)
 @pytest.mark.parametrize("shapes", [[()], [(3,)], [(4, 3), ()], [(), (4,)], [(4, 3), (4,)]])
 def test_shapes_of_all_kinds_are_no_error(name: str, shapes: list[tuple[int, ...]]) -> None:
     inputs = tuple(f"op:{i}" for i in range(len(shapes)))

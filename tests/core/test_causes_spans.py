@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from dualml.parity.causes.spans import SpanFinder, replayed_calls, run_plan, relocated_modules
+from dualml.parity.causes.spans import SpanFinder, relocated_modules, replayed_calls, run_plan
 from dualml.parity.models.operations import Operation, SourceLocation
 
 SHAPE = (2, 3)
@@ -54,9 +54,10 @@ def test_two_spans_change_places_in_every_block() -> None:
 
 def test_a_plan_is_made_step_by_step() -> None:
     change = next(
-        one for one in spans(*BLOCKS).mutations(BLOCKS[0])
+        one
+        for one in spans(*BLOCKS).mutations(BLOCKS[0])
         if one.kind == "order" and one.sites == (1,)
-    )  # fmt: skip
+    )
 
     def run(number: int, given: dict[str, str]) -> list[str]:
         one = BLOCKS[number]

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from dualml.common.words import load_messages, section_messages
 from dualml.parity import finder
 from dualml.parity.diffs.load import catalogue
 from dualml.parity.finder.paragraph import catalogue_entries
-from dualml.common.words import section_messages, load_messages
 
 FOLDER = Path(finder.__file__).parent
 #: All causes that have messages.
@@ -62,8 +62,11 @@ def named_causes(tree: ast.AST) -> Iterator[Named]:
                 yield from ((cause, None) for cause in words(value))
 
 
-NAMED = [one for path in sorted((FOLDER / "causes").glob("*.py"))
-         for one in named_causes(ast.parse(path.read_text("utf-8")))]  # fmt: skip
+NAMED = [
+    one
+    for path in sorted((FOLDER / "causes").glob("*.py"))
+    for one in named_causes(ast.parse(path.read_text("utf-8")))
+]
 
 
 def placeholders(text: str) -> list[str]:

@@ -53,12 +53,15 @@ def change_hash(folder: Path) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "plan_hash": "0" * 64}))
 
 
-@pytest.mark.parametrize(("change", "reason"), [
-    (change_weight, "the plan was changed after it was made: weights"),
-    (change_order, "the plan was changed after it was made: order"),
-    (change_experiment, "the plan was changed after it was made: experiment"),
-    (change_hash, "run.json's 000000000000"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (change_weight, "the plan was changed after it was made: weights"),
+        (change_order, "the plan was changed after it was made: order"),
+        (change_experiment, "the plan was changed after it was made: experiment"),
+        (change_hash, "run.json's 000000000000"),
+    ],
+)
 def test_a_changed_plan_is_noticed(folder: Path, change: object, reason: str) -> None:
     change(folder)  # type: ignore[operator]
     verdicts = (folder / "parity.json").read_bytes()

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualml.runner.checkpoint.boxes import IndexBox, range_boxes, find_overlap, uncovered_boxes
+from dualml.runner.checkpoint.boxes import IndexBox, find_overlap, range_boxes, uncovered_boxes
 
 SHAPES = st.lists(st.integers(0, 5), min_size=0, max_size=3).map(tuple)
 
@@ -83,9 +83,16 @@ def test_a_mesh_of_many_ranks_is_checked_at_once() -> None:
     assert find_overlap([*mesh, IndexBox((3, 3), (1, 1))]) == (0, len(mesh))
 
 
-@pytest.mark.parametrize(("box", "shape", "fits"), [
-    (IndexBox((0,), (3,)), (3,), True), (IndexBox((1,), (3,)), (3,), False), (IndexBox((0,), (3,)), (3, 1), False),
-    (IndexBox((), ()), (), True), (IndexBox((-1,), (1,)), (3,), False), (IndexBox((3,), (0,)), (3,), True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("box", "shape", "fits"),
+    [
+        (IndexBox((0,), (3,)), (3,), True),
+        (IndexBox((1,), (3,)), (3,), False),
+        (IndexBox((0,), (3,)), (3, 1), False),
+        (IndexBox((), ()), (), True),
+        (IndexBox((-1,), (1,)), (3,), False),
+        (IndexBox((3,), (0,)), (3,), True),
+    ],
+)
 def test_whether_a_box_lies_inside(box: IndexBox, shape: tuple[int, ...], fits: bool) -> None:
     assert box.fits(shape) is fits

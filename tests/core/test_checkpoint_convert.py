@@ -15,10 +15,10 @@ import pytest
 from checkpoint_cases import arrays, assert_equal, files_of, on_mesh, save_on
 from safetensors.numpy import load_file
 
-from dualml.runner.checkpoint import Slice, open_checkpoint
-from dualml.runner.checkpoint.convert import READ_CHUNK_BYTES, TARGETS, temporary_prefix, convert
-from dualml.runner.checkpoint.weights import select_weights
 from dualml.common.errors import UserError
+from dualml.runner.checkpoint import Slice, open_checkpoint
+from dualml.runner.checkpoint.convert import READ_CHUNK_BYTES, TARGETS, convert, temporary_prefix
+from dualml.runner.checkpoint.weights import select_weights
 
 NAMES = {"dualml": "d", "safetensors": "s.safetensors", "dcp": "p", "npz": "n.npz"}
 
@@ -40,9 +40,14 @@ def test_there_and_back(first: str, second: str, ckpt: Path, tmp_path: Path) -> 
     assert open_checkpoint(b).step == (None if "npz" in (first, second) else 10)
 
 
-@pytest.mark.parametrize(("name", "to"), [
-    ("x", "dualml"), ("x.safetensors", "safetensors"), ("x.npz", "npz"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "to"),
+    [
+        ("x", "dualml"),
+        ("x.safetensors", "safetensors"),
+        ("x.npz", "npz"),
+    ],
+)
 def test_the_name_says_the_format(name: str, to: str, ckpt: Path, tmp_path: Path) -> None:
     assert convert(open_checkpoint(ckpt), tmp_path / name) == to
     assert open_checkpoint(tmp_path / name).format == to
@@ -79,8 +84,7 @@ def test_weights_alone_under_their_own_names(ckpt: Path, tmp_path: Path) -> None
 def test_bits_that_numpy_has_no_type_for(tmp_path: Path) -> None:
     bits = np.arange(2**16, dtype=np.uint16)
     half = np.arange(2**16, dtype=np.uint16).view(np.float16)
-    save_on(1, lambda rank: [Slice.full("b", bits, "BF16"), Slice.full("h", half)],
-            tmp_path / "a")  # fmt: skip
+    save_on(1, lambda rank: [Slice.full("b", bits, "BF16"), Slice.full("h", half)], tmp_path / "a")
     for number, to in enumerate(("safetensors", "dcp", "dualml")):
         convert(open_checkpoint(tmp_path / "a"), tmp_path / str(number), to, 3)
         found = open_checkpoint(tmp_path / str(number))
@@ -111,11 +115,14 @@ def test_a_large_tensor_is_never_in_memory_whole(to: str, tmp_path: Path) -> Non
     assert open_checkpoint(path).read("x").tobytes() == big.tobytes()
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    ({"to": "pickle"}, "--to 'pickle'; known: dcp, dualml, npz, safetensors"),
-    ({"shards": 0}, "--shards is from 1 to 100,000; received 0"),
-    ({"to": "npz", "shards": 2}, "is one file and --shards is 2: name a folder"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"to": "pickle"}, "--to 'pickle'; known: dcp, dualml, npz, safetensors"),
+        ({"shards": 0}, "--shards is from 1 to 100,000; received 0"),
+        ({"to": "npz", "shards": 2}, "is one file and --shards is 2: name a folder"),
+    ],
+)
 def test_what_cannot_be_asked(
     words: dict[str, Any], message: str, ckpt: Path, tmp_path: Path
 ) -> None:

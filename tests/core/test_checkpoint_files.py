@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from dualml.algorithms.precision.types import round_to_type
+from dualml.common.errors import UserError
 from dualml.runner.checkpoint import open_checkpoint, writing
 from dualml.runner.checkpoint.kinds import EXACT, STORAGE_DTYPES, kind_of
 from dualml.runner.checkpoint.writing import PlannedTensor, write_safetensors
-from dualml.common.errors import UserError
-from dualml.algorithms.precision.types import round_to_type
 
 
 def planned(array: Any, kind: str = "") -> PlannedTensor:

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from checkpoint_cases import arrays, assert_equal, files_of, on_mesh, save_on
 
-from dualml.runner.checkpoint import Slice, convert, manifest, open_checkpoint, saving, writing
 from dualml.common.errors import UserError
+from dualml.runner.checkpoint import Slice, convert, manifest, open_checkpoint, saving, writing
 
 FORK = multiprocessing.get_context("fork")
 Stop = Callable[[], None]
@@ -81,8 +81,9 @@ def test_a_writer_that_is_killed_leaves_the_last_good_one(moment: Any, tmp_path:
     save_on(4, lambda rank: on_mesh(rank, arrays(3)), folder, step=3)
     assert_equal(open_checkpoint(folder), arrays(3))
     assert {name.partition("/")[0] for name in files_of(folder)} == {
-        "checkpoint.json", "step00000003",
-    }  # fmt: skip
+        "checkpoint.json",
+        "step00000003",
+    }
 
 
 def test_one_that_is_killed_after_the_manifest_leaves_the_new_one(tmp_path: Path) -> None:

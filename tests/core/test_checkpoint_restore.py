@@ -11,20 +11,23 @@ import pytest
 from checkpoint_cases import save_on
 from conformance import split
 
+from dualml.backend.reference.backend import NumpyBackend
+from dualml.backend.reference.communicator import run_threads
+from dualml.backend.reference.training import NumpyTraining
+from dualml.common.errors import UserError
+from dualml.experiment.split import Split
 from dualml.runner.checkpoint import Slice, open_checkpoint, save
 from dualml.runner.checkpoint.convert import convert
 from dualml.runner.checkpoint.restoring import restore
 from dualml.runner.checkpoint.slices import training_slices
-from dualml.common.errors import UserError
-from dualml.experiment.split import Split
-from dualml.backend.reference.backend import NumpyBackend
-from dualml.backend.reference.communicator import run_threads
-from dualml.backend.reference.training import NumpyTraining
 
 CASE: dict[str, Any] = {
-    "model": "deep", "optimizer": "adam", "sizes": [4] * 4, "loss": "cross_entropy",
+    "model": "deep",
+    "optimizer": "adam",
+    "sizes": [4] * 4,
+    "loss": "cross_entropy",
     "precision": ("fp16", "dynamic"),
-}  # fmt: skip
+}
 #: Samples so large that updates are skipped and the loss scale is halved.
 LARGE: dict[str, Any] = {"model": "lenet", "optimizer": "sgd", "enlarged": 100.0}
 
@@ -46,9 +49,15 @@ def train(training: Any, first: int, last: int) -> None:
         training.step(split.batches(CASE)[step - 1], step)
 
 
-@pytest.mark.parametrize(("size", "settings"), [
-    (1, None), (2, {"tensor": 2}), (4, {"data": 2, "tensor": 2}), (3, {"micro_batches": 2}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("size", "settings"),
+    [
+        (1, None),
+        (2, {"tensor": 2}),
+        (4, {"data": 2, "tensor": 2}),
+        (3, {"micro_batches": 2}),
+    ],
+)
 def test_a_scaled_loss_and_its_skipped_updates_go_on(
     size: int, settings: Any, tmp_path: Path
 ) -> None:

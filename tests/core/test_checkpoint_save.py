@@ -13,17 +13,22 @@ from checkpoint_cases import MESH, arrays, assert_equal, files_of, on_mesh, save
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dualml.backend.reference.communicator import run_threads
+from dualml.common.errors import UserError
+from dualml.parallel.split.shards import TensorShard
 from dualml.runner.checkpoint import Slice, load, open_checkpoint, save
 from dualml.runner.checkpoint.slices import flat_slices, piece_slices
-from dualml.common.errors import UserError
-from dualml.backend.reference.communicator import run_threads
-from dualml.parallel.split.shards import TensorShard
 
 
 def test_saved_on_a_mesh_and_read_by_other_ranks(tmp_path: Path) -> None:
     expected, folder = arrays(), tmp_path / "ckpt"
-    save_on(4, lambda rank: on_mesh(rank, expected), folder, layout={"data": 2, "tensor": 2},
-            about={"lr": 0.1})  # fmt: skip
+    save_on(
+        4,
+        lambda rank: on_mesh(rank, expected),
+        folder,
+        layout={"data": 2, "tensor": 2},
+        about={"lr": 0.1},
+    )
     found = open_checkpoint(folder)
     assert_equal(found, expected)
     assert (found.format, found.step) == ("dualml", 10)
@@ -84,8 +89,9 @@ def test_any_cut_on_any_ranks_is_read_in_any_slice(
     ]
     owners = [data.draw(st.sets(st.integers(0, size - 1), min_size=1)) for _ in slices]
     folder = tmp_path_factory.mktemp("cut") / "ckpt"
-    save_on(size, lambda rank: [s for s, o in zip(slices, owners, strict=True) if rank in o],
-            folder)  # fmt: skip
+    save_on(
+        size, lambda rank: [s for s, o in zip(slices, owners, strict=True) if rank in o], folder
+    )
     found = open_checkpoint(folder)
     assert_equal(found, {"x": array})
     for _ in range(3):
@@ -122,12 +128,15 @@ def broken(kind: str, rank: int) -> list[Slice]:
     return [Slice("x", (4, 3), (2 * rank, 0), part.astype(np.float16 if rank else np.float32))]
 
 
-@pytest.mark.parametrize(("kind", "message"), [
-    ("overlap", r"x \(4, 3\): the slices \[0:2, 0:3\] of rank 0 and \[1:3, 0:3\] of rank 1"),
-    ("gap", r"x \(5, 3\): no rank holds \[4:5, 0:3\]"),
-    ("shape", r"x is F32 \(4, 3\) on rank 0 and F32 \(5, 3\) on rank 1"),
-    ("type", r"x is F32 \(4, 3\) on rank 0 and F16 \(4, 3\) on rank 1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("overlap", r"x \(4, 3\): the slices \[0:2, 0:3\] of rank 0 and \[1:3, 0:3\] of rank 1"),
+        ("gap", r"x \(5, 3\): no rank holds \[4:5, 0:3\]"),
+        ("shape", r"x is F32 \(4, 3\) on rank 0 and F32 \(5, 3\) on rank 1"),
+        ("type", r"x is F32 \(4, 3\) on rank 0 and F16 \(4, 3\) on rank 1"),
+    ],
+)
 def test_ranks_that_do_not_fit_together_save_nothing(
     kind: str, message: str, tmp_path: Path
 ) -> None:
@@ -140,15 +149,21 @@ def test_ranks_that_do_not_fit_together_save_nothing(
     assert_equal(open_checkpoint(folder), before)
 
 
-@pytest.mark.parametrize(("make", "message"), [
-    (lambda: Slice("x", (4,), (3,), np.zeros(2)), r"x\[3:5\] lies outside of its shape \(4,\)"),
-    (lambda: Slice("x", (4,), (0, 0), np.zeros((2, 2))), "are to have equally many axes"),
-    (lambda: Slice("x", (4, 4), (0,), np.zeros((2, 2))), "are to have equally many axes"),
-    (lambda: Slice.full("\udcff", np.zeros(2)), "is no name of a tensor: not Unicode text"),
-    (lambda: Slice.full("x", np.array(["a"])), "x: <U1 cannot be saved as a tensor"),
-    (lambda: Slice.full("x", np.zeros(2), "BF16"), "x: float64 cannot be saved as BF16"),
-    (lambda: Slice.full("x", np.zeros(2, np.float32), "F64"), "x: float32 cannot be saved as F64"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Slice("x", (4,), (3,), np.zeros(2)), r"x\[3:5\] lies outside of its shape \(4,\)"),
+        (lambda: Slice("x", (4,), (0, 0), np.zeros((2, 2))), "are to have equally many axes"),
+        (lambda: Slice("x", (4, 4), (0,), np.zeros((2, 2))), "are to have equally many axes"),
+        (lambda: Slice.full("\udcff", np.zeros(2)), "is no name of a tensor: not Unicode text"),
+        (lambda: Slice.full("x", np.array(["a"])), "x: <U1 cannot be saved as a tensor"),
+        (lambda: Slice.full("x", np.zeros(2), "BF16"), "x: float64 cannot be saved as BF16"),
+        (
+            lambda: Slice.full("x", np.zeros(2, np.float32), "F64"),
+            "x: float32 cannot be saved as F64",
+        ),
+    ],
+)
 def test_a_slice_that_cannot_be(make: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         make()
@@ -177,8 +192,9 @@ def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
 def test_bits_of_bfloat16(tmp_path: Path) -> None:
     bits = np.arange(2**16, dtype=np.uint16).reshape(256, 256)
     half = [slice(0, 128), slice(128, 256)]
-    save_on(2, lambda r: [Slice("x", (256, 256), (128 * r, 0), bits[half[r]], "BF16")],
-            tmp_path / "a")  # fmt: skip
+    save_on(
+        2, lambda r: [Slice("x", (256, 256), (128 * r, 0), bits[half[r]], "BF16")], tmp_path / "a"
+    )
     found = open_checkpoint(tmp_path / "a")
     assert found.tensors["x"].kind == "BF16"
     assert found.read("x", raw=True).tobytes() == bits.tobytes()
@@ -199,15 +215,21 @@ def single_slice(rank: int) -> list[Slice]:
     return [Slice.full("x", np.arange(4.0))]
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    ({"about": {"n": 2**63}}, "about can hold what JSON can: about.n: a whole number beyond 64"),
-    ({"about": {"n": float("nan")}}, "about can hold what JSON can: "),
-    ({"about": {"a": json.loads("[" * 40 + "]" * 40)}}, "nested more than 32 deep"),
-    ({"about": {"s": "\udcff"}}, "about.s: not Unicode text"),
-    ({"about": {"o": object()}}, "about can hold what JSON can: Object of type object"),
-    ({"layout": {"x": 2**64}}, "layout.x: a whole number beyond 64 bits"),
-    ({"step": 2**63}, "step: a whole number beyond 64 bits"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            {"about": {"n": 2**63}},
+            "about can hold what JSON can: about.n: a whole number beyond 64",
+        ),
+        ({"about": {"n": float("nan")}}, "about can hold what JSON can: "),
+        ({"about": {"a": json.loads("[" * 40 + "]" * 40)}}, "nested more than 32 deep"),
+        ({"about": {"s": "\udcff"}}, "about.s: not Unicode text"),
+        ({"about": {"o": object()}}, "about can hold what JSON can: Object of type object"),
+        ({"layout": {"x": 2**64}}, "layout.x: a whole number beyond 64 bits"),
+        ({"step": 2**63}, "step: a whole number beyond 64 bits"),
+    ],
+)
 def test_what_the_reader_would_refuse_is_not_saved(
     words: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
@@ -240,8 +262,9 @@ def test_what_is_wrong_on_one_rank_is_told_on_all(tmp_path: Path) -> None:
 
 def test_a_thousand_slices_of_a_tensor_on_a_rank(tmp_path: Path) -> None:
     rows = np.arange(1001.0)
-    save_on(1, lambda rank: [Slice("x", (1001,), (n,), rows[n : n + 1]) for n in range(1001)],
-            tmp_path)  # fmt: skip
+    save_on(
+        1, lambda rank: [Slice("x", (1001,), (n,), rows[n : n + 1]) for n in range(1001)], tmp_path
+    )
     np.testing.assert_array_equal(load(str(tmp_path), "x"), rows)
     with pytest.raises(UserError, match=r"0.0 in slice.* is no whole number"):
         load(tmp_path, "x", [slice(0.0, 1.0)])

@@ -142,14 +142,17 @@ def test_one_file_of_several_is_noticed_under_any_name(ckpt: Path, tmp_path: Pat
     assert "mine.safetensors is one of 2 files; 1 is here" in read_refusal(mine)
 
 
-@pytest.mark.parametrize(("info", "message"), [
-    ("{", "DCP_SHARDING_INFO in its metadata: not JSON"),
-    ("[]", "it is no table"),
-    ("{}", "its metadata has no saved_offsets of x"),
-    ('{"x": {"saved_offsets": [0]}}', "x of shape (2, 2) cannot begin at (0,)"),
-    ('{"x": {"saved_offsets": [-1, 0]}}', "its metadata has no saved_offsets of x"),
-    ('{"x": {"saved_offsets": [1, 0]}}', "x (3, 2) is not whole: [0:1, 0:2]"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("info", "message"),
+    [
+        ("{", "DCP_SHARDING_INFO in its metadata: not JSON"),
+        ("[]", "it is no table"),
+        ("{}", "its metadata has no saved_offsets of x"),
+        ('{"x": {"saved_offsets": [0]}}', "x of shape (2, 2) cannot begin at (0,)"),
+        ('{"x": {"saved_offsets": [-1, 0]}}', "its metadata has no saved_offsets of x"),
+        ('{"x": {"saved_offsets": [1, 0]}}', "x (3, 2) is not whole: [0:1, 0:2]"),
+    ],
+)
 def test_sharding_info_that_cannot_be(info: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     save_file({"x": np.zeros((2, 2))}, path, {"DCP_SHARDING_INFO": info})

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from checkpoint_cases import save_on
 
+from dualml.common.errors import UserError
 from dualml.runner.checkpoint import Slice, manifest, open_checkpoint, saving
 from dualml.runner.checkpoint.manifest import lock_folder
-from dualml.common.errors import UserError
 
 FORK = multiprocessing.get_context("fork")
 
@@ -23,7 +23,10 @@ def single_slice(rank: int) -> list[Slice]:
 
 def test_two_jobs_in_one_folder(tmp_path: Path) -> None:
     save_on(2, single_slice, tmp_path, step=1)
-    with lock_folder(tmp_path), pytest.raises(UserError, match=r"another process saves into .* step 1"):
+    with (
+        lock_folder(tmp_path),
+        pytest.raises(UserError, match=r"another process saves into .* step 1"),
+    ):
         save_on(2, single_slice, tmp_path, step=2)
     assert open_checkpoint(tmp_path).step == 1
     save_on(2, single_slice, tmp_path, step=2)

@@ -11,13 +11,13 @@ import pytest
 from checkpoint_cases import arrays, assert_equal, on_mesh, read_refusal, save_on
 from safetensors.numpy import save_file
 
+from dualml.common.errors import UserError
+from dualml.common.words import Messages
+from dualml.experiment.store.checkpoint import Progress, save_checkpoint
+from dualml.experiment.store.trial import RESULT
 from dualml.runner.checkpoint import load, open_checkpoint
 from dualml.runner.checkpoint.convert import convert
 from dualml.runner.checkpoint.display import title_lines
-from dualml.common.errors import UserError
-from dualml.experiment.store.checkpoint import Progress, save_checkpoint
-from dualml.experiment.store.trial import RESULT
-from dualml.common.words import Messages
 
 
 @pytest.fixture
@@ -52,18 +52,29 @@ def test_a_file_that_was_cut_short(ckpt: Path) -> None:
     assert "damaged: " in read_refusal(ckpt)
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    (lambda m: m.update(format=2), "written by a newer dualml (format 2, this one reads 1)"),
-    (lambda m: m.pop("tensors"), "tensors is missing"),
-    (lambda m: m["tensors"].update(more={"type": "F32", "shape": [2]}),
-     "more (2,) is not whole: [0:2] is in no file, 2 of 2 elements"),
-    (lambda m: m["tensors"].update(more={"type": "X", "shape": [0]}), "more has the type X"),
-    (lambda m: m["tensors"]["half"].update(type="F32"), "half of type F16, which the manifest"),
-    (lambda m: m["tensors"]["half"].update(shape=[4, 5]), "half (4, 5) is not whole: [0:4, 4:5]"),
-    (lambda m: m["tensors"]["half"].update(shape=[4, 3]), "half[0:4, 0:4] lies outside"),
-    (lambda m: m["files"].update({"../x": {"bytes": 1, "sha256": "0" * 64}}), "files.../x"),
-    (lambda m: m["files"]["step00000010/rank0.safetensors"].update(bytes=1), "the manifest says 1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m.update(format=2), "written by a newer dualml (format 2, this one reads 1)"),
+        (lambda m: m.pop("tensors"), "tensors is missing"),
+        (
+            lambda m: m["tensors"].update(more={"type": "F32", "shape": [2]}),
+            "more (2,) is not whole: [0:2] is in no file, 2 of 2 elements",
+        ),
+        (lambda m: m["tensors"].update(more={"type": "X", "shape": [0]}), "more has the type X"),
+        (lambda m: m["tensors"]["half"].update(type="F32"), "half of type F16, which the manifest"),
+        (
+            lambda m: m["tensors"]["half"].update(shape=[4, 5]),
+            "half (4, 5) is not whole: [0:4, 4:5]",
+        ),
+        (lambda m: m["tensors"]["half"].update(shape=[4, 3]), "half[0:4, 0:4] lies outside"),
+        (lambda m: m["files"].update({"../x": {"bytes": 1, "sha256": "0" * 64}}), "files.../x"),
+        (
+            lambda m: m["files"]["step00000010/rank0.safetensors"].update(bytes=1),
+            "the manifest says 1",
+        ),
+    ],
+)
 def test_a_manifest_that_does_not_fit(change: Any, message: str, ckpt: Path) -> None:
     path = ckpt / "checkpoint.json"
     manifest = json.loads(path.read_text())
@@ -115,7 +126,9 @@ def test_what_mindspore_writes_is_no_pickle(tmp_path: Path) -> None:
 @pytest.mark.parametrize("places", [{}, {"w": ".."}, {"w": ""}, {"w": "x.bin"}])
 def test_an_index_that_names_no_file(places: Any, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": places}))
-    assert "it has no weight_map of tensors to files beside it, .safetensors" in read_refusal(tmp_path)
+    assert "it has no weight_map of tensors to files beside it, .safetensors" in read_refusal(
+        tmp_path
+    )
 
 
 def test_an_offset_that_no_array_has(tmp_path: Path) -> None:
@@ -150,7 +163,9 @@ def test_an_archive_of_numpy(tmp_path: Path) -> None:
 def test_archives_that_are_not_read(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez(path, x=np.array([{}], object))
-    assert "x of type object holds Python objects, which are a pickle and is not" in read_refusal(path)
+    assert "x of type object holds Python objects, which are a pickle and is not" in read_refusal(
+        path
+    )
     np.savez(path, x=np.array(["a"]))
     assert "x of type <U1 is no tensor and is not read" in read_refusal(path)
     np.savez(path, x=np.zeros(1000))
@@ -167,10 +182,13 @@ def test_the_checkpoint_of_a_trial(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "checkpoint.safetensors"):
         found = open_checkpoint(path)
         assert (found.format, found.step) == ("trial", 12)
-        assert_equal(found, {
-            "weights/fc.weight": weights["fc.weight"],
-            "state/exp_avg/fc.weight": state["exp_avg"]["fc.weight"],
-        })  # fmt: skip
+        assert_equal(
+            found,
+            {
+                "weights/fc.weight": weights["fc.weight"],
+                "state/exp_avg/fc.weight": state["exp_avg"]["fc.weight"],
+            },
+        )
     save_file(weights, tmp_path / "checkpoint.safetensors")
     assert "not a readable checkpoint" in read_refusal(tmp_path)
     (tmp_path / "rank1.checkpoint.safetensors").unlink()
@@ -186,7 +204,9 @@ def test_a_trial_that_left_no_weights(tmp_path: Path) -> None:
 
 def test_one_element_is_one(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=np.zeros(1))
-    assert "in 1 file, 1 element, 8 B" in next(title_lines(open_checkpoint(tmp_path / "a.npz"), Messages("en")))
+    assert "in 1 file, 1 element, 8 B" in next(
+        title_lines(open_checkpoint(tmp_path / "a.npz"), Messages("en"))
+    )
 
 
 def test_nothing_there(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from dualml.backend import backends
+from dualml.backend.reference.communicator import run_threads
 from dualml.common.clock import EVENTS, WALL, start_wall_clock
 from dualml.experiment.arm import Arm
-from dualml.backend.reference.communicator import run_threads
 from dualml.experiment.store.costs import COLLECTIVES
 from dualml.runner.worker.collectives import time_collectives
 

@@ -25,18 +25,28 @@ def completions(line: str, cwd: Path | None = None, **env: str) -> list[str]:
     return done.stdout.split()
 
 
-@pytest.mark.parametrize(("line", "among"), [
-    ("dualml par", {"parity", "partition"}), ("dualml data v", {"verify"}),
-    ("dualml run --th", {"--threads"}), ("dualml run la", {"lab1", "lab4"}),
-    ("dualml submit la", {"lab1"}), ("dualml run lab1 --arm a", {"adam", "all"}),
-    ("dualml run lab1 --backend n", {"numpy"}), ("dualml run -b b", {"both"}),
-    ("dualml run lab1 --lang ", {"en", "zh"}), ("dualml diffs ge", {"gelu"}),
-    ("dualml diffs --topic l", {"layers", "losses"}),
-    ("dualml partition dir", {"dirichlet_labels"}),
-    ("dualml simulate --strategy ri", {"ring"}), ("dualml data get m", {"mnist"}),
-    ("dualml plan gpt3-17", {"gpt3-175b"}),
-    ("dualml new m", {"memory", "methods"}), ("dualml run lab1 --device c", {"cuda", "cpu"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("line", "among"),
+    [
+        ("dualml par", {"parity", "partition"}),
+        ("dualml data v", {"verify"}),
+        ("dualml run --th", {"--threads"}),
+        ("dualml run la", {"lab1", "lab4"}),
+        ("dualml submit la", {"lab1"}),
+        ("dualml run lab1 --arm a", {"adam", "all"}),
+        ("dualml run lab1 --backend n", {"numpy"}),
+        ("dualml run -b b", {"both"}),
+        ("dualml run lab1 --lang ", {"en", "zh"}),
+        ("dualml diffs ge", {"gelu"}),
+        ("dualml diffs --topic l", {"layers", "losses"}),
+        ("dualml partition dir", {"dirichlet_labels"}),
+        ("dualml simulate --strategy ri", {"ring"}),
+        ("dualml data get m", {"mnist"}),
+        ("dualml plan gpt3-17", {"gpt3-175b"}),
+        ("dualml new m", {"memory", "methods"}),
+        ("dualml run lab1 --device c", {"cuda", "cpu"}),
+    ],
+)
 def test_names_are_completed(line: str, among: set[str]) -> None:
     words = completions(line)
     assert among <= set(words)
@@ -68,13 +78,15 @@ def test_each_shell_gets_its_script(shell: str, tmp_path: Path) -> None:
     env = {"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1", "HOME": str(tmp_path)}
     code = "from dualml.interface.cli import main; main()"
     words = [sys.executable, "-c", code, "--show-completion", shell]
-    done = subprocess.run(words, env={**os.environ, **env}, capture_output=True, text=True,
-                          timeout=60)  # fmt: skip
+    done = subprocess.run(
+        words, env={**os.environ, **env}, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     assert f"complete_{shell}" in done.stdout
     words[3] = "--install-completion"
-    done = subprocess.run(words, env={**os.environ, **env}, capture_output=True, text=True,
-                          timeout=60)  # fmt: skip
+    done = subprocess.run(
+        words, env={**os.environ, **env}, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0, done.stderr
     assert any("_DUALML_COMPLETE" in path.read_text() for path in tmp_path.rglob("*dualml*"))
 
@@ -88,14 +100,23 @@ def test_help_in_the_language_of_the_reader() -> None:
 
 
 def test_an_answer_waits_for_nothing_heavy() -> None:
-    env = {"_DUALML_COMPLETE": "complete_bash", "COMP_WORDS": "dualml run lab1 --arm ",
-           "COMP_CWORD": "4"}  # fmt: skip
+    env = {
+        "_DUALML_COMPLETE": "complete_bash",
+        "COMP_WORDS": "dualml run lab1 --arm ",
+        "COMP_CWORD": "4",
+    }
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-m", "dualml"], env={**os.environ, **env},
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        [sys.executable, "-X", "importtime", "-m", "dualml"],
+        env={**os.environ, **env},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert "adam" in done.stdout
-    loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in
-              done.stderr.splitlines() if line.startswith("import time:")}  # fmt: skip
+    loaded = {
+        line.rpartition("|")[2].strip().partition(".")[0]
+        for line in done.stderr.splitlines()
+        if line.startswith("import time:")
+    }
     assert "dualml" in loaded
     assert loaded & set(HEAVY) == set()

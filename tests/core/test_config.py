@@ -15,14 +15,28 @@ import pytest
 from command import dualml, lab  # noqa: F401
 from typer.main import get_command
 
+from dualml.common.errors import UserError
+from dualml.common.variables import (
+    CONFIG,
+    JOB,
+    JOB_OUT,
+    KNOWN_VARIABLES,
+    OPTIONS,
+    TESTS,
+    unknown_variables,
+)
 from dualml.interface.cli import defaults
 from dualml.interface.cli.app import app
-from dualml.interface.cli.defaults import Defaults, general_options, leaf_commands, command_options, read_defaults
+from dualml.interface.cli.defaults import (
+    Defaults,
+    command_options,
+    general_options,
+    leaf_commands,
+    read_defaults,
+)
 from dualml.interface.cli.project import ALLOWED
 from dualml.interface.cli.submit_options import add_defaults, parse_run_options
-from dualml.common.errors import UserError
 from dualml.runner.jobs.store import captured_env
-from dualml.common.variables import CONFIG, JOB, JOB_OUT, KNOWN_VARIABLES, OPTIONS, TESTS, unknown_variables
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -86,8 +100,11 @@ def test_a_run_begins_with_what_the_project_says_and_resumes_without(
     home: Path,
     lab: Path,  # noqa: F811
 ) -> None:
-    project(home, '[tool.dualml.run]\nbackend = "numpy"\narm = ["gd"]\n'
-            "no-report = true\nseed = [1]\nlang = \"zh\"\n")  # fmt: skip
+    project(
+        home,
+        '[tool.dualml.run]\nbackend = "numpy"\narm = ["gd"]\n'
+        'no-report = true\nseed = [1]\nlang = "zh"\n',
+    )
     done = dualml("run", lab, "--json", "--out", "../kept", cwd=Path.cwd())
     assert done.returncode == 0, done.stderr
     trials = json.loads((home / "work/kept/run.json").read_text())["trials"]
@@ -99,21 +116,36 @@ def test_a_run_begins_with_what_the_project_says_and_resumes_without(
     assert "leave out --device" in done.stderr
 
 
-@pytest.mark.parametrize(("text", "said"), [
-    ('bakend = "torch"', "line 2: unknown key bakend; did you mean 'backend'?"),
-    ("[tool.dualml.rnu]\nx = 1", "line 2: unknown key rnu; did you mean 'run'?"),
-    ("[tool.dualml.run]\nquik = true", "line 3: unknown key run.quik; did you mean 'quick'?"),
-    ("[tool.dualml.run]\nthreads = 'two'", "line 3: run.threads takes a whole number; received"),
-    ("threads = true", "line 2: threads takes a whole number; received True"),
-    ("[tool.dualml.run]\nquick = 1", "line 3: run.quick takes true or false; received 1"),
-    ("[tool.dualml.run]\narm = [['a']]", "line 3: run.arm takes a text or a number, or a list of"),
-    ("[tool.dualml.run]\nout = 3", "line 3: run.out is for each user to decide: on the command"),
-    ("out = 'x'", "line 2: out is for each user to decide: on the command line or in"),
-    ("run = 3", "line 2: run is a command: a table of its options"),
-    ("[tool.dualml.serve]\nhost = '0.0.0.0'", "line 3: serve.host is for each user to decide: on"),
-    ("[tool.dualml.clean]\nyes = true", "line 3: clean.yes is for each user to decide: on the"),
-    ("backend = ", "not valid TOML"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('bakend = "torch"', "line 2: unknown key bakend; did you mean 'backend'?"),
+        ("[tool.dualml.rnu]\nx = 1", "line 2: unknown key rnu; did you mean 'run'?"),
+        ("[tool.dualml.run]\nquik = true", "line 3: unknown key run.quik; did you mean 'quick'?"),
+        (
+            "[tool.dualml.run]\nthreads = 'two'",
+            "line 3: run.threads takes a whole number; received",
+        ),
+        ("threads = true", "line 2: threads takes a whole number; received True"),
+        ("[tool.dualml.run]\nquick = 1", "line 3: run.quick takes true or false; received 1"),
+        (
+            "[tool.dualml.run]\narm = [['a']]",
+            "line 3: run.arm takes a text or a number, or a list of",
+        ),
+        (
+            "[tool.dualml.run]\nout = 3",
+            "line 3: run.out is for each user to decide: on the command",
+        ),
+        ("out = 'x'", "line 2: out is for each user to decide: on the command line or in"),
+        ("run = 3", "line 2: run is a command: a table of its options"),
+        (
+            "[tool.dualml.serve]\nhost = '0.0.0.0'",
+            "line 3: serve.host is for each user to decide: on",
+        ),
+        ("[tool.dualml.clean]\nyes = true", "line 3: clean.yes is for each user to decide: on the"),
+        ("backend = ", "not valid TOML"),
+    ],
+)
 def test_what_is_wrong_is_said_with_file_and_line(home: Path, text: str, said: str) -> None:
     project(home, f"[tool.dualml]\n{text}\n")
     done = dualml("list", cwd=Path.cwd())
@@ -131,8 +163,11 @@ def test_what_only_a_user_decides_may_stand_in_a_users_file(home: Path) -> None:
 def test_a_project_sets_what_leads_nowhere(home: Path) -> None:
     """A project may set only harmless options: no path, no address, nothing that starts, sends or
     removes something."""
-    every = [(name, p) for _, command in leaf_commands(get_command(app))
-             for name, p in command_options(command).items()]  # fmt: skip
+    every = [
+        (name, p)
+        for _, command in leaf_commands(get_command(app))
+        for name, p in command_options(command).items()
+    ]
     assert {name for name, _ in every} >= ALLOWED
     for name, parameter in every:
         kind = parameter.type_descriptor.annotation
@@ -154,16 +189,19 @@ def test_every_option_that_is_not_allowed_is_refused(home: Path, command: str) -
             read_defaults(get_command(app))
 
 
-@pytest.mark.parametrize(("what", "why"), [
-    ("file-of-another", "it belongs to user 12345, not to you"),
-    ("folder-of-another", "work belongs to user 12345"),
-    ("file-for-all", "others can write to it"),
-    ("folder-for-all", "others can write to .*work"),
-    ("sticky-folder", "others can write to .*work"),
-    ("file-for-a-group", "group 12345 can write to it"),
-    ("link-of-another", "it belongs to user 12345"),
-    ("link-into-an-open-folder", "others can write to .*open"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        ("file-of-another", "it belongs to user 12345, not to you"),
+        ("folder-of-another", "work belongs to user 12345"),
+        ("file-for-all", "others can write to it"),
+        ("folder-for-all", "others can write to .*work"),
+        ("sticky-folder", "others can write to .*work"),
+        ("file-for-a-group", "group 12345 can write to it"),
+        ("link-of-another", "it belongs to user 12345"),
+        ("link-into-an-open-folder", "others can write to .*open"),
+    ],
+)
 def test_a_file_that_others_can_have_written_has_no_say(home: Path, what: str, why: str) -> None:
     if os.geteuid() and re.search("another|group", what):
         pytest.skip("gives files to somebody else")
@@ -227,8 +265,9 @@ def test_what_is_no_file_of_a_project_is_passed_over(home: Path, kind: str) -> N
 
 
 def test_a_file_of_a_hostile_project_writes_nowhere(home: Path) -> None:
-    project(home, '[tool.dualml.run]\nrank = 1\nworld-size = 2\n'
-            'rendezvous = "tcp://127.0.0.1:29614"\n')  # fmt: skip
+    project(
+        home, '[tool.dualml.run]\nrank = 1\nworld-size = 2\nrendezvous = "tcp://127.0.0.1:29614"\n'
+    )
     done = dualml("run", "lab1", cwd=Path.cwd())
     assert done.returncode == 2
     assert "run.rank is for each user to decide" in done.stderr
@@ -269,8 +308,14 @@ def test_a_home_that_may_not_be_looked_into_has_no_file(
 
 def test_a_current_folder_that_was_removed_has_none(home: Path) -> None:
     script = 'rmdir "$PWD" && exec "$0" -m dualml list'
-    done = subprocess.run(["sh", "-c", script, sys.executable], cwd=home / "work/deep",
-                          capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+    done = subprocess.run(
+        ["sh", "-c", script, sys.executable],
+        cwd=home / "work/deep",
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert "lab1" in done.stdout
 

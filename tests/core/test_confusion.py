@@ -7,7 +7,12 @@ import pytest
 from sklearn.metrics import classification_report as theirs
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-from dualml.common.confusion import classification_report, macro_average, class_metrics, weighted_average
+from dualml.common.confusion import (
+    class_metrics,
+    classification_report,
+    macro_average,
+    weighted_average,
+)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -23,7 +28,9 @@ def test_as_scikit_learn_counts_them(seed: int) -> None:
     for a, b in zip(ours, (precision, recall, f1, support), strict=True):
         assert a.tolist() == pytest.approx(b.tolist())
     there = {"labels": sorted({*truth, *found}), "zero_division": 0, "average": "macro"}
-    assert macro_average(table) == pytest.approx(precision_recall_fscore_support(truth, found, **there)[:3])
+    assert macro_average(table) == pytest.approx(
+        precision_recall_fscore_support(truth, found, **there)[:3]
+    )
     shares = {**given, "average": "weighted"}
     assert weighted_average(table) == pytest.approx(
         precision_recall_fscore_support(truth, found, **shares)[:3]

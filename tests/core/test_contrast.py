@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualml.experiment.arm import Arm
-from dualml.experiment.config_diff import ConfigDiff, is_covered_key, flat_config
+from dualml.experiment.config_diff import ConfigDiff, flat_config, is_covered_key
 from dualml.experiment.exactness import single_process_arm
 from dualml.experiment.find import experiment_files
 from dualml.experiment.lenient import read_arm
@@ -30,18 +30,33 @@ def split(**more: Any) -> Arm:
 
 #: Changes of a single setting.
 CHANGES: tuple[dict[str, Any], ...] = (
-    {"optimizer": {**SGD, "lr": 0.2}}, {"optimizer": {**SGD, "momentum": 0.9}},
+    {"optimizer": {**SGD, "lr": 0.2}},
+    {"optimizer": {**SGD, "momentum": 0.9}},
     {"optimizer": {"name": "adam", "lr": 0.1}},
-    {"batch_size": 32}, {"batch_size": 128}, {"epochs": 1.0}, {"updates": 10}, {"samples": 100},
-    {"chunk": 8}, {"cores": 1}, {"model": "deep_mlp"}, {"world_size": 2}, {"world_size": 4},
-    {"schedule": {"kind": "cosine", "total": 10}}, {"schedule": {"warmup": 5}},
-)  # fmt: skip
+    {"batch_size": 32},
+    {"batch_size": 128},
+    {"epochs": 1.0},
+    {"updates": 10},
+    {"samples": 100},
+    {"chunk": 8},
+    {"cores": 1},
+    {"model": "deep_mlp"},
+    {"world_size": 2},
+    {"world_size": 4},
+    {"schedule": {"kind": "cosine", "total": 10}},
+    {"schedule": {"warmup": 5}},
+)
 #: Further changes, for arms with several ranks.
 WAYS: tuple[dict[str, Any], ...] = (
-    {"aggregation": {"strategy": "ring"}}, {"aggregation": {"reduce": "mean"}},
-    {"aggregation": {"strategy": "ring", "of": "parameters"}}, {"group": "other"}, {"seeds": 1},
-    {"slow": {"compute": 2.0}}, {"slow": {"compute": 2.0, "rank": 1}}, {"slow": {"latency_s": 0.1}},
-)  # fmt: skip
+    {"aggregation": {"strategy": "ring"}},
+    {"aggregation": {"reduce": "mean"}},
+    {"aggregation": {"strategy": "ring", "of": "parameters"}},
+    {"group": "other"},
+    {"seeds": 1},
+    {"slow": {"compute": 2.0}},
+    {"slow": {"compute": 2.0, "rank": 1}},
+    {"slow": {"latency_s": 0.1}},
+)
 
 
 @st.composite
@@ -62,10 +77,18 @@ def differing(a: Any, b: Any, prefix: str = "") -> set[str]:
 
 
 VARIED = (
-    ("world_size",), ("optimizer.lr",), ("optimizer",), ("batch_size", "optimizer.lr"),
-    ("aggregation",), ("aggregation.strategy",), ("slow",), ("slow", "epochs", "updates"),
-    ("schedule.warmup",), ("chunk", "cores"), (),
-)  # fmt: skip
+    ("world_size",),
+    ("optimizer.lr",),
+    ("optimizer",),
+    ("batch_size", "optimizer.lr"),
+    ("aggregation",),
+    ("aggregation.strategy",),
+    ("slow",),
+    ("slow", "epochs", "updates"),
+    ("schedule.warmup",),
+    ("chunk", "cores"),
+    (),
+)
 
 
 @settings(max_examples=100, deadline=None)
@@ -82,7 +105,9 @@ def test_arms_of_a_group_differ_in_what_varies_and_in_nothing_else(
     for a in arms:
         for b in arms:
             keys = differing(dumps[a], dumps[b])
-            beyond = {k for k in keys if k not in ("group", "seeds") and not is_covered_key(k, vary)}
+            beyond = {
+                k for k in keys if k not in ("group", "seeds") and not is_covered_key(k, vary)
+            }
             assert (place[a] == place[b]) == (not beyond), (a, b, beyond)
         assert contrast.partners(a, vary=vary) == [n for n in groups[place[a]] if n != a]
     for group in groups:
@@ -187,8 +212,10 @@ def test_micro_batches_and_schedules_vary_inside_a_split() -> None:
     assert contrast.groups(vary=("split.micro_batches",)) == [["m4", "m8"], ["gpipe"], ["wide"]]
     assert contrast.varying_keys(["m4", "m8", "gpipe"]) == ["split.schedule", "split.micro_batches"]
     assert contrast.varying_keys(["m4", "wide"]) == [
-        "split.stages", "split.micro_batches", "split.tensor",
-    ]  # fmt: skip
+        "split.stages",
+        "split.micro_batches",
+        "split.tensor",
+    ]
 
 
 # --- ranks ----------------------------------------------------------------------------------------
@@ -223,10 +250,17 @@ def test_one_rank_against_several_on_the_same_deal() -> None:
         "plain": arm(),
     }
     contrast = ConfigDiff(arms)
-    assert single_process_arm("four", contrast) == single_process_arm("said-twice", contrast) == "one-for-four"
+    assert (
+        single_process_arm("four", contrast)
+        == single_process_arm("said-twice", contrast)
+        == "one-for-four"
+    )
     assert single_process_arm("two", contrast) is None
     assert contrast.partner("four", vary=()) == "said-twice"
-    assert single_process_arm("four", ConfigDiff({"four": arm(world_size=4), "plain": arm()})) == "plain"
+    assert (
+        single_process_arm("four", ConfigDiff({"four": arm(world_size=4), "plain": arm()}))
+        == "plain"
+    )
 
 
 @pytest.mark.parametrize(

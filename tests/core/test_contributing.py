@@ -143,11 +143,21 @@ WORDS = {
     "[say.toycount]\ncount = '{count}'\n",
 }
 SAID = {
-    "en": {"toysign": "Toy steps.", "toychain": "Toy chain.", "toyreverse": "Backwards.",
-           "toycount": "Toy counts", "count": "There are {n} trials."},
-    "zh": {"toysign": "玩具步长。", "toychain": "玩具链。", "toyreverse": "倒序。",
-           "toycount": "玩具计数", "count": "共有 {n} 个试验。"},
-}  # fmt: skip
+    "en": {
+        "toysign": "Toy steps.",
+        "toychain": "Toy chain.",
+        "toyreverse": "Backwards.",
+        "toycount": "Toy counts",
+        "count": "There are {n} trials.",
+    },
+    "zh": {
+        "toysign": "玩具步长。",
+        "toychain": "玩具链。",
+        "toyreverse": "倒序。",
+        "toycount": "玩具计数",
+        "count": "共有 {n} 个试验。",
+    },
+}
 #: Heading of the page → name of the toy, and the core files it needs besides its messages.
 TOYS = {
     "An update rule": ("toysign", {"dualml/algorithms/optim/NAME.py": RULE}),
@@ -209,9 +219,14 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def dualml(tree: Path, *words: str) -> str:
     path = os.pathsep.join([str(tree), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
-        [sys.executable, "-m", "dualml", *words], cwd=tree, capture_output=True, text=True,
-        timeout=120, env={**os.environ, "PYTHONPATH": path}, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "dualml", *words],
+        cwd=tree,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, "PYTHONPATH": path},
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

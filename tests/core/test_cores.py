@@ -48,9 +48,15 @@ def test_the_users_number_of_threads_counts(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize(
     ("threads", "busy", "crowded", "told"),
-    [(4, QUIET, False, "0 1 2 3"), (3, QUIET, False, None), (2, BESIDE, False, None),
-     (4, QUIET, True, None), (2, BESIDE, True, "1 3"), (1, (), True, None)],
-)  # fmt: skip
+    [
+        (4, QUIET, False, "0 1 2 3"),
+        (3, QUIET, False, None),
+        (2, BESIDE, False, None),
+        (4, QUIET, True, None),
+        (2, BESIDE, True, "1 3"),
+        (1, (), True, None),
+    ],
+)
 def test_threads_have_cores_where_it_pays(
     monkeypatch: pytest.MonkeyPatch,
     threads: int,
@@ -65,9 +71,15 @@ def test_threads_have_cores_where_it_pays(
 
 @pytest.mark.parametrize(
     ("ranks", "threads", "busy", "crowded", "held"),
-    [(2, 1, QUIET, False, 1), (2, 2, QUIET, True, 2), (2, 1, BESIDE, False, 0),
-     (2, 1, BESIDE, True, 0), (4, 1, BESIDE, True, 1), (2, 2, BESIDE, False, 0)],
-)  # fmt: skip
+    [
+        (2, 1, QUIET, False, 1),
+        (2, 2, QUIET, True, 2),
+        (2, 1, BESIDE, False, 0),
+        (2, 1, BESIDE, True, 0),
+        (4, 1, BESIDE, True, 1),
+        (2, 2, BESIDE, False, 0),
+    ],
+)
 def test_ranks_are_held_where_it_pays(
     ranks: int, threads: int, busy: tuple[float, ...], crowded: bool, held: int
 ) -> None:

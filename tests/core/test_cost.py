@@ -10,6 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dualml.backend.reference.communicator import run_threads
+from dualml.common.errors import UserError
+from dualml.common.files import read_json, write_json
 from dualml.parallel.aggregation import STRATEGIES, strategy
 from dualml.planning.cost import (
     FLAT,
@@ -27,9 +30,6 @@ from dualml.planning.cost import (
 from dualml.planning.cost.engines import broadcast, schedule
 from dualml.planning.cost.fits import Fits
 from dualml.planning.cost.model import PARAMETERS, Fit
-from dualml.common.errors import UserError
-from dualml.common.files import read_json, write_json
-from dualml.backend.reference.communicator import run_threads
 
 SCHEDULED = [name for name in names() if name not in ("local_sgd", "parameter_server_async")]
 COUNTED = [name for name in SCHEDULED if STRATEGIES[name].is_point_to_point]
@@ -164,7 +164,9 @@ def test_a_fit_recovers_the_constants(topology: Topology) -> None:
 
 def test_95_per_cent_intervals_hold_the_truth_about_as_often() -> None:
     hits = [
-        within_intervals(fit(measured(TRUE, ("ring", "tree", "all_gather"), 0.03, s), gamma=True), TRUE)
+        within_intervals(
+            fit(measured(TRUE, ("ring", "tree", "all_gather"), 0.03, s), gamma=True), TRUE
+        )
         for s in range(100)
     ]
     for share in np.mean(hits, axis=0):
@@ -246,10 +248,14 @@ GLOO = {
 }
 #: Vectors on the critical path, measured in the same way.
 TAKES = {
-    ("all_gather", 2): 3 / 2, ("all_gather", 3): 2, ("reduce_broadcast", 3): 10 / 3,
-    ("reduce_broadcast", 4): 9 / 2, ("parameter_server", 4): 6,
-    ("reduce_scatter_all_gather", 2): 7 / 4, ("reduce_scatter_all_gather", 4): 9 / 4,
-}  # fmt: skip
+    ("all_gather", 2): 3 / 2,
+    ("all_gather", 3): 2,
+    ("reduce_broadcast", 3): 10 / 3,
+    ("reduce_broadcast", 4): 9 / 2,
+    ("parameter_server", 4): 6,
+    ("reduce_scatter_all_gather", 2): 7 / 4,
+    ("reduce_scatter_all_gather", 4): 9 / 4,
+}
 
 
 @pytest.mark.parametrize(("name", "n"), GLOO)
@@ -282,10 +288,15 @@ def test_a_fit_goes_on_with_its_engine() -> None:
     link = Link(1e-4, 1e-8)
     sizes = (40_000, 400_000, 4_000_000)
     points = [
-        Point.from_measurement("all_gather", 2, size,
-                 predict("all_gather", 2, size, link, engine="gloo").seconds, engine="gloo")
+        Point.from_measurement(
+            "all_gather",
+            2,
+            size,
+            predict("all_gather", 2, size, link, engine="gloo").seconds,
+            engine="gloo",
+        )
         for size in sizes
-    ]  # fmt: skip
+    ]
     fits = fit_all(points, engine="gloo")
     assert fits.link("all_gather").beta_s_per_byte == pytest.approx(1e-8)
     assert Fits.restore(fits.describe()).engine == "gloo"
@@ -297,8 +308,10 @@ def test_a_fit_goes_on_with_its_engine() -> None:
 @pytest.mark.parametrize(("n", "k"), [(4, 2), (6, 2), (8, 4), (8, 2)])
 def test_two_levels_leave_less_to_the_link_between_nodes(n: int, k: int) -> None:
     place, size = Topology("nodes", k, Link(1e-5, 1e-7)), 8_000_000
-    ring, two = (predict(name, n, size, Link(1e-6, 1e-10), topology=place).seconds
-                 for name in ("ring", "hierarchical"))  # fmt: skip
+    ring, two = (
+        predict(name, n, size, Link(1e-6, 1e-10), topology=place).seconds
+        for name in ("ring", "hierarchical")
+    )
     nodes = n // k
     assert ring == pytest.approx(2 * (n - 1) / n * size * 1e-7, rel=0.01)
     assert two == pytest.approx(2 * (nodes - 1) / nodes * size * 1e-7, rel=0.02)

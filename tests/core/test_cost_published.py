@@ -11,13 +11,23 @@ import numpy as np
 import pytest
 from command import dualml, strict
 
+from dualml.common.errors import UserError
 from dualml.parallel.aggregation import CollectiveSchedule, Transfer
-from dualml.planning.cost import FLAT, Link, Straggler, Topology, cost, fit, names, predict, simulate
+from dualml.planning.cost import (
+    FLAT,
+    Link,
+    Straggler,
+    Topology,
+    cost,
+    fit,
+    names,
+    predict,
+    simulate,
+)
 from dualml.planning.cost.libraries import LIBRARIES
 from dualml.planning.cost.predict import Prediction
 from dualml.planning.cost.published import PublishedTime, curves, summary, tables
 from dualml.planning.cost.request import CostRequest, schedule_grids
-from dualml.common.errors import UserError
 from dualml.report import published as page
 
 #: Curve → number of fitted points, and median and worst error in per cent, rounded up to whole
@@ -88,9 +98,10 @@ def test_constants_of_a_few_ranks_hold_for_many_more() -> None:
         ("marenostrum-tree", 256, page.LARGE, 0.17),
     ):
         errors = [
-            abs(error) for p, error in curves()[name].errors_by_part().ranks.items()
+            abs(error)
+            for p, error in curves()[name].errors_by_part().ranks.items()
             if p.n == n and p.nbytes >= least
-        ]  # fmt: skip
+        ]
         assert len(errors) >= 3
         assert max(errors) < worst, name
 
@@ -99,7 +110,9 @@ def test_constants_of_a_few_ranks_hold_for_many_more() -> None:
 def test_the_formula_that_is_used_is_the_better_one(name: str, other: str) -> None:
     """The formula in use fits better, from 16 MiB on: messages that long use one protocol."""
     used, instead = (
-        summary([e for p, e in curves()[name].errors_by_part(s).ranks.items() if p.nbytes >= page.LARGE])
+        summary(
+            [e for p, e in curves()[name].errors_by_part(s).ranks.items() if p.nbytes >= page.LARGE]
+        )
         for s in ("", other)
     )
     assert used[0] < instead[0] / 10
@@ -190,8 +203,10 @@ def test_two_trees_and_a_switch() -> None:
     for name in LIBRARIES:
         assert predict(name, 8, size, link).how == "closed"  # there is no schedule of messages
         assert predict(name, 1, size, link).seconds == 0
-        flat, slow = (predict(name, 100_000, size, link, slow=s).seconds
-                      for s in (None, Straggler(3, latency_s=1e-3)))  # fmt: skip
+        flat, slow = (
+            predict(name, 100_000, size, link, slow=s).seconds
+            for s in (None, Straggler(3, latency_s=1e-3))
+        )
         assert flat < slow
     far = Topology("nodes", 8, Link(1e-4, 1e-8))
     for n, between in ((8, 0), (64, 3), (4096, 9)):  # levels of the tree that cross nodes
@@ -209,9 +224,12 @@ def test_seconds_memory_and_a_hundred_thousand_ranks() -> None:
     far = Link(5e-6, 4e-11)
     for topology in (FLAT, Topology("nodes", 8, far), Topology("shared", 8)):
         request = CostRequest(
-            (*names(), *LIBRARIES), (1_000, 10_000, 100_000), 10**8,
-            lambda name: Link(5e-5, 1e-9), topology=topology,
-        )  # fmt: skip
+            (*names(), *LIBRARIES),
+            (1_000, 10_000, 100_000),
+            10**8,
+            lambda name: Link(5e-5, 1e-9),
+            topology=topology,
+        )
         began = time.process_time()
         assert request.sentences(request.table(), "en")
         assert time.process_time() - began < 10

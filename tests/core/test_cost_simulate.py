@@ -9,11 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualml.parallel.aggregation import Ring, CollectiveSchedule, Transfer, strategy
-from dualml.planning.cost import FLAT, Link, Straggler, Topology, cost, names, predict, simulate
-from dualml.planning.cost.compare import Range, crossovers, fastest, straggler_sentence, crossover_sentence
-from dualml.planning.cost.predict import EVENTS
 from dualml.common.errors import UserError
+from dualml.parallel.aggregation import CollectiveSchedule, Ring, Transfer, strategy
+from dualml.planning.cost import FLAT, Link, Straggler, Topology, cost, names, predict, simulate
+from dualml.planning.cost.compare import (
+    Range,
+    crossover_sentence,
+    crossovers,
+    fastest,
+    straggler_sentence,
+)
+from dualml.planning.cost.predict import EVENTS
 
 LINK = Link(5e-5, 1e-9, 2e-10)
 FAR = Link(2e-4, 8e-9)
@@ -151,9 +157,9 @@ def test_jitter_is_drawn_from_its_seed_and_has_its_mean() -> None:
 def test_nodes_share_a_port() -> None:
     size, away = 10**6, FAR.seconds(1, 10**6)
     pairs = tuple(Transfer(r, r + 4, 0, 0, "put") for r in range(4))
-    assert simulate(CollectiveSchedule(8, 1, (pairs,)), size, LINK, topology=NODES).seconds == pytest.approx(
-        4 * away
-    )
+    assert simulate(
+        CollectiveSchedule(8, 1, (pairs,)), size, LINK, topology=NODES
+    ).seconds == pytest.approx(4 * away)
     within = tuple(Transfer(r, r ^ 1, 0, 0, "put") for r in range(8))
     found = simulate(CollectiveSchedule(8, 1, (within,)), size, LINK, topology=NODES)
     assert found.seconds == pytest.approx(LINK.seconds(1, size))

@@ -11,16 +11,33 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dualml.common.errors import UserError
 from dualml.course.catalogue import apply_plant, load_plants
 from dualml.course.differences import distances, first_difference
-from dualml.course.exercise import RIGHT, Answer, Arrays, ExerciseCall, ExerciseFile, Flags, Requirement, Trouble
+from dualml.course.exercise import (
+    RIGHT,
+    Answer,
+    Arrays,
+    ExerciseCall,
+    ExerciseFile,
+    Flags,
+    Requirement,
+    Trouble,
+)
 from dualml.course.judge import judge
 from dualml.course.labs import LABS, find_exercise, load_lab
-from dualml.course.skeletons import solution_bodies, fill_skeleton, make_skeleton
 from dualml.course.paper import split_report
+from dualml.course.skeletons import fill_skeleton, make_skeleton, solution_bodies
 from dualml.course.source import examine
-from dualml.course.workspace import NAME, create_workspace, open_workspace, read_page, read_skeleton, read_solution, task_names
-from dualml.common.errors import UserError
+from dualml.course.workspace import (
+    NAME,
+    create_workspace,
+    open_workspace,
+    read_page,
+    read_skeleton,
+    read_solution,
+    task_names,
+)
 
 FILES = [(name, one) for name in LABS for one in load_lab(name).files]
 NAMES = [one.name for _, one in FILES]
@@ -116,19 +133,27 @@ def test_workspaces_that_cannot_be(tmp_path: Path) -> None:
         open_workspace(tmp_path / "w")
 
 
-@pytest.mark.parametrize(("text", "kind"), [
-    ("", "empty"), ("  \n", "empty"), ("def f(:\n", "syntax"), ("x = 1\n", "missing"),
-    ("import mindspore\n", "framework"), ("import dualml_torch.algorithms.optim as o\n", "banned"),
-    ("from torch.optim import Adam as A\n", "ready_made"),
-    ("import torch.optim as o\nclass GD(o.SGD):\n    pass\n", "ready_made"),
-    ("import torch\ndef f(p):\n    return torch.optim.AdamW(p)\n", "ready_made"),
-    ("import torch.distributed as d\nd.all_reduce(1)\n", "communication"),
-    ("from torch.distributed import all_gather\n", "communication"),
-    ("from torch.distributed import *\n", "communication"),
-    ("import ctypes\n", "roundabout"), ("x = eval('1')\n", "roundabout"),
-    ("class GD:\n    def step(self, other):\n        pass\n", "signature"),
-    ("x" * 300_000, "long"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("", "empty"),
+        ("  \n", "empty"),
+        ("def f(:\n", "syntax"),
+        ("x = 1\n", "missing"),
+        ("import mindspore\n", "framework"),
+        ("import dualml_torch.algorithms.optim as o\n", "banned"),
+        ("from torch.optim import Adam as A\n", "ready_made"),
+        ("import torch.optim as o\nclass GD(o.SGD):\n    pass\n", "ready_made"),
+        ("import torch\ndef f(p):\n    return torch.optim.AdamW(p)\n", "ready_made"),
+        ("import torch.distributed as d\nd.all_reduce(1)\n", "communication"),
+        ("from torch.distributed import all_gather\n", "communication"),
+        ("from torch.distributed import *\n", "communication"),
+        ("import ctypes\n", "roundabout"),
+        ("x = eval('1')\n", "roundabout"),
+        ("class GD:\n    def step(self, other):\n        pass\n", "signature"),
+        ("x" * 300_000, "long"),
+    ],
+)
 def test_what_is_seen_without_running_a_file(text: str, kind: str, tmp_path: Path) -> None:
     path = tmp_path / "optim_torch.py"
     path.write_text(text)
@@ -138,7 +163,9 @@ def test_what_is_seen_without_running_a_file(text: str, kind: str, tmp_path: Pat
 @pytest.mark.parametrize("coding", ["utf-8-sig", "gb18030"])
 def test_a_file_is_read_as_python_reads_it(coding: str, tmp_path: Path) -> None:
     path = tmp_path / "optim_torch.py"
-    text = f"# -*- coding: {coding.removesuffix('-sig')} -*-\r\n" + read_solution(TORCH) + "# 学生\r\n"
+    text = (
+        f"# -*- coding: {coding.removesuffix('-sig')} -*-\r\n" + read_solution(TORCH) + "# 学生\r\n"
+    )
     path.write_bytes(text.encode(coding))
     assert examine(path, TORCH) == []
     for wrong in ("nothing", "hex", "undefined"):
@@ -161,7 +188,11 @@ def test_a_syntax_error_has_its_line(tmp_path: Path) -> None:
 def test_nothing_is_wrong_with_a_solution_or_a_skeleton(
     name: str, one: ExerciseFile, tmp_path: Path
 ) -> None:
-    for text in (read_solution(one), read_skeleton(one, name, "en"), read_skeleton(one, name, "zh")):
+    for text in (
+        read_solution(one),
+        read_skeleton(one, name, "en"),
+        read_skeleton(one, name, "zh"),
+    ):
         path = tmp_path / one.name
         path.write_text(text, "utf-8")
         assert examine(path, one) == []
@@ -195,7 +226,11 @@ class Sum(Requirement):
     errors: Sequence[tuple[str, str]] = (("ZeroDivision", "divided"),)
 
     def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:
-        return [ExerciseCall("function", "add", {}, [{"a": draw.normal(size=3), "b": draw.normal(size=3)}])]
+        return [
+            ExerciseCall(
+                "function", "add", {}, [{"a": draw.normal(size=3), "b": draw.normal(size=3)}]
+            )
+        ]
 
     def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
         a, b = call.arrays[0]["a"], call.arrays[0]["b"]

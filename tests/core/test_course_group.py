@@ -8,26 +8,42 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from dualml.common.words import LANGUAGES, load_messages
 from dualml.course.catalogue import load_plants
 from dualml.course.exercise import RIGHT
 from dualml.course.judge import agrees
 from dualml.course.lab2.groups import group_requirements
 from dualml.course.labs import find_exercise, load_lab
-from dualml.course.starting import GroupError, as_number, check_rank, replace_functions, hide_variables
+from dualml.course.starting import (
+    GroupError,
+    as_number,
+    check_rank,
+    hide_variables,
+    replace_functions,
+)
 from dualml.course.workspace import read_page
-from dualml.common.words import LANGUAGES, load_messages
 
 FILES = ("group_torch", "group_ms")
 MISTAKES = {
     "group_torch": {
-        "group_world_size", "group_same_rank", "group_no_address", "group_left", "rpc_left",
-        "group_before_start", "rpc_before_start", "group_unreturned",
+        "group_world_size",
+        "group_same_rank",
+        "group_no_address",
+        "group_left",
+        "rpc_left",
+        "group_before_start",
+        "rpc_before_start",
+        "group_unreturned",
     },
     "group_ms": {
-        "group_world_size", "group_same_rank", "group_no_address", "group_left",
-        "group_before_start", "group_unreturned",
+        "group_world_size",
+        "group_same_rank",
+        "group_no_address",
+        "group_left",
+        "group_before_start",
+        "group_unreturned",
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -57,8 +73,10 @@ def test_the_task_names_every_requirement_and_function(lang: str) -> None:
 def test_mistakes_show_and_no_two_look_alike() -> None:
     for requirement in group_requirements(rpc=True):
         (call, *_) = requirement.calls(np.random.default_rng(0))
-        looks = [requirement.expected(call, f)
-                 for f in (RIGHT, *(frozenset({flag}) for flag in requirement.flags))]  # fmt: skip
+        looks = [
+            requirement.expected(call, f)
+            for f in (RIGHT, *(frozenset({flag}) for flag in requirement.flags))
+        ]
         for n, one in enumerate(looks):
             for other in looks[n + 1 :]:
                 assert not agrees(one, other, requirement.tolerance(call))

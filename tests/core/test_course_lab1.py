@@ -11,37 +11,65 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dualml.algorithms.optim import GD, SGD, Adam, AdamW, OptimizerSpec
+from dualml.common.words import LANGUAGES, load_messages
 from dualml.course.catalogue import Plant, apply_plant, load_plants
 from dualml.course.exercise import Answer, ExerciseCall
 from dualml.course.judge import WIDER, agrees
-from dualml.course.lab1.requirements import OptimizerRequirement, make_adam_draw, draw_gd, optimizer_requirements, make_sgd_draw
+from dualml.course.lab1.requirements import (
+    OptimizerRequirement,
+    draw_gd,
+    make_adam_draw,
+    make_sgd_draw,
+    optimizer_requirements,
+)
 from dualml.course.lab1.rules import trajectory
 from dualml.course.labs import find_exercise, load_lab
-from dualml.course.skeletons import STUDENT_MARKERS, make_skeleton
 from dualml.course.paper import split_report
-from dualml.course.workspace import read_translations, read_page, read_solution
-from dualml.algorithms.optim import GD, SGD, Adam, AdamW, OptimizerSpec
-from dualml.common.words import LANGUAGES, load_messages
+from dualml.course.skeletons import STUDENT_MARKERS, make_skeleton
+from dualml.course.workspace import read_page, read_solution, read_translations
 
-ALL: dict[str, Any] = {r.name: r for backend in ("torch", "mindspore") for r in optimizer_requirements(backend)}
+ALL: dict[str, Any] = {
+    r.name: r for backend in ("torch", "mindspore") for r in optimizer_requirements(backend)
+}
 #: Combinations of a rule's options that no requirement has.
 TOGETHER = [
     OptimizerRequirement("gd together", "GD", draw_gd, rates=True, missing=True),
-    OptimizerRequirement("sgd together", "SGD", make_sgd_draw(momentum=True, decay=True, nesterov=True), rates=True,
-          missing=True),
-    OptimizerRequirement("adam together", "Adam", make_adam_draw(decay=True), rates=True, missing=True),
-    OptimizerRequirement("adamw together", "Adam", make_adam_draw(decay=True, decoupled=True), rates=True, missing=True),
-    OptimizerRequirement("adamw groups", "Adam", make_adam_draw(decay=True, decoupled=True, corrected=False), groups=True),
-]  # fmt: skip
+    OptimizerRequirement(
+        "sgd together",
+        "SGD",
+        make_sgd_draw(momentum=True, decay=True, nesterov=True),
+        rates=True,
+        missing=True,
+    ),
+    OptimizerRequirement(
+        "adam together", "Adam", make_adam_draw(decay=True), rates=True, missing=True
+    ),
+    OptimizerRequirement(
+        "adamw together",
+        "Adam",
+        make_adam_draw(decay=True, decoupled=True),
+        rates=True,
+        missing=True,
+    ),
+    OptimizerRequirement(
+        "adamw groups",
+        "Adam",
+        make_adam_draw(decay=True, decoupled=True, corrected=False),
+        groups=True,
+    ),
+]
 SHOWN = [(name, flag) for name, r in ALL.items() for flag in r.flags]
 #: Mistakes that change no number in some requirements that check for them: without decay and
 #: momentum a gradient of zero moves nothing; one learning rate acts alike inside and outside of the
 #: buffer; without momentum (1 − ηλ)θ − ηg is θ − η(g + λθ).
 UNSEEN = {
-    ("gd.missing", "missing_as_zero"), ("sgd.momentum", "lr_in_buffer"),
-    ("sgd.nesterov", "lr_in_buffer"), ("sgd.all", "lr_in_buffer"),
+    ("gd.missing", "missing_as_zero"),
+    ("sgd.momentum", "lr_in_buffer"),
+    ("sgd.nesterov", "lr_in_buffer"),
+    ("sgd.all", "lr_in_buffer"),
     ("sgd.decay", "decay_decoupled"),
-}  # fmt: skip
+}
 SEEDS, LEAST = range(10), 9
 DEPTHS = ("symptom", "place", "principle", "cause")
 MISTAKES = {plant.name for plant in load_plants("lab1") if not plant.right}
@@ -143,7 +171,9 @@ def test_no_two_mistakes_look_alike(name: str) -> None:
 
 
 @pytest.mark.parametrize("requirement", [*ALL.values(), *TOGETHER], ids=lambda r: r.name)
-def test_the_cheap_look_rules_out_no_mistake_that_explains(requirement: OptimizerRequirement) -> None:
+def test_the_cheap_look_rules_out_no_mistake_that_explains(
+    requirement: OptimizerRequirement,
+) -> None:
     (call,) = requirement.calls(np.random.default_rng(3))
     for flag in requirement.flags:
         flags = frozenset({flag})
@@ -211,7 +241,9 @@ def doc_lines(text: str) -> set[str]:
 
 
 def test_every_line_of_the_skeletons_is_translated_and_none_is_left_over() -> None:
-    there = set[str]().union(*(doc_lines(make_skeleton(read_solution(one))) for one in load_lab("lab1").files))
+    there = set[str]().union(
+        *(doc_lines(make_skeleton(read_solution(one))) for one in load_lab("lab1").files)
+    )
     assert read_translations("lab1").keys() == there
     for chinese in read_translations("lab1").values():
         assert any("一" <= c <= "鿿" for c in chinese) or "：" in chinese, chinese

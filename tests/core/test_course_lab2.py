@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.parallel.aggregation import Ring
+from dualml.common.words import LANGUAGES, load_messages
 from dualml.course.catalogue import apply_plant, load_plants
 from dualml.course.clock import Clock
 from dualml.course.collectives import Ask
@@ -20,8 +20,8 @@ from dualml.course.lab2.measuring import DISTURBED_S, FIRST_S, SIZES, TimingRequ
 from dualml.course.lab2.requirements import ELEMENTS, SHAPES, CollectiveRequirement, requirements
 from dualml.course.lab2.rules import all_reduce_seconds
 from dualml.course.labs import find_exercise, load_lab
-from dualml.course.workspace import read_translations, read_page, read_solution
-from dualml.common.words import LANGUAGES, load_messages
+from dualml.course.workspace import read_page, read_solution, read_translations
+from dualml.parallel.aggregation import Ring
 
 REQUIREMENTS = requirements()
 TOGETHER = [r for r in REQUIREMENTS if isinstance(r, CollectiveRequirement)]
@@ -29,8 +29,15 @@ MEASURED = [r for r in REQUIREMENTS if isinstance(r, TimingRequirement)]
 #: Mistakes that errors reveal, those that times reveal, and the one that a changed argument
 #: reveals.
 ERRORS = ("crossed", "one_sided", "other_collective", "ring_index")
-TIMES = ("measure_milliseconds", "measure_elements", "measure_unsynchronised", "measure_total",
-         "measure_maximum", "measure_mean", "measure_first")  # fmt: skip
+TIMES = (
+    "measure_milliseconds",
+    "measure_elements",
+    "measure_unsynchronised",
+    "measure_total",
+    "measure_maximum",
+    "measure_mean",
+    "measure_first",
+)
 CHANGED = "ring_in_place"
 FORMS = list(dict.fromkeys(flag for r in TOGETHER for flag in r.flags))
 NUMBERS = list(dict.fromkeys(flag.partition("#")[0] for flag in FORMS))
@@ -148,24 +155,30 @@ def test_a_tensor_that_is_changed_is_seen() -> None:
     assert found[1] == (CHANGED,)
 
 
-@pytest.mark.parametrize(("message", "name"), [
-    ("the ranks disagree on collective number 1: rank 0: all_reduce", "crossed"),
-    ("rank 0 waited 5 s for all_reduce float32 () op=sum; missing: rank 1 of 2", "one_sided"),
-    ("rank 0 of 2, exchange: no answer within 5 s; a rank hangs, is late", "one_sided"),
-    ("exchange failed on rank 0 of 2 (a rank that ended, or one later than 5 s)", "one_sided"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("message", "name"),
+    [
+        ("the ranks disagree on collective number 1: rank 0: all_reduce", "crossed"),
+        ("rank 0 waited 5 s for all_reduce float32 () op=sum; missing: rank 1 of 2", "one_sided"),
+        ("rank 0 of 2, exchange: no answer within 5 s; a rank hangs, is late", "one_sided"),
+        ("exchange failed on rank 0 of 2 (a rank that ended, or one later than 5 s)", "one_sided"),
+    ],
+)
 def test_errors_of_ranks_apart_are_named(message: str, name: str) -> None:
     trouble = Trouble("CommunicationError", message)
     for requirement in TOGETHER:
         assert requirement.mistakes_of(trouble) == (name,)
 
 
-@pytest.mark.parametrize(("kind", "message", "name"), [
-    ("AttributeError", "comm has no 'all_reduce' in this exercise", "other_collective"),
-    ("ValueError", "rank 1 receives 4 elements from rank 0 and expects 3", "ring_index"),
-    ("ValueError", "too many values to unpack", ""),
-    ("AttributeError", "'list' object has no attribute 'shape'", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "message", "name"),
+    [
+        ("AttributeError", "comm has no 'all_reduce' in this exercise", "other_collective"),
+        ("ValueError", "rank 1 receives 4 elements from rank 0 and expects 3", "ring_index"),
+        ("ValueError", "too many values to unpack", ""),
+        ("AttributeError", "'list' object has no attribute 'shape'", ""),
+    ],
+)
 def test_other_errors_are_named_by_what_they_say(kind: str, message: str, name: str) -> None:
     for requirement in TOGETHER:
         assert requirement.mistakes_of(Trouble(kind, message)) == ((name,) if name else ())
@@ -195,7 +208,9 @@ Seen = Callable[[Any, ExerciseCall], Any]
 #: Times that a student's `measure` receives with each mistake: nine calls, two of them disturbed.
 SEEN: dict[str, Seen] = {
     "measure_milliseconds": lambda t, call: 1000 * t,
-    "measure_elements": lambda t, call: np.array([all_reduce_seconds(call.options, 4 * s) for s in SIZES]),
+    "measure_elements": lambda t, call: np.array(
+        [all_reduce_seconds(call.options, 4 * s) for s in SIZES]
+    ),
     "measure_unsynchronised": lambda t, call: t + call.options["late"],
     "measure_total": lambda t, call: 9 * t,
     "measure_maximum": lambda t, call: t + DISTURBED_S,
@@ -204,7 +219,9 @@ SEEN: dict[str, Seen] = {
 }
 
 
-def judged(requirement: TimingRequirement, call: ExerciseCall, seen: Any) -> tuple[bool, tuple[str, ...]]:
+def judged(
+    requirement: TimingRequirement, call: ExerciseCall, seen: Any
+) -> tuple[bool, tuple[str, ...]]:
     """Return whether the requirement is met, and the mistakes that the times alone identify."""
     found = requirement.problem(call, Answer([{"seconds": seen}] * call.ranks))
     return found is None, () if found is None else found[1]
@@ -267,11 +284,15 @@ def test_the_task_names_every_requirement_and_function(lang: str) -> None:
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_report_has_the_five_parts(lang: str) -> None:
-    heads = [line for line in read_page("lab2", "report", lang).splitlines() if line.startswith("#")]
+    heads = [
+        line for line in read_page("lab2", "report", lang).splitlines() if line.startswith("#")
+    ]
     assert [head[:4] for head in heads[1:]] == [f"## {part}" for part in range(1, 6)]
     assert heads[0].startswith("# ")
 
 
 def test_no_translated_line_is_left_over() -> None:
-    there = {line.strip() for one in load_lab("lab2").files for line in read_solution(one).splitlines()}
+    there = {
+        line.strip() for one in load_lab("lab2").files for line in read_solution(one).splitlines()
+    }
     assert read_translations("lab2").keys() <= there

@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dualml.common.words import LANGUAGES, load_messages
 from dualml.course import drive_lab3
 from dualml.course.catalogue import Plant, apply_plant, load_plants
 from dualml.course.check import check
 from dualml.course.exercise import RIGHT, Answer, ExerciseCall, Requirement
 from dualml.course.judge import agrees, judge
-from dualml.course.lab3.chance import square_sum_moments, chi_square, mean_bound, share_variance
+from dualml.course.lab3.chance import chi_square, mean_bound, share_variance, square_sum_moments
 from dualml.course.lab3.partitioning import UNUSABLE, function_requirements
 from dualml.course.lab3.rules import WEIGHTS, loss_and_gradient
 from dualml.course.lab3.samplers import sampler_requirements
 from dualml.course.lab3.skew import skew_requirements
 from dualml.course.lab3.training import UpdateRequirement, training_requirements
 from dualml.course.labs import find_exercise, load_lab
-from dualml.course.workspace import read_translations, read_page, read_skeleton, read_solution
+from dualml.course.workspace import read_page, read_skeleton, read_solution, read_translations
 from dualml.parallel.partition import DirichletLabels, RandomPartition, RandomSampling
-from dualml.common.words import LANGUAGES, load_messages
 
 PARTITION = find_exercise("partition")[1]
 TRAINING = training_requirements()
@@ -82,9 +82,14 @@ def test_the_gradient_is_that_of_the_loss() -> None:
 
 
 def test_an_empty_rank_and_an_even_one_are_among_the_calls() -> None:
-    sizes = {r.name: [[len(own[f"y/{step}"]) for own in call.arrays]
-                      for call in r.calls(drawn()) for step in (1, 2, 3)]
-             for r in TRAINING[1:]}  # fmt: skip
+    sizes = {
+        r.name: [
+            [len(own[f"y/{step}"]) for own in call.arrays]
+            for call in r.calls(drawn())
+            for step in (1, 2, 3)
+        ]
+        for r in TRAINING[1:]
+    }
     assert all(len(set(s)) == 1 for s in sizes["train.even"])
     assert all(len(set(s)) == len(s) and min(s) > 0 for s in sizes["train.uneven"])
     assert all(s.count(0) == 1 for s in sizes["train.empty"])
@@ -109,8 +114,10 @@ def test_a_mistake_shows_where_it_is_looked_for(requirement: Requirement, flag: 
 def test_no_two_mistakes_look_alike(target: str) -> None:
     calls = [(r, call) for r in TRAINING if r.target == target for call in r.calls(drawn())]
     flags = list(dict.fromkeys(flag for r, _ in calls for flag in r.flags))
-    looks = {flag: [r.expected(call, frozenset({flag} if flag else ())) for r, call in calls]
-             for flag in ("", *flags)}  # fmt: skip
+    looks = {
+        flag: [r.expected(call, frozenset({flag} if flag else ())) for r, call in calls]
+        for flag in ("", *flags)
+    }
     for one, other in combinations(looks, 2):
         assert not all(
             agrees(a, b, r.tolerance(call, frozenset({other} if other else ())))
@@ -177,24 +184,40 @@ def test_what_is_planted_is_named_and_what_is_right_accepted(plant: Plant) -> No
     assert set(wrong) == (set() if plant.right else {(plant.name,)})
 
 
-@pytest.mark.parametrize("result", [
-    lambda *_: 3, lambda *_: [], lambda *_: np.zeros((2, 2), int), lambda *_: [np.nan],
-    lambda *_: [-1], lambda n, *_: [n + 5], lambda *_: [True, False],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "result",
+    [
+        lambda *_: 3,
+        lambda *_: [],
+        lambda *_: np.zeros((2, 2), int),
+        lambda *_: [np.nan],
+        lambda *_: [-1],
+        lambda n, *_: [n + 5],
+        lambda *_: [True, False],
+    ],
+)
 def test_what_is_no_list_of_samples_is_refused(result: Any) -> None:
     student = ModuleType("submitted")
     for r in function_requirements():
         setattr(student, r.target, result)
     said = [answered(r, student, 2)[0] for r in function_requirements()]
     for target in ("sampling", "partition"):
-        own = [s for s, r in zip(said, function_requirements(), strict=True) if r.name.startswith(target)]
+        own = [
+            s
+            for s, r in zip(said, function_requirements(), strict=True)
+            if r.name.startswith(target)
+        ]
         assert "not met" in own
 
 
 def test_what_is_no_list_of_parts_is_refused() -> None:
     student = ModuleType("submitted")
-    for result in (lambda *_: [], lambda *_: [[]] * 4, lambda *_: [[0.5]] * 4,
-                   lambda labels, *_: [[len(labels)]] * 4):  # fmt: skip
+    for result in (
+        lambda *_: [],
+        lambda *_: [[]] * 4,
+        lambda *_: [[0.5]] * 4,
+        lambda labels, *_: [[len(labels)]] * 4,
+    ):
         student.label_skew = result  # type: ignore[attr-defined]
         said = {r.name: answered(r, student, 2)[0] for r in skew_requirements()}
         assert said["skew.once"] == said["skew.shares"] == "not met"
@@ -228,7 +251,9 @@ def test_bounds_hold_and_are_not_far_away() -> None:
 
 def test_chi_square_of_draws_and_of_parts() -> None:
     draw = drawn()
-    draws = [chi_square(np.bincount(draw.integers(20, size=2000), minlength=20)) for _ in range(400)]
+    draws = [
+        chi_square(np.bincount(draw.integers(20, size=2000), minlength=20)) for _ in range(400)
+    ]
     parts = []
     for _ in range(400):
         chosen = [draw.permutation(20)[:7] for _ in range(300)]
@@ -244,8 +269,10 @@ def test_chi_square_of_draws_and_of_parts() -> None:
 def test_every_mistake_is_planted_and_every_plant_is_known() -> None:
     assert {p.name for p in load_plants("lab3") if not p.right} == FLAGS
     for task in ("sampler", "train"):
-        of = {b: {p.name for p in load_plants("lab3") if p.file == f"{task}_{b}.py" and not p.right}
-              for b in ("torch", "ms")}  # fmt: skip
+        of = {
+            b: {p.name for p in load_plants("lab3") if p.file == f"{task}_{b}.py" and not p.right}
+            for b in ("torch", "ms")
+        }
         assert of["torch"] == of["ms"]
     assert len([p for p in load_plants("lab3") if p.right]) >= 9
 
@@ -269,8 +296,11 @@ def test_there_are_words_for_everything(lang: str) -> None:
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_tasks_name_every_requirement(lang: str) -> None:
-    for task, requirements in (("partition", DEALING), ("sampler", sampler_requirements()),
-                               ("train", TRAINING)):  # fmt: skip
+    for task, requirements in (
+        ("partition", DEALING),
+        ("sampler", sampler_requirements()),
+        ("train", TRAINING),
+    ):
         text = read_page("lab3", task, lang)
         assert text.startswith("# ")
         for requirement in requirements:
@@ -278,7 +308,9 @@ def test_the_tasks_name_every_requirement(lang: str) -> None:
 
 
 def test_no_translated_line_is_left_over() -> None:
-    there = {line.strip() for one in load_lab("lab3").files for line in read_solution(one).splitlines()}
+    there = {
+        line.strip() for one in load_lab("lab3").files for line in read_solution(one).splitlines()
+    }
     assert read_translations("lab3").keys() <= there
 
 

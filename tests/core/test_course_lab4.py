@@ -8,28 +8,42 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dualml.common.words import LANGUAGES, load_messages
 from dualml.course import drive_lab4
 from dualml.course.catalogue import Plant, apply_plant, load_plants
 from dualml.course.exercise import RIGHT, Answer, ExerciseCall, Requirement
 from dualml.course.judge import Judgement, agrees, judge
 from dualml.course.lab4 import orders, rules
 from dualml.course.lab4.orders import Order
-from dualml.course.lab4.requirements import RANK_MISMATCH, ModelParallelRequirement, AllReduceCountRequirement
+from dualml.course.lab4.requirements import (
+    RANK_MISMATCH,
+    AllReduceCountRequirement,
+    ModelParallelRequirement,
+)
 from dualml.course.labs import find_exercise, load_lab
-from dualml.course.workspace import read_translations, read_page, read_solution
+from dualml.course.workspace import read_page, read_solution, read_translations
 from dualml.parallel.split.schedules import bubble, build, live_bound
-from dualml.common.words import LANGUAGES, load_messages
 
 SCHEDULE, SPLIT = find_exercise("schedule")[1], find_exercise("split_torch")[1]
 FILES = [SCHEDULE, SPLIT, find_exercise("split_ms")[1]]
 SIZES = [(kind, p, m) for kind in ("gpipe", "1f1b") for p, m in product(range(1, 6), range(1, 8))]
 PLANTS = [p for p in load_plants("lab4") if p.file in {one.name for one in FILES}]
 #: Mistakes that are named by a property of the order, not by equality with a known one.
-GENERAL = ("order_stages", "order_incomplete", "order_twice", "order_impossible",
-           "order_kept_too_long", "order_slow")  # fmt: skip
+GENERAL = (
+    "order_stages",
+    "order_incomplete",
+    "order_twice",
+    "order_impossible",
+    "order_kept_too_long",
+    "order_slow",
+)
 #: Mistakes that the communicator exercises of other labs share.
 SHARED = {name for _, name in RANK_MISMATCH}
-NUMBERS = [r for r in SPLIT.requirements if isinstance(r, ModelParallelRequirement) and not isinstance(r, AllReduceCountRequirement)]
+NUMBERS = [
+    r
+    for r in SPLIT.requirements
+    if isinstance(r, ModelParallelRequirement) and not isinstance(r, AllReduceCountRequirement)
+]
 
 
 def drawn(requirement: Requirement) -> list[ExerciseCall]:
@@ -95,17 +109,32 @@ def test_our_schedule_meets_everything() -> None:
     assert first_failed(read_solution(SCHEDULE)) is None
 
 
-@pytest.mark.parametrize(("looks", "made", "name"), [
-    ("complete", [[(0, 0), (1, 0)]], "order_stages"),
-    ("complete", [[(0, 0), (1, 0)], [(0, 0)]], "order_incomplete"),
-    ("complete", [[(0, 0), (1, 0)], [(0, 0), (1, 0), (1, 1)]], "order_incomplete"),
-    ("complete", [[(0, 0), (1, 0)], [(0, 0), (0, 0), (1, 0)]], "order_twice"),
-    ("possible", [[(0, 0), (1, 0)], [(1, 0), (0, 0)]], "order_impossible"),
-    ("shape", [[(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)],
-               [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]], "order_kept_too_long"),
-    ("time", [[(0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (1, 2)],
-              [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)]], "order_slow"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("looks", "made", "name"),
+    [
+        ("complete", [[(0, 0), (1, 0)]], "order_stages"),
+        ("complete", [[(0, 0), (1, 0)], [(0, 0)]], "order_incomplete"),
+        ("complete", [[(0, 0), (1, 0)], [(0, 0), (1, 0), (1, 1)]], "order_incomplete"),
+        ("complete", [[(0, 0), (1, 0)], [(0, 0), (0, 0), (1, 0)]], "order_twice"),
+        ("possible", [[(0, 0), (1, 0)], [(1, 0), (0, 0)]], "order_impossible"),
+        (
+            "shape",
+            [
+                [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)],
+                [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)],
+            ],
+            "order_kept_too_long",
+        ),
+        (
+            "time",
+            [
+                [(0, 0), (0, 1), (1, 0), (1, 1), (0, 2), (1, 2)],
+                [(0, 0), (1, 0), (0, 1), (1, 1), (0, 2), (1, 2)],
+            ],
+            "order_slow",
+        ),
+    ],
+)
 def test_what_is_no_known_order_is_named_by_what_it_is(
     looks: str, made: list[Order], name: str
 ) -> None:
@@ -195,10 +224,17 @@ def test_mistakes_show_and_no_two_look_alike(target: str) -> None:
         ), (one, other)
 
 
-@pytest.mark.parametrize(("name", "forward", "backward", "met"), [
-    ("column.sums", 0, 1, True), ("column.sums", 1, 1, False), ("column.sums", 0, 2, False),
-    ("row.sums", 1, 0, True), ("row.sums", 2, 0, False), ("row.sums", 1, 1, False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "forward", "backward", "met"),
+    [
+        ("column.sums", 0, 1, True),
+        ("column.sums", 1, 1, False),
+        ("column.sums", 0, 2, False),
+        ("row.sums", 1, 0, True),
+        ("row.sums", 2, 0, False),
+        ("row.sums", 1, 1, False),
+    ],
+)
 def test_sums_are_counted(name: str, forward: int, backward: int, met: bool) -> None:
     requirement = next(r for r in SPLIT.requirements if r.name == name)
     (call,) = drawn(requirement)
@@ -246,5 +282,7 @@ def test_a_task_names_every_requirement(task: str, one: Any, lang: str) -> None:
 
 
 def test_no_translated_line_is_left_over() -> None:
-    there = {line.strip() for one in load_lab("lab4").files for line in read_solution(one).splitlines()}
+    there = {
+        line.strip() for one in load_lab("lab4").files for line in read_solution(one).splitlines()
+    }
     assert read_translations("lab4").keys() <= there

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dualml.algorithms.optim import Adam
+from dualml.common.words import LANGUAGES, load_messages
 from dualml.course.catalogue import apply_plant, load_plants
 from dualml.course.exercise import Answer
 from dualml.course.judge import agrees
 from dualml.course.labs import find_exercise, load_lab
 from dualml.course.memory.requirements import REQUIREMENTS
-from dualml.course.workspace import read_translations, read_page, read_solution
-from dualml.algorithms.optim import Adam
-from dualml.common.words import LANGUAGES, load_messages
+from dualml.course.workspace import read_page, read_solution, read_translations
 
 #: Mistakes that change numbers; the other one shows in the length of the state.
 FLAGS = list(dict.fromkeys(flag for r in REQUIREMENTS for flag in r.flags))
@@ -53,9 +53,11 @@ def test_what_is_sent_is_a_whole_and_a_part() -> None:
     n, length = call.ranks, len(call.arrays[0]["p"])
     for sent in REQUIREMENTS[-1].expected(call):
         assert {key: list(e) for key, e in sent.items()} == {
-            "sent/reduce_scatter": [length], "sent/all_gather": [length / n],
-            "sent/all_reduce": [], "sent/broadcast": [],
-        }  # fmt: skip
+            "sent/reduce_scatter": [length],
+            "sent/all_gather": [length / n],
+            "sent/all_reduce": [],
+            "sent/broadcast": [],
+        }
 
 
 def test_mistakes_show_and_no_two_look_alike() -> None:
@@ -110,5 +112,7 @@ def test_the_task_names_every_requirement(lang: str) -> None:
 
 
 def test_no_translated_line_is_left_over() -> None:
-    there = {line.strip() for one in load_lab("memory").files for line in read_solution(one).splitlines()}
+    there = {
+        line.strip() for one in load_lab("memory").files for line in read_solution(one).splitlines()
+    }
     assert read_translations("memory").keys() <= there

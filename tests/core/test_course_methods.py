@@ -7,15 +7,15 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from dualml.algorithms.optim import GD
+from dualml.algorithms.precision import scaling
+from dualml.common.words import LANGUAGES, load_messages
 from dualml.course.catalogue import apply_plant, load_plants
 from dualml.course.exercise import RIGHT
 from dualml.course.judge import agrees
 from dualml.course.labs import find_exercise, load_lab
 from dualml.course.methods.requirements import REQUIREMENTS
-from dualml.course.workspace import read_translations, read_page, read_solution
-from dualml.algorithms.optim import GD
-from dualml.algorithms.precision import scaling
-from dualml.common.words import LANGUAGES, load_messages
+from dualml.course.workspace import read_page, read_solution, read_translations
 
 FLAGS = list(dict.fromkeys(flag for r in REQUIREMENTS for flag in r.flags))
 CALLS = [(r, r.calls(np.random.default_rng(5))[0]) for r in REQUIREMENTS]
@@ -24,8 +24,12 @@ CALLS = [(r, r.calls(np.random.default_rng(5))[0]) for r in REQUIREMENTS]
 @pytest.mark.parametrize(("requirement", "call"), CALLS, ids=[r.name for r, _ in CALLS])
 def test_the_rule_is_that_of_our_own_scaler(requirement, call, monkeypatch) -> None:  # type: ignore[no-untyped-def]
     hyper, arrays = call.options["hyper"], call.arrays[0]
-    for constant, key in (("START", "scale"), ("BACKOFF", "backoff"), ("GROWTH", "growth"),
-                          ("INTERVAL", "interval")):  # fmt: skip
+    for constant, key in (
+        ("START", "scale"),
+        ("BACKOFF", "backoff"),
+        ("GROWTH", "growth"),
+        ("INTERVAL", "interval"),
+    ):
         monkeypatch.setattr(scaling, constant, hyper[key])
     scaler, rule = scaling.Scaler(), GD(lr=call.options["lr"])
     (right,) = requirement.expected(call)
@@ -91,5 +95,9 @@ def test_the_task_names_every_requirement(lang: str) -> None:
 
 
 def test_no_translated_line_is_left_over() -> None:
-    there = {line.strip() for one in load_lab("methods").files for line in read_solution(one).splitlines()}
+    there = {
+        line.strip()
+        for one in load_lab("methods").files
+        for line in read_solution(one).splitlines()
+    }
     assert read_translations("methods").keys() <= there

@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualml.interface.cli.course import select_files
+from dualml.common.errors import UserError
+from dualml.common.seeds import make_generator
+from dualml.common.words import Messages
 from dualml.course.check import CheckResult, judge_requirements
 from dualml.course.exercise import Answer, ExerciseCall, Requirement, Trouble
 from dualml.course.judge import Judgement, judge
@@ -17,9 +19,7 @@ from dualml.course.labs import find_exercise
 from dualml.course.paper import write_paper
 from dualml.course.rendering import result_lines, trouble_text
 from dualml.course.workspace import create_workspace, open_workspace
-from dualml.common.errors import UserError
-from dualml.common.seeds import make_generator
-from dualml.common.words import Messages
+from dualml.interface.cli.course import select_files
 
 TORCH, MINDSPORE = find_exercise("optim_torch")[1], find_exercise("optim_ms")[1]
 BY_NAME = {r.name: r for r in TORCH.requirements}
@@ -53,8 +53,9 @@ def test_an_error_is_shown_once() -> None:
 
 def test_errors_of_two_lines_are_two() -> None:
     one, other = (Trouble("KeyError", "'m'", line=n, text="m") for n in (3, 7))
-    judgements = [Judgement(r, "not met", e)
-                  for r, e in zip(TORCH.requirements, (one, other), strict=False)]  # fmt: skip
+    judgements = [
+        Judgement(r, "not met", e) for r, e in zip(TORCH.requirements, (one, other), strict=False)
+    ]
     assert render_check(judgements).count("KeyError") == 2
 
 
@@ -64,10 +65,17 @@ def test_what_the_code_printed_is_shown_though_all_is_met() -> None:
     assert text.count("      a\n") == 4
 
 
-@pytest.mark.parametrize(("names", "expected"), [
-    ([], (21, 18)), (["GD"], (4, 3)), (["optim_torch", "GD"], (4, 0)), (["optim"], (21, 18)),
-    (["mindspore", "gd.update"], (0, 1)), (["gd.groups"], (1, 0)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ([], (21, 18)),
+        (["GD"], (4, 3)),
+        (["optim_torch", "GD"], (4, 0)),
+        (["optim"], (21, 18)),
+        (["mindspore", "gd.update"], (0, 1)),
+        (["gd.groups"], (1, 0)),
+    ],
+)
 def test_which_requirements_are_asked_for(
     names: list[str], expected: tuple[int, int], tmp_path: Path
 ) -> None:
@@ -77,10 +85,13 @@ def test_which_requirements_are_asked_for(
     assert (found.get("optim_torch.py", 0), found.get("optim_ms.py", 0)) == expected
 
 
-@pytest.mark.parametrize(("names", "why"), [
-    (["optim_torhc"], "did you mean 'optim_torch'"),
-    (["optim_ms", "gd.groups"], "optim_ms.py has no gd.groups"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("names", "why"),
+    [
+        (["optim_torhc"], "did you mean 'optim_torch'"),
+        (["optim_ms", "gd.groups"], "optim_ms.py has no gd.groups"),
+    ],
+)
 def test_what_there_is_not(names: list[str], why: str, tmp_path: Path) -> None:
     create_workspace("lab1", tmp_path / "w", "both", "en", notebook=False)
     with pytest.raises(UserError, match=why):
@@ -104,8 +115,10 @@ def answered(
 
 def mistakes(names: Sequence[str], wrong: dict[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
     wanted = [r for r in MINDSPORE.requirements if r.name in names]
-    return {j.requirement.name: j.mistakes
-            for j in judge_requirements(MINDSPORE, wanted, answered(names, wrong), set())}  # fmt: skip
+    return {
+        j.requirement.name: j.mistakes
+        for j in judge_requirements(MINDSPORE, wanted, answered(names, wrong), set())
+    }
 
 
 def test_what_is_wrong_only_where_it_is_compiled_is_said_to_be() -> None:
@@ -132,7 +145,9 @@ def test_two_mistakes_are_known_again_in_the_form_in_which_they_were_found() -> 
 def test_a_measurement_follows_what_was_wrong_before() -> None:
     """A wrong mean of a few calls is as far off as a late rank makes it, so earlier mistakes decide
     which is named."""
-    measured = {r.name: r for r in find_exercise("aggregate_torch")[1].requirements if r.target == "measure"}
+    measured = {
+        r.name: r for r in find_exercise("aggregate_torch")[1].requirements if r.target == "measure"
+    }
     late = measured["measure.late"]
     calls = late.calls(make_generator(3, "exercise", late.name))
     right = late.expected(calls[0])[0]["seconds"]

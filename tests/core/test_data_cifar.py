@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dualml.interface.cli.app import app
-from dualml.experiment.data import archive, cifar, fetch, load, user_images, locations, registry
+from dualml.common.errors import UserError
+from dualml.experiment.data import archive, cifar, fetch, load, locations, registry, user_images
 from dualml.experiment.data.registry import DATASETS, RecordInfo
 from dualml.experiment.data.stats import statistics
-from dualml.common.errors import UserError
+from dualml.interface.cli.app import app
 
 
 @pytest.fixture
@@ -47,7 +47,10 @@ def test_images_and_classes_of_ten(home: Path, folder: str, monkeypatch) -> None
     monkeypatch.setenv("DUALML_DATA", str(home / "env"))
     data = load("cifar10", explicit=True)
     assert (data.source, data.train_x.shape, data.test_x.shape) == (
-        "env", (11, 3, 32, 32), (4, 3, 32, 32))  # fmt: skip
+        "env",
+        (11, 3, 32, 32),
+        (4, 3, 32, 32),
+    )
     assert np.array_equal(data.train_x[:6], cifar_files.images(6, 0))
     assert np.array_equal(data.train_x[6:], cifar_files.images(5, 1))
     assert np.array_equal(data.test_x, cifar_files.images(4, 2))
@@ -64,14 +67,20 @@ def test_fine_and_coarse_classes_of_a_hundred(home: Path) -> None:
     assert (fine.classes[40], coarse.classes[1]) == ("lamp", "fish")
 
 
-@pytest.mark.parametrize(("change", "words"), [
-    (lambda data: data[:-1000], r"is cut short: 5 records of 3,073 bytes need 15,365 bytes, found "
-                                r"14,365 \(4 records and 2,073 bytes\); remedy: "),
-    (lambda data: b"", r"is cut short: .*found 0 \(0 records and 0 bytes\)"),
-    (lambda data: data + b"x", r"has bytes after its end: .* \(5 records and 1 bytes\)"),
-    (lambda data: data + bytes(10_000), r"has 25,365 bytes; at most 18,438 are read"),
-    (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "has the right size but other contents"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda data: data[:-1000],
+            r"is cut short: 5 records of 3,073 bytes need 15,365 bytes, found "
+            r"14,365 \(4 records and 2,073 bytes\); remedy: ",
+        ),
+        (lambda data: b"", r"is cut short: .*found 0 \(0 records and 0 bytes\)"),
+        (lambda data: data + b"x", r"has bytes after its end: .* \(5 records and 1 bytes\)"),
+        (lambda data: data + bytes(10_000), r"has 25,365 bytes; at most 18,438 are read"),
+        (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "has the right size but other contents"),
+    ],
+)
 def test_damaged_files_are_named_with_their_numbers(home: Path, change, words: str) -> None:
     folder = cifar_files.write(home / "cache" / "cifar10", "cifar10")
     path = folder / "data_batch_2.bin"

@@ -8,10 +8,10 @@ import data_files
 import pytest
 from typer.testing import CliRunner
 
-from dualml.interface.cli.data import app
+from dualml.common.errors import UserError
 from dualml.experiment.data import DATASETS, idx, load
 from dualml.experiment.data.registry import FILE_NAMES
-from dualml.common.errors import UserError
+from dualml.interface.cli.data import app
 
 PARTS = data_files.arrays()
 

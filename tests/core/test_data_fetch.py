@@ -11,10 +11,10 @@ from collections import Counter
 import data_files
 import pytest
 
+from dualml.common.errors import UserError
 from dualml.experiment.data import DATASETS, fetch, idx, load
 from dualml.experiment.data.fetch import Unreachable
 from dualml.experiment.data.registry import FILE_NAMES, RecordInfo
-from dualml.common.errors import UserError
 
 PARTS = data_files.arrays()
 
@@ -310,8 +310,9 @@ def endless():
         one.close()
 
 
-@pytest.mark.parametrize("head", [b"", b"Content-Length: 99999999999\r\n",
-                                  b"Content-Encoding: gzip, gzip\r\n"])  # fmt: skip
+@pytest.mark.parametrize(
+    "head", [b"", b"Content-Length: 99999999999\r\n", b"Content-Encoding: gzip, gzip\r\n"]
+)
 def test_a_body_without_an_end_is_given_up_at_the_size_of_the_file(use, endless, tmp_path, head):
     server = endless(head + b"\r\n", bytes(1 << 16))
     use(server.url)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from dualml.experiment.data import idx
 from dualml.common.errors import UserError
+from dualml.experiment.data import idx
 
 ELEMENTS = ["uint8", "int8", "int16", "int32", "float32", "float64"]
 IMAGES = np.arange(3 * 28 * 28, dtype=np.int64).reshape(3, 28, 28).astype(np.uint8)

@@ -9,10 +9,10 @@ import data_files
 import numpy as np
 import pytest
 
+from dualml.common.errors import UserError
 from dualml.experiment.data import DATASETS, digits, fingerprint, idx, load, normalised, sources
 from dualml.experiment.data.layout import plain_folder, raw_folder
 from dualml.experiment.data.registry import FILE_NAMES
-from dualml.common.errors import UserError
 
 REAL = Path(os.environ.get("DUALML_DATA") or "nowhere")
 needs_mnist = [

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.experiment.data import load as load_data
 from dualml.common.errors import UserError
 from dualml.experiment.batches import EpochBatches, partition_key
+from dualml.experiment.data import load as load_data
 from dualml.experiment.freeze import freeze
 from dualml.experiment.plan import Plan
-from dualml.experiment.schema import Experiment
 from dualml.experiment.sample_digest import SampleDigest, combined_digest
+from dualml.experiment.schema import Experiment
 from dualml.experiment.store.plan import restore_plan, save_plan
 from dualml.runner.worker.evaluate import evaluate
 
@@ -25,11 +25,14 @@ SKEW = {"name": "fractions", "fractions": [0.7, 0.2, 0.1]}
 
 def plan_of(**arm: Any) -> Plan:
     table = {
-        "name": "deals", "title": {"en": "x"}, "model": "softmax",
+        "name": "deals",
+        "title": {"en": "x"},
+        "model": "softmax",
         "data": {"name": "digits", "train": 500, "test": 50},
-        "arms": {"a": {"optimizer": {"name": "sgd", "lr": 0.1}, "batch_size": 30, "epochs": 2,
-                       **arm}},
-    }  # fmt: skip
+        "arms": {
+            "a": {"optimizer": {"name": "sgd", "lr": 0.1}, "batch_size": 30, "epochs": 2, **arm}
+        },
+    }
     return freeze(Experiment.model_validate(table), load_data("digits", explicit=True))
 
 
@@ -38,15 +41,25 @@ def test_an_epoch_ends_when_the_last_rank_is_through() -> None:
     assert course.per_rank_sizes == [2, 2, 2]
     assert course.updates == 5
     assert [[len(p) for p in course.parts(i)] for i in (0, 1, 2, 4)] == [
-        [2, 2, 0], [2, 2, 0], [2, 0, 0], [2, 0, 0],
-    ]  # fmt: skip
+        [2, 2, 0],
+        [2, 2, 0],
+        [2, 0, 0],
+        [2, 0, 0],
+    ]
     assert [course.consumed(i) for i in range(6)] == [0, 4, 8, 10, 12, 14]
 
 
-@pytest.mark.parametrize("partition", [
-    SKEW, {"name": "power_law_sizes", "exponent": 2.0}, {"name": "contiguous"},
-    {"name": "dirichlet_labels", "alpha": 0.3, "least": 0}, {"name": "label_shards"},
-], ids=lambda p: p["name"])  # fmt: skip
+@pytest.mark.parametrize(
+    "partition",
+    [
+        SKEW,
+        {"name": "power_law_sizes", "exponent": 2.0},
+        {"name": "contiguous"},
+        {"name": "dirichlet_labels", "alpha": 0.3, "least": 0},
+        {"name": "label_shards"},
+    ],
+    ids=lambda p: p["name"],
+)
 def test_no_sample_is_lost_or_counted_twice(partition: dict[str, Any]) -> None:
     plan = plan_of(world_size=3, partition=partition)
     arm = plan.experiment.arms["a"]
@@ -66,17 +79,21 @@ def test_no_sample_is_lost_or_counted_twice(partition: dict[str, Any]) -> None:
     assert not owners[0] & owners[1]  # every rank keeps its samples
     assert feed.sample_gradients(feed.per_epoch) == 500
     assert feed.sample_gradients(1) == sum(len(p) for p in feed.parts(1))
-    assert feed.sample_gradients(feed.per_epoch + 2) == 500 + sum(len(feed.batch(s)) for s in (1, 2))
+    assert feed.sample_gradients(feed.per_epoch + 2) == 500 + sum(
+        len(feed.batch(s)) for s in (1, 2)
+    )
 
 
 def test_one_rank_trains_on_what_several_would_have() -> None:
-    several, one = (plan_of(partition=SKEW, **more) for more in ({"world_size": 3},
-                                                                  {"dealt_to": 3}))  # fmt: skip
+    several, one = (
+        plan_of(partition=SKEW, **more) for more in ({"world_size": 3}, {"dealt_to": 3})
+    )
     arms = [p.experiment.arms["a"] for p in (several, one)]
     assert partition_key(arms[0], 0) == partition_key(arms[1], 0)
     for step in (1, 5, 20):
-        assert np.array_equal(several.batch_sampler(arms[0], 0).batch(step),
-                              one.batch_sampler(arms[1], 0).batch(step))  # fmt: skip
+        assert np.array_equal(
+            several.batch_sampler(arms[0], 0).batch(step), one.batch_sampler(arms[1], 0).batch(step)
+        )
 
 
 def test_typical_updates_show_every_rank_every_size() -> None:
@@ -87,7 +104,10 @@ def test_typical_updates_show_every_rank_every_size() -> None:
         for step in range(1, feed.per_epoch + 1)
         for rank, part in enumerate(feed.parts(step))
     }
-    apart, together = feed.representative_steps(False, updates=100), feed.representative_steps(True, updates=100)
+    apart, together = (
+        feed.representative_steps(False, updates=100),
+        feed.representative_steps(True, updates=100),
+    )
     assert {(r, len(p)) for s in apart for r, p in enumerate(feed.parts(s))} == wanted
     assert len(apart) <= 6
     totals = {len(feed.batch(s)) for s in range(1, feed.per_epoch + 1)}
@@ -115,9 +135,12 @@ def test_the_plan_states_what_was_dealt_and_comes_back(tmp_path: Path) -> None:
 def test_other_settings_are_another_plan() -> None:
     hashes = {
         plan_of(world_size=3, partition=p).hash
-        for p in ({"name": "round_robin"}, {"name": "contiguous"},
-                  {"name": "contiguous", "shuffle": False})
-    }  # fmt: skip
+        for p in (
+            {"name": "round_robin"},
+            {"name": "contiguous"},
+            {"name": "contiguous", "shuffle": False},
+        )
+    }
     assert len(hashes) == 3
 
 
@@ -135,28 +158,41 @@ def test_noise_is_the_same_for_whoever_looks() -> None:
     assert other.features(other.experiment.arms["a"], 0, x) is x
 
 
-@pytest.mark.parametrize(("arm", "words"), [
-    ({"partition": {"name": "dirichlet"}}, ["unknown partition 'dirichlet'", "did you mean"]),
-    ({"partition": {"alpha": 1.0}}, ["a partition needs a name"]),
-    ({"partition": {"name": "dirichlet_labels"}}, ["needs alpha"]),
-    ({"partition": {"name": "contiguous", "alpha": 1.0}}, ["no setting 'alpha'"]),
-    ({"partition": {"name": "dirichlet_labels", "alpha": -1.0}}, ["above 0", "-1"]),
-    ({"partition": SKEW, "world_size": 2}, ["arms.a.partition", "3 shares for 2 ranks"]),
-    ({"partition": {"name": "contiguous"}, "world_size": 40}, ["batch_size = 30", "40 ranks"]),
-    ({"partition": {"name": "label_classes", "classes": 11}}, ["11 classes", "10"]),
-    ({"partition": {"name": "label_classes", "assigned": [[0, 1], [12]]}, "world_size": 2},
-     ["no sample has the label 12"]),
-    ({"partition": {"name": "dirichlet_sizes", "alpha": 1.0, "least": 400}, "world_size": 2},
-     ["need 800", "there are 500"]),
-    ({"partition": {"name": "file", "path": "nowhere.npz"}, "world_size": 2}, ["nowhere.npz"]),
-    ({"dealt_to": 4}, ["dealt_to = 4 without a partition"]),
-    ({"dealt_to": 4, "world_size": 2, "partition": {"name": "contiguous"}}, ["there are 2 ranks"]),
-    ({"aggregation": {"strategy": "native", "compress": "fp16"}, "world_size": 2}, ["native"]),
-    ({"aggregation": {"strategy": "ring", "overlap": True}, "world_size": 2}, ["overlap"]),
-    ({"aggregation": {"strategy": "replicas"}, "world_size": 2}, ["one process", "2"]),
-    ({"aggregation": {"strategy": "native"}, "world_size": 2, "slow": {"latency_s": 0.1}},
-     ["sends these messages itself"]),
-], ids=lambda v: str(v)[:60])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arm", "words"),
+    [
+        ({"partition": {"name": "dirichlet"}}, ["unknown partition 'dirichlet'", "did you mean"]),
+        ({"partition": {"alpha": 1.0}}, ["a partition needs a name"]),
+        ({"partition": {"name": "dirichlet_labels"}}, ["needs alpha"]),
+        ({"partition": {"name": "contiguous", "alpha": 1.0}}, ["no setting 'alpha'"]),
+        ({"partition": {"name": "dirichlet_labels", "alpha": -1.0}}, ["above 0", "-1"]),
+        ({"partition": SKEW, "world_size": 2}, ["arms.a.partition", "3 shares for 2 ranks"]),
+        ({"partition": {"name": "contiguous"}, "world_size": 40}, ["batch_size = 30", "40 ranks"]),
+        ({"partition": {"name": "label_classes", "classes": 11}}, ["11 classes", "10"]),
+        (
+            {"partition": {"name": "label_classes", "assigned": [[0, 1], [12]]}, "world_size": 2},
+            ["no sample has the label 12"],
+        ),
+        (
+            {"partition": {"name": "dirichlet_sizes", "alpha": 1.0, "least": 400}, "world_size": 2},
+            ["need 800", "there are 500"],
+        ),
+        ({"partition": {"name": "file", "path": "nowhere.npz"}, "world_size": 2}, ["nowhere.npz"]),
+        ({"dealt_to": 4}, ["dealt_to = 4 without a partition"]),
+        (
+            {"dealt_to": 4, "world_size": 2, "partition": {"name": "contiguous"}},
+            ["there are 2 ranks"],
+        ),
+        ({"aggregation": {"strategy": "native", "compress": "fp16"}, "world_size": 2}, ["native"]),
+        ({"aggregation": {"strategy": "ring", "overlap": True}, "world_size": 2}, ["overlap"]),
+        ({"aggregation": {"strategy": "replicas"}, "world_size": 2}, ["one process", "2"]),
+        (
+            {"aggregation": {"strategy": "native"}, "world_size": 2, "slow": {"latency_s": 0.1}},
+            ["sends these messages itself"],
+        ),
+    ],
+    ids=lambda v: str(v)[:60],
+)
 def test_wrong_settings_are_one_clear_line(arm: dict[str, Any], words: list[str]) -> None:
     with pytest.raises((UserError, ValueError)) as caught:
         plan_of(**arm)

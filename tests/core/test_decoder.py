@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.experiment.data import load as load_data
-from dualml.common.errors import UserError
-from dualml.experiment.freeze import freeze
-from dualml.experiment.load import load
-from dualml.experiment.plan import Plan
 from dualml.algorithms.model import initial_weights, model
 from dualml.algorithms.model.decoder import GroupedAttention, RMSNorm, SwiGLU, rotary_cos_sin
 from dualml.algorithms.model.layers import Attention
 from dualml.backend.reference.decoder import apply_rotary
 from dualml.backend.reference.model import Model, forward
+from dualml.common.errors import UserError
+from dualml.experiment.data import load as load_data
+from dualml.experiment.freeze import freeze
+from dualml.experiment.load import load
+from dualml.experiment.plan import Plan
+from dualml.experiment.store.plan import restore_plan, save_plan
 from dualml.parallel.split.plan import split_plan
 from dualml.parallel.split.traffic import collectives
-from dualml.experiment.store.plan import restore_plan, save_plan
 
 
 def output(layer: Any, x: np.ndarray, **own: np.ndarray) -> np.ndarray:
@@ -81,7 +81,9 @@ def test_turned_positions_count_by_their_distance() -> None:
         along = np.diagonal(products, distance)
         np.testing.assert_allclose(along, along[0], rtol=1e-12)
     assert np.ptp(products) > 1
-    np.testing.assert_allclose(apply_rotary(layer, rows[0], inverse=True), np.tile(q, (9, 1)), rtol=1e-13)
+    np.testing.assert_allclose(
+        apply_rotary(layer, rows[0], inverse=True), np.tile(q, (9, 1)), rtol=1e-13
+    )
     cos, sin = rotary_cos_sin(layer)
     angle = 7 * 50.0 ** (-2 * 2 / 6)  # of the third pair at the position 7
     assert (cos[7, 2], sin[7, 2]) == pytest.approx((math.cos(angle), math.sin(angle)))
@@ -122,12 +124,23 @@ def test_dropout_stands_where_gpt_2_has_it() -> None:
     assert spec.dropout_names == ("embedding_dropout", "attention_dropout1", "mlp_dropout1")
 
 
-@pytest.mark.parametrize(("name", "sizes", "said"), [
-    ("gpt", {"width": 30}, "gpt: sizes.width = 30 is no multiple of sizes.heads = 4; change one"),
-    ("gpt_llama", {"kv_heads": 3}, "sizes.heads = 4 is no multiple of sizes.kv_heads = 3"),
-    ("gpt_llama", {"width": 36}, "make heads of 9 entries, which rotary positions turn in pairs"),
-    ("rnn_lm", {"width": 36}, "sizes are of gpt and gpt_llama; model 'rnn_lm' has its own"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "sizes", "said"),
+    [
+        (
+            "gpt",
+            {"width": 30},
+            "gpt: sizes.width = 30 is no multiple of sizes.heads = 4; change one",
+        ),
+        ("gpt_llama", {"kv_heads": 3}, "sizes.heads = 4 is no multiple of sizes.kv_heads = 3"),
+        (
+            "gpt_llama",
+            {"width": 36},
+            "make heads of 9 entries, which rotary positions turn in pairs",
+        ),
+        ("rnn_lm", {"width": 36}, "sizes are of gpt and gpt_llama; model 'rnn_lm' has its own"),
+    ],
+)
 def test_sizes_that_do_not_fit(name: str, sizes: dict[str, int], said: str) -> None:
     with pytest.raises(UserError, match=said):
         model(name, sizes=sizes)
@@ -182,14 +195,20 @@ def test_sizes_of_an_experiment_are_those_of_its_decoders(lab: Path, tmp_path: P
     assert (again.spec, again.models) == (plan.spec, plan.models)
 
 
-@pytest.mark.parametrize(("overrides", "said"), [
-    (["sizes.widht=8"], "unknown key sizes.widht; did you mean 'width'"),
-    (["sizes.context=8"], "unknown key sizes.context"),
-    (["sizes.width=0"], "sizes.width"),
-    (["sizes.width=18"], "gpt: sizes.width = 18 is no multiple of sizes.heads = 4"),
-    (["sizes.kv_heads=3"], "sizes.heads = 4 is no multiple of sizes.kv_heads = 3"),
-    (["sizes.width=8", "model=rnn_lm", "arms.llama.model=rnn_lm"], "sizes are of the models gpt"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["sizes.widht=8"], "unknown key sizes.widht; did you mean 'width'"),
+        (["sizes.context=8"], "unknown key sizes.context"),
+        (["sizes.width=0"], "sizes.width"),
+        (["sizes.width=18"], "gpt: sizes.width = 18 is no multiple of sizes.heads = 4"),
+        (["sizes.kv_heads=3"], "sizes.heads = 4 is no multiple of sizes.kv_heads = 3"),
+        (
+            ["sizes.width=8", "model=rnn_lm", "arms.llama.model=rnn_lm"],
+            "sizes are of the models gpt",
+        ),
+    ],
+)
 def test_wrong_sizes_of_an_experiment(lab: Path, overrides: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said):
         plan_of(lab, *overrides)
@@ -217,9 +236,13 @@ def test_stages_that_share_a_table_each_have_it_and_add_up_its_gradients() -> No
     assert plan.tied_groups() == [[0, 1], [2, 3]]
     assert all("embedding.weight" in plan.rank_stages(rank)[1] for rank in range(4))
     sums = {c.ranks: (c.calls, c.nbytes) for c in collectives(plan, 8)}
-    table, (first, second) = 4 * 24 * 64, (
-        4 * sum(math.prod(p.local_shape) for p in plan.rank_stages(rank)[1].values()) for rank in (0, 1)
-    )  # fmt: skip
+    table, (first, second) = (
+        4 * 24 * 64,
+        (
+            4 * sum(math.prod(p.local_shape) for p in plan.rank_stages(rank)[1].values())
+            for rank in (0, 1)
+        ),
+    )
     assert sums == {(0, 1): (1, table), (2, 3): (1, table), (0, 2): (1, first), (1, 3): (1, second)}
     assert first + second == spec.nbytes() + table
     back = split_plan(spec, 2, cut=["attention_branch1", "norm"], place=[0, 1, 0])
@@ -228,12 +251,23 @@ def test_stages_that_share_a_table_each_have_it_and_add_up_its_gradients() -> No
     assert split_plan(model("gpt", sizes={"tied": False}), 2).tied_params == {}
 
 
-@pytest.mark.parametrize(("name", "options", "said"), [
-    ("gpt", {"engine": "rpc"}, r"embedding.weight is of layers in stages 0 and 1, .*engine = rpc"),
-    ("gpt", {"tensor": 2, "layers": {"embedding": "row"}}, "its table is the weight of head, too"),
-    ("gpt", {"tensor": 2, "layers": {"head": "column"}}, "a Tied cannot be split inside"),
-    ("gpt", {"cut": ["attention1"]}, "'attention1' lies inside a residual connection"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        (
+            "gpt",
+            {"engine": "rpc"},
+            r"embedding.weight is of layers in stages 0 and 1, .*engine = rpc",
+        ),
+        (
+            "gpt",
+            {"tensor": 2, "layers": {"embedding": "row"}},
+            "its table is the weight of head, too",
+        ),
+        ("gpt", {"tensor": 2, "layers": {"head": "column"}}, "a Tied cannot be split inside"),
+        ("gpt", {"cut": ["attention1"]}, "'attention1' lies inside a residual connection"),
+    ],
+)
 def test_splits_of_a_tied_head_that_cannot_be(
     name: str, options: dict[str, Any], said: str
 ) -> None:
@@ -257,5 +291,4 @@ def test_heads_and_gates_are_shared_equally_or_not_at_all() -> None:
     with pytest.raises(UserError, match="attention1 has 2 heads with keys of their own, which 4"):
         split_plan(model("gpt_llama"), 4, tensor=4)
     with pytest.raises(UserError, match="swiglu1 has 21 gates, which 2 ranks"):
-        split_plan(model("gpt_llama", sizes={"inner": 21}), 2, tensor=2,
-                   layers={"up1": "column"})  # fmt: skip
+        split_plan(model("gpt_llama", sizes={"inner": 21}), 2, tensor=2, layers={"up1": "column"})

@@ -11,16 +11,24 @@ import pytest
 from command import DOCS, dualml, strict
 
 from dualml.backend import BackendInfo
+from dualml.common.errors import UserError
+from dualml.common.words import section_messages
 from dualml.interface.cli import diffs_terminal
 from dualml.interface.cli.app import app
 from dualml.parity.diffs import code, load
-from dualml.parity.diffs.code import function_body, parse_definitions, function_sources, package_of, probe_names, reachable_names, helper_source
+from dualml.parity.diffs.code import (
+    function_body,
+    function_sources,
+    helper_source,
+    package_of,
+    parse_definitions,
+    probe_names,
+    reachable_names,
+)
 from dualml.parity.diffs.entry import TOPICS, DifferenceEntry
 from dualml.parity.diffs.load import catalogue
 from dualml.parity.diffs.lookup import entries_by_cause, entries_for_error
 from dualml.parity.diffs.page import PAGES, render_page
-from dualml.common.errors import UserError
-from dualml.common.words import section_messages
 
 ENTRIES = list(catalogue().values())
 SIDES = ("torch", "mindspore")
@@ -201,7 +209,10 @@ def test_the_table_has_every_entry(
 @by_lang
 @by_entry
 def test_an_entry_is_explained(
-    entry: DifferenceEntry, lang: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    entry: DifferenceEntry,
+    lang: Any,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     diffs_terminal.print_entry(entry, None, lang)
@@ -267,7 +278,9 @@ def test_what_a_comparison_names_leads_to_its_entries() -> None:
     known = entries_by_cause()
     assert known["avg_pool2d.stride"] == ("maxpool-stride", "avgpool-functional")
     assert all(re.fullmatch(r"[a-z0-9_]+\.[a-z_:]+", key) for key in known)
-    assert entries_for_error("(net.py:3: self.up(x)) nn.Upsample(scale_factor=2)") == ["upsample-scale"]
+    assert entries_for_error("(net.py:3: self.up(x)) nn.Upsample(scale_factor=2)") == [
+        "upsample-scale"
+    ]
     assert entries_for_error("(net.py:3: x = self.body(x))") == []
 
 
@@ -331,7 +344,9 @@ def lasting(text: str, lang: Any) -> list[str]:
 def test_the_page_is_what_the_data_say(lang: Any) -> None:
     text = (DOCS / PAGES[lang]).read_text("utf-8")
     remedy = "the page is old: write it again with `dualml diffs --page docs`"
-    assert lasting(text, lang) == lasting(render_page(ENTRIES, lang, None, {"torch": "2"}), lang), remedy
+    assert lasting(text, lang) == lasting(render_page(ENTRIES, lang, None, {"torch": "2"}), lang), (
+        remedy
+    )
     assert text.count(section_messages(lang, "diffs")["page.measured"]) == len(ENTRIES)
     rows = [re.split(r"(?<!\\)\|", x)[4:6] for x in text.splitlines() if x.startswith("| [")]
     assert all(cell.strip() for row in rows for cell in row), "figures are missing"

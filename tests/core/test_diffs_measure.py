@@ -11,10 +11,17 @@ import pytest
 from dualml.backend import BackendInfo
 from dualml.interface.cli.app import app
 from dualml.parity.diffs import compare, load, measure
-from dualml.parity.diffs.compare import EntryResult, Probed, judge_entry, format_distance, describe_problem, compare_variant
+from dualml.parity.diffs.compare import (
+    EntryResult,
+    Probed,
+    compare_variant,
+    describe_problem,
+    format_distance,
+    judge_entry,
+)
 from dualml.parity.diffs.entry import DifferenceEntry
+from dualml.parity.diffs.messages import measured_sentence, table_cells
 from dualml.parity.diffs.page import render_page
-from dualml.parity.diffs.messages import table_cells, measured_sentence
 from dualml.parity.diffs.worker import collect_arrays
 
 
@@ -94,7 +101,9 @@ def test_an_outcome_is_as_described_if_it_is_of_that_kind(kind: str, outcome: st
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_bounds_hold_in_both_directions(lang: Any) -> None:
-    zero, near, far = (compare_variant(probed_array(1), probed_array(1 + gap)) for gap in (0, 1e-6, 1e-2))
+    zero, near, far = (
+        compare_variant(probed_array(1), probed_array(1 + gap)) for gap in (0, 1e-6, 1e-2)
+    )
 
     def problem_of(plain: Any, equal: Any, **fields: Any) -> str | None:
         return describe_problem(entry(**fields), plain, equal, lang)
@@ -104,11 +113,15 @@ def test_bounds_hold_in_both_directions(lang: Any) -> None:
     assert "1e-07" in (problem_of(far, near, at_least=1e-3, after=1e-7) or "")
     assert problem_of(far, far, at_least=1e-3) is None  # nothing makes them equal
     assert problem_of(far, compare_variant(*OUTCOMES["raises"][:2]), at_least=1e-3, after=1.0)
-    assert problem_of(far, compare_variant(probed_array(np.nan), probed_array(np.nan)), at_least=1e-3, after=1.0)
+    assert problem_of(
+        far, compare_variant(probed_array(np.nan), probed_array(np.nan)), at_least=1e-3, after=1.0
+    )
     assert problem_of(near, zero, kind="same", at_least=1e-5, after=0.0) is None
     assert problem_of(far, zero, kind="same", at_least=1e-5, after=0.0)
     for kind in ("same", "value", "raises"):  # a process that died is never as described
-        assert "SIGKILL" in (problem_of(far, compare_variant(*OUTCOMES["died"][:2]), kind=kind, at_least=1e-3) or "")
+        assert "SIGKILL" in (
+            problem_of(far, compare_variant(*OUTCOMES["died"][:2]), kind=kind, at_least=1e-3) or ""
+        )
 
 
 def test_judge_needs_both_sides() -> None:
@@ -119,10 +132,13 @@ def test_judge_needs_both_sides() -> None:
     assert found.problem_in("zh") == "差异的种类应为 value；实测为 same（0）"
     other = {"plain": probed_array(2), "equal": probed_array(1)}
     assert (
-        judge_entry(entry(at_least=0.1, after=0.0), {"torch": side, "mindspore": other}).problem is None
+        judge_entry(entry(at_least=0.1, after=0.0), {"torch": side, "mindspore": other}).problem
+        is None
     )
     swapped = {"plain": probed_array(1), "equal": probed_array(2)}  # the variants are not mixed up
-    assert judge_entry(entry(at_least=0.1, after=0.0), {"torch": side, "mindspore": swapped}).problem
+    assert judge_entry(
+        entry(at_least=0.1, after=0.0), {"torch": side, "mindspore": swapped}
+    ).problem
 
 
 def test_a_distance_that_sees_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,9 +148,18 @@ def test_a_distance_that_sees_nothing_is_noticed(monkeypatch: pytest.MonkeyPatch
 
 
 def test_numbers_are_short() -> None:
-    assert [format_distance(x) for x in (0.0, 1.74e-4, 2e-12, 0.0123, 0.981, 2.0, np.inf, np.nan)] == [
-        "0", "1.7e-4", "2.0e-12", "0.012", "0.98", "2", "∞", "∞",
-    ]  # fmt: skip
+    assert [
+        format_distance(x) for x in (0.0, 1.74e-4, 2e-12, 0.0123, 0.981, 2.0, np.inf, np.nan)
+    ] == [
+        "0",
+        "1.7e-4",
+        "2.0e-12",
+        "0.012",
+        "0.98",
+        "2",
+        "∞",
+        "∞",
+    ]
 
 
 def test_a_table_has_no_message_of_an_error() -> None:
@@ -149,8 +174,11 @@ def test_a_table_has_no_message_of_an_error() -> None:
 def test_what_probes_may_return() -> None:
     found = collect_arrays({"a": (1, [2, 3]), "b": [np.zeros(2), 4.0]})
     assert {name: array.tolist() for name, array in found.items()} == {
-        "a0": 1, "a1": [2, 3], "b0": [0, 0], "b1": 4.0,
-    }  # fmt: skip
+        "a0": 1,
+        "a1": [2, 3],
+        "b0": [0, 0],
+        "b1": 4.0,
+    }
     with pytest.raises(TypeError, match="a probe returned NoneType"):
         collect_arrays(None)
 
@@ -195,8 +223,13 @@ def info(
     (folder.parent / "__init__.py").write_text("" if importable else "import not_there_at_all\n")
     (folder / "__init__.py").write_text("")
     (folder / "layers.py").write_text(PROBES.format(value=value, end=end))
-    return BackendInfo(side, "numpy", "", f"fake_{side}.backend:None",
-                       lambda threads: {"PYTHONPATH": str(tmp_path)})  # fmt: skip
+    return BackendInfo(
+        side,
+        "numpy",
+        "",
+        f"fake_{side}.backend:None",
+        lambda threads: {"PYTHONPATH": str(tmp_path)},
+    )
 
 
 ENTRIES = [
@@ -220,14 +253,20 @@ ENTRIES = [
 def test_a_probe_that_ends_its_process_takes_no_other_with_it(
     end: str, why: str, tmp_path: Path
 ) -> None:
-    sides = {"torch": info("torch", tmp_path, 1.0),
-             "mindspore": info("mindspore", tmp_path, 2.0, end)}  # fmt: skip
+    sides = {
+        "torch": info("torch", tmp_path, 1.0),
+        "mindspore": info("mindspore", tmp_path, 2.0, end),
+    }
     told: list[str] = []
     found = {one.entry.name: one for one in measure.measure_entries(ENTRIES, sides, told.append)}
     assert {name: one.plain and one.plain.kind for name, one in found.items()} == {
-        "first": "value", "kills": "died", "between": "value", "raises": "both raise",
-        "nothing": "died", "last": "value",
-    }  # fmt: skip
+        "first": "value",
+        "kills": "died",
+        "between": "value",
+        "raises": "both raise",
+        "nothing": "died",
+        "last": "value",
+    }
     assert found["kills"].problem == f"the process of MindSpore did not end well: {why}"
     assert "a probe returned NoneType" in (found["nothing"].problem or "")
     assert found["raises"].plain is not None
@@ -244,8 +283,10 @@ def test_a_probe_that_ends_its_process_takes_no_other_with_it(
 def test_a_framework_that_does_not_start_is_asked_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sides = {"torch": info("torch", tmp_path, 1.0),
-             "mindspore": info("mindspore", tmp_path, 2.0, importable=False)}  # fmt: skip
+    sides = {
+        "torch": info("torch", tmp_path, 1.0),
+        "mindspore": info("mindspore", tmp_path, 2.0, importable=False),
+    }
     started: list[str] = []
     attempt = measure.attempt
 
@@ -265,8 +306,10 @@ def catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Diff
     """Return the command with these entries and probes; the probe ``kills`` ends the process on
     MindSpore's side."""
     known = {e.name: e for e in ENTRIES if e.name in ("first", "kills", "last")}
-    sides = {"torch": info("torch", tmp_path, 1.0),
-             "mindspore": info("mindspore", tmp_path, 2.0, "_exit(7)")}  # fmt: skip
+    sides = {
+        "torch": info("torch", tmp_path, 1.0),
+        "mindspore": info("mindspore", tmp_path, 2.0, "_exit(7)"),
+    }
     monkeypatch.setattr(load, "catalogue", lambda: known)
     monkeypatch.setattr(measure, "frameworks", lambda: sides)
     monkeypatch.setenv("COLUMNS", "120")

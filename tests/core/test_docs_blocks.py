@@ -39,8 +39,11 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=name)
 
 def blocks(text: str, *kinds: str) -> list[str]:
     """Return the code blocks of the given kinds, dedented."""
-    return [re.sub(rf"^{indent}", "", body, flags=re.M)
-            for indent, kind, body in BLOCK.findall(text) if kind in kinds]  # fmt: skip
+    return [
+        re.sub(rf"^{indent}", "", body, flags=re.M)
+        for indent, kind, body in BLOCK.findall(text)
+        if kind in kinds
+    ]
 
 
 def commands(text: str) -> Iterator[list[str]]:
@@ -52,8 +55,11 @@ def commands(text: str) -> Iterator[list[str]]:
             if match:
                 words = shlex.split(match[1].replace("[-", "-").replace("] ", " "), comments=True)
                 ends = [i for i, word in enumerate(words) if word in ENDS] + [len(words)]
-                yield [word.rstrip("]") if "[" not in word else word
-                       for word in words[: ends[0]] if word not in ("…", "...")]  # fmt: skip
+                yield [
+                    word.rstrip("]") if "[" not in word else word
+                    for word in words[: ends[0]]
+                    if word not in ("…", "...")
+                ]
 
 
 @cache
@@ -101,9 +107,10 @@ def test_commands_exist_with_their_options(page: Path) -> None:
 @pytest.mark.parametrize("page", [page for page in PAGES if ".zh." in page.name], ids=name)
 def test_code_is_the_same_in_both_languages(page: Path) -> None:
     english = next(
-        one for suffix in (".md", ".en.md")
+        one
+        for suffix in (".md", ".en.md")
         if (one := page.with_name(page.name.replace(".zh.md", suffix))).exists()
-    )  # fmt: skip
+    )
 
     def code(path: Path) -> list[list[str]]:
         found = blocks(path.read_text("utf-8"), "python", "toml", "bash", "diff")
@@ -112,9 +119,17 @@ def test_code_is_the_same_in_both_languages(page: Path) -> None:
     assert code(page) == code(english)
 
 
-@pytest.mark.parametrize("line", [
-    "runn lab1", "run lab1 --quik", "partition a b", "data", "checkpoint shw x", "diffs --topic",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "runn lab1",
+        "run lab1 --quik",
+        "partition a b",
+        "data",
+        "checkpoint shw x",
+        "diffs --topic",
+    ],
+)
 def test_a_wrong_command_is_noticed(line: str) -> None:
     with pytest.raises((KeyError, TyperException)):
         parse(line.split())

@@ -18,13 +18,35 @@ from dualml.experiment.store.plan_record import PlanRecord
 from dualml.experiment.store.sessions import Announcement, RankFailure
 from dualml.experiment.store.trial import TrialJob
 from dualml.experiment.store.usage import DeviceSample, Sample
-from dualml.experiment.store.verdicts import ComparisonRecord, ParityRecord, SerialRecord, ParitySettings
+from dualml.experiment.store.verdicts import (
+    ComparisonRecord,
+    ParityRecord,
+    ParitySettings,
+    SerialRecord,
+)
 
 MAIN = (
-    RunRecord, DataRecord, TrialRecord, TrialJob, PlanRecord, BestRecord, EnvelopeRecord, ParityRecord,
-    ParitySettings, ComparisonRecord, SerialRecord, FindingsRecord, FindingRecord, CollectivesRecord,
-    CollectiveRow, CostRecord, Announcement, RankFailure, Sample, DeviceSample,
-)  # fmt: skip
+    RunRecord,
+    DataRecord,
+    TrialRecord,
+    TrialJob,
+    PlanRecord,
+    BestRecord,
+    EnvelopeRecord,
+    ParityRecord,
+    ParitySettings,
+    ComparisonRecord,
+    SerialRecord,
+    FindingsRecord,
+    FindingRecord,
+    CollectivesRecord,
+    CollectiveRow,
+    CostRecord,
+    Announcement,
+    RankFailure,
+    Sample,
+    DeviceSample,
+)
 
 
 @pytest.mark.parametrize("record", MAIN)

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from docs_scripts import DOCS, load_script
 
+from dualml.common.errors import UserError
+from dualml.common.words import LANGUAGES, Messages
 from dualml.planning.cost.published import curves
 from dualml.planning.cost.published import summary as collective_summary
-from dualml.common.errors import UserError
 from dualml.planning.planner.published import errors_by_half, summary
 from dualml.report.draw import standalone
 from dualml.report.published import figure
-from dualml.common.words import LANGUAGES, Messages
 
 TABLES = load_script("tables")
 

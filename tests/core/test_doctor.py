@@ -16,7 +16,12 @@ import pytest
 from dualml.backend import BackendInfo, backends
 from dualml.interface.doctor import Diagnosis
 from dualml.interface.doctor.backends import examine_backend
-from dualml.interface.doctor.finding import DoctorFinding, declared_versions, format_specifier, version_finding
+from dualml.interface.doctor.finding import (
+    DoctorFinding,
+    declared_versions,
+    format_specifier,
+    version_finding,
+)
 from dualml.interface.doctor.system import examine_system
 
 pytestmark = pytest.mark.whole

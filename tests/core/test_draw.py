@@ -17,14 +17,14 @@ from dualml.report.figure import (
     Band,
     Bar,
     BoxMark,
-    Heatmap,
     Figure,
+    Heatmap,
     LegendEntry,
     LineMark,
     Mark,
-    SeriesId,
     Panel,
     ReferenceLine,
+    SeriesId,
     TextMark,
 )
 
@@ -35,7 +35,9 @@ SVG = "{http://www.w3.org/2000/svg}"
 PLAIN = Axis()
 
 
-def figure(*marks: Mark, x: Axis = PLAIN, y: Axis = PLAIN, keys: tuple[LegendEntry, ...] = ()) -> Figure:
+def figure(
+    *marks: Mark, x: Axis = PLAIN, y: Axis = PLAIN, keys: tuple[LegendEntry, ...] = ()
+) -> Figure:
     return Figure("name", "caption", "in words", [Panel(marks, x, y)], keys)
 
 
@@ -74,7 +76,12 @@ MARKS: dict[str, tuple[Mark, ...]] = {
     "cells": (Heatmap([[0, 1], [NAN, 2]], 2, "samples"), Heatmap(np.zeros((2, 2)), 0, "none", "–")),
     "arrow": (Arrow(0, 0, 1, 1, text="a", dot=True, both=True), Arrow(0, 0, 0, 0)),
     "text": (TextMark(0, 0, "two\nlines", bold=True, small=True, align="center"),),
-    "rule": (ReferenceLine(1), ReferenceLine(1, 2), ReferenceLine(1, axis="x", dashed=True), ReferenceLine(1, 2, axis="x", faint=True)),
+    "rule": (
+        ReferenceLine(1),
+        ReferenceLine(1, 2),
+        ReferenceLine(1, axis="x", dashed=True),
+        ReferenceLine(1, 2, axis="x", faint=True),
+    ),
     "none": (),
 }
 AXES = {
@@ -162,13 +169,24 @@ def test_whole_ticks() -> None:
 @pytest.mark.parametrize("name", ["<b>&\"'", "中文 名字", "a|b;c,d", "]]>", "--x\nnext"])
 def test_names_from_run_folders_are_text(name: str) -> None:
     shown = Figure(
-        name, name, name,
-        [Panel([LineMark([1, 2], [1, 2], SeriesId(name, name, name), low=[0, 0], high=[9, 9]),
-                Bar(0, 1, SeriesId(series=name), text=name), TextMark(1, 1, name),
-                BoxMark(0, 0, 1, 1, hint=name)],
-               Axis(name), Axis(name, low=1), title=name)],
+        name,
+        name,
+        name,
+        [
+            Panel(
+                [
+                    LineMark([1, 2], [1, 2], SeriesId(name, name, name), low=[0, 0], high=[9, 9]),
+                    Bar(0, 1, SeriesId(series=name), text=name),
+                    TextMark(1, 1, name),
+                    BoxMark(0, 0, 1, 1, hint=name),
+                ],
+                Axis(name),
+                Axis(name, low=1),
+                title=name,
+            )
+        ],
         [LegendEntry("arm", name, name), LegendEntry("series", name)],
-    )  # fmt: skip
+    )
     root = parsed(shown)
     assert any("".join(t.itertext()) == name for t in root.iter(f"{SVG}text")) or "\n" in name
     assert not list(root.iter("b"))
@@ -176,8 +194,11 @@ def test_names_from_run_folders_are_text(name: str) -> None:
 
 
 def test_the_pointer_shows_values_and_names() -> None:
-    named = figure(LineMark([1, 2], [0, 1], marker="circle"), x=Axis(ticks=[(1, "64 KiB")]),
-                   y=Axis(names=("ring", "tree")))  # fmt: skip
+    named = figure(
+        LineMark([1, 2], [0, 1], marker="circle"),
+        x=Axis(ticks=[(1, "64 KiB")]),
+        y=Axis(names=("ring", "tree")),
+    )
     ((first, second),) = points(named)
     assert first.split(",", 2)[2] == "64 KiB;ring"
     assert second.split(",", 2)[2] == "2;tree"
@@ -226,7 +247,10 @@ def test_unknown_series_get_colours_that_no_key_has() -> None:
 
 
 def test_wide_lines_lie_beneath_narrow_ones() -> None:
-    keys = (LegendEntry("backend", "t", stroke="wide"), LegendEntry("backend", "m", stroke="dashes"))
+    keys = (
+        LegendEntry("backend", "t", stroke="wide"),
+        LegendEntry("backend", "m", stroke="dashes"),
+    )
     marks = [LineMark([1], [1], SeriesId(backend=b)) for b in ("m", "t")]
     noise = LineMark([1], [1], SeriesId(backend="m"), weight="faint")
     order = re.findall(
@@ -236,7 +260,9 @@ def test_wide_lines_lie_beneath_narrow_ones() -> None:
 
 
 def test_shared_axes_are_labelled_once_and_have_one_range() -> None:
-    panels = [Panel([LineMark([0, k], [0, k])], Axis("updates"), Axis("loss")) for k in (1, 2, 3, 100)]
+    panels = [
+        Panel([LineMark([0, k], [0, k])], Axis("updates"), Axis("loss")) for k in (1, 2, 3, 100)
+    ]
     shown = Figure("f", "", "", panels, columns=2, share_x="column", share_y="all")
     texts = letters(shown)
     assert texts.count("updates") == 2
@@ -254,7 +280,9 @@ def test_an_empty_place_leaves_the_labels_above_it() -> None:
 
 def test_a_text_stands_in_a_box_where_it_fits() -> None:
     axis = Axis(low=0, high=100, hidden=True)
-    shown = figure(BoxMark(0, 0, 50, 50, text="wide"), BoxMark(60, 0, 0.5, 50, text="thin"), x=axis, y=axis)
+    shown = figure(
+        BoxMark(0, 0, 50, 50, text="wide"), BoxMark(60, 0, 0.5, 50, text="thin"), x=axis, y=axis
+    )
     assert letters(shown) == ["wide"]
 
 

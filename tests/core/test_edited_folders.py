@@ -13,11 +13,11 @@ from typing import Any, TypeAlias
 import pytest
 
 from dualml.common.errors import UserError
-from dualml.parity.judge import judge_run
-from dualml.report.compose import compose
+from dualml.common.words import Messages
 from dualml.experiment.store.folder import RunFolder
 from dualml.experiment.store.load import load
-from dualml.common.words import Messages
+from dualml.parity.judge import judge_run
+from dualml.report.compose import compose
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "golden"))
 import golden_recorded
@@ -121,23 +121,26 @@ def test_an_edited_file_is_shown_around_or_named(
         assert "\n" not in text, (name, what, text)
 
 
-@pytest.mark.parametrize(("place", "value", "reason"), [
-    (("links", 0, "target"), 9, "links.0: there are 2 ranks"),
-    (("meetings", 0, "ranks"), [0, 2**31], "meetings.0: there are 2 ranks"),
-    (("ranks", 1, "stages"), [7], "ranks.1.stages: there are 2 stages"),
-    (("ranks", 1, "pipeline"), 2, "ranks.1.pipeline is beyond the mesh, 2"),
-    (("ranks", 1, "rank"), 0, "ranks are not numbered from 0"),
-    (("driver",), 5, "driver: there are 2 ranks"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("place", "value", "reason"),
+    [
+        (("links", 0, "target"), 9, "links.0: there are 2 ranks"),
+        (("meetings", 0, "ranks"), [0, 2**31], "meetings.0: there are 2 ranks"),
+        (("ranks", 1, "stages"), [7], "ranks.1.stages: there are 2 stages"),
+        (("ranks", 1, "pipeline"), 2, "ranks.1.pipeline is beyond the mesh, 2"),
+        (("ranks", 1, "rank"), 0, "ranks are not numbered from 0"),
+        (("driver",), 5, "driver: there are 2 ranks"),
+    ],
+)
 def test_a_split_names_its_own_ranks_and_stages(
     place: tuple[Any, ...], value: Any, reason: str
 ) -> None:
     from pydantic import ValidationError
 
     from dualml.algorithms.model import model
+    from dualml.experiment.store.plan_record import PlannedSplit
     from dualml.parallel.split import traffic
     from dualml.parallel.split.plan import split_plan
-    from dualml.experiment.store.plan_record import PlannedSplit
 
     plan = split_plan(model("mlp"), 2)
     described = json.loads(json.dumps({"cut": list(plan.cut), **traffic.describe(plan, 8)}))

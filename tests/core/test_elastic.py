@@ -68,8 +68,18 @@ def lab(tmp_path: Path) -> Path:
 def interrupted(lab: Path, out: Path, arm: str, epochs: int = 4000) -> Path:
     """Interrupt the two ranks of an arm after the same checkpoint and return the trial's folder."""
     place = out / "trials" / arm / "numpy" / "seed0"
-    words = ("run", lab, "--backend", "numpy", "--arm", arm, "--out", out,
-             "--set", f"arms.{arm}.epochs={epochs}")  # fmt: skip
+    words = (
+        "run",
+        lab,
+        "--backend",
+        "numpy",
+        "--arm",
+        arm,
+        "--out",
+        out,
+        "--set",
+        f"arms.{arm}.epochs={epochs}",
+    )
     for _ in range(5):  # the signal may come between two ranks' checkpoints
         interrupt_when(words, lambda: len(readable_checkpoints(place, 2)) == 2)
         if readable_checkpoints(place, 2):
@@ -135,9 +145,23 @@ def test_what_cannot_be_split_again_is_refused() -> None:
 
 
 def test_each_update_keeps_its_batch(lab: Path, tmp_path: Path) -> None:
-    done = dualml("run", lab, "--backend", "numpy", "--out", tmp_path / "o", "--no-report",
-                  "--set", "arms.ring.updates=2", "--set", "arms.dealt.updates=2",
-                  "--arm", "ring", "--arm", "dealt")  # fmt: skip
+    done = dualml(
+        "run",
+        lab,
+        "--backend",
+        "numpy",
+        "--out",
+        tmp_path / "o",
+        "--no-report",
+        "--set",
+        "arms.ring.updates=2",
+        "--set",
+        "arms.dealt.updates=2",
+        "--arm",
+        "ring",
+        "--arm",
+        "dealt",
+    )
     assert done.returncode in (0, 3), done.stderr
     plan = restore_plan(plan_folder(tmp_path / "o"))
     for name in ("ring", "dealt"):

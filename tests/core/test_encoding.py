@@ -10,7 +10,13 @@ import pytest
 
 from dualml.course.encoding import decode_names, decode_program, guess_encoding, presentable
 from dualml.course.labs import load_lab
-from dualml.course.source import MAX_SOURCE_BYTES, MAX_PROBLEMS_PER_KIND, read_program, examine, read_legible
+from dualml.course.source import (
+    MAX_PROBLEMS_PER_KIND,
+    MAX_SOURCE_BYTES,
+    examine,
+    read_legible,
+    read_program,
+)
 
 TORCH = load_lab("lab1").files[0]
 SIMPLIFIED = "# 作业：随机梯度下降法，带动量的更新\nname = '李雷'\n"
@@ -23,15 +29,26 @@ def value_of(program: bytes) -> object:
     return names["name"]
 
 
-@pytest.mark.parametrize(("coding", "text"), [
-    ("utf-8", SIMPLIFIED), ("utf-8-sig", SIMPLIFIED), ("gbk", SIMPLIFIED), ("gb18030", SIMPLIFIED),
-    ("big5", TRADITIONAL), ("utf-16", SIMPLIFIED), ("utf-16-le", SIMPLIFIED),
-    ("utf-16-be", "name = '李雷'\nother = 'ascii text of a program'\n"), ("utf-32", SIMPLIFIED),
-    ("gbk", "# -*- coding: gbk -*-\nname = '李雷'\n"),
-    ("big5", "#!/usr/bin/python\n# vim: set fileencoding=big5 :\nname = '陳大文'\n"),
-    ("gbk", "# -*- coding: utf-8 -*-\n" + SIMPLIFIED), ("latin-1", "# coding: latin-1\nname = 'é'"),
-    ("utf-16", "# coding: gbk\nname = '李雷'\n"), ("utf-8", "# coding: utf-8\nname = '李雷'\n"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("coding", "text"),
+    [
+        ("utf-8", SIMPLIFIED),
+        ("utf-8-sig", SIMPLIFIED),
+        ("gbk", SIMPLIFIED),
+        ("gb18030", SIMPLIFIED),
+        ("big5", TRADITIONAL),
+        ("utf-16", SIMPLIFIED),
+        ("utf-16-le", SIMPLIFIED),
+        ("utf-16-be", "name = '李雷'\nother = 'ascii text of a program'\n"),
+        ("utf-32", SIMPLIFIED),
+        ("gbk", "# -*- coding: gbk -*-\nname = '李雷'\n"),
+        ("big5", "#!/usr/bin/python\n# vim: set fileencoding=big5 :\nname = '陳大文'\n"),
+        ("gbk", "# -*- coding: utf-8 -*-\n" + SIMPLIFIED),
+        ("latin-1", "# coding: latin-1\nname = 'é'"),
+        ("utf-16", "# coding: gbk\nname = '李雷'\n"),
+        ("utf-8", "# coding: utf-8\nname = '李雷'\n"),
+    ],
+)
 def test_what_is_shown_is_what_is_run(coding: str, text: str, tmp_path: Path) -> None:
     path = tmp_path / "program.py"
     path.write_bytes(text.replace("\n", "\r\n").encode(coding))
@@ -55,11 +72,20 @@ def test_a_coding_line_decides_where_python_says(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("content", [
-    b"# coding: hex\nx = 1", b"# coding: nothing-such\n", b"# coding: punycode\n" + b"a" * 1000,
-    b"# coding: rot13\n", b"# \xff\xfe\xfd\n", codecs.BOM_UTF8 + b"\xff",
-    b"# coding: unicode_escape\n\\ud800", b"caf\xe9 = 1\n", b"\x80\x81\x82" * 9,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"# coding: hex\nx = 1",
+        b"# coding: nothing-such\n",
+        b"# coding: punycode\n" + b"a" * 1000,
+        b"# coding: rot13\n",
+        b"# \xff\xfe\xfd\n",
+        codecs.BOM_UTF8 + b"\xff",
+        b"# coding: unicode_escape\n\\ud800",
+        b"caf\xe9 = 1\n",
+        b"\x80\x81\x82" * 9,
+    ],
+)
 def test_what_is_no_text_is_said_and_still_shown(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / TORCH.name
     path.write_bytes(content)

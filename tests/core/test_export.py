@@ -17,17 +17,17 @@ from command import dualml, start
 from command import lab as lab
 
 from dualml.common.errors import UserError
-from dualml.report.export import base, export
-from dualml.report.export import live as live_runs
-from dualml.report.export.base import TARGETS
-from dualml.report.export.trial_log import record_seconds
-from dualml.report.export.mlflow import hide_credentials
-from dualml.runner.session.runner import run_request
-from dualml.runner.session.prepare import RunRequest
+from dualml.common.words import Messages
 from dualml.experiment.store.folder import RunFolder
 from dualml.experiment.store.manifest import read_run
 from dualml.experiment.store.records import read_records
-from dualml.common.words import Messages
+from dualml.report.export import base, export
+from dualml.report.export import live as live_runs
+from dualml.report.export.base import TARGETS
+from dualml.report.export.mlflow import hide_credentials
+from dualml.report.export.trial_log import record_seconds
+from dualml.runner.session.prepare import RunRequest
+from dualml.runner.session.runner import run_request
 
 pytestmark = pytest.mark.whole
 
@@ -51,9 +51,11 @@ def test_csv_holds_every_record(folder: Path, tmp_path: Path) -> None:
         for arm in fake_run.MAIN
         for backend in ("numpy", "torch", "mindspore")
         for seed in (0, 1)
-        for record in map(json.loads, (folder / f"trials/{arm}/{backend}/seed{seed}/rank0.jsonl")
-                          .read_text().splitlines())
-    ]  # fmt: skip
+        for record in map(
+            json.loads,
+            (folder / f"trials/{arm}/{backend}/seed{seed}/rank0.jsonl").read_text().splitlines(),
+        )
+    ]
     assert len(written) == len(recorded) > 7_000
     for line, record in zip(written, recorded, strict=True):
         for name, text in line.items():
@@ -64,8 +66,9 @@ def test_csv_holds_every_record(folder: Path, tmp_path: Path) -> None:
     failed = [t for t in trials if t["status"] == "failed"]
     assert [(t["arm"], t["backend"], t["seed"]) for t in failed] == [("gd", "mindspore", "1")]
     assert {t["verdict"] for t in trials if t["arm"] == "sgd" and t["seed"] == "1"} == {
-        "equal", "different",
-    }  # fmt: skip
+        "equal",
+        "different",
+    }
 
 
 def test_collectives_have_the_bandwidths_of_nccl_tests(tmp_path: Path) -> None:
@@ -73,8 +76,11 @@ def test_collectives_have_the_bandwidths_of_nccl_tests(tmp_path: Path) -> None:
     export([folder], "csv", tmp_path / "out")
     table = rows(tmp_path / "out" / "collectives.csv")
     assert len(table) == 2 * len(fake_ranks.rows("torch", 4))
-    ring = next(r for r in table if (r["backend"], r["strategy"], r["bytes"]) ==
-                ("torch", "ring", "1048576"))  # fmt: skip
+    ring = next(
+        r
+        for r in table
+        if (r["backend"], r["strategy"], r["bytes"]) == ("torch", "ring", "1048576")
+    )
     # 2 (n − 1)/n of 4 ranks; GB are 10⁹ bytes
     assert float(ring["algbw_gb_per_s"]) == pytest.approx(2**20 / float(ring["seconds"]) / 1e9)
     assert float(ring["busbw_gb_per_s"]) == pytest.approx(1.5 * float(ring["algbw_gb_per_s"]))
@@ -134,8 +140,10 @@ def test_tensorboard_reads_every_number(tmp_path: Path) -> None:
             place = f"{arm}/{backend}/seed1"
             same_scalars(out / place, folder / "trials" / place)
     events = accumulated(out / "sgd/torch/seed1")
-    texts = {tag: events.Tensors(tag)[0].tensor_proto.string_val[0].decode()
-             for tag in ("experiment", "trial", "verdict")}  # fmt: skip
+    texts = {
+        tag: events.Tensors(tag)[0].tensor_proto.string_val[0].decode()
+        for tag in ("experiment", "trial", "verdict")
+    }
     assert "| optimizer.lr | 0.05 |" in texts["trial"]
     assert "torch – mindspore: ≠ 不同" in texts["verdict"]
     assert json.loads((folder / "run.json").read_text())["plan_hash"] in texts["experiment"]
@@ -143,8 +151,9 @@ def test_tensorboard_reads_every_number(tmp_path: Path) -> None:
     before = sorted(out.rglob("*tfevents*"))
     (out / "left over").touch()
     assert export([folder], "tensorboard").files  # its own place is replaced
-    assert sorted(out.rglob("*")) == sorted({*before, *(p for f in before for p in f.parents
-                                                        if out in p.parents)})  # fmt: skip
+    assert sorted(out.rglob("*")) == sorted(
+        {*before, *(p for f in before for p in f.parents if out in p.parents)}
+    )
 
 
 def test_tensorboard_follows_records_as_they_grow(
@@ -154,8 +163,10 @@ def test_tensorboard_follows_records_as_they_grow(
     monkeypatch.setattr(live_runs, "EVERY_S", 3600.0)
     arms = {"sgd": fake_run.MAIN["sgd"]}
     folder = fake_run.make_run(tmp_path / "run", arms=arms, seeds=[0], backends=["numpy", "torch"])
-    places = {b: (folder / f"tensorboard/sgd/{b}/seed0", folder / f"trials/sgd/{b}/seed0")
-              for b in ("numpy", "torch")}  # fmt: skip
+    places = {
+        b: (folder / f"tensorboard/sgd/{b}/seed0", folder / f"trials/sgd/{b}/seed0")
+        for b in ("numpy", "torch")
+    }
     records = places["torch"][1] / "rank0.jsonl"
     lines = sorted(records.read_bytes().splitlines(True), key=lambda line: json.loads(line)["step"])
     whole, heard = b"".join(lines), list[Any]()  # in the order in which a rank writes
@@ -181,8 +192,20 @@ def test_tensorboard_follows_records_as_they_grow(
 def test_an_interrupted_run_leaves_whole_files(lab: Path, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="no tensorboard")
     out, place = tmp_path / "out", "gd/numpy/seed0"
-    process = start("run", lab, "--backend", "numpy", "--out", out, "--no-report", "--tensorboard",
-                    "--arm", "gd", "--set", "arms.gd.updates=100000")  # fmt: skip
+    process = start(
+        "run",
+        lab,
+        "--backend",
+        "numpy",
+        "--out",
+        out,
+        "--no-report",
+        "--tensorboard",
+        "--arm",
+        "gd",
+        "--set",
+        "arms.gd.updates=100000",
+    )
     deadline = time.monotonic() + 60
     while sum(p.stat().st_size for p in (out / "tensorboard").rglob("*tfevents*")) < 10_000:
         assert process.poll() is None, "it ended before there were events"
@@ -201,14 +224,17 @@ def test_an_interrupted_run_leaves_whole_files(lab: Path, tmp_path: Path) -> Non
 # --- wrong input ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["--to", "tensorbord"], "unknown export target 'tensorbord'; did you mean 'tensorboard'?"),
-    (["--to", "csv", "--online"], "--online is for --to wandb"),
-    (["--to", "csv", "--out", "."], "is there and not empty; choose another --out"),
-    (["--to", "trace"], "trials with several ranks do"),
-    ([], "Missing option '--to'"),
-    (["--to", "csv", "--lang", "fr"], "--lang must be en or zh"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--to", "tensorbord"], "unknown export target 'tensorbord'; did you mean 'tensorboard'?"),
+        (["--to", "csv", "--online"], "--online is for --to wandb"),
+        (["--to", "csv", "--out", "."], "is there and not empty; choose another --out"),
+        (["--to", "trace"], "trials with several ranks do"),
+        ([], "Missing option '--to'"),
+        (["--to", "csv", "--lang", "fr"], "--lang must be en or zh"),
+    ],
+)
 def test_wrong_input_is_one_line(folder: Path, words: list[str], said: str) -> None:
     done = dualml("export", folder, *words, cwd=folder)
     assert (done.returncode, done.stdout) == (2, "")
@@ -217,12 +243,15 @@ def test_wrong_input_is_one_line(folder: Path, words: list[str], said: str) -> N
     assert not (folder / "export" / "trace").exists()
 
 
-@pytest.mark.parametrize(("address", "said"), [
-    ("postgresql://me:secr@t@db:5432/runs", "postgresql://…@db:5432/runs"),
-    ("to https://token@mlflow.example/api failed", "to https://…@mlflow.example/api failed"),
-    ("sqlite:////home/me@work/mlflow.db", "sqlite:////home/me@work/mlflow.db"),
-    ("http://127.0.0.1:5000", "http://127.0.0.1:5000"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("postgresql://me:secr@t@db:5432/runs", "postgresql://…@db:5432/runs"),
+        ("to https://token@mlflow.example/api failed", "to https://…@mlflow.example/api failed"),
+        ("sqlite:////home/me@work/mlflow.db", "sqlite:////home/me@work/mlflow.db"),
+        ("http://127.0.0.1:5000", "http://127.0.0.1:5000"),
+    ],
+)
 def test_passwords_of_stores_are_not_printed(address: str, said: str) -> None:
     assert hide_credentials(address) == said
 
@@ -232,10 +261,15 @@ def test_no_run_folder(tmp_path: Path) -> None:
         export([tmp_path], "csv")
 
 
-@pytest.mark.parametrize(("target", "library"), [
-    ("parquet", "pyarrow"), ("tensorboard", "tensorboard"), ("mlflow", "mlflow"),
-    ("wandb", "wandb"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("target", "library"),
+    [
+        ("parquet", "pyarrow"),
+        ("tensorboard", "tensorboard"),
+        ("mlflow", "mlflow"),
+        ("wandb", "wandb"),
+    ],
+)
 def test_a_missing_library_is_named(
     folder: Path, target: str, library: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,17 +292,24 @@ def test_records_that_cannot_be_read_are_left_out(tmp_path: Path) -> None:
     assert "trials/sgd/torch/seed0/rank0.jsonl, line 1" in told["unreadable"][0]
     assert told["unreadable"][0] in done.stderr
     assert {row["backend"] for row in rows(tmp_path / "out" / "records.csv")} == {
-        "numpy", "mindspore",
-    }  # fmt: skip
+        "numpy",
+        "mindspore",
+    }
     assert len(rows(tmp_path / "out" / "trials.csv")) == 3
 
 
 def test_two_folders_of_one_plan_stand_side_by_side(tmp_path: Path) -> None:
     made = [
-        fake_run.make_run(tmp_path / name, arms={"sgd": fake_run.MAIN["sgd"]}, seeds=[0],
-                      backends=["torch"], failed=None, different=None)
+        fake_run.make_run(
+            tmp_path / name,
+            arms={"sgd": fake_run.MAIN["sgd"]},
+            seeds=[0],
+            backends=["torch"],
+            failed=None,
+            different=None,
+        )
         for name in ("a", "b")
-    ]  # fmt: skip
+    ]
     export(made, "csv", tmp_path / "out")
     names = {row["backend"] for row in rows(tmp_path / "out" / "records.csv")}
     assert names == {"torch (a)", "torch (b)"}

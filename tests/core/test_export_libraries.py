@@ -12,10 +12,10 @@ import fake_run
 import pytest
 
 from dualml.common.errors import UserError
-from dualml.report.export import export
 from dualml.experiment.store.load import load
 from dualml.experiment.store.records import read_records
 from dualml.experiment.store.table import records, trials
+from dualml.report.export import export
 
 pytestmark = pytest.mark.whole
 #: Block size of LevelDB's log format in bytes.
@@ -26,9 +26,11 @@ ARMS = {"sgd": fake_run.MAIN["sgd"] | {"updates": 20, "epochs": 0.2}}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = fake_run.make_run(
-        tmp_path_factory.mktemp("run"), arms=ARMS, backends=["torch", "mindspore"],
+        tmp_path_factory.mktemp("run"),
+        arms=ARMS,
+        backends=["torch", "mindspore"],
         failed=("sgd", "mindspore", 1),
-    )  # fmt: skip
+    )
     (made / "report.html").write_text("<p>the report</p>")
     return made
 
@@ -48,8 +50,10 @@ def test_parquet(folder: Path, tmp_path: Path) -> None:
     for name, table in (("records", records(run)), ("trials", trials(run))):
         read = parquet.read_table(tmp_path / "out" / f"{name}.parquet")
         assert read.to_pydict() == table
-    kinds = {field.name: str(field.type) for field in
-             parquet.read_schema(tmp_path / "out" / "records.parquet")}  # fmt: skip
+    kinds = {
+        field.name: str(field.type)
+        for field in parquet.read_schema(tmp_path / "out" / "records.parquet")
+    }
     assert (kinds["value"], kinds["step"], kinds["metric"]) == ("double", "int64", "string")
 
 

@@ -13,12 +13,12 @@ import fake_splits
 import numpy as np
 import pytest
 
+from dualml.experiment.store.load import load
+from dualml.experiment.store.times import TIMELINE, TIMES
+from dualml.parallel.split.timeline import KINDS
 from dualml.report.export import export
 from dualml.report.export.spans import COMMUNICATION, RankTrace, TraceSpan
 from dualml.report.export.trace import assign_threads, make_trace
-from dualml.parallel.split.timeline import KINDS
-from dualml.experiment.store.load import load
-from dualml.experiment.store.times import TIMELINE, TIMES
 
 Event = dict[str, Any]
 
@@ -37,8 +37,11 @@ def faults(events: list[Event]) -> list[str]:
             if not (event["ts"] >= 0 and event["dur"] > 0):
                 wrong.append(f"{event}: times")
     for where, own in lanes.items():
-        names = {e["args"]["name"] for e in events_of(events, "M")
-                 if e["name"] == "thread_name" and (e["pid"], e["tid"]) == where}  # fmt: skip
+        names = {
+            e["args"]["name"]
+            for e in events_of(events, "M")
+            if e["name"] == "thread_name" and (e["pid"], e["tid"]) == where
+        }
         wrong += [f"{where} is called {names}"] * (len(names) != 1)
         moments = [e["ts"] for e in own]
         wrong += [f"{where}: not in order"] * (moments != sorted(moments))
@@ -54,10 +57,12 @@ def faults(events: list[Event]) -> list[str]:
         if begin["id"] != end["id"] or begin["ts"] > end["ts"] or end["bp"] != "e":
             wrong.append(f"arrow {begin['id']}")
         wrong += [
-            f"arrow {begin['id']} touches nothing" for half in (begin, end)
-            if not any(e["ts"] <= half["ts"] < e["ts"] + e["dur"]
-                       for e in lanes[half["pid"], half["tid"]])
-        ]  # fmt: skip
+            f"arrow {begin['id']} touches nothing"
+            for half in (begin, end)
+            if not any(
+                e["ts"] <= half["ts"] < e["ts"] + e["dur"] for e in lanes[half["pid"], half["tid"]]
+            )
+        ]
     return wrong
 
 
@@ -95,8 +100,10 @@ def test_a_pipeline(split: Path, tmp_path: Path) -> None:
             sent = sum(e["args"].get("bytes", 0) for e in own if e["name"].startswith("send"))
             assert sent == columns[rank]["bytes"][columns[rank]["kind"] == 2].sum()
         # A message of the simulation is received by whoever waits for it until then.
-        assert {(s["pid"], f["pid"]) for s, f in
-                zip(events_of(events, "s"), events_of(events, "f"), strict=True)} == LINKS[arm]  # fmt: skip
+        assert {
+            (s["pid"], f["pid"])
+            for s, f in zip(events_of(events, "s"), events_of(events, "f"), strict=True)
+        } == LINKS[arm]
 
 
 LINKS = {"inter": {(0, 1), (1, 0)}, "mesh": {(0, 2), (2, 0), (1, 3), (3, 1)}}
@@ -117,8 +124,9 @@ def test_updates_and_aggregations(tmp_path: Path) -> None:
         (1e6 * (times[1]["end"] - times[1]["arrive"])).tolist(), abs=2e-3
     )
     assert {e["args"]["name"] for e in events_of(events, "M") if e["name"] == "process_name"} == {
-        "rank 0", "rank 1",
-    }  # fmt: skip
+        "rank 0",
+        "rank 1",
+    }
 
 
 def span(begin: float, end: float, **message: Any) -> TraceSpan:
@@ -128,20 +136,29 @@ def span(begin: float, end: float, **message: Any) -> TraceSpan:
 def test_what_overlaps_comes_into_another_thread() -> None:
     lanes = assign_threads([span(0, 4), span(1, 2), span(3, 5), span(4, 6), span(7, 7)], 0.0)
     assert {name: [(b // 10**9, e // 10**9) for b, e, _ in own] for name, own in lanes.items()} == {
-        "communication": [(0, 4), (1, 2), (4, 6)], "communication 2": [(3, 5)],
-    }  # fmt: skip
+        "communication": [(0, 4), (1, 2), (4, 6)],
+        "communication 2": [(3, 5)],
+    }
 
 
 def test_ranks_on_two_machines_have_times_of_their_own(split: Path) -> None:
     run = load([split])
     trial = next(t for t in run.trials if t.arm == "inter")
     message = (1, 0, 0, 0, 0, 0)
-    ranks = [RankTrace("a", [span(100, 101, sends=message)]), RankTrace("b", [span(5, 9, receives=message)])]
+    ranks = [
+        RankTrace("a", [span(100, 101, sends=message)]),
+        RankTrace("b", [span(5, 9, receives=message)]),
+    ]
     events = make_trace(ranks, run, trial)["traceEvents"]
     assert [e["ts"] for e in events_of(events, "X")] == [0, 0]
     assert not events_of(events, "s")
-    same = [RankTrace("a", r.spans) for r in (ranks[0], RankTrace("a", [span(99, 103, receives=message)]))]
-    (begin,), (end,) = (events_of(make_trace(same, run, trial)["traceEvents"], kind) for kind in "sf")
+    same = [
+        RankTrace("a", r.spans)
+        for r in (ranks[0], RankTrace("a", [span(99, 103, receives=message)]))
+    ]
+    (begin,), (end,) = (
+        events_of(make_trace(same, run, trial)["traceEvents"], kind) for kind in "sf"
+    )
     assert (begin["ts"], end["ts"]) == (1e6, 1e6)  # whoever waited is met where sending begins
 
 

@@ -19,9 +19,6 @@ from command import dualml
 from safetensors.numpy import save_file
 
 from dualml.common import arrays, outputs
-from dualml.runner.checkpoint import open_checkpoint
-from dualml.interface.cli.output import check_streams
-from dualml.experiment.data.text import read_text_file as read_words
 from dualml.common.errors import NotAFile, UserError, escape_unprintable
 from dualml.common.files import (
     is_special,
@@ -35,13 +32,16 @@ from dualml.common.files import (
     write_json,
     write_text,
 )
-from dualml.launch.process import Launch
-from dualml.launch.supervise import last_lines
+from dualml.experiment.data.text import read_text_file as read_words
 from dualml.experiment.store.best import read_best
 from dualml.experiment.store.checkpoint import load_checkpoint
 from dualml.experiment.store.metrics_tail import MetricsTail
 from dualml.experiment.store.records import RecordWriter, read_records
 from dualml.experiment.store.usage import last_samples, read_usage
+from dualml.interface.cli.output import check_streams
+from dualml.launch.process import Launch
+from dualml.launch.supervise import last_lines
+from dualml.runner.checkpoint import open_checkpoint
 
 #: Things that may be in a folder in place of a file.
 ODD = ("pipe", "socket", "loop", "folder", "nowhere", "device")
@@ -286,8 +286,19 @@ def test_json_on_a_terminal_steers_nothing_and_says_the_same(
     assert "你" in printed
 
 
-@pytest.mark.parametrize("progress", [{"step": "x"}, 3, [], {"step": -1}, {"step": 2.5},
-                                      {"step": 1, "confusion": 3}, {"other": 1}, None])  # fmt: skip
+@pytest.mark.parametrize(
+    "progress",
+    [
+        {"step": "x"},
+        3,
+        [],
+        {"step": -1},
+        {"step": 2.5},
+        {"step": 1, "confusion": 3},
+        {"other": 1},
+        None,
+    ],
+)
 def test_a_trials_checkpoint_with_odd_progress_is_one_line(tmp_path: Path, progress: Any) -> None:
     path = tmp_path / "checkpoint.safetensors"
     save_file({"weights/w": np.zeros(2, np.float32)}, path, {"progress": json.dumps(progress)})

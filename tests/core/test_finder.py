@@ -18,24 +18,36 @@ from test_parity import STEPS as TRACED
 from test_parity import trajectory
 
 from dualml.algorithms.communicator import FileStore
-from dualml.common.errors import TrialError
-from dualml.parity.finder.causes import GUESSES, Hypothesis, Observation
-from dualml.parity.finder.causes.base import fit_factor, round_to_half, relative_error, unexplained_share
-from dualml.parity.finder.find import MIN_EXPLAINED_SHARE, numeric_failures, rank_hypotheses
-from dualml.parity.finder.localise import largest_differences, same_data, rounding_envelope
-from dualml.parity.finder.paragraph import paragraph
-from dualml.parity.finder.replays import steps_to_replay
-from dualml.parity.finder.context import PHASES
 from dualml.algorithms.model.layers import ReLU
-from dualml.parity.envelope import clip_to_plain, update_envelope
-from dualml.parity.pairs import compare_trajectories
 from dualml.backend.reference.backend import NumpyBackend
+from dualml.common.errors import TrialError
+from dualml.common.words import load_messages
 from dualml.experiment.store.envelope import Envelope
 from dualml.experiment.store.manifest import TrialRecord
-from dualml.experiment.store.replays import ReplayRecord, flatten, read_replay, read_states, unflatten, write_start
-from dualml.common.words import load_messages
-from dualml.runner.worker.remote import store_for
+from dualml.experiment.store.replays import (
+    ReplayRecord,
+    flatten,
+    read_replay,
+    read_states,
+    unflatten,
+    write_start,
+)
+from dualml.parity.envelope import clip_to_plain, update_envelope
+from dualml.parity.finder.causes import GUESSES, Hypothesis, Observation
+from dualml.parity.finder.causes.base import (
+    fit_factor,
+    relative_error,
+    round_to_half,
+    unexplained_share,
+)
+from dualml.parity.finder.context import PHASES
+from dualml.parity.finder.find import MIN_EXPLAINED_SHARE, numeric_failures, rank_hypotheses
+from dualml.parity.finder.localise import largest_differences, rounding_envelope, same_data
+from dualml.parity.finder.paragraph import paragraph
+from dualml.parity.finder.replays import steps_to_replay
+from dualml.parity.pairs import compare_trajectories
 from dualml.runner.worker.guards import check_loaded
+from dualml.runner.worker.remote import store_for
 from dualml.runner.worker.replay import TrialReplay, replay_updates
 from dualml.runner.worker.replay_main import reference_plan
 from dualml.runner.worker.trial import TrialRunner
@@ -52,7 +64,10 @@ def test_what_was_planted_is_found(case: str) -> None:
     told = finding_of_case(case)
     assert (told["status"], told["backend"], told["guilty"]) == ("found", "torch", ["torch"])
     assert (told["step"], told["phase"], told["causes"][0]["cause"]) == (
-        LATE.get(case, 1), phase, cause)  # fmt: skip
+        LATE.get(case, 1),
+        phase,
+        cause,
+    )
     assert told["causes"][0]["score"] >= MIN_EXPLAINED_SHARE
     assert tensor in (None, told["tensor"])
     assert told["ranks"] == LONE.get(case, list(range(told["world_size"])))
@@ -123,11 +138,14 @@ def test_the_side_is_told() -> None:
     assert "mindspore 也偏离" in paragraph(two, "zh")
 
 
-@pytest.mark.parametrize(("ranks", "en", "zh"), [
-    ([1], " on rank 1 of 3.", "（共 3 个 rank，出现在 rank 1）。"),
-    ([0, 2], " on ranks 0, 2 of 3.", "（共 3 个 rank，出现在 rank 0、2）。"),
-    ([0, 1, 2], " on all 3 ranks.", "（3 个 rank 全部如此）。"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("ranks", "en", "zh"),
+    [
+        ([1], " on rank 1 of 3.", "（共 3 个 rank，出现在 rank 1）。"),
+        ([0, 2], " on ranks 0, 2 of 3.", "（共 3 个 rank，出现在 rank 0、2）。"),
+        ([0, 1, 2], " on all 3 ranks.", "（3 个 rank 全部如此）。"),
+    ],
+)
 def test_ranks_are_told(ranks: list[int], en: str, zh: str) -> None:
     told = {**finding_of_case("alone"), "ranks": ranks, "world_size": 3}
     assert en in paragraph(told)
@@ -143,7 +161,9 @@ def test_the_paragraph_says_what_was_found(case: str, lang: str) -> None:
         assert word in text
     assert told["tensor"] in text or told["phase"] == "loss"
     assert load_messages(lang)[f"cause.{cause}.remedy"] in text
-    assert all(part in text for part in re.split(r"{.*?}", load_messages(lang)[f"cause.{cause}.says"]))
+    assert all(
+        part in text for part in re.split(r"{.*?}", load_messages(lang)[f"cause.{cause}.says"])
+    )
     assert not re.search(r"[{}]|nan|inf\b", text)
     if told["world_size"] > 1:
         assert re.search(r"\branks?\b", text)
@@ -168,11 +188,14 @@ def test_a_replay_that_failed_says_why() -> None:
 #: Arm → phases with hypotheses of its own.
 OWN = {
     **dict.fromkeys(("nesterov", "rmsprop", "adagrad"), ("update", "state")),
-    "softmax": ("data", "loss", "gradient", "update", "state"), "adamw": ("update",),
-    "lenet": ("forward",), "vit": ("forward",), "rnn": ("data", "forward", "loss", "gradient"),
+    "softmax": ("data", "loss", "gradient", "update", "state"),
+    "adamw": ("update",),
+    "lenet": ("forward",),
+    "vit": ("forward",),
+    "rnn": ("data", "forward", "loss", "gradient"),
     "nodes": ("data", "loss", "gradient", "aggregation", "update"),
     "pipeline": ("loss", "gradient"),
-}  # fmt: skip
+}
 
 
 def suspects(arm: str, change: Any) -> list[Observation]:
@@ -212,12 +235,16 @@ def test_every_guess_predicts_numbers_or_nothing(arm: str) -> None:
 
 
 @pytest.mark.parametrize("arm", ["softmax", "lenet", "rnn", "nodes", "pipeline"])
-@pytest.mark.parametrize("change", [
-    lambda a: np.full(a.shape, np.nan) if a.dtype.kind == "f" else 0 * a,
-    lambda a: np.concatenate([a, a[-1:]]),
-    lambda a: a[:-1] if len(a) > 1 else a,
-    lambda a: 0 * a,
-], ids=["nan", "longer", "shorter", "zeros"])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda a: np.full(a.shape, np.nan) if a.dtype.kind == "f" else 0 * a,
+        lambda a: np.concatenate([a, a[-1:]]),
+        lambda a: a[:-1] if len(a) > 1 else a,
+        lambda a: 0 * a,
+    ],
+    ids=["nan", "longer", "shorter", "zeros"],
+)
 def test_no_guess_fails_whatever_it_has_to_explain(arm: str, change: Any) -> None:
     for suspect in suspects(arm, change):
         scores = [told["score"] for told in rank_hypotheses(suspect)]
@@ -229,9 +256,11 @@ def test_no_guess_fails_whatever_it_has_to_explain(arm: str, change: Any) -> Non
 
 def test_what_is_left_of_a_difference() -> None:
     right, seen = {"1/update/w": np.array([1.0, 0])}, {"1/update/w": np.array([3.0, 0])}
-    scene: Any = SimpleNamespace(referee=ReplayRecord("numpy", [right], [{}]),
-                                 sides={"torch": ReplayRecord("torch", [seen], [{}])},
-                                 right=lambda backend, rank, key: right[key])  # fmt: skip
+    scene: Any = SimpleNamespace(
+        referee=ReplayRecord("numpy", [right], [{}]),
+        sides={"torch": ReplayRecord("torch", [seen], [{}])},
+        right=lambda backend, rank, key: right[key],
+    )
     suspect = Observation(scene, "torch", "update", "w", [(1, 0)])
 
     def residual(*numbers: float) -> float:
@@ -248,7 +277,12 @@ def test_squares_and_fit() -> None:
     one, two, nan = np.array([1.0, 0]), np.array([1.0, 2.0]), np.array([1.0, np.nan])
     assert (relative_error(two, one), relative_error(one, two)) == (4, pytest.approx(4 / 5))
     assert relative_error(two, two) == relative_error(nan, nan) == 0
-    assert relative_error(one, two[:1]) == relative_error(one, nan) == relative_error(one, 0 * one) == 1e6
+    assert (
+        relative_error(one, two[:1])
+        == relative_error(one, nan)
+        == relative_error(one, 0 * one)
+        == 1e6
+    )
     assert fit_factor([(3 * two, two), (3 * one, one)]) == pytest.approx(3)
     assert fit_factor([(two, one)]) == pytest.approx(1)
     assert fit_factor([(two, 0 * one)]) == 0
@@ -278,10 +312,17 @@ def test_the_elements_that_differ_most() -> None:
     assert largest_differences(seen[0], ref)["shape"] == [[3], [2, 3]]
 
 
-@pytest.mark.parametrize(("after", "first", "updates", "steps"), [
-    (0, 1, 9, [1, 2, 3]), (0, 1, 1, [1]), (0, 3, 9, [1, 2, 3]), (5, 9, 20, [1, 2, 3, 6, 7, 8, 9]),
-    (2, 3, 9, [1, 2, 3]), (10, 40, 99, [1, 2, 3, 11, 12, 13, 38, 39, 40]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("after", "first", "updates", "steps"),
+    [
+        (0, 1, 9, [1, 2, 3]),
+        (0, 1, 1, [1]),
+        (0, 3, 9, [1, 2, 3]),
+        (5, 9, 20, [1, 2, 3, 6, 7, 8, 9]),
+        (2, 3, 9, [1, 2, 3]),
+        (10, 40, 99, [1, 2, 3, 11, 12, 13, 38, 39, 40]),
+    ],
+)
 def test_the_updates_to_look_at(after: int, first: int, updates: int, steps: list[int]) -> None:
     assert steps_to_replay(after, first, updates) == steps
 
@@ -305,8 +346,15 @@ def test_data_is_the_same_in_float32() -> None:
 
 def test_a_replay_is_read_back_from_its_files(tmp_path: Path) -> None:
     states, side = cases.referee("softmax")
-    trial = TrialRunner(cases.plan(False), "softmax", 0, NumpyBackend(), cases.samples(False), tmp_path,
-                  lambda **_: None)  # fmt: skip
+    trial = TrialRunner(
+        cases.plan(False),
+        "softmax",
+        0,
+        NumpyBackend(),
+        cases.samples(False),
+        tmp_path,
+        lambda **_: None,
+    )
     start = {1: states[1]}
     write_start(tmp_path, start)
     beats: list[None] = []
@@ -343,7 +391,10 @@ def drawn(*moves: float) -> Envelope:
 def test_what_only_the_order_of_samples_moves_does_not_count() -> None:
     fault = drawn(1e-6, 2e-2, 3e-2)
     assert fault.tensors[KEY] == pytest.approx(3e-2, rel=0.1)
-    for kept in (clip_to_plain(fault, "w"), clip_to_plain(Envelope.from_content(fault.describe()), "w")):
+    for kept in (
+        clip_to_plain(fault, "w"),
+        clip_to_plain(Envelope.from_content(fault.describe()), "w"),
+    ):
         assert kept.tensors[KEY] == pytest.approx(1e-6, rel=1e-3)
         assert kept.loss[0] == pytest.approx(1e-6, rel=1e-3)
 
@@ -381,9 +432,13 @@ def test_weights_that_were_not_loaded_end_the_trial() -> None:
         check_loaded("gd", given, {**given, "b": np.full(2, 1e-7)})
 
 
-@pytest.mark.parametrize(("reason", "step"), [
-    ("arm a: the loss is nan at step 3; lower lr", 3), ("rank 0 was killed", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("reason", "step"),
+    [
+        ("arm a: the loss is nan at step 3; lower lr", 3),
+        ("rank 0 was killed", None),
+    ],
+)
 def test_a_trial_that_its_numbers_ended_is_looked_into(
     reason: str, step: int | None, tmp_path: Path
 ) -> None:
@@ -394,8 +449,15 @@ def test_a_trial_that_its_numbers_ended_is_looked_into(
     lines = [json.dumps({"metric": "loss", "step": n, "value": 1.0}) for n in (1, 2)]
     (tmp_path / "rank0.jsonl").write_text("\n".join(lines))
     folder = SimpleNamespace(trials=trials, trial_folder=lambda trial: tmp_path)
-    lost = {"arm": "a", "seed": 0, "a": "x", "b": "y", "verdict": "not comparable",
-            "reason": "trial_missing", "evidence": {"y": "failed"}}  # fmt: skip
+    lost = {
+        "arm": "a",
+        "seed": 0,
+        "a": "x",
+        "b": "y",
+        "verdict": "not comparable",
+        "reason": "trial_missing",
+        "evidence": {"y": "failed"},
+    }
     both = {**lost, "evidence": {"x": "failed", "y": "failed"}}
     session: Any = SimpleNamespace(folder=folder)
     found = numeric_failures(session, {"comparisons": [lost, both]})

@@ -22,7 +22,9 @@ PLAIN = MachineFacts("3.11.7")
 def tested_with(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fix a range of tested versions that stays when dualml's own range grows."""
     ranges = {"torch": ">=2.4,<2.14", "mindspore": ">=2.7,<2.11"}
-    monkeypatch.setattr(fit, "declared_versions", lambda package, extra: SpecifierSet(ranges[package]))
+    monkeypatch.setattr(
+        fit, "declared_versions", lambda package, extra: SpecifierSet(ranges[package])
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,8 +119,12 @@ def test_every_row_has_sources_that_can_be_looked_up() -> None:
     for source in sources.values():
         assert source["url"].startswith("https://")
         assert datetime.date(2026, 1, 1) <= source["read"] <= datetime.date.today()
-    named = {s for t in ("torch", "cuda", "mindspore") for row in fit.published_releases()[t]
-             for s in row["sources"]}  # fmt: skip
+    named = {
+        s
+        for t in ("torch", "cuda", "mindspore")
+        for row in fit.published_releases()[t]
+        for s in row["sources"]
+    }
     assert named == set(sources)
 
 
@@ -158,4 +164,7 @@ def test_what_dualml_is_tested_with_is_published() -> None:
     for package in ("torch", "mindspore"):
         wanted = declared_versions(package, package)
         lowest = min(Version(one.version) for one in wanted if one.operator == ">=")
-        assert Version(fit.published_releases()[package][-1]["version"]).release[:2] == lowest.release[:2]
+        assert (
+            Version(fit.published_releases()[package][-1]["version"]).release[:2]
+            == lowest.release[:2]
+        )

@@ -29,8 +29,10 @@ def figures(entry: str, cases: int, seed: int) -> dict[str, object]:
     """Run `fuzz.py` for an entry and return its figures."""
     done = subprocess.run(
         [sys.executable, str(HERE / "fuzz.py"), entry, str(cases), str(seed)],
-        capture_output=True, text=True, timeout=1700,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=1700,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     return dict(json.loads(done.stdout.splitlines()[-1]))
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from command import dualml, lab, run
 
-from dualml.common.errors import UserError
 from dualml.algorithms.model import initial_weights, model
 from dualml.backend.reference.model import Model
-from dualml.runner.session.generate import sample_token, generate_tokens, generate, join_lines
+from dualml.common.errors import UserError
+from dualml.runner.session.generate import generate, generate_tokens, join_lines, sample_token
 
 pytestmark = pytest.mark.whole
 
@@ -62,7 +62,9 @@ def test_a_model_goes_on_as_it_was_trained(trained_run: Path) -> None:
 
 
 def test_draws_are_those_of_their_seed(trained_run: Path) -> None:
-    texts = {seed: generate(trained_run, length=40, temperature=3.0, seed=seed).text for seed in (1, 2)}
+    texts = {
+        seed: generate(trained_run, length=40, temperature=3.0, seed=seed).text for seed in (1, 2)
+    }
     assert texts[1] != texts[2]
     assert generate(trained_run, length=40, temperature=3.0, seed=1).text == texts[1]
     assert "<" not in texts[1], "a word that is not known is never drawn"
@@ -76,8 +78,15 @@ def test_the_command(trained_run: Path) -> None:
     assert "not in the vocabulary, taken as <unk>: x" in done.stderr
     told = json.loads(dualml("generate", trained_run, *words, "--json").stdout)
     assert told.pop("schema") == "dualml.generate/1"
-    assert told == {"arm": "adam", "backend": "numpy", "seed": 0, "prompt": "xab",
-                    "text": "xabcdefgh", "unknown": ["x"], "updates": 60}  # fmt: skip
+    assert told == {
+        "arm": "adam",
+        "backend": "numpy",
+        "seed": 0,
+        "prompt": "xab",
+        "text": "xabcdefgh",
+        "unknown": ["x"],
+        "updates": 60,
+    }
     done = dualml("generate", trained_run, *words, "--arm", "lstm", "--json")
     assert json.loads(done.stdout)["arm"] == "lstm"
 

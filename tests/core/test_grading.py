@@ -8,19 +8,32 @@ from pathlib import Path
 
 import pytest
 
+from dualml.common.errors import UserError
+from dualml.common.words import Messages
 from dualml.course.check import CheckResult
 from dualml.course.exercise import Trouble
 from dualml.course.grading import grade as grading
 from dualml.course.grading import rubric as rubrics
-from dualml.course.grading.similarity import K, W, fingerprints, compare_files, select_suspicious, overlap_share, tokens
-from dualml.course.grading.submissions import SubmissionRefused, Submission, find_submissions, unpack
+from dualml.course.grading.similarity import (
+    K,
+    W,
+    compare_files,
+    fingerprints,
+    overlap_share,
+    select_suspicious,
+    tokens,
+)
+from dualml.course.grading.submissions import (
+    Submission,
+    SubmissionRefused,
+    find_submissions,
+    unpack,
+)
 from dualml.course.grading.tables import gradescope, prairielearn, safe_cell, write_csv
 from dualml.course.judge import Judgement
 from dualml.course.labs import LABS, load_lab
 from dualml.course.source import Problem
 from dualml.course.workspace import read_skeleton, read_solution
-from dualml.common.errors import UserError
-from dualml.common.words import Messages
 
 LAB1 = load_lab("lab1")
 TORCH = LAB1.files[0]
@@ -65,13 +78,18 @@ def test_names_that_chinese_windows_wrote(tmp_path: Path) -> None:
     assert submission.student == "a"
 
 
-@pytest.mark.parametrize(("members", "why"), [
-    ([("../optim_torch.py", b"x")], "outside"), ([("/optim_torch.py", b"x")], "outside"),
-    ([("a\\..\\..\\optim_torch.py", b"x")], "outside"),
-    ([("optim_torch.py", bytes(60 << 20))], "bytes"), ([("readme.txt", b"x")], "none"),
-    ([(f"{n}.txt", b"") for n in range(2100)], "files"),
-    ([("/".join("a" * 20) + "/optim_torch.py", b"x")], "deep"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("members", "why"),
+    [
+        ([("../optim_torch.py", b"x")], "outside"),
+        ([("/optim_torch.py", b"x")], "outside"),
+        ([("a\\..\\..\\optim_torch.py", b"x")], "outside"),
+        ([("optim_torch.py", bytes(60 << 20))], "bytes"),
+        ([("readme.txt", b"x")], "none"),
+        ([(f"{n}.txt", b"") for n in range(2100)], "files"),
+        ([("/".join("a" * 20) + "/optim_torch.py", b"x")], "deep"),
+    ],
+)
 def test_zips_that_are_refused(members: list[tuple[str, bytes]], why: str, tmp_path: Path) -> None:
     submission = packed(tmp_path / "a.zip", *members)
     with pytest.raises(SubmissionRefused, match=why):
@@ -102,23 +120,38 @@ FILES = [file.name for file in LAB1.files]
 
 
 def test_files_in_several_folders(tmp_path: Path) -> None:
-    apart = packed(tmp_path / "a.zip", ("t/optim_torch.py", b"t = 1"), ("t/more/x.py", b"m = 1"),
-                   ("m/optim_ms.py", b"m = 2"), ("old/1/optim_ms.py", b"m = 0"))  # fmt: skip
+    apart = packed(
+        tmp_path / "a.zip",
+        ("t/optim_torch.py", b"t = 1"),
+        ("t/more/x.py", b"m = 1"),
+        ("m/optim_ms.py", b"m = 2"),
+        ("old/1/optim_ms.py", b"m = 0"),
+    )
     handed = unpack(apart, tmp_path / "w", FILES)
     assert {name: path.read_text() for name, path in handed.paths.items()} == {
-        "optim_torch.py": "t = 1", "optim_ms.py": "m = 2",
-    }  # fmt: skip
+        "optim_torch.py": "t = 1",
+        "optim_ms.py": "m = 2",
+    }
     assert (handed.paths["optim_torch.py"].parent / "more" / "x.py").is_file()
 
 
 def test_a_file_that_is_there_twice(tmp_path: Path) -> None:
-    twice = packed(tmp_path / "b.zip", ("a/optim_torch.py", b"1"), ("b/optim_torch.py", b"2"),
-                   ("a/optim_ms.py", b"3"), ("b/optim_ms.py", b"3"))  # fmt: skip
+    twice = packed(
+        tmp_path / "b.zip",
+        ("a/optim_torch.py", b"1"),
+        ("b/optim_torch.py", b"2"),
+        ("a/optim_ms.py", b"3"),
+        ("b/optim_ms.py", b"3"),
+    )
     handed = unpack(twice, tmp_path / "v", FILES)
     assert handed.twice == {"optim_torch.py": "a/optim_torch.py, b/optim_torch.py"}
     assert list(handed.paths) == ["optim_ms.py"]  # equal ones are one
-    space = packed(tmp_path / "c.zip", ("a/optim_torch.py", b"1"), ("b/optim_torch.py", b"2"),
-                   ("b/workspace.toml", b""))  # fmt: skip
+    space = packed(
+        tmp_path / "c.zip",
+        ("a/optim_torch.py", b"1"),
+        ("b/optim_torch.py", b"2"),
+        ("b/workspace.toml", b""),
+    )
     assert unpack(space, tmp_path / "u", FILES).paths["optim_torch.py"].read_text() == "2"
     asked = grading.GradingRequest(LAB1, [TORCH], "s", rubrics.Rubric(), "en", tmp_path / "out")
     (file,) = grading.grade(asked, [twice], 1)["b"]["files"]
@@ -161,8 +194,11 @@ def test_one_submission_does_not_end_the_grading_of_the_others(
 
 
 def test_what_is_refused_has_no_points_and_says_so_in_the_language(tmp_path: Path) -> None:
-    bomb = packed(tmp_path / "b.zip", ("optim_torch.py", read_solution(TORCH).encode()),
-                  ("zeros", bytes(60 << 20)))  # fmt: skip
+    bomb = packed(
+        tmp_path / "b.zip",
+        ("optim_torch.py", read_solution(TORCH).encode()),
+        ("zeros", bytes(60 << 20)),
+    )
     asked = grading.GradingRequest(LAB1, [TORCH], "s", rubrics.Rubric(), "zh", tmp_path / "out")
     result = grading.grade(asked, [bomb], 1)["b"]
     assert (result["points"], result["refused"]) == (0.0, "超过 52,428,800 字节")
@@ -229,9 +265,9 @@ def test_nothing_done_is_no_slip() -> None:
     spared = [(0.0, ""), (1.0, "once"), (1.0, "once"), (1.0, "once")]
     assert once.earned_points(TORCH, slip) == spared
     none = [(0.0, "")] * 4
-    assert once.earned_points(TORCH, [Judgement(r, "not met", mistakes=("nothing",)) for r in chosen]) == (
-        none
-    )
+    assert once.earned_points(
+        TORCH, [Judgement(r, "not met", mistakes=("nothing",)) for r in chosen]
+    ) == (none)
     for first in (
         Judgement(chosen[0], "unwritten", Trouble("unwritten")),
         Judgement(chosen[0], "not met", Trouble("TypeError"), mistakes=("sign",)),
@@ -241,19 +277,31 @@ def test_nothing_done_is_no_slip() -> None:
     ):
         assert once.earned_points(TORCH, [first, *slip[1:]]) == none
     error = Judgement(chosen[2], "not met", Trouble("TypeError"), mistakes=("sign",))
-    assert once.earned_points(TORCH, [*slip[:2], error, slip[3]]) == [*spared[:2], (0.0, ""), spared[3]]
+    assert once.earned_points(TORCH, [*slip[:2], error, slip[3]]) == [
+        *spared[:2],
+        (0.0, ""),
+        spared[3],
+    ]
     other = [r for r in TORCH.requirements if r.target == "Adam"][:2]
     apart = [Judgement(r, "not met", mistakes=("sign",)) for r in other]
     empty = [Judgement(r, "not met", mistakes=("nothing",)) for r in chosen]
     assert once.earned_points(TORCH, [*empty, *apart]) == [*none, (0.0, ""), (1.0, "once")]
 
 
-@pytest.mark.parametrize(("text", "why"), [
-    ("[points]\nGDD = 1\n", "did you mean 'GD'"), ("[points]\nGD = -1\n", "from 0"),
-    ("[partial]\nsign = 1.5\n", "from 0 to 1"), ("[partial]\nsing = 1\n", "sign"),
-    ("[penalty]\nsyntax = 1\n", "unknown 'syntax'"), ('lab = "lab2"\n', "lab2"),
-    ("[pionts]\nGD = 1\n", "points"), ("[points]\nGD = 'x'\n", "points"), ("[points\n", "TOML"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[points]\nGDD = 1\n", "did you mean 'GD'"),
+        ("[points]\nGD = -1\n", "from 0"),
+        ("[partial]\nsign = 1.5\n", "from 0 to 1"),
+        ("[partial]\nsing = 1\n", "sign"),
+        ("[penalty]\nsyntax = 1\n", "unknown 'syntax'"),
+        ('lab = "lab2"\n', "lab2"),
+        ("[pionts]\nGD = 1\n", "points"),
+        ("[points]\nGD = 'x'\n", "points"),
+        ("[points\n", "TOML"),
+    ],
+)
 def test_rubrics_that_cannot_be(text: str, why: str, tmp_path: Path) -> None:
     path = tmp_path / "rubric.toml"
     path.write_text(text)
@@ -370,7 +418,9 @@ def test_a_copy_with_other_names_is_found_and_what_the_task_dictates_is_not() ->
     (pair,) = select_suspicious(compare_files(handed, {TORCH.name: given}), 28)
     assert (pair.a, pair.b) == ("a", "b")
     assert pair.share > 0.9 > pair.names
-    ring = {f"s{n}": {TORCH.name: read_solution(TORCH)} for n in range(6)}  # a copy is one for everybody
+    ring = {
+        f"s{n}": {TORCH.name: read_solution(TORCH)} for n in range(6)
+    }  # a copy is one for everybody
     assert len(select_suspicious(compare_files(ring, {TORCH.name: given}), 15)) == 15
 
 

@@ -20,7 +20,7 @@ import pytest
 import typer
 from jsonschema import Draft202012Validator
 
-from dualml.interface.cli import grade as grade_command
+from dualml.common.words import Messages
 from dualml.course.check import CheckResult
 from dualml.course.exercise import ExerciseFile, MachineFault, Trouble
 from dualml.course.grading import grade as grading
@@ -28,13 +28,18 @@ from dualml.course.grading import rubric as rubrics
 from dualml.course.grading import unpacking
 from dualml.course.grading.finish import finish
 from dualml.course.grading.names import MAX_NAME_BYTES, folder_names, readable_names
-from dualml.course.grading.submissions import SubmissionRefused, Submission, find_submissions, unpack
+from dualml.course.grading.submissions import (
+    Submission,
+    SubmissionRefused,
+    find_submissions,
+    unpack,
+)
 from dualml.course.isolation.detect import WALLS
 from dualml.course.judge import Judgement
 from dualml.course.labs import load_lab
 from dualml.course.source import examine
+from dualml.interface.cli import grade as grade_command
 from dualml.interface.schemas import schema_text
-from dualml.common.words import Messages
 
 LAB1 = load_lab("lab1")
 TORCH = LAB1.files[0]
@@ -90,13 +95,19 @@ def failing_for(student: str, error: Exception) -> Callable[..., CheckResult]:
 # --- one student, one fault ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("error", "why"), [
-    (MachineFault("the server was killed"), "the server was killed"),
-    (OSError(errno.ENOSPC, "No space left on device", "/tmp/x"), "no space is left on the disk"),
-    (OSError(errno.EMFILE, "Too many open files"), "too many files are open"),
-    (MemoryError(), "no memory is left"),
-    (RuntimeError("can't start new thread"), "no more processes can be started"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (MachineFault("the server was killed"), "the server was killed"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "/tmp/x"),
+            "no space is left on the disk",
+        ),
+        (OSError(errno.EMFILE, "Too many open files"), "too many files are open"),
+        (MemoryError(), "no memory is left"),
+        (RuntimeError("can't start new thread"), "no more processes can be started"),
+    ],
+)
 def test_the_machines_fault_is_no_grade(
     error: Exception, why: str, tmp_path: Path, fake: pytest.MonkeyPatch
 ) -> None:
@@ -228,9 +239,13 @@ def test_a_submission_that_may_not_be_read(tmp_path: Path, fake: pytest.MonkeyPa
 # --- names ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("coding", "names"), [
-    ("gbk", ("李雷", "韩梅梅")), ("big5", ("陳大文", "王小明", "林志玲")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("coding", "names"),
+    [
+        ("gbk", ("李雷", "韩梅梅")),
+        ("big5", ("陳大文", "王小明", "林志玲")),
+    ],
+)
 def test_names_that_unzip_left_in_another_encoding(
     coding: str, names: tuple[str, ...], tmp_path: Path, fake: pytest.MonkeyPatch
 ) -> None:
@@ -252,9 +267,23 @@ def test_names_that_unzip_left_in_another_encoding(
 
 def test_names_that_a_file_system_takes_for_one(tmp_path: Path, fake: pytest.MonkeyPatch) -> None:
     composed = unicodedata.normalize("NFC", "é")
-    names = ["bob", "Bob", composed, unicodedata.normalize("NFD", "é"), "-rf", "a\nb", "a\x1b[2J",
-             "x" * 255, "x" * 254 + "y", "con", "trail.", "李" * 85, "..a", "a:b",
-             "a\\nb"]  # fmt: skip
+    names = [
+        "bob",
+        "Bob",
+        composed,
+        unicodedata.normalize("NFD", "é"),
+        "-rf",
+        "a\nb",
+        "a\x1b[2J",
+        "x" * 255,
+        "x" * 254 + "y",
+        "con",
+        "trail.",
+        "李" * 85,
+        "..a",
+        "a:b",
+        "a\\nb",
+    ]
     hand_in(tmp_path / "in", *[name for name in names if not name.startswith(".")])
     results = grade_class(tmp_path / "in", tmp_path / "out")
     assert len(results) == len(names) - 1
@@ -346,8 +375,13 @@ def test_members_of_zips_that_are_not_unpacked(tmp_path: Path) -> None:
     packed = zipped(tmp_path / "lzma.zip", (TORCH.name, b"x = 1"), how=zipfile.ZIP_LZMA)
     with pytest.raises(SubmissionRefused, match="compression method 14"):
         unpack(packed, tmp_path / "2", [TORCH.name])
-    beside = zipped(tmp_path / "b.zip", (TORCH.name, b"x = 1"), ("notes.txt", b"y"),
-                    ("x" * 300 + ".md", b"z"), ("dir.py\\", b""))  # fmt: skip
+    beside = zipped(
+        tmp_path / "b.zip",
+        (TORCH.name, b"x = 1"),
+        ("notes.txt", b"y"),
+        ("x" * 300 + ".md", b"z"),
+        ("dir.py\\", b""),
+    )
     unpack(beside, tmp_path / "3", [TORCH.name])
     assert [path.name for path in (tmp_path / "3").iterdir()] == [TORCH.name]
     long = zipped(tmp_path / "long.zip", (TORCH.name, b"x = 1"), ("y" * 300 + ".py", b""))
@@ -361,10 +395,15 @@ def test_members_of_zips_that_are_not_unpacked(tmp_path: Path) -> None:
         unpack(Submission("e", tmp_path / "e.zip"), tmp_path / "5", [TORCH.name])
 
 
-@pytest.mark.parametrize(("coding", "name"), [
-    ("gbk", "作业/李雷的/"), ("big5", "功課/陳大文/"), ("utf-8", "作业/李雷的/"),
-    ("cp437", "Übung/"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("coding", "name"),
+    [
+        ("gbk", "作业/李雷的/"),
+        ("big5", "功課/陳大文/"),
+        ("utf-8", "作业/李雷的/"),
+        ("cp437", "Übung/"),
+    ],
+)
 def test_names_in_zips_without_the_flag_of_utf8(coding: str, name: str, tmp_path: Path) -> None:
     raw = name.encode(coding)
     plain = "n" * len(raw)
@@ -428,7 +467,11 @@ def test_the_command_says_what_is_left(
     answer = json.loads(said.out)
     Draft202012Validator(json.loads(schema_text("grade"))).validate(answer)
     assert answer["students"]["bob"] == {
-        "points": None, "most": FULL, "refused": None, "not_graded": "killed"}  # fmt: skip
+        "points": None,
+        "most": FULL,
+        "refused": None,
+        "not_graded": "killed",
+    }
     assert "Not graded: 1 of 2" in said.err
     fake.setattr(grading, "check", judge)
     assert command(tmp_path / "in", tmp_path / "out") == 0
@@ -455,10 +498,14 @@ def test_results_beside_the_submissions_are_none(
         command(tmp_path / "in" / "grades" / "students", tmp_path / "in" / "grades")
 
 
-@pytest.mark.parametrize(("error", "why"), [
-    (MachineFault("killed"), "killed"), (MemoryError(), "no memory"),
-    (OSError(errno.ENOSPC, "No space left on device"), "No space left"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (MachineFault("killed"), "killed"),
+        (MemoryError(), "no memory"),
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left"),
+    ],
+)
 def test_a_check_that_the_machine_ends_is_one_line(error: Exception, why: str) -> None:
     said = pytest.raises(grade_command.UserError, match=f"optim_torch.py is not judged: {why}")
     with said, grade_command.report_machine_faults(TORCH):

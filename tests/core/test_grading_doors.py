@@ -17,6 +17,8 @@ import pytest
 from hostile_cases import cases, entries, try_cases
 from hypothesis import strategies as st
 
+from dualml.common.errors import UserError
+from dualml.common.words import Messages
 from dualml.course.check import CheckResult
 from dualml.course.exercise import ExerciseFile, MachineFault, Trouble
 from dualml.course.grading import grade as grading
@@ -25,9 +27,7 @@ from dualml.course.grading.finish import finish
 from dualml.course.grading.submissions import find_submissions
 from dualml.course.judge import Judgement
 from dualml.course.labs import load_lab
-from dualml.course.source import read_program, examine
-from dualml.common.errors import UserError
-from dualml.common.words import Messages
+from dualml.course.source import examine, read_program
 
 LAB1 = load_lab("lab1")
 TORCH = LAB1.files[0]
@@ -39,12 +39,25 @@ CONTENTS = st.one_of(
     st.binary(max_size=300),
     ANY.map(lambda text: text.encode(errors="surrogatepass")),
     st.builds(lambda text, coding: text.encode(coding, "replace"), ANY, CODINGS),
-    st.builds(lambda name, text: f"# coding: {name}\n{text}".encode(errors="replace"),
-              st.sampled_from(["hex", "gbk", "utf-16", "x", "zlib", "unicode_escape"]), ANY),
-    st.sampled_from([b"", b"(" * 5000, b"x" + b".a" * 3000, b"import os\0", b"'" * 3 + b"\f" * 99,
-                     b"-" * 3000 + b"1", "\u2028\x85\x0b = 1".encode(), b"\r\r\n\n",
-                     b"eval\n" * 999]),
-)  # fmt: skip
+    st.builds(
+        lambda name, text: f"# coding: {name}\n{text}".encode(errors="replace"),
+        st.sampled_from(["hex", "gbk", "utf-16", "x", "zlib", "unicode_escape"]),
+        ANY,
+    ),
+    st.sampled_from(
+        [
+            b"",
+            b"(" * 5000,
+            b"x" + b".a" * 3000,
+            b"import os\0",
+            b"'" * 3 + b"\f" * 99,
+            b"-" * 3000 + b"1",
+            "\u2028\x85\x0b = 1".encode(),
+            b"\r\r\n\n",
+            b"eval\n" * 999,
+        ]
+    ),
+)
 ENDS = st.sampled_from(["", ".py", ".zip", ".ZIP", " ", ".", "/", "\\", ".py/"])
 BYTES = st.binary(min_size=1, max_size=250).filter(lambda name: not {0, 47} & {*name})
 NAMES = st.one_of(
@@ -56,9 +69,21 @@ NAMES = st.one_of(
 MEMBERS = st.one_of(
     st.just(TORCH.name),
     st.builds(lambda a, b: a + b, ANY, ENDS),
-    st.sampled_from(["../x.py", "/x.py", "a/../../x.py", "C:\\x.py", "..\\x.py", "a/" * 30 + "x.py",
-                     "y" * 400, f"a/{TORCH.name}", f"b/{TORCH.name}/x.py", "workspace.toml"]),
-)  # fmt: skip
+    st.sampled_from(
+        [
+            "../x.py",
+            "/x.py",
+            "a/../../x.py",
+            "C:\\x.py",
+            "..\\x.py",
+            "a/" * 30 + "x.py",
+            "y" * 400,
+            f"a/{TORCH.name}",
+            f"b/{TORCH.name}/x.py",
+            "workspace.toml",
+        ]
+    ),
+)
 
 
 def judge(file: ExerciseFile, path: Path, seed: int, **more: object) -> CheckResult:
@@ -72,9 +97,12 @@ def judge(file: ExerciseFile, path: Path, seed: int, **more: object) -> CheckRes
     if "right" in text:
         return CheckResult(file, path, [], [Judgement(r, "met") for r in file.requirements], seed)
     faults: list[Callable[[], Exception]] = [
-        lambda: MachineFault(text), lambda: ZeroDivisionError(text), lambda: MemoryError(text),
-        lambda: OSError(28, text), lambda: RuntimeError(text + "\ud800"),
-    ]  # fmt: skip
+        lambda: MachineFault(text),
+        lambda: ZeroDivisionError(text),
+        lambda: MemoryError(text),
+        lambda: OSError(28, text),
+        lambda: RuntimeError(text + "\ud800"),
+    ]
     if len(text) % 7 < len(faults):
         raise faults[len(text) % 7]()
     trouble = Trouble(text, text + "\ud800", file.name, len(text), text)
@@ -92,9 +120,23 @@ def tree(draw: Callable[..., Any], place: bytes, depth: int = 0) -> None:
             if kind == "folder" and depth < 3:
                 tree(draw, path, depth + 1)
             elif kind in ("link", "loop"):
-                os.symlink(path if kind == "loop" else draw(st.sampled_from(
-                    [b"/dev/zero", b"/etc/passwd", b"/", b"..", b"../..", TORCH.name.encode()]
-                )), path)  # fmt: skip
+                os.symlink(
+                    path
+                    if kind == "loop"
+                    else draw(
+                        st.sampled_from(
+                            [
+                                b"/dev/zero",
+                                b"/etc/passwd",
+                                b"/",
+                                b"..",
+                                b"../..",
+                                TORCH.name.encode(),
+                            ]
+                        )
+                    ),
+                    path,
+                )
             elif kind == "pipe":
                 os.mkfifo(path)
             elif kind == "zip":
@@ -166,8 +208,11 @@ def test_right_submissions_keep_their_points(count: int, monkeypatch: pytest.Mon
 def grade(handed: Path, out: Path, lang: str) -> None:
     """Grade twice and check what was written."""
     request = grading.GradingRequest(LAB1, [TORCH], "s", rubrics.Rubric(once=True), lang, out)
-    names = [p.stem if p.suffix.lower() == ".zip" and not p.is_dir() else p.name
-             for p in handed.iterdir() if not p.name.startswith(".")]  # fmt: skip
+    names = [
+        p.stem if p.suffix.lower() == ".zip" and not p.is_dir() else p.name
+        for p in handed.iterdir()
+        if not p.name.startswith(".")
+    ]
     if len({*names}) < len(names):
         with pytest.raises(UserError, match="two submissions"):
             find_submissions(handed, out)

@@ -14,8 +14,10 @@ from dualml.course.labs import load_lab
 from dualml.experiment.load import load
 from dualml.launch.hosts.file import read_hosts as read_hosts
 
-PAGES = [DOCS / "start.md", *(p for f in ("tutorials", "howto", "explanation")
-                              for p in sorted((DOCS / f).glob("*.md")))]  # fmt: skip
+PAGES = [
+    DOCS / "start.md",
+    *(p for f in ("tutorials", "howto", "explanation") for p in sorted((DOCS / f).glob("*.md"))),
+]
 ENGLISH = [page for page in PAGES if not page.name.endswith(".zh.md")]
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```$", re.M | re.S)
 LINK = re.compile(r"\]\(([^)\s]+)\)")

@@ -10,10 +10,10 @@ import pytest
 from typer import Context
 from typer.main import get_command
 
-from dualml.interface.cli.app import app
-from dualml.interface.cli.help import requested_language, localise
 from dualml.common.errors import UserError
 from dualml.common.words import LANGUAGES, load_messages
+from dualml.interface.cli.app import app
+from dualml.interface.cli.help import localise, requested_language
 
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
@@ -54,15 +54,24 @@ def test_no_text_is_left_over(lang: str) -> None:
         "help.required",
         "help.variable",
     }
-    left = {k for k, text in load_messages(lang, "help").items() if k not in kept and text not in shown}
+    left = {
+        k for k, text in load_messages(lang, "help").items() if k not in kept and text not in shown
+    }
     assert left == set()
 
 
-@pytest.mark.parametrize(("arguments", "variable", "lang"), [
-    ([], "", "en"), ([], "zh", "zh"), (["run", "--lang", "zh"], "", "zh"),
-    (["--lang=zh", "--help"], "en", "zh"), (["--lang", "en"], "zh", "en"), (["--lang"], "", "en"),
-    (["--lang", "fr"], "", "en"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "variable", "lang"),
+    [
+        ([], "", "en"),
+        ([], "zh", "zh"),
+        (["run", "--lang", "zh"], "", "zh"),
+        (["--lang=zh", "--help"], "en", "zh"),
+        (["--lang", "en"], "zh", "en"),
+        (["--lang"], "", "en"),
+        (["--lang", "fr"], "", "en"),
+    ],
+)
 def test_language_of_a_command_line(
     arguments: list[str], variable: str, lang: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

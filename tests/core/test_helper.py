@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dualml.backend import ExternalLaunch
-from dualml.launch import helper
 from dualml.experiment.store.sessions import Announcement, announce
+from dualml.launch import helper
 
 #: Seconds after which a rank that has not started is too late.
 LATE = """

@@ -36,11 +36,14 @@ def copy(dumps: Path, tmp_path: Path) -> Callable[[str], Path]:
     return lambda name: Path(shutil.copytree(dumps / name, tmp_path / name.replace("/", "-")))
 
 
-@pytest.mark.parametrize(("a", "b"), [
-    ("msprobe/torch", "msprobe/mindspore"),
-    ("msprobe/torch-statistics", "msprobe/mindspore"),
-    ("troubleshooter/torch", "troubleshooter/mindspore"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ("msprobe/torch", "msprobe/mindspore"),
+        ("msprobe/torch-statistics", "msprobe/mindspore"),
+        ("troubleshooter/torch", "troubleshooter/mindspore"),
+    ],
+)
 def test_a_right_port_is_equal(a: str, b: str, dumps: Path) -> None:
     found = compare_traces(dumps / b, dumps / a)
     assert (found.verdict, found.sides) == ("equal", ("torch", "mindspore"))
@@ -49,19 +52,26 @@ def test_a_right_port_is_equal(a: str, b: str, dumps: Path) -> None:
     assert statistics == (["statistics"] if "statistics" in a else [])
 
 
-@pytest.mark.parametrize(("a", "b", "layer"), [
-    ("msprobe/torch", "msprobe/torch-tanh", "act"),
-    ("msprobe/torch-tanh", "msprobe/mindspore", "act"),
-    ("msprobe/torch-statistics", "msprobe/torch-tanh", "act"),
-    ("troubleshooter/torch", "troubleshooter/torch-tanh", "NN_GELU_0"),
-    ("troubleshooter/torch-tanh", "troubleshooter/mindspore", "NN_GELU_0"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("a", "b", "layer"),
+    [
+        ("msprobe/torch", "msprobe/torch-tanh", "act"),
+        ("msprobe/torch-tanh", "msprobe/mindspore", "act"),
+        ("msprobe/torch-statistics", "msprobe/torch-tanh", "act"),
+        ("troubleshooter/torch", "troubleshooter/torch-tanh", "NN_GELU_0"),
+        ("troubleshooter/torch-tanh", "troubleshooter/mindspore", "NN_GELU_0"),
+    ],
+)
 def test_another_gelu_is_found_where_it_is(a: str, b: str, layer: str, dumps: Path) -> None:
     done = dualml("compare", dumps / a, dumps / b, "--json")
     assert done.returncode == 3, done.stderr
     first = strict(done.stdout)["first"]
     assert (first["step"], first["phase"], first["layer"], first["type"]) == (
-        1, "forward", layer, "GELU")  # fmt: skip
+        1,
+        "forward",
+        layer,
+        "GELU",
+    )
 
 
 def test_everything_in_a_dump_is_compared(dumps: Path) -> None:
@@ -70,20 +80,34 @@ def test_everything_in_a_dump_is_compared(dumps: Path) -> None:
     # Two steps of five modules, forwards and backwards; four parameters, updated once in between.
     assert arrays == {"forward": 20, "gradient": 8, "update": 4}
     assert {pair["a"] for pair in found.mapping} == {
-        "conv.weight", "conv.bias", "head.1.weight", "head.1.bias"}  # fmt: skip
+        "conv.weight",
+        "conv.bias",
+        "head.1.weight",
+        "head.1.bias",
+    }
     dump = read_msprobe(dumps / "msprobe/torch")
     assert list(dump.steps[0].outputs) == [
-        "conv", "act", "head.0", "head.1", "head",
-        "backward:head.1", "backward:head.0", "backward:head", "backward:act", "backward:conv",
-    ]  # fmt: skip
+        "conv",
+        "act",
+        "head.0",
+        "head.1",
+        "head",
+        "backward:head.1",
+        "backward:head.0",
+        "backward:head",
+        "backward:act",
+        "backward:conv",
+    ]
     calls = read_troubleshooter(dumps / "troubleshooter/mindspore")
     assert list(calls.steps[0].outputs)[:2] == ["NN_Conv2d_0", "NN_GELU_0"]
     assert calls.steps[0].inputs[0].shape == (3, 1, 8, 8)
 
 
 def test_the_gradient_of_an_output_has_its_shape(dumps: Path) -> None:
-    for dump in (read_msprobe(dumps / "msprobe/torch"),
-                 read_troubleshooter(dumps / "troubleshooter/torch")):  # fmt: skip
+    for dump in (
+        read_msprobe(dumps / "msprobe/torch"),
+        read_troubleshooter(dumps / "troubleshooter/torch"),
+    ):
         outputs = dump.steps[0].outputs
         gradients = [name for name in outputs if name.startswith("backward:")]
         assert len(gradients) >= 4

@@ -12,17 +12,19 @@ import pytest
 from command import dualml
 from safetensors.numpy import load_file, save_file
 
+from dualml.algorithms.model import initial_weights, model
+from dualml.common.errors import UserError
+from dualml.experiment.load import load
+from dualml.experiment.store.plan import PLAN, restore_plan
 from dualml.runner.checkpoint import open_checkpoint
 from dualml.runner.checkpoint.initial import read_initial
 from dualml.runner.checkpoint.weights import check_same_model, strip_wrapper
-from dualml.common.errors import UserError
-from dualml.experiment.load import load
-from dualml.algorithms.model import initial_weights, model
-from dualml.experiment.store.plan import PLAN, restore_plan
 
 SHAPES = model("mlp").parameters()
-RUN = (*("--backend", "numpy", "--quick", "--arm", "sgd", "--seed", "0", "--data", "digits"),
-       *("--set", "model=mlp"))  # fmt: skip
+RUN = (
+    *("--backend", "numpy", "--quick", "--arm", "sgd", "--seed", "0", "--data", "digits"),
+    *("--set", "model=mlp"),
+)
 
 
 def weights(**more: Any) -> dict[str, np.ndarray]:
@@ -37,8 +39,9 @@ def write_tensors(path: Path, tensors: dict[str, np.ndarray]) -> str:
 def test_a_file_is_read_as_float32_under_canonical_names(tmp_path: Path) -> None:
     own = weights()
     for kind in (np.float16, np.float32, np.float64):
-        text = write_tensors(tmp_path / f"{kind.__name__}.safetensors",
-                       {n: w.astype(kind) for n, w in own.items()})  # fmt: skip
+        text = write_tensors(
+            tmp_path / f"{kind.__name__}.safetensors", {n: w.astype(kind) for n, w in own.items()}
+        )
         found = read_initial(text, SHAPES).weights
         assert list(found) == list(SHAPES)
         for name, array in found.items():
@@ -79,7 +82,7 @@ def names() -> tuple[str, str]:
         (lambda w, a, b: w.update({b: w[b] * np.nan}), "{b} in "),
         (lambda w, a, b: w.update({b: np.full(w[b].shape, 1e300)}), "not finite in float32"),
     ],
-)  # fmt: skip
+)
 def test_what_does_not_fit_is_named(tmp_path: Path, change: Any, told: str) -> None:
     own, (a, b) = weights(), names()
     change(own, a, b)
@@ -122,8 +125,9 @@ def test_a_path_is_relative_to_its_file(tmp_path: Path) -> None:
 def test_a_run_begins_with_the_weights_of_the_file(tmp_path: Path) -> None:
     own = weights()
     text = write_tensors(tmp_path / "w.safetensors", own)
-    done = dualml("run", "lab1", *RUN, "--set", f"initial={text}", "--out", str(tmp_path / "out"),
-                  "--json")  # fmt: skip
+    done = dualml(
+        "run", "lab1", *RUN, "--set", f"initial={text}", "--out", str(tmp_path / "out"), "--json"
+    )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert "w.safetensors" in told["data"]["notice"]["en"]
@@ -135,8 +139,9 @@ def test_a_run_begins_with_the_weights_of_the_file(tmp_path: Path) -> None:
     assert restore_plan(tmp_path / "out/plan").initial_file == record.describe()
     own[names()[0]][:1] += 1
     write_tensors(tmp_path / "w.safetensors", own)
-    again = dualml("run", "lab1", *RUN, "--set", f"initial={text}", "--out", str(tmp_path / "two"),
-                   "--json")  # fmt: skip
+    again = dualml(
+        "run", "lab1", *RUN, "--set", f"initial={text}", "--out", str(tmp_path / "two"), "--json"
+    )
     assert json.loads(again.stdout)["plan_hash"] != told["plan_hash"]
     lost = dualml("run", "lab1", *RUN, "--set", "initial=/no/such", "--out", str(tmp_path / "no"))
     assert (lost.returncode, "there is no file /no/such" in lost.stderr) == (2, True)

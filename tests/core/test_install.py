@@ -57,9 +57,12 @@ def test_large_downloads_and_the_unpacking_are_said(install: ModuleType) -> None
     text = io.StringIO()
     with redirect_stdout(text):
         progress = install.Progress()
-        for line in ("Collecting torch==2.13.0", "  Downloading torch-2.13.0.whl (190.5 MB)",
-                     "  Downloading small-1.0.whl (12.0 MB)",
-                     "Installing collected packages: small, torch"):  # fmt: skip
+        for line in (
+            "Collecting torch==2.13.0",
+            "  Downloading torch-2.13.0.whl (190.5 MB)",
+            "  Downloading small-1.0.whl (12.0 MB)",
+            "Installing collected packages: small, torch",
+        ):
             progress.take(line)
         progress.over.set()
     said = [line.split("s  ")[1] for line in text.getvalue().splitlines()]

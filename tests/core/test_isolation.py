@@ -42,9 +42,13 @@ def folder(tmp_path: Path) -> Path:
 def run(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
     """Run dualml as a real process, not forked: the imports are the point of the test."""
     return subprocess.run(
-        [sys.executable, "-m", "dualml", *words], cwd=folder, capture_output=True, text=True,
-        timeout=120, env={**os.environ, **environ},
-    )  # fmt: skip
+        [sys.executable, "-m", "dualml", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**os.environ, **environ},
+    )
 
 
 @pytest.mark.whole
@@ -64,9 +68,13 @@ def test_a_checkout_that_is_not_installed_finds_itself(tmp_path: Path) -> None:
     (tmp_path / "random.py").write_text("raise RuntimeError('the wrong random')\n")
     without = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [sys.executable, "-m", "dualml", "list"], cwd=tmp_path, capture_output=True, text=True,
-        timeout=60, env=without,
-    )  # fmt: skip
+        [sys.executable, "-m", "dualml", "list"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=without,
+    )
     assert done.returncode == 0, done.stderr
     assert "lab1" in done.stdout
 

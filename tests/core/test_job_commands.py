@@ -14,16 +14,16 @@ from pathlib import Path
 import psutil
 import pytest
 from command import check_schema
-from test_jobs import QUIET, run_dualml, command, has_no_processes, jobs, status, wait
+from test_jobs import QUIET, command, has_no_processes, jobs, run_dualml, status, wait
 
 from dualml.common.errors import UserError
+from dualml.common.machine import python_argv
+from dualml.launch.route import free_port
 from dualml.runner.jobs.store import Jobs
 from dualml.runner.jobs.workers.diagnosis import describe_end, is_port_used
+from dualml.runner.jobs.workers.environment import WorkerEnv
 from dualml.runner.jobs.workers.group import run_workers
 from dualml.runner.jobs.workers.record import WorkerExit, exit_file, log_path, read_exits
-from dualml.runner.jobs.workers.environment import WorkerEnv
-from dualml.launch.route import free_port
-from dualml.common.machine import python_argv
 
 __all__ = ["jobs"]
 pytestmark = [pytest.mark.whole, pytest.mark.timeout(300)]
@@ -125,7 +125,10 @@ def test_a_worker_that_fails_ends_the_others(jobs: Jobs) -> None:
     assert "no data here" in command("logs", number, "--rank", 1)
     ends = json.loads(command("status", number, "--json"))["ends"]
     assert [end["reason"] for end in ends] == [
-        "was ended, as worker 1 failed", None, "was ended, as worker 1 failed"]  # fmt: skip
+        "was ended, as worker 1 failed",
+        None,
+        "was ended, as worker 1 failed",
+    ]
     assert alive(mark) == []
     done = run_dualml("status", number)
     assert "worker 1 ended with exit code 1" in done.stdout
@@ -147,8 +150,11 @@ def test_nothing_of_a_command_is_left(jobs: Jobs, how: str) -> None:
     wait(lambda: alive(mark) == [], 40)
     ended = "failed" if how == "killed" else "stopped"
     wait(lambda: status(jobs, number) == ended, 30)
-    reasons = {"stop": "None", "limit": "ran for longer than its limit of 3 s",
-               "killed": "its process was gone, and a command cannot be gone on with"}  # fmt: skip
+    reasons = {
+        "stop": "None",
+        "limit": "ran for longer than its limit of 3 s",
+        "killed": "its process was gone, and a command cannot be gone on with",
+    }
     assert str(jobs.state(number).reason) == reasons[how]
     wait(lambda: has_no_processes(jobs.path), 20)
 
@@ -176,29 +182,32 @@ def test_secrets_stand_in_no_file(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -
     assert not [path for path in files if b"very secret" in path.read_bytes()]
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    (["--"], "after -- stands a command"),
-    (["--", "no-such-program"], "no-such-program: there is no such program on the PATH"),
-    (["--", "python3", "no.py"], "no.py: there is no such script in "),
-    (["lab1", "--", "true"], "before -- stand options of submit; received 'lab1'"),
-    (["--bakcend", "torch", "--", "true"], "before -- stand options of submit"),
-    (["--workers", "257", "--", "true"], "--workers 257: at most 256"),
-    (["--workers", "0", "--", "true"], "should be greater than or equal to 1"),
-    (["lab1", "--workers", "2"], "--workers is for a command"),
-    (["--nodes", "2", "--workers", "2", "--", "true"], "--nodes is for --on slurm"),
-    (["--on", "slurm", "--nodes", "2", "--workers", "3", "--", "true"], "a multiple of 2"),
-    (["--ranks-per-node", "2", "--", "true"], "a command has --workers"),
-    (["--gpus", "1", "--gpus-per-worker", "1", "--", "true"], "say the same twice"),
-    (["--gpus-per-worker", "99", "--", "true"], "the job asks for 99 GPUs; this machine has"),
-    (["--name", "7", "--", "true"], "--name '7': use up to 63 letters"),
-    (["--name", "a/b", "--", "true"], "--name 'a/b': use"),
-    (["--wait-at-most", "0", "--", "true"], "--wait-at-most 0: use seconds, above 0"),
-    (["--on", "slurm", "--wait-at-most", "9", "--", "true"], "needs --time"),
-    (["--on", "compose", "--wait-at-most", "9", "--render", "x", "--", "true"], "has no queue"),
-    (["--out", ".", "--", "true"], "--out . is there already"),
-    (["--time", "soon", "--", "true"], "--time 'soon': use minutes"),
-    ([], "name an experiment"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--"], "after -- stands a command"),
+        (["--", "no-such-program"], "no-such-program: there is no such program on the PATH"),
+        (["--", "python3", "no.py"], "no.py: there is no such script in "),
+        (["lab1", "--", "true"], "before -- stand options of submit; received 'lab1'"),
+        (["--bakcend", "torch", "--", "true"], "before -- stand options of submit"),
+        (["--workers", "257", "--", "true"], "--workers 257: at most 256"),
+        (["--workers", "0", "--", "true"], "should be greater than or equal to 1"),
+        (["lab1", "--workers", "2"], "--workers is for a command"),
+        (["--nodes", "2", "--workers", "2", "--", "true"], "--nodes is for --on slurm"),
+        (["--on", "slurm", "--nodes", "2", "--workers", "3", "--", "true"], "a multiple of 2"),
+        (["--ranks-per-node", "2", "--", "true"], "a command has --workers"),
+        (["--gpus", "1", "--gpus-per-worker", "1", "--", "true"], "say the same twice"),
+        (["--gpus-per-worker", "99", "--", "true"], "the job asks for 99 GPUs; this machine has"),
+        (["--name", "7", "--", "true"], "--name '7': use up to 63 letters"),
+        (["--name", "a/b", "--", "true"], "--name 'a/b': use"),
+        (["--wait-at-most", "0", "--", "true"], "--wait-at-most 0: use seconds, above 0"),
+        (["--on", "slurm", "--wait-at-most", "9", "--", "true"], "needs --time"),
+        (["--on", "compose", "--wait-at-most", "9", "--render", "x", "--", "true"], "has no queue"),
+        (["--out", ".", "--", "true"], "--out . is there already"),
+        (["--time", "soon", "--", "true"], "--time 'soon': use minutes"),
+        ([], "name an experiment"),
+    ],
+)
 def test_what_cannot_be_queued(jobs: Jobs, words: list[str], message: str) -> None:
     done = run_dualml("submit", *words)
     assert done.returncode == 2, done.stdout
@@ -221,8 +230,10 @@ def test_a_run_has_a_name(jobs: Jobs) -> None:
     command("run", "lab.toml", *QUIET, "--name", "first")
     (folder,) = Path("runs").iterdir()
     assert folder.name.startswith("first-2")
-    for words, text in ((["--out", "x"], "--out says which folder it is; leave out --name"),
-                        (["--name", "a b"], "--name 'a b': use up to 63 letters")):  # fmt: skip
+    for words, text in (
+        (["--out", "x"], "--out says which folder it is; leave out --name"),
+        (["--name", "a b"], "--name 'a b': use up to 63 letters"),
+    ):
         done = run_dualml("run", "lab.toml", *QUIET, "--name", "first", *words)
         assert (done.returncode, text in done.stderr) == (2, True), done.stderr
 
@@ -260,7 +271,9 @@ def test_tensorboard_of_a_job(jobs: Jobs) -> None:
 def seats(size: int) -> list[WorkerEnv]:
     port = free_port()
     return [
-        WorkerEnv(rank=rank, local_rank=rank, size=size, local_size=size, address="127.0.0.1", port=port)
+        WorkerEnv(
+            rank=rank, local_rank=rank, size=size, local_size=size, address="127.0.0.1", port=port
+        )
         for rank in range(size)
     ]
 
@@ -290,16 +303,19 @@ def test_a_port_that_nobody_uses() -> None:
     assert is_port_used([free_port()]) is False
 
 
-@pytest.mark.parametrize(("met", "logs", "code", "text"), [
-    (False, ["a", "a"], 0, "seems to ignore its rank"),
-    (False, ["a", "b"], 0, "formed no process group there"),
-    (False, ["", ""], 0, "formed no process group there"),
-    (True, ["a", "a"], 0, None),
-    (None, ["a", "a"], 0, "whether they formed a process group cannot be seen here"),
-    (None, ["a", "b"], 0, None),
-    (False, ["a", "a"], 3, "worker 1 ended with exit code 3"),
-    (False, ["a", "a"], -9, "worker 1 was ended by SIGKILL"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("met", "logs", "code", "text"),
+    [
+        (False, ["a", "a"], 0, "seems to ignore its rank"),
+        (False, ["a", "b"], 0, "formed no process group there"),
+        (False, ["", ""], 0, "formed no process group there"),
+        (True, ["a", "a"], 0, None),
+        (None, ["a", "a"], 0, "whether they formed a process group cannot be seen here"),
+        (None, ["a", "b"], 0, None),
+        (False, ["a", "a"], 3, "worker 1 ended with exit code 3"),
+        (False, ["a", "a"], -9, "worker 1 was ended by SIGKILL"),
+    ],
+)
 def test_what_is_said_of_the_end(
     tmp_path: Path, met: bool | None, logs: list[str], code: int, text: str | None
 ) -> None:

@@ -22,7 +22,16 @@ from dualml.runner.jobs.local import STARTS, Capacity, LocalQueue, usable_core_i
 from dualml.runner.jobs.process import process_start_time
 from dualml.runner.jobs.sbatch import sbatch_options
 from dualml.runner.jobs.scheduler import PID
-from dualml.runner.jobs.store import JOB, MAX_QUEUED, STATE, VARIABLE, JobSpec, Jobs, JobState, remove_unstarted
+from dualml.runner.jobs.store import (
+    JOB,
+    MAX_QUEUED,
+    STATE,
+    VARIABLE,
+    Jobs,
+    JobSpec,
+    JobState,
+    remove_unstarted,
+)
 
 pytestmark = [pytest.mark.whole, pytest.mark.timeout(300)]
 
@@ -62,7 +71,11 @@ def live_processes(path: Path) -> list[psutil.Process]:
     for number in jobs.numbers():
         with contextlib.suppress(UserError):  # one that a test has damaged
             pids += [pid for pid in [jobs.state(number).pid] if pid is not None]
-    return [psutil.Process(pid) for pid in pids if pid != os.getpid() and process_start_time(pid) is not None]
+    return [
+        psutil.Process(pid)
+        for pid in pids
+        if pid != os.getpid() and process_start_time(pid) is not None
+    ]
 
 
 def has_no_processes(path: Path) -> bool:
@@ -189,7 +202,9 @@ def test_what_goes_down_with_the_machine_comes_back(jobs: Jobs) -> None:
 def test_two_queues_are_one(jobs: Jobs) -> None:
     number = submit(*LONG)
     wait(lambda: jobs.state(number).pid)
-    second = subprocess.Popen(local.machine.python_argv("-m", "dualml.runner.jobs.scheduler", str(jobs.path)))
+    second = subprocess.Popen(
+        local.machine.python_argv("-m", "dualml.runner.jobs.scheduler", str(jobs.path))
+    )
     assert second.wait(30) == 0
     assert len(live_processes(jobs.path)) == 2  # the first one and the job
     command("stop", number)
@@ -211,26 +226,29 @@ def test_a_job_that_takes_too_much_memory_is_ended(jobs: Jobs) -> None:
     wait(lambda: has_no_processes(jobs.path), 20)
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    (["nosuch"], "unknown experiment 'nosuch'"),
-    (["lab.toml", "--bcakend", "numpy"], "No such option: --bcakend"),
-    (["lab.toml", "--backend", "nmpy"], "did you mean 'numpy'"),
-    (["lab.toml", "--arm", "two"], "has no arm 'two'"),
-    (["lab.toml", "--on", "mars"], "--on must be one of local, slurm, compose, kubernetes"),
-    (["lab.toml", "--cores", "999"], "the job asks for 999 cores; this machine has"),
-    (["lab.toml", "--gpus", "99"], "the job asks for 99 GPUs; this machine has"),
-    (["lab.toml", "--memory", "900TB"], "GiB of memory; this machine has"),
-    (["lab.toml", "--memory", "much"], "--memory 'much': write bytes"),
-    (["lab.toml", "--nodes", "2"], "--nodes is for --on slurm"),
-    (["lab.toml", "--on", "slurm", "--cores", "2"], "are for --on local"),
-    (["lab.toml", "--on", "slurm", "--time", "soon"], "--time 'soon': use minutes"),
-    (["lab.toml", "--on", "slurm", "--partition", "a b"], "is no name of a partition"),
-    (["lab.toml", "--on", "slurm", "--sbatch", "--mem 8G"], "use one option"),
-    (["lab.toml", "--on", "slurm", "--sbatch=--mem=8G\n#SBATCH --exclusive"], "use one option"),
-    (["lab.toml", "--on", "slurm", "--sbatch=--output=x"], "dualml's script says that itself"),
-    (["lab.toml", "--resume", "o"], "submit takes no --resume: dualml resume"),
-    (["lab.toml", "--rank", "1"], "submit takes no --rank"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nosuch"], "unknown experiment 'nosuch'"),
+        (["lab.toml", "--bcakend", "numpy"], "No such option: --bcakend"),
+        (["lab.toml", "--backend", "nmpy"], "did you mean 'numpy'"),
+        (["lab.toml", "--arm", "two"], "has no arm 'two'"),
+        (["lab.toml", "--on", "mars"], "--on must be one of local, slurm, compose, kubernetes"),
+        (["lab.toml", "--cores", "999"], "the job asks for 999 cores; this machine has"),
+        (["lab.toml", "--gpus", "99"], "the job asks for 99 GPUs; this machine has"),
+        (["lab.toml", "--memory", "900TB"], "GiB of memory; this machine has"),
+        (["lab.toml", "--memory", "much"], "--memory 'much': write bytes"),
+        (["lab.toml", "--nodes", "2"], "--nodes is for --on slurm"),
+        (["lab.toml", "--on", "slurm", "--cores", "2"], "are for --on local"),
+        (["lab.toml", "--on", "slurm", "--time", "soon"], "--time 'soon': use minutes"),
+        (["lab.toml", "--on", "slurm", "--partition", "a b"], "is no name of a partition"),
+        (["lab.toml", "--on", "slurm", "--sbatch", "--mem 8G"], "use one option"),
+        (["lab.toml", "--on", "slurm", "--sbatch=--mem=8G\n#SBATCH --exclusive"], "use one option"),
+        (["lab.toml", "--on", "slurm", "--sbatch=--output=x"], "dualml's script says that itself"),
+        (["lab.toml", "--resume", "o"], "submit takes no --resume: dualml resume"),
+        (["lab.toml", "--rank", "1"], "submit takes no --rank"),
+    ],
+)
 def test_what_cannot_be_queued_is_said_at_once(jobs: Jobs, words: list[str], message: str) -> None:
     more = [] if {"--backend", "--bcakend"} & set(words) else ["--backend", "numpy"]
     done = run_dualml("submit", *words, *more)
@@ -253,8 +271,16 @@ def test_numbers_that_no_job_has(jobs: Jobs) -> None:
 
 
 def add_job(jobs: Jobs, **changed: Any) -> JobSpec:
-    return jobs.add(**{"on": "local", "words": ["lab"], "cwd": "/", "out": "/x/{id}",
-                       "python": "python", **changed})  # fmt: skip
+    return jobs.add(
+        **{
+            "on": "local",
+            "words": ["lab"],
+            "cwd": "/",
+            "out": "/x/{id}",
+            "python": "python",
+            **changed,
+        }
+    )
 
 
 def test_jobs_of_others_are_left_alone(jobs: Jobs) -> None:
@@ -283,13 +309,20 @@ def test_nobody_overtakes(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that needs the whole machine is not starved by small ones."""
     begun = list[tuple[int, list[int], list[int]]]()
     monkeypatch.setattr(
-        LocalQueue, "start",
+        LocalQueue,
+        "start",
         lambda self, job, cores, gpus: (
             begun.append((job.id, cores, gpus)),
-            self.jobs.change(job.id, status="running", cores=cores, gpus=gpus, pid=os.getpid(),
-                             created=psutil.Process().create_time()),
+            self.jobs.change(
+                job.id,
+                status="running",
+                cores=cores,
+                gpus=gpus,
+                pid=os.getpid(),
+                created=psutil.Process().create_time(),
+            ),
         ),
-    )  # fmt: skip
+    )
     queue = LocalQueue(jobs, Capacity(cores=[4, 5, 7], gpus=2, memory=100))
     add_job(jobs, cores=1, gpus=1, memory=60)
     add_job(jobs)  # all cores
@@ -343,13 +376,33 @@ def test_a_process_of_the_same_number_is_another(jobs: Jobs) -> None:
 
 
 def test_options_of_sbatch() -> None:
-    none: dict[str, Any] = {"nodes": 1, "ranks_per_node": 1, "gpus_per_node": 0, "time": None,
-                            "partition": None, "sbatch": []}  # fmt: skip
+    none: dict[str, Any] = {
+        "nodes": 1,
+        "ranks_per_node": 1,
+        "gpus_per_node": 0,
+        "time": None,
+        "partition": None,
+        "sbatch": [],
+    }
     assert sbatch_options(**none) == []
-    assert sbatch_options(**{**none, "nodes": 2, "gpus_per_node": 1, "time": "1:00", "partition": "gpu",
-                      "sbatch": ["--mem=8G", "--exclusive"]}) == [
-        "--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=1", "--time=1:00", "--partition=gpu",
-        "--mem=8G", "--exclusive"]  # fmt: skip
+    assert sbatch_options(
+        **{
+            **none,
+            "nodes": 2,
+            "gpus_per_node": 1,
+            "time": "1:00",
+            "partition": "gpu",
+            "sbatch": ["--mem=8G", "--exclusive"],
+        }
+    ) == [
+        "--nodes=2",
+        "--ntasks-per-node=1",
+        "--gpus-per-node=1",
+        "--time=1:00",
+        "--partition=gpu",
+        "--mem=8G",
+        "--exclusive",
+    ]
     for time_ in ("90", "1:30", "1:30:00", "2-12", "2-12:30:00"):
         assert sbatch_options(**{**none, "time": time_}) == [f"--time={time_}"]
 

@@ -16,15 +16,15 @@ from hostile_cases import cases, try_cases
 from hypothesis import strategies as st
 from mutations import ODD, TEXTS, mutated, mutated_bytes
 
-from dualml.interface.cli.submit_options import FORBIDDEN_OPTIONS, parse_run_options
 from dualml.common.errors import UserError
-from dualml.runner.jobs import control, local, logs, slurm
-from dualml.runner.jobs.store import STATE, VARIABLE, JobSpec, Jobs, JobState
-from dualml.runner.jobs.table import jobs_table
 from dualml.common.machine import ProcessResult
-from dualml.interface.serve.jobs import JobMonitor, Cache, CachedJobs
 from dualml.common.variables import is_secret
 from dualml.common.words import Messages
+from dualml.interface.cli.submit_options import FORBIDDEN_OPTIONS, parse_run_options
+from dualml.interface.serve.jobs import Cache, CachedJobs, JobMonitor
+from dualml.runner.jobs import control, local, logs, slurm
+from dualml.runner.jobs.store import STATE, VARIABLE, Jobs, JobSpec, JobState
+from dualml.runner.jobs.table import jobs_table
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -134,8 +134,7 @@ def test_names_of_secrets_are_known() -> None:
 # --- what is queued -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("words", [["--rank", "0"], ["--rank", "3"], ["--resume", "x"],
-                                   ["--json"]])  # fmt: skip
+@pytest.mark.parametrize("words", [["--rank", "0"], ["--rank", "3"], ["--resume", "x"], ["--json"]])
 def test_what_a_job_cannot_have_is_refused(words: list[str]) -> None:
     with pytest.raises(UserError, match=f"submit takes no {words[0]}: "):
         parse_run_options(["lab1", *words], FORBIDDEN_OPTIONS)
@@ -270,5 +269,7 @@ def test_whatever_stands_in_files_of_jobs_ends_in_a_table_or_in_one_line(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local, "STOP_S", 0.0)
         patch.setattr(local.LocalQueue, "start", lambda *_: None)
-        patch.setattr("dualml.runner.jobs.slurm.run_slurm", lambda *_, **__: ProcessResult(1, "", "down"))
+        patch.setattr(
+            "dualml.runner.jobs.slurm.run_slurm", lambda *_, **__: ProcessResult(1, "", "down")
+        )
         try_cases(count, case)

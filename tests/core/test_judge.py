@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dualml.parity.judge import compare_pair, resolve_by_seeds, worst_verdict
 from dualml.experiment.store.manifest import Key, TrialRecord
+from dualml.parity.judge import compare_pair, resolve_by_seeds, worst_verdict
 
 ENDS = [0.970, 0.972, 0.968, 0.971]
 
@@ -20,10 +20,17 @@ def make_comparisons(*verdicts: str) -> list[dict[str, Any]]:
         "different": "outside_envelope",
     }
     return [
-        {"arm": "gd", "seed": seed, "a": "torch", "b": "mindspore", "verdict": verdict,
-         "reason": reasons[verdict], "evidence": {}}
+        {
+            "arm": "gd",
+            "seed": seed,
+            "a": "torch",
+            "b": "mindspore",
+            "verdict": verdict,
+            "reason": reasons[verdict],
+            "evidence": {},
+        }
         for seed, verdict in enumerate(verdicts)
-    ]  # fmt: skip
+    ]
 
 
 def trials(off: list[float]) -> dict[Key, TrialRecord]:
@@ -57,9 +64,13 @@ def test_chaos_with_another_outcome_is_not() -> None:
     assert not comparisons[0]["evidence"]["equivalence"]["equivalent"]
 
 
-@pytest.mark.parametrize("verdicts", [
-    ["different", *["not comparable"] * 3], ["equal", "equal", "different", "not comparable"],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "verdicts",
+    [
+        ["different", *["not comparable"] * 3],
+        ["equal", "equal", "different", "not comparable"],
+    ],
+)
 def test_a_seed_that_is_different_is_no_matter_of_statistics(verdicts: list[str]) -> None:
     comparisons = make_comparisons(*verdicts)
     resolve_by_seeds(comparisons, trials(CLOSE))

@@ -22,9 +22,14 @@ WORDS = st.sampled_from(
      "float32", "send/1", "shape"]
 )  # fmt: skip
 LEAVES = st.one_of(
-    st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(), WORDS,
-    st.text(max_size=8), st.sampled_from([0, 1, 7, -1, 10**400, "\ud800", "a" * 5000]),
-)  # fmt: skip
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    WORDS,
+    st.text(max_size=8),
+    st.sampled_from([0, 1, 7, -1, 10**400, "\ud800", "a" * 5000]),
+)
 VALUES = st.recursive(
     LEAVES,
     lambda inner: st.one_of(
@@ -33,18 +38,35 @@ VALUES = st.recursive(
     max_leaves=12,
 )
 ENTRIES = st.lists(
-    st.tuples(st.sampled_from(["x", "send/1", "send/0", "0", "1/../2"]) | st.text(max_size=4),
-              st.sampled_from(["float32", "int8", "object", "<f4", "bool", "datetime64"]),
-              st.lists(st.integers(-2, 6) | st.just(2**62), max_size=4)),
+    st.tuples(
+        st.sampled_from(["x", "send/1", "send/0", "0", "1/../2"]) | st.text(max_size=4),
+        st.sampled_from(["float32", "int8", "object", "<f4", "bool", "datetime64"]),
+        st.lists(st.integers(-2, 6) | st.just(2**62), max_size=4),
+    ),
     max_size=3,
-)  # fmt: skip
-OPTIONAL = ("op", "kind", "line", "message", "seconds", "name", "root", "reduce", "dtype",
-            "shape", "receive", "silent")  # fmt: skip
+)
+OPTIONAL = (
+    "op",
+    "kind",
+    "line",
+    "message",
+    "seconds",
+    "name",
+    "root",
+    "reduce",
+    "dtype",
+    "shape",
+    "receive",
+    "silent",
+)
 KNOWN = st.fixed_dictionaries(
-    {"event": st.sampled_from(["answer", "ask", "mark", "trouble"]), "call": st.just(0),
-     "arrays": ENTRIES},
+    {
+        "event": st.sampled_from(["answer", "ask", "mark", "trouble"]),
+        "call": st.just(0),
+        "arrays": ENTRIES,
+    },
     optional=dict.fromkeys(OPTIONAL, VALUES),
-)  # fmt: skip
+)
 
 
 def encoded(draw: Callable[..., Any]) -> bytes:
@@ -71,8 +93,11 @@ def test_whatever_a_rank_sends_the_call_ends(count: int) -> None:
                 theirs.sendall(encoded(draw))
             if draw(st.booleans()):
                 theirs.shutdown(socket.SHUT_WR)
-        message = {"number": 0, "kind": draw(st.sampled_from(["x", "ring", "layer", "measured"])),
-                   "options": draw(st.sampled_from([{}, CLOCK]))}  # fmt: skip
+        message = {
+            "number": 0,
+            "kind": draw(st.sampled_from(["x", "ring", "layer", "measured"])),
+            "options": draw(st.sampled_from([{}, CLOCK])),
+        }
         members = mediator.run(0, message, [{}, {}], 0.02)
         assert all(member.has_finished for member in members)
         for member in members:

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualml.experiment.data import TEXTS, corpora, labelled, load
-from dualml.experiment.data.feelings import WORDS, make_labelled_sentences
-from dualml.common.errors import UserError
-from dualml.experiment.freeze import model_for
-from dualml.experiment.schema import Experiment
 from dualml.algorithms.model import model
 from dualml.algorithms.model.layers import PADDING
+from dualml.common.errors import UserError
+from dualml.experiment.data import TEXTS, corpora, labelled, load
+from dualml.experiment.data.feelings import WORDS, make_labelled_sentences
+from dualml.experiment.freeze import model_for
+from dualml.experiment.schema import Experiment
 
 REAL = Path(os.environ.get("DUALML_DATA") or "nowhere")
 ENTRIES = [(["a", "b", "a"], 0), (["b", "c"], 1), (["a"], 0), (["d", "a", "b", "c"], 1)]
@@ -126,15 +126,25 @@ def test_the_real_set() -> None:
     assert (len(data.validation_y), len(data.test_y)) == (4_013, 4_013)
     assert len(data.vocabulary) == 4_000
     assert np.bincount(np.concatenate([data.train_y, data.validation_y, data.test_y])).tolist() == [
-        13_993, 6_697, 5_348, 5_978, 3_167, 4_950]  # fmt: skip
+        13_993,
+        6_697,
+        5_348,
+        5_978,
+        3_167,
+        4_950,
+    ]
 
 
 def experiment(name: str, labels: bool) -> Experiment:
     return Experiment.model_validate(
-        {"name": "x", "title": {"en": "x"}, "model": name,
-         "data": {"name": "feelings", "labels": labels},
-         "arms": {"a": {"optimizer": {"name": "adam", "lr": 0.001}}}}
-    )  # fmt: skip
+        {
+            "name": "x",
+            "title": {"en": "x"},
+            "model": name,
+            "data": {"name": "feelings", "labels": labels},
+            "arms": {"a": {"optimizer": {"name": "adam", "lr": 0.001}}},
+        }
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,17 +13,17 @@ import pytest
 from command import dualml, resumed, run, start
 from test_resume import wait_for_checkpoint
 
-from dualml.common.arrays import read_tensors
 from dualml.backend import Training
+from dualml.backend.reference.losses import LOSSES
+from dualml.backend.reference.model import Model
+from dualml.common.arrays import read_tensors
 from dualml.common.confusion import classification_report, macro_average
 from dualml.experiment.plan import Plan
 from dualml.experiment.samples import load_samples
-from dualml.backend.reference.losses import LOSSES
-from dualml.backend.reference.model import Model
-from dualml.report import render
 from dualml.experiment.store.best import read_best, write_best
 from dualml.experiment.store.plan import restore_plan
 from dualml.experiment.store.records import read_records
+from dualml.report import render
 from dualml.runner.worker.evaluate import evaluate
 
 pytestmark = pytest.mark.whole
@@ -167,8 +167,17 @@ def test_the_kept_weights_survive_an_interruption(lab: Path, tmp_path: Path, dam
     trial restarts."""
     words = ["--arm", "one", "--set", "arms.one.epochs=12", "--set", "evaluation.per_epoch=2"]
     _, whole = run(lab, tmp_path / "whole", *words)
-    process = start("run", lab, "--backend", "numpy", "--out", tmp_path / "cut", "--no-report",
-                    *words, env={"DUALML_CHECKPOINT_S": "0.1"})  # fmt: skip
+    process = start(
+        "run",
+        lab,
+        "--backend",
+        "numpy",
+        "--out",
+        tmp_path / "cut",
+        "--no-report",
+        *words,
+        env={"DUALML_CHECKPOINT_S": "0.1"},
+    )
     place = Path("trials") / "one" / "numpy" / "seed0"
     wait_for_checkpoint(tmp_path / "cut" / place, process)
     process.send_signal(signal.SIGINT)
@@ -204,13 +213,22 @@ arms.a.optimizer = {{ name = "adam", lr = 0.003 }}
     )
 
 
-@pytest.mark.parametrize(("settings", "what"), [
-    ('split = { cut = ["up1"] }', "passes over padding, which each of its layers has to see; it "
-     "cannot be split: leave out split"),
-    ("zero = 2\naggregation = { bucket_bytes = 0 }", "apart between layers that pass over padding, "
-     "which only the first of them is given; use zero = 1, or one unit: leave out "
-     "aggregation.bucket_bytes"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        (
+            'split = { cut = ["up1"] }',
+            "passes over padding, which each of its layers has to see; it "
+            "cannot be split: leave out split",
+        ),
+        (
+            "zero = 2\naggregation = { bucket_bytes = 0 }",
+            "apart between layers that pass over padding, "
+            "which only the first of them is given; use zero = 1, or one unit: leave out "
+            "aggregation.bucket_bytes",
+        ),
+    ],
+)
 def test_a_model_that_passes_over_padding_stays_whole(
     lab: Path, tmp_path: Path, settings: str, what: str
 ) -> None:

@@ -14,16 +14,16 @@ from command import dualml
 from fake_run import make_run
 
 from dualml import backend
-from dualml.interface.cli import largest as command
 from dualml.common.errors import UserError
+from dualml.common.words import Messages
+from dualml.experiment.store.largest import LARGEST, SizeAttempt
+from dualml.experiment.store.load import load
+from dualml.interface.cli import largest as command
+from dualml.planning.planner.zoo import shape_by_name
+from dualml.report.topics import largest as topic
 from dualml.runner.largest import search
 from dualml.runner.largest.limit import is_out_of_memory
 from dualml.runner.largest.search import SizeSearch, find_largest
-from dualml.planning.planner.zoo import shape_by_name
-from dualml.report.topics import largest as topic
-from dualml.experiment.store.largest import LARGEST, SizeAttempt
-from dualml.experiment.store.load import load
-from dualml.common.words import Messages
 
 SET = ["sizes.width=32", "data.words=100"]
 SHAPE = shape_by_name("gpt", SET)
@@ -57,8 +57,9 @@ def test_bisection_finds_the_last_that_fits(top: int, start: int) -> None:
 
 
 def limited(line: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", PROGRAM.format(line)], capture_output=True,
-                          text=True, check=False)  # fmt: skip
+    return subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(line)], capture_output=True, text=True, check=False
+    )
 
 
 def test_the_limit_is_enforced() -> None:
@@ -71,8 +72,9 @@ def test_the_limit_is_enforced() -> None:
 
 def test_what_is_there_before_counts() -> None:
     program = PROGRAM.replace("with limited(", "first = np.ones(10 * 2**20)\nwith limited(")
-    done = subprocess.run([sys.executable, "-c", program.format("pass")], capture_output=True,
-                          text=True, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", program.format("pass")], capture_output=True, text=True, check=False
+    )
     assert "before the first update" in done.stderr
 
 
@@ -105,11 +107,21 @@ def rows(
 
     monkeypatch.setattr(search, "try_size", try_setting)
     if out is not None:
-        monkeypatch.setattr(backend, "select_backends", lambda name: [SimpleNamespace(name="torch")])
+        monkeypatch.setattr(
+            backend, "select_backends", lambda name: [SimpleNamespace(name="torch")]
+        )
         command.largest("gpt", "1MiB", zero=",".join(map(str, top)), out=out, set_=SET)
-    options = {"ranks": 2, "zero": list(top), "recompute": ["none"], "batch": 8, "updates": 2,
-               "limit": 2**20}  # fmt: skip
-    return [search.search_largest(s).describe() for s in search.iter_searches(SHAPE, options, ["torch"])]
+    options = {
+        "ranks": 2,
+        "zero": list(top),
+        "recompute": ["none"],
+        "batch": 8,
+        "updates": 2,
+        "limit": 2**20,
+    }
+    return [
+        search.search_largest(s).describe() for s in search.iter_searches(SHAPE, options, ["torch"])
+    ]
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
@@ -142,16 +154,19 @@ def test_a_setting_that_fails_leaves_what_was_found(
     assert (row.zero, row.blocks) == (3, 2)
 
 
-@pytest.mark.parametrize(("words", "reason"), [
-    (("gpt", "--memory", "1MB", "--backend", "numpy"), "threads of one process"),
-    (("gpt", "--memory", "1MB", "--zero", "4"), "write some of 0,1,2,3"),
-    (("gpt", "--memory", "1MB", "--ranks", "1", "--zero", "3"), "use --ranks 2 or more"),
-    (("gpt", "--memory", "1MB", "--ranks", "0"), "--ranks is from 1"),
-    (("gpt", "--memory", "1MB", "--batch", "7"), "--batch 7 does not divide"),
-    (("gpt", "--memory", "x"), "--memory"),
-    (("llama-7b", "--memory", "1MB", "--batch", "0"), "--batch is from 1"),
-    (("gptt", "--memory", "1MB"), "did you mean 'gpt'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("gpt", "--memory", "1MB", "--backend", "numpy"), "threads of one process"),
+        (("gpt", "--memory", "1MB", "--zero", "4"), "write some of 0,1,2,3"),
+        (("gpt", "--memory", "1MB", "--ranks", "1", "--zero", "3"), "use --ranks 2 or more"),
+        (("gpt", "--memory", "1MB", "--ranks", "0"), "--ranks is from 1"),
+        (("gpt", "--memory", "1MB", "--batch", "7"), "--batch 7 does not divide"),
+        (("gpt", "--memory", "x"), "--memory"),
+        (("llama-7b", "--memory", "1MB", "--batch", "0"), "--batch is from 1"),
+        (("gptt", "--memory", "1MB"), "did you mean 'gpt'"),
+    ],
+)
 def test_wrong_options_are_one_line(words: tuple[str, ...], reason: str) -> None:
     done = dualml("largest", *words)
     assert (done.returncode, done.stdout) == (2, "")

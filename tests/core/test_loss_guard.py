@@ -75,16 +75,22 @@ class Runner:
 
     def run(self, name: str) -> subprocess.CompletedProcess[str]:
         step = steps()[name]
-        env = {key: EXPRESSION.sub(lambda m: self.value(m[1]), str(value))
-               for key, value in step["env"].items()}  # fmt: skip
+        env = {
+            key: EXPRESSION.sub(lambda m: self.value(m[1]), str(value))
+            for key, value in step["env"].items()
+        }
         for file in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY"):
             env[file] = str(self.temp / file)
         path = f"{self.temp / 'bin'}{os.pathsep}{os.environ['PATH']}"
         return subprocess.run(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]],
-            env={**os.environ, **env, "PATH": path}, cwd=self.temp, capture_output=True, text=True,
-            timeout=120, check=False,
-        )  # fmt: skip
+            env={**os.environ, **env, "PATH": path},
+            cwd=self.temp,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
 
     def output_of(self, file: str) -> str:
         path = self.temp / file

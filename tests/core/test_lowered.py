@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.interface.cli.output import print_verdicts
-from dualml.parity.diffs.load import catalogue
 from dualml.experiment.config_diff import ConfigDiff
 from dualml.experiment.exactness import low_precision_arm
-from dualml.experiment.schema import Experiment
 from dualml.experiment.methods import METHODS
-from dualml.parity.judge import worst_verdict
-from dualml.parity.low_precision_methods import compare_low_precision_methods
+from dualml.experiment.schema import Experiment
 from dualml.experiment.store.envelope import Envelope
 from dualml.experiment.store.trajectory import Trajectory
+from dualml.interface.cli.output import print_verdicts
+from dualml.parity.diffs.load import catalogue
+from dualml.parity.judge import worst_verdict
+from dualml.parity.low_precision_methods import compare_low_precision_methods
 
 ONE = {"optimizer": {"name": "adam", "lr": 0.001}, "batch_size": 64, "epochs": 1.0}
 ARMS: dict[str, dict[str, Any]] = {
@@ -96,7 +96,9 @@ def test_what_its_layers_give_out_in_float32_is_not_judged() -> None:
 def test_without_an_arm_of_its_precision_there_is_nothing() -> None:
     there = read(1e-3)
     del there["bf16", 0]
-    assert compare_low_precision_methods(experiment("single", "fp16", "exact", "method"), there) == []
+    assert (
+        compare_low_precision_methods(experiment("single", "fp16", "exact", "method"), there) == []
+    )
     assert compare_low_precision_methods(experiment(), there) == []  # it failed
 
 

@@ -126,10 +126,18 @@ def test_usable_cores_obey_affinity() -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs affinity")
-@pytest.mark.parametrize(("rank", "cores", "mine"), [
-    (0, 1, {4}), (1, 1, {5}), (2, 1, {7}), (3, 1, {4}), (1, 2, {7, 4}),
-    (0, 9, {4, 5, 7}), (1, 0, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rank", "cores", "mine"),
+    [
+        (0, 1, {4}),
+        (1, 1, {5}),
+        (2, 1, {7}),
+        (3, 1, {4}),
+        (1, 2, {7, 4}),
+        (0, 9, {4, 5, 7}),
+        (1, 0, None),
+    ],
+)
 def test_a_rank_has_cores_of_its_own_while_there_are_some(
     monkeypatch: pytest.MonkeyPatch, rank: int, cores: int, mine: set[int] | None
 ) -> None:

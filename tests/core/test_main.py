@@ -29,7 +29,10 @@ def test_an_interrupt_inside_of_executed_text_does_not_change_the_exit_code(tmp_
     """The exit code is 130, where `python -m` would end by SIGINT (-2)."""
     (tmp_path / "interrupted.py").write_text(INTERRUPTED)
     done = subprocess.run(
-        [sys.executable, "-m", "interrupted"], cwd=tmp_path, timeout=60, capture_output=True,
+        [sys.executable, "-m", "interrupted"],
+        cwd=tmp_path,
+        timeout=60,
+        capture_output=True,
         text=True,
-    )  # fmt: skip
+    )
     assert done.returncode == 130, done.stderr

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dualml.common.errors import CommunicationError
 from dualml.course.communicator import StudentCommunicator
 from dualml.course.frames import LENGTHS, receive, send
 from dualml.course.mediator import Mediator, NotConfined
 from dualml.course.member import Member
-from dualml.common.errors import CommunicationError
 
 Work = Callable[[StudentCommunicator], dict[str, Any]]
 
@@ -51,8 +51,10 @@ class Group:
     def run(self, *works: Work, seconds: float = 5.0, **header: Any) -> list[Member]:
         """Make one call, in which each rank runs its own function or all run the same."""
         each = works if len(works) > 1 else works * self.size
-        threads = [threading.Thread(target=self.rank, args=(rank, work), daemon=True)
-                   for rank, work in enumerate(each)]  # fmt: skip
+        threads = [
+            threading.Thread(target=self.rank, args=(rank, work), daemon=True)
+            for rank, work in enumerate(each)
+        ]
         for thread in threads:
             thread.start()
         message = {"number": 0, "kind": "x", "options": {}, **header}
@@ -88,21 +90,34 @@ CASES: dict[str, tuple[Work, Callable[[int, int], Any]]] = {
     "mean": (lambda c: {"y": c.all_reduce(tensor(c), "mean")}, lambda r, n: total(n) / n),
     "max": (lambda c: {"y": c.all_reduce(tensor(c), op="max")}, lambda r, n: rows(n).max(0)),
     "prod": (lambda c: {"y": c.all_reduce(tensor(c), op="prod")}, lambda r, n: rows(n).prod(0)),
-    "reduce": (lambda c: {"y": stack_or_empty(c, c.reduce(tensor(c), root=1))},
-               lambda r, n: total(n) if r == 1 else np.zeros(0)),
+    "reduce": (
+        lambda c: {"y": stack_or_empty(c, c.reduce(tensor(c), root=1))},
+        lambda r, n: total(n) if r == 1 else np.zeros(0),
+    ),
     "broadcast": (lambda c: {"y": c.broadcast(tensor(c), root=1)}, lambda r, n: rows(n)[1]),
-    "gather": (lambda c: {"y": stack_or_empty(c, c.gather(tensor(c)))},
-               lambda r, n: rows(n) if r == 0 else np.zeros(0)),
+    "gather": (
+        lambda c: {"y": stack_or_empty(c, c.gather(tensor(c)))},
+        lambda r, n: rows(n) if r == 0 else np.zeros(0),
+    ),
     "all_gather": (lambda c: {"y": np.stack(c.all_gather(tensor(c)))}, lambda r, n: rows(n)),
-    "scatter": (lambda c: {"y": c.scatter([tensor(c) + p for p in range(c.size)] if c.rank == 0
-                                          else None, tensor(c))},
-                lambda r, n: rows(n)[0] + r),
-    "reduce_scatter": (lambda c: {"y": c.reduce_scatter(tensor(c))},
-                       lambda r, n: np.array_split(total(n), n)[r]),
-    "all_to_all": (lambda c: {"y": np.stack(c.all_to_all([tensor(c) + p for p in range(c.size)]))},
-                   lambda r, n: rows(n) + r),
+    "scatter": (
+        lambda c: {
+            "y": c.scatter(
+                [tensor(c) + p for p in range(c.size)] if c.rank == 0 else None, tensor(c)
+            )
+        },
+        lambda r, n: rows(n)[0] + r,
+    ),
+    "reduce_scatter": (
+        lambda c: {"y": c.reduce_scatter(tensor(c))},
+        lambda r, n: np.array_split(total(n), n)[r],
+    ),
+    "all_to_all": (
+        lambda c: {"y": np.stack(c.all_to_all([tensor(c) + p for p in range(c.size)]))},
+        lambda r, n: rows(n) + r,
+    ),
     "exchange": (lambda c: {"y": shifted(c)}, lambda r, n: rows(n)[(r - 1) % n]),
-}  # fmt: skip
+}
 
 
 def shifted(comm: StudentCommunicator) -> Any:
@@ -267,11 +282,14 @@ def test_what_has_to_be_measured_is_told_to_no_rank(group: Any) -> None:
     assert header["silent"]
 
 
-@pytest.mark.parametrize(("answer", "message"), [
-    ({"x" * 199: np.zeros(1)}, "a name of 199 characters"),
-    ({str(n): np.zeros(0) for n in range(3000)}, "3,000 arrays; at most 2,048"),
-    ({"x": np.zeros(3 << 20)}, "25,165,824 bytes; at most 16,777,216"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ({"x" * 199: np.zeros(1)}, "a name of 199 characters"),
+        ({str(n): np.zeros(0) for n in range(3000)}, "3,000 arrays; at most 2,048"),
+        ({"x": np.zeros(3 << 20)}, "25,165,824 bytes; at most 16,777,216"),
+    ],
+)
 def test_an_answer_that_is_too_large_is_the_rank_s_own_fault(
     answer: dict[str, Any], message: str, group: Any
 ) -> None:

@@ -11,8 +11,8 @@ from pydantic import ValidationError
 from dualml.common.errors import Unsupported, UserError
 from dualml.experiment.arm import Arm
 from dualml.experiment.load import load
-from dualml.experiment.schema import Experiment
 from dualml.experiment.methods.registry import METHODS, MethodInfo, check_backend_ranks, find_method
+from dualml.experiment.schema import Experiment
 
 SGD = {"optimizer": {"name": "sgd", "lr": 0.1}}
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from dualml.common.errors import Unsupported
+from dualml.common.words import LANGUAGES
 from dualml.experiment.methods import METHODS, MethodInfo
 from dualml.report.closed_memory import CLOSED_FORM_PARTS
-from dualml.common.words import LANGUAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = {"torch": ROOT / "dualml_torch/methods", "mindspore": ROOT / "dualml_ms/methods"}

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from dualml.algorithms.precision import SLOT
+from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES
 from dualml.backend import Array, Arrays
 from dualml.common.errors import TrialError
 from dualml.experiment.methods.engine import EngineDataParallel, MethodTraining
 from dualml.experiment.methods.skips import SkippedUpdates
-from dualml.algorithms.precision import SLOT
-from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES
 from dualml.runner.worker.guards import check_steps_applied
 from dualml.runner.worker.methods import MethodSingleRank
 
@@ -34,7 +34,9 @@ def test_too_many_in_a_row_end_the_trial_with_scale_and_remedy() -> None:
     skips.note(True, fail_on_read)
     for _ in range(MAX_SKIPPED_UPDATES - 1):
         skips.note(False, fail_on_read)
-    with pytest.raises(TrialError, match=f"{MAX_SKIPPED_UPDATES} updates in a row.*times 0.5; lower the lea"):
+    with pytest.raises(
+        TrialError, match=f"{MAX_SKIPPED_UPDATES} updates in a row.*times 0.5; lower the lea"
+    ):
         skips.note(False, lambda: 0.5)
 
 

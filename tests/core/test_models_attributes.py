@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dualml.common.words import LANGUAGES
 from dualml.parity.models import run
 from dualml.parity.models.attributes import capture_attributes, restore_attributes
-from dualml.parity.models.construction import record_construction, locations_by_name
-from dualml.parity.models.comparison import ModelComparison, FirstDivergence
+from dualml.parity.models.comparison import FirstDivergence, ModelComparison
+from dualml.parity.models.construction import locations_by_name, record_construction
 from dualml.parity.models.operations import Operation, SourceLocation
 from dualml.parity.models.recorder import Recorder
 from dualml.parity.models.sentences import format_place as told
 from dualml.parity.models.trace import Trace
-from dualml.common.words import LANGUAGES
 
 
 class CustomOptimizer:
@@ -73,7 +73,10 @@ def test_the_line_that_built_a_layer_is_known() -> None:
 
 
 def test_both_lines_are_told_where_they_are_two() -> None:
-    here, there = SourceLocation("net.py", 22, "self.norm(x)"), SourceLocation("net.py", 13, "nn.LayerNorm(8)")
+    here, there = (
+        SourceLocation("net.py", 22, "self.norm(x)"),
+        SourceLocation("net.py", 13, "nn.LayerNorm(8)"),
+    )
     one = Operation(7, "layer_norm", ("op:6",), {}, ((2, 8),), here)
     row = {**one.describe(), "built": asdict(there)}
     for lang, words in (("en", "net.py line 13: nn.LayerNorm(8)"), ("zh", "net.py 第 13 行")):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from dualml.parity.causes.evidence import find_relations
-from dualml.parity.models.value_matching import TraceOperand, ValueIndex, same_values
 from dualml.parity.models.operations import Operation, SourceLocation, Tape
+from dualml.parity.models.value_matching import TraceOperand, ValueIndex, same_values
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((2, 3, 4)).astype(np.float32)

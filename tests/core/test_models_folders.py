@@ -46,21 +46,28 @@ def delete_order(folder: Path) -> None:
     (folder / "trace.json").write_text(json.dumps(told))
 
 
-@pytest.mark.parametrize(("spoil", "said"), [
-    (lambda f: (f / "trace.json").unlink(), "no trace here"),
-    (lambda f: (f / "trace.json").write_text("{"), "not a readable trace"),
-    (lambda f: (f / "trace.json").write_text("[]"), "not a readable trace"),
-    (lambda f: (f / "trace.json").write_text("{}"), "not a trace of dualml"),
-    (lambda f: edited(f, format=9), "format 9; this version reads 1"),
-    (lambda f: edited(f, steps=7), "7 steps, but 2 inputs"),
-    (lambda f: edited(f, names=["x"]), "x and 0 more missing"),
-    (lambda f: edited(f, order=[["gone"], []]), "the output of gone in step 1 is missing"),
-    (lambda f: edited(f, parameters=[{"name": "w"}]), "parameters.0.shape is missing"),
-    (delete_order, "order is missing"),
-    (lambda f: (f / "trace.safetensors").unlink(), "not a readable trace"),
-    (lambda f: (f / "trace.safetensors").write_bytes(
-        (f / "trace.safetensors").read_bytes()[:500]), "not a readable trace"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda f: (f / "trace.json").unlink(), "no trace here"),
+        (lambda f: (f / "trace.json").write_text("{"), "not a readable trace"),
+        (lambda f: (f / "trace.json").write_text("[]"), "not a readable trace"),
+        (lambda f: (f / "trace.json").write_text("{}"), "not a trace of dualml"),
+        (lambda f: edited(f, format=9), "format 9; this version reads 1"),
+        (lambda f: edited(f, steps=7), "7 steps, but 2 inputs"),
+        (lambda f: edited(f, names=["x"]), "x and 0 more missing"),
+        (lambda f: edited(f, order=[["gone"], []]), "the output of gone in step 1 is missing"),
+        (lambda f: edited(f, parameters=[{"name": "w"}]), "parameters.0.shape is missing"),
+        (delete_order, "order is missing"),
+        (lambda f: (f / "trace.safetensors").unlink(), "not a readable trace"),
+        (
+            lambda f: (f / "trace.safetensors").write_bytes(
+                (f / "trace.safetensors").read_bytes()[:500]
+            ),
+            "not a readable trace",
+        ),
+    ],
+)
 def test_a_bad_trace_is_one_clear_line(
     folders: tuple[Path, Path], spoil: Callable[[Path], Any], said: str
 ) -> None:
@@ -96,19 +103,25 @@ def test_the_command_line_judges_traces(tmp_path: Path, folders: tuple[Path, Pat
     assert dualml("compare", *folders, "--map", mapped).returncode == 0
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (("nowhere", "b"), "'nowhere' is neither"),
-    (("a", "m.py:Net"), "a folder, the other is not"),
-    (("a", "b", "--loss", "mse"), "--loss: of models; a and b are traces"),
-    (("a", "b", "--map", "none.toml"), "none.toml: cannot be read"),
-    (("x.py:A", "y.py:B"), "either --inputs FILE.npz or --shape 4,8"),
-    (("x.py:A", "y.py:B", "--shape", "4,x"), "--shape takes lengths"),
-    (("x.py:A", "y.py:B", "--inputs", "x.npz"), "--inputs: there is no file x.npz"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nowhere", "b"), "'nowhere' is neither"),
+        (("a", "m.py:Net"), "a folder, the other is not"),
+        (("a", "b", "--loss", "mse"), "--loss: of models; a and b are traces"),
+        (("a", "b", "--map", "none.toml"), "none.toml: cannot be read"),
+        (("x.py:A", "y.py:B"), "either --inputs FILE.npz or --shape 4,8"),
+        (("x.py:A", "y.py:B", "--shape", "4,x"), "--shape takes lengths"),
+        (("x.py:A", "y.py:B", "--inputs", "x.npz"), "--inputs: there is no file x.npz"),
+    ],
+)
 def test_words_that_cannot_be_meant(
-    folders: tuple[Path, Path], words: tuple[str, ...], said: str,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    folders: tuple[Path, Path],
+    words: tuple[str, ...],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     from dualml.interface.cli import main
 
     monkeypatch.chdir(folders[0].parent)

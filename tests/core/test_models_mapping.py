@@ -10,7 +10,7 @@ import pytest
 from dualml.common.errors import UserError
 from dualml.parity.models.layers import pair_modules
 from dualml.parity.models.mapping import guess_initial_value, match_tensors
-from dualml.parity.models.partners import Tensor, canonical_name, apply_change, find_change
+from dualml.parity.models.partners import Tensor, apply_change, canonical_name, find_change
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -26,12 +26,25 @@ def pairs(a: Shapes, b: Shapes, asked: Any = None) -> dict[str, tuple[str, str, 
 
 
 def test_names_and_words_of_both_frameworks_are_one() -> None:
-    torch = {"bn.weight": (3,), "bn.bias": (3,), "bn.running_mean": (3,), "bn.running_var": (3,),
-             "bn.num_batches_tracked": (), "emb.weight": (9, 4), "act.weight": (1,),
-             "rnn.weight_ih_l0_reverse": (8, 4)}  # fmt: skip
-    ms = {"bn.moving_mean": (3,), "bn.moving_variance": (3,), "bn.gamma": (3,), "bn.beta": (3,),
-          "emb.embedding_table": (9, 4), "act.w": (1,),
-          "rnn.weight_ih_l0_reverse": (8, 4)}  # fmt: skip
+    torch = {
+        "bn.weight": (3,),
+        "bn.bias": (3,),
+        "bn.running_mean": (3,),
+        "bn.running_var": (3,),
+        "bn.num_batches_tracked": (),
+        "emb.weight": (9, 4),
+        "act.weight": (1,),
+        "rnn.weight_ih_l0_reverse": (8, 4),
+    }
+    ms = {
+        "bn.moving_mean": (3,),
+        "bn.moving_variance": (3,),
+        "bn.gamma": (3,),
+        "bn.beta": (3,),
+        "emb.embedding_table": (9, 4),
+        "act.w": (1,),
+        "rnn.weight_ih_l0_reverse": (8, 4),
+    }
     assert pairs(torch, ms) == {
         "bn.weight": ("bn.gamma", "word", ""),
         "bn.bias": ("bn.beta", "word", ""),
@@ -43,17 +56,26 @@ def test_names_and_words_of_both_frameworks_are_one() -> None:
     }
 
 
-@pytest.mark.parametrize(("a", "b", "how"), [
-    ({"0.weight": (2, 3)}, {"layers.0.weight": (2, 3)}, ("ending", "")),
-    ({"net.norm.weight": (2,)}, {"norm.gamma": (2,)}, ("ending", "")),
-    ({"fc.weight": (2, 3)}, {"fc.weight": (3, 2)}, ("name", "transpose")),
-    ({"conv.weight": (6, 5, 3)}, {"conv.weight": (6, 5, 1, 3)}, ("name", "reshape")),
-    ({"fc.weight": (2, 3), "fc.bias": (2,)}, {"head.weight": (2, 3), "head.bias": (2,)},
-     ("block", "")),
-    ({"fc.weight": (2, 3), "fc.bias": (2,)}, {"head.weight": (3, 2), "out.bias": (2,)},
-     ("block", "transpose")),
-    ({"a.w1": (2, 3), "a.w2": (2, 3)}, {"p": (2, 3), "q": (2, 3)}, ("order", "")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("a", "b", "how"),
+    [
+        ({"0.weight": (2, 3)}, {"layers.0.weight": (2, 3)}, ("ending", "")),
+        ({"net.norm.weight": (2,)}, {"norm.gamma": (2,)}, ("ending", "")),
+        ({"fc.weight": (2, 3)}, {"fc.weight": (3, 2)}, ("name", "transpose")),
+        ({"conv.weight": (6, 5, 3)}, {"conv.weight": (6, 5, 1, 3)}, ("name", "reshape")),
+        (
+            {"fc.weight": (2, 3), "fc.bias": (2,)},
+            {"head.weight": (2, 3), "head.bias": (2,)},
+            ("block", ""),
+        ),
+        (
+            {"fc.weight": (2, 3), "fc.bias": (2,)},
+            {"head.weight": (3, 2), "out.bias": (2,)},
+            ("block", "transpose"),
+        ),
+        ({"a.w1": (2, 3), "a.w2": (2, 3)}, {"p": (2, 3), "q": (2, 3)}, ("order", "")),
+    ],
+)
 def test_the_way_a_partner_is_found(a: Shapes, b: Shapes, how: tuple[str, str]) -> None:
     found = pairs(a, b)
     assert [partner for partner, _, _ in found.values()] == list(b)
@@ -80,13 +102,16 @@ def test_what_the_user_says_goes_first() -> None:
     assert pairs(a, b, asked)["q"][0] == "r"
 
 
-@pytest.mark.parametrize(("asked", "said"), [
-    ({"x": "r"}, "torch has no parameter 'x'"),
-    ({"p": "x"}, "mindspore has no parameter 'x'"),
-    ({"p": ("r", "turn")}, "after the name only 'transpose'"),
-    ({"p": "s"}, r"p \(3, 3\) cannot be s \(2,\): the shapes differ"),
-    ({"p": "r", "q": "r"}, "'r' is named twice"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"x": "r"}, "torch has no parameter 'x'"),
+        ({"p": "x"}, "mindspore has no parameter 'x'"),
+        ({"p": ("r", "turn")}, "after the name only 'transpose'"),
+        ({"p": "s"}, r"p \(3, 3\) cannot be s \(2,\): the shapes differ"),
+        ({"p": "r", "q": "r"}, "'r' is named twice"),
+    ],
+)
 def test_a_map_that_cannot_be_meant(asked: Any, said: str) -> None:
     with pytest.raises(UserError, match=said):
         match_tensors(tensors({"p": (3, 3), "q": (3, 3)}), tensors({"r": (3, 3), "s": (2,)}), asked)
@@ -158,7 +183,9 @@ def test_a_table_of_one_side_begins_like_one_that_is_tied_and_a_vector_by_itself
 
 def test_a_change_is_its_own_way_back() -> None:
     x = np.arange(6.0).reshape(2, 3)
-    assert np.array_equal(apply_change(apply_change(x, "transpose", (3, 2)), "transpose", (2, 3)), x)
+    assert np.array_equal(
+        apply_change(apply_change(x, "transpose", (3, 2)), "transpose", (2, 3)), x
+    )
     assert apply_change(x, "reshape", (2, 1, 3)).shape == (2, 1, 3)
     assert find_change((2, 3), (3, 3)) is None
     assert canonical_name("a.gamma") == "a.weight"
@@ -173,5 +200,9 @@ def test_modules_follow_their_parameters() -> None:
         tensors({f"net.{n}": s for n, s in shapes.items()}),
     )
     assert pair_modules(a, b, found) == {
-        "f": "net", "f.0": "net.0", "f.1": "net.1", "f.2": "net.2", "act": "g"
-    }  # fmt: skip
+        "f": "net",
+        "f.0": "net.0",
+        "f.1": "net.1",
+        "f.2": "net.2",
+        "act": "g",
+    }

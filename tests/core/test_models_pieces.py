@@ -40,7 +40,9 @@ def test_arrays_are_cut_where_they_are_named_like_parameters_and_joined_again() 
     np.testing.assert_array_equal(found["state/00000001/exp_avg/w[1]"], whole[3:])
     again = join_pieces(cut_arrays({"w": whole}, {"w": (3, 3)}), {"w": (3, 3)})
     np.testing.assert_array_equal(again["w"], whole)
-    assert join_pieces({"w[0]": whole}, {"w": (3, 3)}) == {}  # a piece has no partner: its own stays
+    assert (
+        join_pieces({"w[0]": whole}, {"w": (3, 3)}) == {}
+    )  # a piece has no partner: its own stays
 
 
 def test_pieces_of_other_lengths_lie_side_by_side_in_the_other_list() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dualml.parity.models.graph_roles import build_graph, match_roles
 from dualml.parity.models.mapping import match_tensors
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.partners import Tensor
-from dualml.parity.models.graph_roles import build_graph, match_roles
 
 
 def calls(*rows: Sequence[str]) -> list[Operation]:

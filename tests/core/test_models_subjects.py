@@ -12,13 +12,13 @@ import pytest
 from dualml import parity
 from dualml.backend import BackendInfo
 from dualml.common.errors import UserError
+from dualml.common.words import section_messages
 from dualml.parity import compare
 from dualml.parity.models import run
 from dualml.parity.models.model_ref import COMPARING_VARIABLE, load_builder, to_import_spec
 from dualml.parity.models.trace import hash_array
 from dualml.parity.models.worker import required_arguments
 from dualml.parity.testing import assert_parity
-from dualml.common.words import section_messages
 
 
 class Net:
@@ -28,13 +28,16 @@ class Net:
 X = np.ones((2, 3), np.float32)
 
 
-@pytest.mark.parametrize(("model", "said"), [
-    (Net(), "torch_module is a live Net: each framework runs in a process of its own"),
-    (lambda: Net(), "torch_module is a lambda"),
-    (type("Inner", (), {"__qualname__": "f.<locals>.Inner"}), "inside a function"),
-    ("models.py", "must read 'module:Name' or 'file.py:Name'"),
-    ("gone.py:Net", "there is no file 'gone.py'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (Net(), "torch_module is a live Net: each framework runs in a process of its own"),
+        (lambda: Net(), "torch_module is a lambda"),
+        (type("Inner", (), {"__qualname__": "f.<locals>.Inner"}), "inside a function"),
+        ("models.py", "must read 'module:Name' or 'file.py:Name'"),
+        ("gone.py:Net", "there is no file 'gone.py'"),
+    ],
+)
 def test_a_model_that_another_process_cannot_build(model: Any, said: str) -> None:
     with pytest.raises(UserError, match=said):
         to_import_spec(model, "torch_module")
@@ -65,23 +68,26 @@ def present(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("present")
-@pytest.mark.parametrize(("options", "said"), [
-    ({"steps": 0}, "steps and draws >= 1"),
-    ({"steps": 2}, "steps=2 needs an optimizer"),
-    ({"loss": "huber"}, "unknown loss 'huber'"),
-    ({"loss": "mse"}, "loss 'mse' needs targets"),
-    ({"loss": "cross_entropy", "targets": X}, "takes class numbers; targets are float32"),
-    ({"loss": "mse", "targets": [1, 2]}, "targets of the outputs' shape"),
-    ({"targets": [1, 2]}, "loss 'probe' takes no targets"),
-    ({"loss": ("m:f",)}, r"loss must be a pair of functions of \(outputs, targets\)"),
-    ({"optimizer": {"name": "adam"}}, "optimizer 'adam' needs lr"),
-    ({"optimizer": {"name": "adma", "lr": 1}}, "did you mean 'adam'"),
-    ({"optimizer": "adam"}, "a pair of functions of the list of parameters"),
-    ({"inputs": {"x": X}}, "not a dict"),
-    ({"inputs": ()}, "inputs: at least one array"),
-    ({"inputs": np.array(["a"])}, "must hold numbers"),
-    ({"inputs": object()}, "must be NumPy arrays"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"steps": 0}, "steps and draws >= 1"),
+        ({"steps": 2}, "steps=2 needs an optimizer"),
+        ({"loss": "huber"}, "unknown loss 'huber'"),
+        ({"loss": "mse"}, "loss 'mse' needs targets"),
+        ({"loss": "cross_entropy", "targets": X}, "takes class numbers; targets are float32"),
+        ({"loss": "mse", "targets": [1, 2]}, "targets of the outputs' shape"),
+        ({"targets": [1, 2]}, "loss 'probe' takes no targets"),
+        ({"loss": ("m:f",)}, r"loss must be a pair of functions of \(outputs, targets\)"),
+        ({"optimizer": {"name": "adam"}}, "optimizer 'adam' needs lr"),
+        ({"optimizer": {"name": "adma", "lr": 1}}, "did you mean 'adam'"),
+        ({"optimizer": "adam"}, "a pair of functions of the list of parameters"),
+        ({"inputs": {"x": X}}, "not a dict"),
+        ({"inputs": ()}, "inputs: at least one array"),
+        ({"inputs": np.array(["a"])}, "must hold numbers"),
+        ({"inputs": object()}, "must be NumPy arrays"),
+    ],
+)
 def test_arguments_that_cannot_be_meant(options: dict[str, Any], said: str) -> None:
     given = {"inputs": X, **options}
     with pytest.raises(UserError, match=said):

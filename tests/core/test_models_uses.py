@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dualml.parity.models.heuristics import pair_by_listing, pair_transposed
-from dualml.parity.models.mapping import match_tensors, is_paired_by_names
+from dualml.parity.models.mapping import is_paired_by_names, match_tensors
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.partners import Tensor
 from dualml.parity.models.trace import Trace
@@ -22,7 +22,11 @@ def test_the_first_that_is_used_goes_with_the_first() -> None:
     b = [Tensor("w", (4,)), Tensor("ln.gamma", (4,)), Tensor("r", (4,))]
     ours = calls(("layer_norm", "norm.weight"), ("mul", "mix"), ("exp", "decay"))
     theirs = calls(("LayerNorm", "ln.gamma"), ("Mul", "r"), ("Exp", "w"))
-    assert pair_by_use(a, b, (ours, theirs)) == {"norm.weight": "ln.gamma", "mix": "r", "decay": "w"}
+    assert pair_by_use(a, b, (ours, theirs)) == {
+        "norm.weight": "ln.gamma",
+        "mix": "r",
+        "decay": "w",
+    }
 
 
 def test_what_one_side_uses_more_often_stays_without_a_partner() -> None:
@@ -110,5 +114,7 @@ def test_square_matrices_may_be_stored_like_the_others() -> None:
 def test_a_square_matrix_under_the_others_last_name_is_stored_like_them() -> None:
     ours = [Tensor("up.weight", (8, 4)), Tensor("mix.weight", (4, 4))]
     theirs = [Tensor("wide.w", (4, 8)), Tensor("other.w", (4, 4))]
-    pairs = match_tensors(ours, theirs, guesses={"up.weight": "wide.w", "mix.weight": "other.w"}).pairs
+    pairs = match_tensors(
+        ours, theirs, guesses={"up.weight": "wide.w", "mix.weight": "other.w"}
+    ).pairs
     assert [one.change for one in pairs] == ["transpose", "transpose"]

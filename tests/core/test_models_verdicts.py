@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from model_traces import set_nan, scale_slightly, spoiled, trace
+from model_traces import scale_slightly, set_nan, spoiled, trace
 
-from dualml.parity.models.gap import largest_differences, gap
+from dualml.parity.models.gap import gap, largest_differences
 from dualml.parity.models.judge import PHASES, judge_traces
 from dualml.parity.models.trace import OUTPUT, Trace, array_key
 
@@ -22,14 +22,17 @@ def test_rounding_is_equal_across_names_and_layouts() -> None:
     assert found.describe()["mapping"][2]["change"] == "transpose"
 
 
-@pytest.mark.parametrize(("place", "expected"), [
-    (("forward", 1, "norm"), ("forward", "norm", "LayerNorm", "norm")),
-    (("forward", 2, "(output)"), ("forward", "(output)", "", "(output)")),
-    (("loss", 1, "loss"), ("loss", "", "", "loss")),
-    (("gradient", 1, "norm.gamma"), ("gradient", "norm", "LayerNorm", "norm.weight")),
-    (("update", 1, "fc.weight"), ("update", "fc", "Linear", "fc.weight")),
-    (("state", 1, "exp_avg/norm.beta"), ("state", "norm", "LayerNorm", "exp_avg/norm.bias")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [
+        (("forward", 1, "norm"), ("forward", "norm", "LayerNorm", "norm")),
+        (("forward", 2, "(output)"), ("forward", "(output)", "", "(output)")),
+        (("loss", 1, "loss"), ("loss", "", "", "loss")),
+        (("gradient", 1, "norm.gamma"), ("gradient", "norm", "LayerNorm", "norm.weight")),
+        (("update", 1, "fc.weight"), ("update", "fc", "Linear", "fc.weight")),
+        (("state", 1, "exp_avg/norm.beta"), ("state", "norm", "LayerNorm", "exp_avg/norm.bias")),
+    ],
+)
 def test_the_first_divergence_is_named(
     place: tuple[str, int, str], expected: tuple[str, ...]
 ) -> None:
@@ -75,7 +78,9 @@ def test_the_same_infinity_is_no_difference() -> None:
     x = np.array([1.0, -np.inf], np.float32)
     assert gap(x, x * np.float32(1)) == 0
     assert gap(x, np.array([1.0, np.inf], np.float32)) == np.inf
-    assert [e["index"] for e in largest_differences(x, np.array([2.0, -np.inf], np.float32))] == [[0]]
+    assert [e["index"] for e in largest_differences(x, np.array([2.0, -np.inf], np.float32))] == [
+        [0]
+    ]
 
 
 def test_other_shapes_of_outputs_and_of_modules() -> None:
@@ -115,8 +120,11 @@ def test_a_parameter_that_one_side_freezes() -> None:
     first = judge_traces(trace(), b).first
     assert first is not None
     assert (first.phase, first.tensor, first.kind, first.side) == (
-        "parameters", "fc.bias", "trained", "mindspore"
-    )  # fmt: skip
+        "parameters",
+        "fc.bias",
+        "trained",
+        "mindspore",
+    )
 
 
 def test_random_and_chaotic_models_are_not_comparable() -> None:

@@ -82,8 +82,10 @@ def test_a_rank_on_another_machine_has_them_and_its_own_first(
     )
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    table = {"here": {"address": "127.0.0.1"},
-             "hosts": [{"ssh": "b", "environ": {"GLOO_SOCKET_IFNAME": "eth7"}}]}  # fmt: skip
+    table = {
+        "here": {"address": "127.0.0.1"},
+        "hosts": [{"ssh": "b", "environ": {"GLOO_SOCKET_IFNAME": "eth7"}}],
+    }
     with start_remote(Hosts.model_validate(table), tmp_path / "logs", ["run"], {"A": "b"}) as group:
         group.processes[1].wait(20)
     told = json.loads((tmp_path / "told").read_text())

@@ -113,9 +113,12 @@ def test_a_full_disk_is_told_of_when_it_is_made(
 @pytest.mark.parametrize("ahead", [True, False])
 @pytest.mark.parametrize("call", ["pwritev", "preadv"])
 def test_an_error_of_the_thread_is_the_caller_s(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, thread: ThreadPoolExecutor, ahead: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    thread: ThreadPoolExecutor,
+    ahead: bool,
     call: str,
-) -> None:  # fmt: skip
+) -> None:
     own = records("ahead" if ahead else "disk", tmp_path, thread, Meter())
     number = errno.ENOSPC if call == "pwritev" else errno.EIO
     own.acquire(0)

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 from command import dualml, goes_on_when_interrupted, run, strict
-from page_parts import page, findings_by_key, tables
+from page_parts import findings_by_key, page, tables
 
+from dualml.algorithms.model import model
 from dualml.experiment.arm import Arm
 from dualml.experiment.config_diff import ConfigDiff
 from dualml.experiment.exactness import baseline_of, single_process_arm
 from dualml.experiment.load import load
-from dualml.algorithms.model import model
 from dualml.parallel.offload import Offload
 from dualml.parallel.offload.estimates import estimate_offload_footprint, estimate_offload_volume
 from dualml.parallel.zero import units_of
@@ -80,8 +80,11 @@ def test_the_forms_by_hand() -> None:
     assert (three.read, three.written) == (three.to_device, three.to_host)
     state = estimate_offload_volume(units, 2, Offload(state="host"), 2, rounds=3, updates=5)
     assert (state.to_device, state.to_host, state.read, state.written) == (
-        10 * part, 10 * part, 0, 0,
-    )  # fmt: skip
+        10 * part,
+        10 * part,
+        0,
+        0,
+    )
 
 
 # --- what arms may ask for ------------------------------------------------------------------------
@@ -137,7 +140,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished_run(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def finished_run(
+    lab: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("offload") / "out"
     code, summary = run(lab, out)
     assert code == 0, summary
@@ -145,7 +150,9 @@ def finished_run(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[P
 
 
 @pytest.mark.whole
-def test_every_bit_is_that_of_the_arm_that_keeps_all(finished_run: tuple[Path, dict[str, Any]]) -> None:
+def test_every_bit_is_that_of_the_arm_that_keeps_all(
+    finished_run: tuple[Path, dict[str, Any]],
+) -> None:
     out, trials = finished_run
     assert {trial["status"] for trial in trials.values()} == {"ok"}
     name = "numpy/seed0/weights.safetensors"
@@ -157,7 +164,9 @@ def test_every_bit_is_that_of_the_arm_that_keeps_all(finished_run: tuple[Path, d
 
 
 @pytest.mark.whole
-def test_each_is_held_against_the_arm_that_keeps_all(finished_run: tuple[Path, dict[str, Any]]) -> None:
+def test_each_is_held_against_the_arm_that_keeps_all(
+    finished_run: tuple[Path, dict[str, Any]],
+) -> None:
     out, _ = finished_run
     serial = strict((out / "parity.json").read_text())["serial"]
     judged = {c["arm"]: (c["against"], c["verdict"]) for c in serial}
@@ -177,7 +186,10 @@ def test_the_records_are_the_closed_form(finished_run: tuple[Path, dict[str, Any
         n, asked = settings.world_size, settings.offload
         assert asked is not None
         units = units_of(model("lenet"), 0, n)
-        held, form = estimate_offload_footprint(units, n, asked, 2), estimate_offload_volume(units, n, asked, 2, rounds=8, updates=8)
+        held, form = (
+            estimate_offload_footprint(units, n, asked, 2),
+            estimate_offload_volume(units, n, asked, 2, rounds=8, updates=8),
+        )
         ranks = trials[arm]["offload"]
         assert len(ranks) == n
         for rank in ranks:
@@ -208,11 +220,17 @@ def test_no_file_is_left(finished_run: tuple[Path, dict[str, Any]]) -> None:
 def test_the_page_tells_where_the_bytes_are(finished_run: tuple[Path, dict[str, Any]]) -> None:
     out, _ = finished_run
     for lang, exact, equal in (
-        ("en", "What is kept where and what is moved is the closed form to the byte in all 8 rows.",
-         "Offloaded against kept on the device: 8 of 8 comparisons equal within rounding."),
-        ("zh", "全部 8 行中，各处保存的和搬运的字节数与闭式逐字节相等。",
-         "卸载与留在设备上对照：8 项比较中有 8 项在舍入范围内相等。"),
-    ):  # fmt: skip
+        (
+            "en",
+            "What is kept where and what is moved is the closed form to the byte in all 8 rows.",
+            "Offloaded against kept on the device: 8 of 8 comparisons equal within rounding.",
+        ),
+        (
+            "zh",
+            "全部 8 行中，各处保存的和搬运的字节数与闭式逐字节相等。",
+            "卸载与留在设备上对照：8 项比较中有 8 项在舍入范围内相等。",
+        ),
+    ):
         told = findings_by_key(out, lang)
         assert told["offload.exact"] == [exact]
         assert told["offload.equal"] == [equal]
@@ -221,8 +239,10 @@ def test_the_page_tells_where_the_bytes_are(finished_run: tuple[Path, dict[str, 
         assert len(times) == 4
         assert len(told["offload.waited"]) == 1
     found = tables(page(out))["offload"]
-    rows = [dict(zip([c.key for c in found.columns], [c.text for c in line], strict=True))
-            for line in found.cells]  # fmt: skip
+    rows = [
+        dict(zip([c.key for c in found.columns], [c.text for c in line], strict=True))
+        for line in found.cells
+    ]
     assert {row["arm"] for row in rows} == {arm for arm in ARMS if "offload" in ARMS[arm]}
     serial = next(row for row in rows if row["arm"] == "serial")
     assert serial["offload"] == "state=disk, weights=disk, overlap=false"
@@ -243,19 +263,33 @@ def test_what_is_not_said_stands_in_no_plan(lab: Path) -> None:
     assert described["both"]["offload"]["weights"] == "disk"
 
 
-@pytest.mark.parametrize(("override", "words"), [
-    ("offload.budget_bytes=1000", "offload.budget_bytes = 1,000, but host memory has to hold "
-     "1,154,880 bytes, and 384,960 at once for the largest of 4 units; raise it, or set "
-     "overlap = false"),
-    ('offload.state="dsk"', "arms.both.offload.state"),
-    ("offload.buget_bytes=1", "did you mean 'budget_bytes'?"),
-    ('model="gpt"', "gpt"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        (
+            "offload.budget_bytes=1000",
+            "offload.budget_bytes = 1,000, but host memory has to hold "
+            "1,154,880 bytes, and 384,960 at once for the largest of 4 units; raise it, or set "
+            "overlap = false",
+        ),
+        ('offload.state="dsk"', "arms.both.offload.state"),
+        ("offload.buget_bytes=1", "did you mean 'budget_bytes'?"),
+        ('model="gpt"', "gpt"),
+    ],
+)
 def test_bad_input_is_one_line(lab: Path, tmp_path: Path, override: str, words: str) -> None:
     done = dualml(
-        "run", lab, "--backend", "numpy", "--arm", "both", "--out", tmp_path / "o",
-        "--set", f"arms.both.{override}",
-    )  # fmt: skip
+        "run",
+        lab,
+        "--backend",
+        "numpy",
+        "--arm",
+        "both",
+        "--out",
+        tmp_path / "o",
+        "--set",
+        f"arms.both.{override}",
+    )
     assert done.returncode == 2
     line = done.stderr.strip().splitlines()[-1]
     assert line.startswith("dualml: ")
@@ -264,9 +298,14 @@ def test_bad_input_is_one_line(lab: Path, tmp_path: Path, override: str, words: 
 
 def test_a_budget_that_suffices_is_accepted(lab: Path, tmp_path: Path) -> None:
     code, summary = run(
-        lab, tmp_path / "o", "--arm", "both", "--set", "arms.both.offload.budget_bytes=1154880",
+        lab,
+        tmp_path / "o",
+        "--arm",
+        "both",
+        "--set",
+        "arms.both.offload.budget_bytes=1154880",
         "--no-report",
-    )  # fmt: skip
+    )
     assert code == 0, summary
 
 

@@ -15,11 +15,24 @@ import numpy as np
 import pytest
 
 import dualml.algorithms.optim
+from dualml.algorithms.optim import (
+    GD,
+    RULES,
+    SGD,
+    Adagrad,
+    Adam,
+    AdamW,
+    LRSchedule,
+    OptimizerSpec,
+    RMSprop,
+    rule_from,
+)
 from dualml.common.errors import UserError
-from dualml.algorithms.optim import GD, RULES, SGD, Adagrad, Adam, AdamW, RMSprop, OptimizerSpec, LRSchedule, rule_from
 
 
-def run(rule: OptimizerSpec, p: float, grads: list[float], rates: list[float] | None = None) -> list[float]:
+def run(
+    rule: OptimizerSpec, p: float, grads: list[float], rates: list[float] | None = None
+) -> list[float]:
     """Return the parameter, a single number, after each update."""
     params, state, seen = {"w": np.array([p])}, rule.init({"w": np.array([p])}), []
     for step, g in enumerate(grads, start=1):
@@ -29,7 +42,10 @@ def run(rule: OptimizerSpec, p: float, grads: list[float], rates: list[float] | 
     return seen
 
 
-MODULES = [module.name for module in pkgutil.iter_modules(dualml.algorithms.optim.__path__, "dualml.algorithms.optim.")]
+MODULES = [
+    module.name
+    for module in pkgutil.iter_modules(dualml.algorithms.optim.__path__, "dualml.algorithms.optim.")
+]
 
 
 @pytest.mark.parametrize("name", MODULES)

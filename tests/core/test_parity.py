@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 
 from dualml.common.distance import distance, elementwise_distances
+from dualml.experiment.store.envelope import Envelope
+from dualml.experiment.store.trajectory import Trajectory
 from dualml.parity.envelope import (
-    robust_envelopes,
-    perturb,
-    shuffle_batch,
-    first_suspect_step,
     clip_to_plain,
+    first_suspect_step,
+    perturb,
+    robust_envelopes,
+    shuffle_batch,
     update_envelope,
 )
 from dualml.parity.pairs import FLOOR, compare_trajectories
 from dualml.parity.statistics import check_equivalence
-from dualml.experiment.store.envelope import Envelope
-from dualml.experiment.store.trajectory import Trajectory
 
 STEPS = (1, 2, 5, 10)
 WIDTH = 1e-6
@@ -65,10 +65,17 @@ def test_rounding_sized_differences_are_equal() -> None:
     assert set(found["phases"]) == {"data", "forward", "loss", "gradient", "update", "state"}
 
 
-@pytest.mark.parametrize(("phase", "step"), [
-    *[("forward", step) for step in STEPS], *[("update", step) for step in STEPS],
-    ("gradient", 1), ("gradient", 2), ("gradient", 5), ("state", 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("phase", "step"),
+    [
+        *[("forward", step) for step in STEPS],
+        *[("update", step) for step in STEPS],
+        ("gradient", 1),
+        ("gradient", 2),
+        ("gradient", 5),
+        ("state", 1),
+    ],
+)
 def test_the_first_divergent_tensor_is_named(phase: str, step: int) -> None:
     a, b = trajectory(1, WIDTH), trajectory(2, WIDTH, "b")
     name = "exp_avg/fc2.weight" if phase == "state" else "fc2.weight"
@@ -134,7 +141,9 @@ def test_the_state_of_every_layer_is_no_kink() -> None:
 def test_a_state_that_strays_before_its_gradient_is_no_kink() -> None:
     a, b = trajectory(1, WIDTH), trajectory(2, WIDTH, "b")
     b.tensors["state/00000002/exp_avg/fc1.weight"] *= 1.01
-    assert compare_trajectories(a, b, 4)["reason"] == "lone_kink", "of an update between the traced ones"
+    assert compare_trajectories(a, b, 4)["reason"] == "lone_kink", (
+        "of an update between the traced ones"
+    )
     b.tensors["gradient/00000005/fc1.weight"] *= 1.01
     assert compare_trajectories(a, b, 4)["verdict"] == "different"
 
@@ -256,7 +265,9 @@ def test_distances() -> None:
     assert distance(np.zeros(3), np.zeros(3)) == 0
     assert distance(np.zeros(3), np.ones(3)) == 1
     assert distance(np.array([np.nan]), np.array([1.0])) == np.inf
-    assert elementwise_distances(np.array([1.0, 0.0, np.inf]), np.array([2.0, 0.0, 1.0])).tolist() == [
+    assert elementwise_distances(
+        np.array([1.0, 0.0, np.inf]), np.array([2.0, 0.0, 1.0])
+    ).tolist() == [
         0.5,
         0,
         np.inf,

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from partition_cases import LABELS, SETTINGS, cases, deal_to_file, fixed
 from scipy.spatial.distance import jensenshannon
 
-from dualml.parallel.partition import PARTITIONS, fingerprint, partition_from, verify_partition, partition_stats
+from dualml.parallel.partition import (
+    PARTITIONS,
+    fingerprint,
+    partition_from,
+    partition_stats,
+    verify_partition,
+)
 
 NOT_DRAWN = ("contiguous", "round_robin", "distributed_sampler", "file")  # without shuffle
 
@@ -126,7 +132,9 @@ def test_epochs_and_seeds_give_other_lists(name: str) -> None:
     """Epochs and seeds give different lists; coincidences are possible, but not for these seeds
     (PyTorch's rule adds seed and epoch)."""
     rule = fixed(name)
-    deals = [rule.partition(LABELS, 3, seed, epoch) for seed in range(0, 50, 10) for epoch in range(3)]
+    deals = [
+        rule.partition(LABELS, 3, seed, epoch) for seed in range(0, 50, 10) for epoch in range(3)
+    ]
     assert len({fingerprint(parts) for parts in deals}) == 15
     kept = [[sorted(p.tolist()) for p in parts] for parts in deals[:3]]
     assert (kept[0] != kept[1] != kept[2]) == rule.repartitions_each_epoch
@@ -210,8 +218,16 @@ def test_the_statement_as_json_leaves_out_what_is_not_known() -> None:
     parts = [np.array([0, 0, 1]), np.array([1]), np.zeros(0, np.int64)]
     told = partition_stats(parts, 4)
     assert told.describe() == {
-        "samples": 4, "sizes": [3, 1, 0], "missed": 2, "repeated": 1, "shared": 1,
-        "sha256": fingerprint(parts), "disjoint": False, "covering": False,
-    }  # fmt: skip
+        "samples": 4,
+        "sizes": [3, 1, 0],
+        "missed": 2,
+        "repeated": 1,
+        "shared": 1,
+        "sha256": fingerprint(parts),
+        "disjoint": False,
+        "covering": False,
+    }
     assert told.empty == [2]
-    assert {"histogram", "labels", "emd", "js"} <= set(partition_stats(parts, np.arange(4)).describe())
+    assert {"histogram", "labels", "emd", "js"} <= set(
+        partition_stats(parts, np.arange(4)).describe()
+    )

@@ -11,13 +11,19 @@ import numpy as np
 import pytest
 from command import dualml, strict
 
-from dualml.interface.cli.partition import count_cells, compact_number
-from dualml.interface.cli.partition import partition as command
-from dualml.experiment.data import load
 from dualml.common.errors import UserError
-from dualml.parallel.partition import PARTITIONS, DirichletLabels, FromFile, RandomSampling, fingerprint
-from dualml.parallel.partition.from_file import load_partition
 from dualml.common.words import LANGUAGES, section_messages
+from dualml.experiment.data import load
+from dualml.interface.cli.partition import compact_number, count_cells
+from dualml.interface.cli.partition import partition as command
+from dualml.parallel.partition import (
+    PARTITIONS,
+    DirichletLabels,
+    FromFile,
+    RandomSampling,
+    fingerprint,
+)
+from dualml.parallel.partition.from_file import load_partition
 
 Y = load("digits", explicit=True).train_y
 
@@ -119,7 +125,10 @@ def test_what_holds_for_all_ranks_is_said_in_words(lang: str, ask: Any) -> None:
     assert has_phrase("keeps", text)
     assert has_phrase("empty", text, ranks="1, 3")
     assert re.search(r"^ *1 +0( +·){10} +– +–", text, re.M)
-    assert section_messages(lang, "partition.shown").keys() == section_messages("en", "partition.shown").keys()
+    assert (
+        section_messages(lang, "partition.shown").keys()
+        == section_messages("en", "partition.shown").keys()
+    )
 
 
 def test_many_ranks_and_narrow_screens(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +165,9 @@ def test_the_rules_are_listed_in_both_languages(ask: Any) -> None:
     english, chinese = ask(), ask(lang="zh")
     for row in rows:
         assert f"{row['name']}\n  {row['what']}\n" in english
-        assert f"{row['name']}\n  {section_messages('zh', 'partition.rule')[row['name']]}\n" in chinese
+        assert (
+            f"{row['name']}\n  {section_messages('zh', 'partition.rule')[row['name']]}\n" in chinese
+        )
         assert re.match(r"[A-Z].*[.…]$", row["what"])  # the whole first sentence
     assert "settings: alpha (needed), least = 1, tries = 1000, shuffle = true" in english
     assert "参数：alpha（必填）" in chinese

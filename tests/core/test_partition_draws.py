@@ -25,14 +25,19 @@ def test_chance_decides_which_samples_of_a_label_a_rank_gets(rule: type[LabelCla
     fields = {"classes": 1} if rule is LabelClasses else {"alpha": 100.0}
     parts = rule(**fields, shuffle=False).deal(np.zeros(61, int), 3)
     assert all(np.diff(part).max() > 1 for part in parts)
-    longest = {np.argmax([len(p) for p in rule(**fields).deal(np.zeros(61, int), 3, seed)])
-               for seed in range(20)}  # fmt: skip
+    longest = {
+        np.argmax([len(p) for p in rule(**fields).deal(np.zeros(61, int), 3, seed)])
+        for seed in range(20)
+    }
     assert longest == {0, 1, 2}
 
 
 def mean_emd(alpha: float) -> float:
     rule = DirichletLabels(alpha=alpha, least=0)
-    told = [verify_partition(rule, rule.partition(MNIST_LIKE, 5, seed), MNIST_LIKE) for seed in range(12)]
+    told = [
+        verify_partition(rule, rule.partition(MNIST_LIKE, 5, seed), MNIST_LIKE)
+        for seed in range(12)
+    ]
     return float(np.mean([e for t in told for e in t.emd or () if e is not None]))
 
 
@@ -52,7 +57,9 @@ def test_dirichlet_shares_have_the_variance_of_the_distribution(alpha: float) ->
         (DirichletSizes(alpha=alpha, least=0), n),
         (DirichletLabels(alpha=alpha, least=0), np.zeros(n, int)),
     ):
-        sizes = np.array([[len(p) for p in rule.partition(samples, k, seed)] for seed in range(400)])
+        sizes = np.array(
+            [[len(p) for p in rule.partition(samples, k, seed)] for seed in range(400)]
+        )
         assert (sizes.sum(1) == n).all()
         squares = ((sizes / n - 1 / k) ** 2).mean(1)
         error = squares.std() / math.sqrt(len(squares))

@@ -20,8 +20,8 @@ from dualml.parallel.partition import (
     LabelClasses,
     LabelShards,
     partition_from,
-    verify_partition,
     partition_stats,
+    verify_partition,
 )
 
 
@@ -126,8 +126,10 @@ def test_rules_that_need_labels_say_so() -> None:
     assert asked == ["label_shards", "label_classes", "dirichlet_labels", "file"]
     for name in asked:
         told = refusal_of(fixed(name).partition, 60, 3)
-        assert told == f"{name} deals by label; give the labels of the 60 samples instead of " \
-            "their number"  # fmt: skip
+        assert (
+            told == f"{name} deals by label; give the labels of the 60 samples instead of "
+            "their number"
+        )
 
 
 def test_settings_for_another_number_of_ranks() -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from command import DOCS, dualml, examples_are_printed, strict
 
+from dualml.common.errors import UserError
 from dualml.interface.cli import report_error
 from dualml.interface.cli.simulate import simulate as command
-from dualml.planning.cost.pipeline import simulate_pipeline
-from dualml.common.errors import UserError
 from dualml.parallel.split.schedule import Grid
 from dualml.parallel.split.schedules import bubble, build
+from dualml.planning.cost.pipeline import simulate_pipeline
 
 DEADLOCK = "0F0 0B0 0F1 0B1\n1F1 1B1 1F0 1B0\n"
 

@@ -11,22 +11,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dualml.common.errors import UserError
+from dualml.common.words import Messages
+from dualml.parallel.split.order import dependencies
+from dualml.parallel.split.schedules import SCHEDULES, bubble, build
 from dualml.planning.cost.link import Link
 from dualml.planning.cost.pipeline import PipelineTimeline, message_s, simulate_pipeline
 from dualml.planning.cost.predict import predict
 from dualml.planning.cost.split import (
     all_reduce_s,
     crossover_bandwidth,
+    crossover_width,
     tensor_parallel_step,
     vertical_step,
-    crossover_width,
 )
-from dualml.common.errors import UserError
 from dualml.report.draw import draw
 from dualml.report.splits import gantt
-from dualml.parallel.split.order import dependencies
-from dualml.parallel.split.schedules import SCHEDULES, bubble, build
-from dualml.common.words import Messages
 
 LINK = Link(5e-5, 1e-9)
 TIMES = st.floats(0, 1, allow_subnormal=False)

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualml.experiment.data import load as load_data
 from dualml.common.errors import UserError
 from dualml.experiment.batches import partition_key
+from dualml.experiment.data import load as load_data
 from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
 from dualml.experiment.plan import Plan
-from dualml.parity.judge import judge_run
 from dualml.experiment.store.folder import RunFolder
 from dualml.experiment.store.manifest import Options
 from dualml.experiment.store.plan import restore_plan, save_plan
+from dualml.parity.judge import judge_run
 
 DIGITS = load_data("digits", explicit=True)
 
@@ -32,10 +32,15 @@ def test_every_epoch_deals_every_sample_once() -> None:
     per_epoch = plan.batch_sampler(arm, 0).per_epoch
     n = len(plan.order["train"])
     for epoch in range(3):
-        batches = [plan.batch_sampler(arm, 0).batch(epoch * per_epoch + i + 1) for i in range(per_epoch)]
+        batches = [
+            plan.batch_sampler(arm, 0).batch(epoch * per_epoch + i + 1) for i in range(per_epoch)
+        ]
         assert [len(b) for b in batches[:-1]] == [64] * (per_epoch - 1)
         assert sorted(np.concatenate(batches)) == list(range(n))
-    first, second = plan.batch_sampler(arm, 0).batch(1), plan.batch_sampler(arm, 0).batch(per_epoch + 1)
+    first, second = (
+        plan.batch_sampler(arm, 0).batch(1),
+        plan.batch_sampler(arm, 0).batch(per_epoch + 1),
+    )
     assert not np.array_equal(first, second)
 
 
@@ -106,8 +111,12 @@ def test_draws_take_no_more_than_their_share(updates: int, share: float, trace: 
 
 
 def test_seeds_that_an_arm_leaves_out_are_nowhere(tmp_path: Path) -> None:
-    few = ("arms.sgd.seeds=1", "arms.sgd.samples=100", "arms.adam.seeds=2",
-           "arms.adam.partition.name=round_robin")  # fmt: skip
+    few = (
+        "arms.sgd.seeds=1",
+        "arms.sgd.samples=100",
+        "arms.adam.seeds=2",
+        "arms.adam.partition.name=round_robin",
+    )
     plan = plan_of(*few, seeds=(5, 3, 4))
     told = plan.experiment.arms
     pools = [seed for seed in (5, 3, 4) if f"seed{seed}/pool100" in plan.order]
@@ -117,8 +126,11 @@ def test_seeds_that_an_arm_leaves_out_are_nowhere(tmp_path: Path) -> None:
     assert plan.hash != plan_of(*few[1:], seeds=(5, 3, 4)).hash
 
     folder = RunFolder.create(tmp_path / "run", plan, ["torch", "mindspore"], "en", Options())
-    wanted = [(arm, seed) for arm, seeds in (("gd", (5, 3, 4)), ("sgd", (5,)), ("adam", (5, 3)))
-              for seed in seeds]  # fmt: skip
+    wanted = [
+        (arm, seed)
+        for arm, seeds in (("gd", (5, 3, 4)), ("sgd", (5,)), ("adam", (5, 3)))
+        for seed in seeds
+    ]
     trials = [(arm, seed, backend) for arm, backend, seed in folder.trials]
     assert trials == [(*one, backend) for one in wanted for backend in ("torch", "mindspore")]
     judged = judge_run(tmp_path / "run")["comparisons"]

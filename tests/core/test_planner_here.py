@@ -8,25 +8,39 @@ import numpy as np
 import pytest
 
 from dualml.common.errors import UserError
-from dualml.planning.planner.local_machine import MachineModel, TimedLayout, fit_machine
 from dualml.planning.planner.layouts import Layouts
+from dualml.planning.planner.local_machine import MachineModel, TimedLayout, fit_machine
 from dualml.planning.planner.shape import Shape
 from dualml.planning.planner.zoo import shape_by_name
 
 SHAPE = shape_by_name("gpt", ["sizes.width=128", "sizes.blocks=4", "sizes.tied=false"])
 WIDE = shape_by_name("gpt", ["sizes.width=256", "sizes.blocks=4", "sizes.tied=false"])
 TRUE = MachineModel(
-    2, flops=2e10, bandwidth=4e9, moves=2.0, call_s=1e-3, alpha_s=4e-4, sum_alpha_s=3e-4,
-    beta_s_per_byte=2e-9, core_alpha_s=2e-4, core_sum_alpha_s=1e-4, core_beta_s_per_byte=1e-9,
+    2,
+    flops=2e10,
+    bandwidth=4e9,
+    moves=2.0,
+    call_s=1e-3,
+    alpha_s=4e-4,
+    sum_alpha_s=3e-4,
+    beta_s_per_byte=2e-9,
+    core_alpha_s=2e-4,
+    core_sum_alpha_s=1e-4,
+    core_beta_s_per_byte=1e-9,
     turns=0.8,
-)  # fmt: skip
+)
 LAYOUTS: list[tuple[Shape, dict[str, int], int | None]] = [
-    (SHAPE, {}, None), (WIDE, {}, None), (WIDE, {"micro": 4}, None),
-    (SHAPE, {"dp": 2, "micro": 8}, None), (WIDE, {"dp": 2, "micro": 8}, None),
-    (WIDE, {"dp": 2, "micro": 8, "zero": 1}, None), (SHAPE, {"pp": 2, "micro": 4}, None),
-    (SHAPE, {"tp": 2, "micro": 8}, None), (WIDE, {"dp": 2, "micro": 8}, 1),
+    (SHAPE, {}, None),
+    (WIDE, {}, None),
+    (WIDE, {"micro": 4}, None),
+    (SHAPE, {"dp": 2, "micro": 8}, None),
+    (WIDE, {"dp": 2, "micro": 8}, None),
+    (WIDE, {"dp": 2, "micro": 8, "zero": 1}, None),
+    (SHAPE, {"pp": 2, "micro": 4}, None),
+    (SHAPE, {"tp": 2, "micro": 8}, None),
+    (WIDE, {"dp": 2, "micro": 8}, 1),
     (WIDE, {"tp": 2, "micro": 8}, 1),
-]  # fmt: skip
+]
 
 
 def free(cores: int) -> MachineModel:

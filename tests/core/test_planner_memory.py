@@ -7,12 +7,13 @@ import itertools
 import numpy as np
 import pytest
 
+from dualml.parallel.split.schedules import live_bound
 from dualml.planning.planner.layouts import RECOMPUTED, Layouts
 from dualml.planning.planner.memory import (
     PRECISIONS,
-    micro_batches_in_flight,
-    layer_activations,
     estimate_memory,
+    layer_activations,
+    micro_batches_in_flight,
     stage_layers,
     state_bytes,
 )
@@ -20,7 +21,6 @@ from dualml.planning.planner.models import find_model
 from dualml.planning.planner.published import tables
 from dualml.planning.planner.shape import Shape
 from dualml.report.plan.published import most_parameters, technique_activations
-from dualml.parallel.split.schedules import live_bound
 
 MIXED = PRECISIONS["mixed"]
 TINY = Shape("tiny", 12, 256, 8, 8, 1024, 1000, 128)
@@ -78,8 +78,14 @@ def test_selective_recomputation_saves_what_is_said() -> None:
     """70 % of GPT-3's and 65 % of MT-NLG's activations (Korthikanti et al. 2022, section 5)."""
     for name, saved in (("gpt3-175b", 0.70), ("megatron-529.6b", 0.65)):
         shape = find_model(name)
-        kept = [float(layer_activations(shape, Layouts.from_axes(1, tp=8, sp=True, recompute=again),
-                                        MIXED)[1][0]) for again in RECOMPUTED]  # fmt: skip
+        kept = [
+            float(
+                layer_activations(
+                    shape, Layouts.from_axes(1, tp=8, sp=True, recompute=again), MIXED
+                )[1][0]
+            )
+            for again in RECOMPUTED
+        ]
         assert 1 - kept[1] / kept[0] == pytest.approx(saved, abs=0.005)
 
 
@@ -170,18 +176,30 @@ def test_a_device_never_holds_more_where_more_share() -> None:
     one = {"dp": 2, "pp": 1, "tp": 2, "sp": False, "zero": 0, "recompute": "none"}
     base = estimate_memory(TINY, Layouts.from_axes(16, **one), MIXED).total[0]  # type: ignore[arg-type]
     for change in ({"tp": 4}, {"sp": True}, {"zero": 1}, {"recompute": "selective"}, {"cp": 2}):
-        assert estimate_memory(TINY, Layouts.from_axes(16, **{**one, **change}), MIXED).total[0] < base  # type: ignore[arg-type]
-    assert estimate_memory(TINY, Layouts.from_axes(16, **{**one, "micro": 2}), MIXED).total[0] > base  # type: ignore[arg-type]
+        assert (
+            estimate_memory(TINY, Layouts.from_axes(16, **{**one, **change}), MIXED).total[0] < base
+        )  # type: ignore[arg-type]
+    assert (
+        estimate_memory(TINY, Layouts.from_axes(16, **{**one, "micro": 2}), MIXED).total[0] > base
+    )  # type: ignore[arg-type]
 
 
 def test_what_the_authors_trained_fits() -> None:
     """The runs of table 5 fit on 80 GB; without recomputation the three large ones do not
     (Korthikanti et al. 2022, figure 1 and section 6.2)."""
-    for name, pp, batch, v in (("megatron-174.6b", 8, 64, 3), ("megatron-529.6b", 35, 280, 3),
-                               ("megatron-1008b", 64, 512, 1)):  # fmt: skip
+    for name, pp, batch, v in (
+        ("megatron-174.6b", 8, 64, 3),
+        ("megatron-529.6b", 35, 280, 3),
+        ("megatron-1008b", 64, 512, 1),
+    ):
         held = {
-            (again, sp): float(estimate_memory(find_model(name), Layouts.from_axes(
-                batch, pp=pp, tp=8, sp=sp, recompute=again, chunks=v), MIXED).total[0])
+            (again, sp): float(
+                estimate_memory(
+                    find_model(name),
+                    Layouts.from_axes(batch, pp=pp, tp=8, sp=sp, recompute=again, chunks=v),
+                    MIXED,
+                ).total[0]
+            )
             for again, sp in (("full", False), ("selective", True), ("none", False))
-        }  # fmt: skip
+        }
         assert held["full", False] < held["selective", True] < 80e9 < held["none", False]

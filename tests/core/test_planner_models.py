@@ -12,10 +12,16 @@ from dualml.planning.planner.models import find_model, known_models
 from dualml.planning.planner.shape import Shape
 
 LLAMA = {
-    "model_type": "llama", "num_hidden_layers": 80, "hidden_size": 8192, "vocab_size": 32000,
-    "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 28672,
-    "max_position_embeddings": 4096, "tie_word_embeddings": False,
-}  # fmt: skip
+    "model_type": "llama",
+    "num_hidden_layers": 80,
+    "hidden_size": 8192,
+    "vocab_size": 32000,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "intermediate_size": 28672,
+    "max_position_embeddings": 4096,
+    "tie_word_embeddings": False,
+}
 TOML = "layers = 2\nhidden = 64\nheads = 4\nvocabulary = 100\nsequence = 16\n"
 
 
@@ -58,14 +64,30 @@ def test_a_file_of_ours(tmp_path: Path) -> None:
     assert shape == Shape("small", 2, 64, 4, 4, 256, 100, 16)
     assert shape.parameters == 2 * (12 * 64**2 + 13 * 64) + 116 * 64 + 2 * 64 + 100 * 64
     path.write_text(TOML + "tied = true\n")
-    assert find_model(str(path), sequence=8).parameters == 2 * (12 * 64**2 + 13 * 64) + 108 * 64 + 2 * 64
+    assert (
+        find_model(str(path), sequence=8).parameters
+        == 2 * (12 * 64**2 + 13 * 64) + 108 * 64 + 2 * 64
+    )
 
 
-@pytest.mark.parametrize(("kind", "parameters"), [
-    (LLAMA, 68_976_648_192),
-    ({"model_type": "gpt2", "n_layer": 48, "n_embd": 1600, "n_head": 25, "n_positions": 1024,
-      "vocab_size": 50257, "n_inner": None}, 1_557_611_200),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("kind", "parameters"),
+    [
+        (LLAMA, 68_976_648_192),
+        (
+            {
+                "model_type": "gpt2",
+                "n_layer": 48,
+                "n_embd": 1600,
+                "n_head": 25,
+                "n_positions": 1024,
+                "vocab_size": 50257,
+                "n_inner": None,
+            },
+            1_557_611_200,
+        ),
+    ],
+)
 def test_a_config_of_hugging_faces(
     tmp_path: Path, kind: dict[str, object], parameters: int
 ) -> None:
@@ -76,23 +98,26 @@ def test_a_config_of_hugging_faces(
     assert (shape.name, shape.parameters) == ("mine", parameters)
 
 
-@pytest.mark.parametrize(("name", "text", "reason"), [
-    ("a.toml", "layers = 2\n", "is missing"),
-    ("a.toml", TOML + "widht = 3\n", "unknown key widht"),
-    ("a.toml", TOML.replace("heads = 4", "heads = 5"), "do not divide hidden 64"),
-    ("a.toml", TOML + "kv_heads = 3\n", "do not divide 4 heads"),
-    ("a.toml", TOML.replace("layers = 2", "layers = 0"), "layers is from 1"),
-    ("a.toml", TOML.replace("layers = 2", "layers = 'x'"), "layers"),
-    ("a.toml", TOML.replace("layers = 2", "layers = 10000000000"), "layers is from 1"),
-    ("a.toml", TOML + "batch = -1\n", "batch"),
-    ("a.toml", "][", "not valid TOML"),
-    ("a.json", "{", "not JSON"),
-    ("a.json", "[]", "model_type None"),
-    ("a.json", json.dumps({**LLAMA, "model_type": "mixtral"}), "model_type 'mixtral'"),
-    ("a.json", json.dumps({**LLAMA, "hidden_size": "x"}), "hidden"),
-    ("a.json", json.dumps({"model_type": "llama"}), "is missing"),
-    ("a.json", json.dumps({**LLAMA, "attention_bias": True}), "biases are not counted"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("a.toml", "layers = 2\n", "is missing"),
+        ("a.toml", TOML + "widht = 3\n", "unknown key widht"),
+        ("a.toml", TOML.replace("heads = 4", "heads = 5"), "do not divide hidden 64"),
+        ("a.toml", TOML + "kv_heads = 3\n", "do not divide 4 heads"),
+        ("a.toml", TOML.replace("layers = 2", "layers = 0"), "layers is from 1"),
+        ("a.toml", TOML.replace("layers = 2", "layers = 'x'"), "layers"),
+        ("a.toml", TOML.replace("layers = 2", "layers = 10000000000"), "layers is from 1"),
+        ("a.toml", TOML + "batch = -1\n", "batch"),
+        ("a.toml", "][", "not valid TOML"),
+        ("a.json", "{", "not JSON"),
+        ("a.json", "[]", "model_type None"),
+        ("a.json", json.dumps({**LLAMA, "model_type": "mixtral"}), "model_type 'mixtral'"),
+        ("a.json", json.dumps({**LLAMA, "hidden_size": "x"}), "hidden"),
+        ("a.json", json.dumps({"model_type": "llama"}), "is missing"),
+        ("a.json", json.dumps({**LLAMA, "attention_bias": True}), "biases are not counted"),
+    ],
+)
 def test_files_that_are_none(tmp_path: Path, name: str, text: str, reason: str) -> None:
     path = tmp_path / name
     path.write_text(text)

@@ -5,17 +5,25 @@ from __future__ import annotations
 import pytest
 from command import DOCS
 
+from dualml.common.words import LANGUAGES, Messages
 from dualml.planning.planner.devices import devices, find_device, fitted_efficiency
 from dualml.planning.planner.fitting import fit_efficiency
 from dualml.planning.planner.layouts import Layouts
 from dualml.planning.planner.memory import PRECISIONS, estimate_memory
 from dualml.planning.planner.models import find_model as find_model
-from dualml.planning.planner.published import FITTED, TIMED, fitted_names, errors_by_half, runs, summary, tables
+from dualml.planning.planner.published import (
+    FITTED,
+    TIMED,
+    errors_by_half,
+    fitted_names,
+    runs,
+    summary,
+    tables,
+)
 from dualml.planning.planner.request import make_cluster
 from dualml.planning.planner.seconds import seconds
 from dualml.planning.planner.shape import Shape
 from dualml.report.plan import published as compared
-from dualml.common.words import LANGUAGES, Messages
 
 
 def test_at_most_half_of_each_table_is_fitted() -> None:
@@ -129,10 +137,15 @@ def test_zero_3_where_it_did_not_fit() -> None:
     """530 B with micro-batches of 4 did not fit on 560 devices of 80 GB by ZeRO-3 (Narayanan et al.
     2021, table 2). The formulas leave it 8 % of the memory, fragments and buffers not counted."""
     held = [
-        float(estimate_memory(find_model("megatron-529.6b"), Layouts.from_axes(
-            batch, dp=n, zero=3, micro=4, recompute="full"), PRECISIONS["mixed"]).total[0])
+        float(
+            estimate_memory(
+                find_model("megatron-529.6b"),
+                Layouts.from_axes(batch, dp=n, zero=3, micro=4, recompute="full"),
+                PRECISIONS["mixed"],
+            ).total[0]
+        )
         for n, batch in ((560, 2240), (640, 2560))
-    ]  # fmt: skip
+    ]
     assert held[1] < held[0] < find_device("a100").memory < 1.09 * held[0]
 
 

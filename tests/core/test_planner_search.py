@@ -10,20 +10,44 @@ import numpy as np
 import pytest
 
 from dualml.common.errors import UserError
-from dualml.planning.planner.layouts import RECOMPUTED, SearchSpace, Layouts, divisors, enumerate_layouts
+from dualml.planning.planner.layouts import (
+    RECOMPUTED,
+    Layouts,
+    SearchSpace,
+    divisors,
+    enumerate_layouts,
+)
 from dualml.planning.planner.memory import PRECISIONS, estimate_memory
 from dualml.planning.planner.models import find_model
-from dualml.planning.planner.request import request_from_options, default_batch
+from dualml.planning.planner.request import default_batch, request_from_options
 from dualml.planning.planner.search import search_layouts
 from dualml.planning.planner.seconds import seconds
 
 OPTIONS: dict[str, Any] = {
-    "devices": 64, "device": "a100", "memory": None, "link": None, "batch": None, "sequence": None,
-    "precision": "mixed", "attention": "stored", "node": None, "inside": None, "alpha": None,
-    "peak": None, "hbm": None, "efficiency": None, "overlap": 0.0, "reserve": None, "tensor": None,
-    "context": 1, "interleave": 1, "zero": None, "recompute": None, "overrides": None,
+    "devices": 64,
+    "device": "a100",
+    "memory": None,
+    "link": None,
+    "batch": None,
+    "sequence": None,
+    "precision": "mixed",
+    "attention": "stored",
+    "node": None,
+    "inside": None,
+    "alpha": None,
+    "peak": None,
+    "hbm": None,
+    "efficiency": None,
+    "overlap": 0.0,
+    "reserve": None,
+    "tensor": None,
+    "context": 1,
+    "interleave": 1,
+    "zero": None,
+    "recompute": None,
+    "overrides": None,
     "engine": None,
-}  # fmt: skip
+}
 
 
 def make_request(model: str, **options: Any) -> Any:
@@ -78,7 +102,10 @@ def test_the_winner_is_the_fastest_that_fits() -> None:
     x, precision = found.layouts.select_rows([found.best_row]), PRECISIONS["mixed"]
     again = seconds(found.request.shape, x, found.request.cluster, precision).total[0]
     assert again == found.update_seconds[found.best_row]
-    assert estimate_memory(found.request.shape, x, precision).total[0] == found.peak_memory[found.best_row]
+    assert (
+        estimate_memory(found.request.shape, x, precision).total[0]
+        == found.peak_memory[found.best_row]
+    )
 
 
 def test_the_front_is_what_nothing_beats() -> None:
@@ -87,20 +114,36 @@ def test_the_front_is_what_nothing_beats() -> None:
     assert (np.diff(found.peak_memory[rows]) > 0).all()
     assert (np.diff(found.update_seconds[rows]) < 0).all()
     for row in range(len(found.layouts)):
-        better = (found.peak_memory[rows] <= found.peak_memory[row]) & (found.update_seconds[rows] <= found.update_seconds[row])
+        better = (found.peak_memory[rows] <= found.peak_memory[row]) & (
+            found.update_seconds[rows] <= found.update_seconds[row]
+        )
         assert better.any()
     assert found.front[-1] == int(np.lexsort((found.peak_memory, found.update_seconds))[0])
 
 
-@pytest.mark.parametrize(("options", "binding"), [
-    ({"model": "gpt3-13b", "devices": 8, "memory": "30GB", "batch": 64,
-      "inside": "10TB/s"}, "memory"),
-    ({"model": "gpt3-175b", "devices": 1024, "batch": 32, "link": "100GB/s"}, "bubble"),
-    ({"model": "gpt3-13b", "devices": 64, "link": "1Gbit", "node": 1, "tensor": 1,
-      "batch": 64}, "links"),
-    ({"model": "gpt2", "devices": 1, "batch": 64}, "traffic"),
-    ({"model": "gpt2", "devices": 1, "batch": 64, "peak": "1GFLOP/s"}, "products"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "binding"),
+    [
+        (
+            {"model": "gpt3-13b", "devices": 8, "memory": "30GB", "batch": 64, "inside": "10TB/s"},
+            "memory",
+        ),
+        ({"model": "gpt3-175b", "devices": 1024, "batch": 32, "link": "100GB/s"}, "bubble"),
+        (
+            {
+                "model": "gpt3-13b",
+                "devices": 64,
+                "link": "1Gbit",
+                "node": 1,
+                "tensor": 1,
+                "batch": 64,
+            },
+            "links",
+        ),
+        ({"model": "gpt2", "devices": 1, "batch": 64}, "traffic"),
+        ({"model": "gpt2", "devices": 1, "batch": 64, "peak": "1GFLOP/s"}, "products"),
+    ],
+)
 def test_what_binds(options: dict[str, Any], binding: str) -> None:
     model = options.pop("model")
     found = search_layouts(make_request(model, **options))
@@ -109,12 +152,18 @@ def test_what_binds(options: dict[str, Any], binding: str) -> None:
 
 
 def test_more_memory_never_makes_it_slower_and_binds_until_it_does_not() -> None:
-    times = [float(found.update_seconds[found.best_row]) for found in
-             (search_layouts(make_request("gpt3-13b", devices=16, memory=size)) for size in
-              ("20GB", "40GB", "80GB", "1TB"))]  # fmt: skip
+    times = [
+        float(found.update_seconds[found.best_row])
+        for found in (
+            search_layouts(make_request("gpt3-13b", devices=16, memory=size))
+            for size in ("20GB", "40GB", "80GB", "1TB")
+        )
+    ]
     assert times == sorted(times, reverse=True)
     assert times[0] > times[-1]
-    assert search_layouts(make_request("gpt3-13b", devices=16, memory="100TB")).bounds["memory"] == 0
+    assert (
+        search_layouts(make_request("gpt3-13b", devices=16, memory="100TB")).bounds["memory"] == 0
+    )
 
 
 def test_nothing_fits() -> None:
@@ -133,14 +182,23 @@ def test_nothing_fits() -> None:
 def test_a_limit_at_the_nearest_is_met() -> None:
     found = search_layouts(make_request("gpt3-175b", devices=8, memory="80GB"))
     needed = float(found.peak_memory.min())
-    assert len(search_layouts(make_request("gpt3-175b", devices=8, memory=f"{needed + 1:.0f}")).ranked_rows)
-    assert not len(search_layouts(make_request("gpt3-175b", devices=8, memory=f"{needed - 2:.0f}")).ranked_rows)
+    assert len(
+        search_layouts(make_request("gpt3-175b", devices=8, memory=f"{needed + 1:.0f}")).ranked_rows
+    )
+    assert not len(
+        search_layouts(make_request("gpt3-175b", devices=8, memory=f"{needed - 2:.0f}")).ranked_rows
+    )
 
 
-@pytest.mark.parametrize(("devices", "limit_s", "options"), [
-    (1024, 2.0, {}), (1024, 2.0, {"context": 8, "interleave": 8}),
-    (100_000, 10.0, {}), (100_000, 10.0, {"context": 16, "interleave": 4, "batch": 100_000}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("devices", "limit_s", "options"),
+    [
+        (1024, 2.0, {}),
+        (1024, 2.0, {"context": 8, "interleave": 8}),
+        (100_000, 10.0, {}),
+        (100_000, 10.0, {"context": 16, "interleave": 4, "batch": 100_000}),
+    ],
+)
 def test_seconds_of_a_search(devices: int, limit_s: float, options: dict[str, Any]) -> None:
     for model in ("gpt3-175b", "llama3-405b"):
         start = time.perf_counter()
@@ -150,7 +208,9 @@ def test_seconds_of_a_search(devices: int, limit_s: float, options: dict[str, An
 
 
 def test_choices_are_kept() -> None:
-    found = search_layouts(make_request("gpt3-13b", zero="1", recompute="full,none", tensor=2, interleave=2))
+    found = search_layouts(
+        make_request("gpt3-13b", zero="1", recompute="full,none", tensor=2, interleave=2)
+    )
     x = found.layouts
     assert set(x.zero.tolist()) == {1}
     assert {RECOMPUTED[k] for k in x.recompute} == {"none", "full"}
@@ -167,7 +227,9 @@ def test_usual_batches() -> None:
     for devices in (1, 7, 1000, 1536, 98_304, 100_000):
         batch = default_batch(gpt3, devices)
         assert batch % devices == 0 or devices % batch == 0
-        assert len(search_layouts(make_request("gpt3-175b", devices=devices, memory="100TB")).ranked_rows)
+        assert len(
+            search_layouts(make_request("gpt3-175b", devices=devices, memory="100TB")).ranked_rows
+        )
     assert default_batch(find_model("megatron-22b"), 8) == 2048
 
 
@@ -177,8 +239,17 @@ def test_layouts_that_do_not_divide() -> None:
     with pytest.raises(UserError, match="no mesh of 1,021 devices"):
         search_layouts(make_request("gpt3-175b", devices=1021, batch=1536))
     with pytest.raises(UserError, match="more than 1,000,000 layouts"):
-        search_layouts(make_request("megatron-1008b", devices=720_720, batch=720_720 * 64, context=1000,
-                   tensor=1000, interleave=8, sequence=2**20))  # fmt: skip
+        search_layouts(
+            make_request(
+                "megatron-1008b",
+                devices=720_720,
+                batch=720_720 * 64,
+                context=1000,
+                tensor=1000,
+                interleave=8,
+                sequence=2**20,
+            )
+        )
 
 
 def test_divisors() -> None:

@@ -7,16 +7,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dualml.common.errors import UserError
+from dualml.parallel.split.schedules import build
 from dualml.planning.cost import Link, cost
 from dualml.planning.cost.pipeline import simulate_pipeline
-from dualml.common.errors import UserError
 from dualml.planning.planner.cluster import Cluster, Efficiency
 from dualml.planning.planner.layouts import Layouts
 from dualml.planning.planner.memory import PRECISIONS
 from dualml.planning.planner.models import find_model, known_models
 from dualml.planning.planner.seconds import UpdateSeconds, ring_seconds, seconds
 from dualml.planning.planner.shape import Shape
-from dualml.parallel.split.schedules import build
 
 MIXED = PRECISIONS["mixed"]
 LINK, FAST = Link(2e-5, 1 / 25e9), Link(5e-6, 1 / 300e9)
@@ -29,7 +29,9 @@ def cluster(devices: int, reached: Efficiency = IDEAL, **changes: object) -> Clu
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def step_seconds(shape: Shape, batch: int, reached: Efficiency = IDEAL, **layout: object) -> UpdateSeconds:
+def step_seconds(
+    shape: Shape, batch: int, reached: Efficiency = IDEAL, **layout: object
+) -> UpdateSeconds:
     x = Layouts.from_axes(batch, **layout)  # type: ignore[arg-type]
     return seconds(shape, x, cluster(int(x.devices[0]), reached), MIXED)
 
@@ -55,11 +57,16 @@ def test_operations_of_the_published_equations(name: str) -> None:
 
 def test_utilisation_of_korthikantis_table_5() -> None:
     """Model FLOPs utilisation from their iteration times: 41.5, 51.4, 56.0, 56.3 % (table 5)."""
-    published = {("megatron-22b", 8, 4, 1.10): 0.415, ("megatron-174.6b", 64, 64, 13.75): 0.514,
-                 ("megatron-529.6b", 280, 280, 37.83): 0.560,
-                 ("megatron-1008b", 512, 512, 71.49): 0.563}  # fmt: skip
+    published = {
+        ("megatron-22b", 8, 4, 1.10): 0.415,
+        ("megatron-174.6b", 64, 64, 13.75): 0.514,
+        ("megatron-529.6b", 280, 280, 37.83): 0.560,
+        ("megatron-1008b", 512, 512, 71.49): 0.563,
+    }
     for (name, n, batch, took), share in published.items():
-        assert find_model(name).flops(batch) / (n * took * 312e12) == pytest.approx(share, abs=0.002)
+        assert find_model(name).flops(batch) / (n * took * 312e12) == pytest.approx(
+            share, abs=0.002
+        )
 
 
 @pytest.mark.parametrize("again", ["none", "selective", "full"])
@@ -92,8 +99,10 @@ def test_messages_between_replicas() -> None:
         took = seconds(TINY, x, nothing, MIXED).replicas[0]
         moved = times * TINY.parameters * 2 * (n - 1) / n
         assert took == pytest.approx(moved / 300e9, rel=1e-12)
-    two, three = (seconds(TINY, Layouts.from_axes(8 * n, dp=n, zero=z), nothing, MIXED).replicas[0]
-                  for z in (2, 3))  # fmt: skip
+    two, three = (
+        seconds(TINY, Layouts.from_axes(8 * n, dp=n, zero=z), nothing, MIXED).replicas[0]
+        for z in (2, 3)
+    )
     psi = TINY.parameters * 2 * (n - 1) / n / 300e9
     assert (two, three) == pytest.approx((9 * psi, 24 * psi), rel=1e-12)
 
@@ -113,7 +122,8 @@ def test_messages_inside_a_layer() -> None:
 @pytest.mark.parametrize(("p", "m"), [(2, 4), (4, 4), (4, 16), (3, 9), (6, 12)])
 def test_a_pipeline_takes_what_its_simulation_says(p: int, m: int) -> None:
     """m·t + (p − 1)·t for equal stages (Narayanan et al. 2021, section 2.2.1), also where the
-    layers do not divide and the output layer is long: the events of `dualml.planning.cost.pipeline`."""
+    layers do not divide and the output layer is long: the events of
+        `dualml.planning.cost.pipeline`."""
     for vocabulary in (1, 40_000):
         for layers in (12, 13):
             shape = replace(TINY, layers=layers, vocabulary=vocabulary, tied=True)
@@ -121,8 +131,9 @@ def test_a_pipeline_takes_what_its_simulation_says(p: int, m: int) -> None:
             took = seconds(shape, Layouts.from_axes(m, pp=p, dp=1), bare, MIXED)
             layer, output = work(shape)
             counts = stages(layers, p)
-            forward = [k * layer / 3 + (output / 3 if i == p - 1 else 0)
-                       for i, k in enumerate(counts)]  # fmt: skip
+            forward = [
+                k * layer / 3 + (output / 3 if i == p - 1 else 0) for i, k in enumerate(counts)
+            ]
             told = simulate_pipeline(build("1f1b", range(p), m), forward, [2 * f for f in forward])
             found = float(took.total[0] - took.update[0])
             assert found == pytest.approx(
@@ -161,9 +172,16 @@ def test_interleaving_divides_the_bubble() -> None:
 def test_links_by_where_devices_stand() -> None:
     """Inside a node the fast link; beyond it a port for each member that a node has."""
     shape = cluster(64)
-    for members, stride, beta in ((8, 1, 1 / 300e9), (2, 4, 1 / 300e9), (16, 1, 1 / 200e9),
-                                  (8, 8, 1 / 25e9), (16, 2, 1 / 100e9), (6, 1, 1 / 150e9),
-                                  (3, 2, 1 / 75e9), (1, 64, 1 / 300e9)):  # fmt: skip
+    for members, stride, beta in (
+        (8, 1, 1 / 300e9),
+        (2, 4, 1 / 300e9),
+        (16, 1, 1 / 200e9),
+        (8, 8, 1 / 25e9),
+        (16, 2, 1 / 100e9),
+        (6, 1, 1 / 150e9),
+        (3, 2, 1 / 75e9),
+        (1, 64, 1 / 300e9),
+    ):
         assert float(shape.link(members, stride)[1]) == pytest.approx(beta)
     assert float(cluster(6).link(6, 1)[1]) == pytest.approx(1 / 300e9)
     assert float(shape.link(4, 4, ring=False)[1]) == pytest.approx(1 / 25e9)
@@ -199,12 +217,17 @@ def test_overlap_hides_messages_of_replicas_and_no_more() -> None:
 def test_many_layouts_are_priced_as_each_alone() -> None:
     shape, rng = find_model("llama3-8b"), np.random.default_rng(0)
     rows = [
-        {"dp": int(rng.choice([1, 2, 4])), "pp": int(rng.choice([1, 2, 3, 8])),
-         "tp": int(rng.choice([1, 2, 8])), "zero": int(rng.integers(4)),
-         "micro": int(rng.choice([1, 2])), "sp": bool(rng.integers(2)),
-         "recompute": str(rng.choice(["none", "selective", "full"]))}
+        {
+            "dp": int(rng.choice([1, 2, 4])),
+            "pp": int(rng.choice([1, 2, 3, 8])),
+            "tp": int(rng.choice([1, 2, 8])),
+            "zero": int(rng.integers(4)),
+            "micro": int(rng.choice([1, 2])),
+            "sp": bool(rng.integers(2)),
+            "recompute": str(rng.choice(["none", "selective", "full"])),
+        }
         for _ in range(50)
-    ]  # fmt: skip
+    ]
     alone = [Layouts.from_axes(48, **row) for row in rows]  # type: ignore[arg-type]
     columns = {key: np.concatenate([getattr(x, key) for x in alone]) for key in vars(alone[0])}
     together = seconds(shape, Layouts(**columns), cluster(64), MIXED).total
@@ -212,12 +235,18 @@ def test_many_layouts_are_priced_as_each_alone() -> None:
     assert together.tolist() == each
 
 
-@pytest.mark.parametrize(("changes", "reason"), [
-    ({"devices": 0}, "--devices"), ({"node": 0}, "--node"), ({"memory": 0.0}, "--memory"),
-    ({"peak": float("inf")}, "--peak"), ({"overlap": 2.0}, "--overlap"),
-    ({"reached": replace(IDEAL, products=1.5)}, "--efficiency"),
-    ({"reached": replace(IDEAL, links=0.0)}, "cannot be"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"devices": 0}, "--devices"),
+        ({"node": 0}, "--node"),
+        ({"memory": 0.0}, "--memory"),
+        ({"peak": float("inf")}, "--peak"),
+        ({"overlap": 2.0}, "--overlap"),
+        ({"reached": replace(IDEAL, products=1.5)}, "--efficiency"),
+        ({"reached": replace(IDEAL, links=0.0)}, "cannot be"),
+    ],
+)
 def test_clusters_that_cannot_be(changes: dict[str, object], reason: str) -> None:
     with pytest.raises(UserError, match=reason):
         replace(cluster(8), **changes)  # type: ignore[arg-type]

@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualml.parallel.aggregation.settings import Aggregation
+from dualml.algorithms.model.zoo import model
 from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
-from dualml.algorithms.model.zoo import model
+from dualml.parallel.aggregation.settings import Aggregation
+from dualml.parallel.zero.units import estimate_memory, units_of
 from dualml.planning.planner.arm import arm_from_layout, layout_from_arm
 from dualml.planning.planner.engine import DUALML
-from dualml.planning.planner.layouts import SearchSpace, Layouts, enumerate_layouts
+from dualml.planning.planner.layouts import Layouts, SearchSpace, enumerate_layouts
 from dualml.planning.planner.memory import stage_memory
 from dualml.planning.planner.models import find_model
 from dualml.planning.planner.shape import Shape
 from dualml.planning.planner.zoo import shape_by_name, shape_from_spec, spec_from_shape
-from dualml.parallel.zero.units import estimate_memory, units_of
 
 SIZES = [
     {},
@@ -57,11 +57,23 @@ def test_the_shape_has_the_parameters_of_the_model(name: str, sizes: dict[str, o
 
 def test_gpt_2_and_llama_by_their_sizes() -> None:
     """GPT-2 and Llama have the sizes that docs/gpt.md states."""
-    sizes = ["sizes.width=4096", "sizes.blocks=32", "sizes.heads=32", "sizes.kv_heads=32",
-             "sizes.inner=11008", "data.words=32000", "data.length=2048"]  # fmt: skip
+    sizes = [
+        "sizes.width=4096",
+        "sizes.blocks=32",
+        "sizes.heads=32",
+        "sizes.kv_heads=32",
+        "sizes.inner=11008",
+        "data.words=32000",
+        "data.length=2048",
+    ]
     assert find_model("gpt_llama", overrides=sizes).parameters == find_model("llama-7b").parameters
-    sizes = ["sizes.width=768", "sizes.blocks=12", "sizes.heads=12", "data.words=50257",
-             "data.length=1024"]  # fmt: skip
+    sizes = [
+        "sizes.width=768",
+        "sizes.blocks=12",
+        "sizes.heads=12",
+        "data.words=50257",
+        "data.length=1024",
+    ]
     assert find_model("gpt", overrides=sizes).parameters == find_model("gpt2").parameters
 
 
@@ -74,14 +86,17 @@ def test_an_experiment_lays_out_its_decoder(tmp_path: Path) -> None:
     assert find_model(str(path), overrides=["sizes.blocks=7"]).layers == 7
 
 
-@pytest.mark.parametrize(("text", "overrides", "reason"), [
-    ("lab1", (), "no arm trains gpt or gpt_llama"),
-    ("gpt", ("sizes.widht=3",), "did you mean 'width'"),
-    ("gpt", ("sizes.width=30",), "sizes.width = 30 is no multiple of sizes.heads = 4"),
-    ("gpt", ("arms.x=3",), "unknown key arms"),
-    ("gpt2", ("sizes.width=32",), "gpt2 has its own sizes"),
-    ("gptt", (), "did you mean 'gpt'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "overrides", "reason"),
+    [
+        ("lab1", (), "no arm trains gpt or gpt_llama"),
+        ("gpt", ("sizes.widht=3",), "did you mean 'width'"),
+        ("gpt", ("sizes.width=30",), "sizes.width = 30 is no multiple of sizes.heads = 4"),
+        ("gpt", ("arms.x=3",), "unknown key arms"),
+        ("gpt2", ("sizes.width=32",), "gpt2 has its own sizes"),
+        ("gptt", (), "did you mean 'gpt'"),
+    ],
+)
 def test_what_is_none(text: str, overrides: tuple[str, ...], reason: str) -> None:
     with pytest.raises(UserError, match=reason):
         find_model(text, overrides=overrides)
@@ -141,18 +156,23 @@ def test_layouts_that_dualml_does_not_train(keys: dict[str, int]) -> None:
         arm_from_layout(shape_by_name("gpt"), x.describe(0))
 
 
-@pytest.mark.parametrize("change", [
-    {"split": {"cut": ["mlp_branch1"]}, "world_size": 2},
-    {"split": {"cut": ["attention_branch2"], "schedule": "gpipe", "micro_batches": 2},
-     "world_size": 2},
-    {"split": {"tensor": 2, "sequence": True}, "world_size": 2},
-    {"split": {"context": 2}, "world_size": 2},
-    {"zero": 3, "zero_lower": True, "precision": "bf16", "world_size": 2},
-    {"offload": {"state": "disk"}},
-    {"method": "recompute"},
-    {"recompute": ["up1"]},
-    {"batch_size": 10, "world_size": 4},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"split": {"cut": ["mlp_branch1"]}, "world_size": 2},
+        {
+            "split": {"cut": ["attention_branch2"], "schedule": "gpipe", "micro_batches": 2},
+            "world_size": 2,
+        },
+        {"split": {"tensor": 2, "sequence": True}, "world_size": 2},
+        {"split": {"context": 2}, "world_size": 2},
+        {"zero": 3, "zero_lower": True, "precision": "bf16", "world_size": 2},
+        {"offload": {"state": "disk"}},
+        {"method": "recompute"},
+        {"recompute": ["up1"]},
+        {"batch_size": 10, "world_size": 4},
+    ],
+)
 def test_arms_that_are_no_layout(change: dict[str, object]) -> None:
     table = {"optimizer": {"name": "adam", "lr": 0.1}, "batch_size": 16, **change}
     with pytest.raises(UserError, match=r"no layout|no multiple"):

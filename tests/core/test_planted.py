@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 import test_third_backend
+from backend_package import path_with
 from command import dualml
 from test_causes_text import CAUSES
-from backend_package import path_with
 
 from dualml.parity.finder.context import PHASES
 
@@ -39,8 +39,9 @@ def tree(module: str) -> ast.Module:
 
 
 def strings(node: ast.AST) -> set[str]:
-    return {n.value for n in ast.walk(node)
-            if isinstance(n, ast.Constant) and isinstance(n.value, str)}  # fmt: skip
+    return {
+        n.value for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)
+    }
 
 
 def compared(module: ast.Module, function: str) -> set[str]:
@@ -53,8 +54,13 @@ def compared(module: ast.Module, function: str) -> set[str]:
 def table(module: ast.Module, name: str) -> dict[str, str]:
     """Return key → function of a table, whose last rows may be ``**dict.fromkeys(keys,
     function)``."""
-    (made,) = (n.value for n in module.body if isinstance(n, ast.Assign)
-               and isinstance(n.targets[0], ast.Name) and n.targets[0].id == name)  # fmt: skip
+    (made,) = (
+        n.value
+        for n in module.body
+        if isinstance(n, ast.Assign)
+        and isinstance(n.targets[0], ast.Name)
+        and n.targets[0].id == name
+    )
     assert isinstance(made, ast.Dict)
     found: dict[str, str] = {}
     for key, value in zip(made.keys, made.values, strict=True):
@@ -119,8 +125,9 @@ def stale(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
     """A run in which the third backend skips update 4, which shows at update 5."""
     faults = [test_third_backend.FAULTS["stale"]]
     place = test_third_backend.folder_with(tmp_path_factory.mktemp("stale"), faults)
-    done = with_package(place, "run", smaller(place), "--backend", "numpy,single",
-                        "--out", place / "out")  # fmt: skip
+    done = with_package(
+        place, "run", smaller(place), "--backend", "numpy,single", "--out", place / "out"
+    )
     return place, done
 
 
@@ -184,8 +191,17 @@ def test_damaged_findings_are_one_line(copy: Path, content: str) -> None:
 
 def test_backends_that_agree_leave_nothing_to_find(package: Path) -> None:
     out = package / "out"
-    done = with_package(package, "run", smaller(package), "--backend", "numpy,single",
-                        "--out", out, "--no-report", "--json")  # fmt: skip
+    done = with_package(
+        package,
+        "run",
+        smaller(package),
+        "--backend",
+        "numpy,single",
+        "--out",
+        out,
+        "--no-report",
+        "--json",
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout).get("findings", []) == []
     done = with_package(package, "find", out)

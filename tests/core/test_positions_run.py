@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from command import DOCS, dualml, run
 
+from dualml.algorithms.model import model
 from dualml.experiment.arm import Arm
 from dualml.experiment.schema import Experiment
-from dualml.algorithms.model import model
 from dualml.experiment.store.load import load as load_run
 
 PAGES = [DOCS / "sequence.md", DOCS / "sequence.zh.md"]
@@ -47,7 +47,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished_run(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def finished_run(
+    lab: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("positions") / "out"
     code, summary = run(lab, out)
     assert code == 0
@@ -75,14 +77,17 @@ def test_the_report_names_the_ways(finished_run: tuple[Path, dict[str, Any]]) ->
         assert words in text, words
 
 
-@pytest.mark.parametrize(("arm", "change", "words"), [
-    ("ring", "data.length=15", "15 positions do not make 4 chunks, two for each of 2 ranks"),
-    ("sequence", "data.length=15", "15 positions do not make 2 ranks, equally long"),
-    ("ring", "arms.ring.precision=bf16", "split.context = 2 attends in float32"),
-    ("ring", "arms.ring.recompute=selective", "keeps no scores in the first place"),
-    ("ring", "arms.ring.split.tensor=2", "either the positions or the layers"),
-    ("ring", "arms.ring.split.context=0", "greater than or equal to 1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arm", "change", "words"),
+    [
+        ("ring", "data.length=15", "15 positions do not make 4 chunks, two for each of 2 ranks"),
+        ("sequence", "data.length=15", "15 positions do not make 2 ranks, equally long"),
+        ("ring", "arms.ring.precision=bf16", "split.context = 2 attends in float32"),
+        ("ring", "arms.ring.recompute=selective", "keeps no scores in the first place"),
+        ("ring", "arms.ring.split.tensor=2", "either the positions or the layers"),
+        ("ring", "arms.ring.split.context=0", "greater than or equal to 1"),
+    ],
+)
 def test_what_cannot_be_is_one_line(lab: Path, arm: str, change: str, words: str) -> None:
     done = dualml("run", lab, "--backend", "numpy", "--arm", arm, "--set", change)
     assert done.returncode == 2

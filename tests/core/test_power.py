@@ -39,10 +39,18 @@ def test_no_alarm_in_n_bounds_the_rate_by_three_over_n(power: Any) -> None:
 
 
 def test_thresholds_are_the_margin_times_the_widest_envelope_that_counts(power: Any) -> None:
-    one = file(update__00000001__a=2e-6, update__00000001__b=4e-6, update__00000003__a=1e-5,
-               update__00000003__b=3e-6)  # fmt: skip
-    two = file(update__00000001__a=1e-6, update__00000001__b=8e-6, update__00000003__a=2e-6,
-               update__00000003__b=2e-6)  # fmt: skip
+    one = file(
+        update__00000001__a=2e-6,
+        update__00000001__b=4e-6,
+        update__00000003__a=1e-5,
+        update__00000003__b=3e-6,
+    )
+    two = file(
+        update__00000001__a=1e-6,
+        update__00000001__b=8e-6,
+        update__00000003__a=2e-6,
+        update__00000003__b=2e-6,
+    )
     found = power.thresholds([one, two])
     assert found["update"][1] == pytest.approx(10 * (2e-6 + 8e-6) / 2)  # larger of the two backends
     assert found["update"][3] == pytest.approx(10 * (1e-5 + 8e-6) / 2)  # b: as wide as at update 1

@@ -8,28 +8,28 @@ import numpy as np
 import pytest
 from command import dualml
 
-from dualml.common.errors import TrialError
-from dualml.experiment.arm import Arm
-from dualml.experiment.config_diff import flat_config
-from dualml.experiment.load import load
 from dualml.algorithms.model import ZOO, model
 from dualml.algorithms.model.base import DtypePolicy
 from dualml.algorithms.model.layers import LAYERS
-from dualml.parity.envelope import RoundingPerturbation
-from dualml.parity.pairs import LowPrecision, compare_trajectories
 from dualml.algorithms.precision import (
     ROUNDOFF,
     Precision,
     Scaler,
     cast_parameter_names,
     is_representable,
-    low_precision_layers,
     layer_precisions,
+    low_precision_layers,
     round_to_type,
     ulp,
 )
-from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES, INTERVAL, START
+from dualml.algorithms.precision.scaling import INTERVAL, MAX_SKIPPED_UPDATES, START
+from dualml.common.errors import TrialError
+from dualml.experiment.arm import Arm
+from dualml.experiment.config_diff import flat_config
+from dualml.experiment.load import load
 from dualml.experiment.store.trajectory import Trajectory
+from dualml.parity.envelope import RoundingPerturbation
+from dualml.parity.pairs import LowPrecision, compare_trajectories
 
 VALUES = np.random.default_rng(0).normal(size=5000) * 10.0 ** np.arange(-3, 2).repeat(1000)
 VALUES = VALUES[np.abs(VALUES) > 2.0**-14]  # normal numbers of float16, too
@@ -57,8 +57,15 @@ def test_rounding_is_to_the_nearest(precision: str, digits: int) -> None:
 def test_ties_infinities_and_small_numbers() -> None:
     tie = np.array([1 + 2.0**-8, 1 + 3 * 2.0**-8, -1 - 2.0**-8])
     assert round_to_type(tie, "bf16").tolist() == [1.0, 1 + 2.0**-6, -1.0]
-    assert round_to_type(np.array([65519.0, 65520.0, 1e39]), "fp16").tolist() == [65504, np.inf, np.inf]
-    assert round_to_type(np.array([65520.0, 3.4e38, -1e39]), "bf16").tolist()[1:] == [np.inf, -np.inf]
+    assert round_to_type(np.array([65519.0, 65520.0, 1e39]), "fp16").tolist() == [
+        65504,
+        np.inf,
+        np.inf,
+    ]
+    assert round_to_type(np.array([65520.0, 3.4e38, -1e39]), "bf16").tolist()[1:] == [
+        np.inf,
+        -np.inf,
+    ]
     assert np.isnan(round_to_type(np.array([np.nan]), "bf16")).all()
     assert round_to_type(np.array([2.0**-25, 2.0**-24]), "fp16").tolist() == [0.0, 2.0**-24]
 
@@ -75,12 +82,23 @@ def test_every_layer_with_weights_says_what_it_does() -> None:
     """Every layer with weights declares its dtype rule; the default (keep the dtype) is for layers
     that only pass values on."""
     ways = {name: layer.dtype_policy for name, layer in LAYERS.items()}
-    with_weights = [name for _, spec in ((n, model(n)) for n in ZOO) for name, layer in spec.layers
-                    if layer.parameters() and layer.dtype_policy is DtypePolicy.SAME]  # fmt: skip
+    with_weights = [
+        name
+        for _, spec in ((n, model(n)) for n in ZOO)
+        for name, layer in spec.layers
+        if layer.parameters() and layer.dtype_policy is DtypePolicy.SAME
+    ]
     assert with_weights == []
     assert {n for n, way in ways.items() if way is DtypePolicy.PRODUCT} == {
-        "Linear", "Conv2d", "Attention", "LSTM", "GRU", "RNN", "GroupedAttention", "Tied",
-    }  # fmt: skip
+        "Linear",
+        "Conv2d",
+        "Attention",
+        "LSTM",
+        "GRU",
+        "RNN",
+        "GroupedAttention",
+        "Tied",
+    }
 
 
 def test_what_is_held_in_a_residual_network() -> None:
@@ -94,7 +112,9 @@ def test_what_is_held_in_a_residual_network() -> None:
     assert "head" in low_precision_layers(layers)
     assert "pool" not in low_precision_layers(layers)
     assert set(cast_parameter_names(layers)) >= {"qkv.weight", "head.bias"}
-    assert not [name for name in cast_parameter_names(layers) if name.startswith(("ln", "position"))]
+    assert not [
+        name for name in cast_parameter_names(layers) if name.startswith(("ln", "position"))
+    ]
 
 
 # --- the scale ------------------------------------------------------------------------------------
@@ -128,14 +148,19 @@ def test_what_never_fits_ends_with_the_numbers_and_the_remedy() -> None:
     scaler.should_step(True)
     for _ in range(MAX_SKIPPED_UPDATES - 1):
         scaler.should_step(False)
-    with pytest.raises(TrialError, match=f"{MAX_SKIPPED_UPDATES} updates in a row.*lower the learning rate"):
+    with pytest.raises(
+        TrialError, match=f"{MAX_SKIPPED_UPDATES} updates in a row.*lower the learning rate"
+    ):
         scaler.should_step(False)
 
 
 def test_gradients_of_a_skipped_update_are_shown_as_nothing() -> None:
     scaler = Scaler(4.0)
     fine = {"w": np.float32([8, 2]), "b": np.float32([1])}
-    assert {n: g.tolist() for n, g in scaler.unscale_gradients(fine).items()} == {"w": [2, 0.5], "b": [0.25]}
+    assert {n: g.tolist() for n, g in scaler.unscale_gradients(fine).items()} == {
+        "w": [2, 0.5],
+        "b": [0.25],
+    }
     lost = scaler.unscale_gradients({**fine, "b": np.float32([np.inf])})
     assert not any(g.any() for g in lost.values())
 
@@ -204,9 +229,11 @@ def test_bf16_without_a_scale_goes_with_parameters_that_are_averaged() -> None:
 
 
 def test_it_is_described_only_where_it_was_said(tmp_path: Path) -> None:
-    text = ('name = "p"\nmodel = "softmax"\ntitle = { en = "P" }\n[data]\nname = "digits"\n'
-            '[arms.a]\noptimizer = { name = "sgd", lr = 0.1 }\n[arms.b]\nprecision = "fp16"\n'
-            'optimizer = { name = "sgd", lr = 0.1 }\n')  # fmt: skip
+    text = (
+        'name = "p"\nmodel = "softmax"\ntitle = { en = "P" }\n[data]\nname = "digits"\n'
+        '[arms.a]\noptimizer = { name = "sgd", lr = 0.1 }\n[arms.b]\nprecision = "fp16"\n'
+        'optimizer = { name = "sgd", lr = 0.1 }\n'
+    )
     (tmp_path / "p.toml").write_text(text)
     arms = load(str(tmp_path / "p.toml")).describe()["arms"]
     assert not {"precision", "loss_scale"} & set(arms["a"])
@@ -215,9 +242,11 @@ def test_it_is_described_only_where_it_was_said(tmp_path: Path) -> None:
 
 
 def test_show_says_what_an_arm_computes_in(tmp_path: Path) -> None:
-    text = ('name = "p"\nmodel = "softmax"\ntitle = { en = "P" }\n[data]\nname = "digits"\n'
-            '[arms.a]\noptimizer = { name = "sgd", lr = 0.1 }\n[arms.b]\nprecision = "fp16"\n'
-            'optimizer = { name = "sgd", lr = 0.1 }\n')  # fmt: skip
+    text = (
+        'name = "p"\nmodel = "softmax"\ntitle = { en = "P" }\n[data]\nname = "digits"\n'
+        '[arms.a]\noptimizer = { name = "sgd", lr = 0.1 }\n[arms.b]\nprecision = "fp16"\n'
+        'optimizer = { name = "sgd", lr = 0.1 }\n'
+    )
     (tmp_path / "p.toml").write_text(text)
     shown = dualml("show", tmp_path / "p.toml").stdout
     rows = [line.split() for line in shown.splitlines()]
@@ -255,11 +284,19 @@ def test_outputs_that_are_no_numbers_of_the_type_are_different() -> None:
     same = compare_trajectories(trajectory("torch", x), trajectory("numpy", x), 10.0, [], lower)
     assert same["verdict"] == "equal"
     cast = VALUES.astype(np.float32)
-    judged = compare_trajectories(trajectory("torch", cast), trajectory("numpy", x), 10.0, [], lower)
+    judged = compare_trajectories(
+        trajectory("torch", cast), trajectory("numpy", x), 10.0, [], lower
+    )
     assert judged["verdict"] == "different"
     assert judged["first_divergence"]["tensor"] == "fc of torch"
     elsewhere = LowPrecision("bf16", [])
-    assert compare_trajectories(trajectory("torch", cast), trajectory("numpy", x), 10.0, [], elsewhere)[
-        "verdict"] == "equal"  # a rounding of the type is no difference  # fmt: skip
-    assert compare_trajectories(trajectory("torch", cast), trajectory("numpy", x), 10.0, [])[
-        "verdict"] == "different"  # fmt: skip
+    assert (
+        compare_trajectories(
+            trajectory("torch", cast), trajectory("numpy", x), 10.0, [], elsewhere
+        )["verdict"]
+        == "equal"
+    )  # a rounding of the type is no difference
+    assert (
+        compare_trajectories(trajectory("torch", cast), trajectory("numpy", x), 10.0, [])["verdict"]
+        == "different"
+    )

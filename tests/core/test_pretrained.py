@@ -14,14 +14,14 @@ from bert_folder import CONFIG, WORDS, change, write
 from command import dualml, resumed, run
 from safetensors.numpy import load_file, save_file
 
-from dualml.experiment.data import labelled
-from dualml.experiment.data.wordpiece import WordPiece
-from dualml.common.errors import UserError
-from dualml.experiment.load import load
-from dualml.experiment.pretrained import open_pretrained
-from dualml.common.files import read_json
 from dualml.algorithms.model import initial_weights, model
 from dualml.algorithms.model.pretrained import PretrainedBert
+from dualml.common.errors import UserError
+from dualml.common.files import read_json
+from dualml.experiment.data import labelled
+from dualml.experiment.data.wordpiece import WordPiece
+from dualml.experiment.load import load
+from dualml.experiment.pretrained import open_pretrained
 
 pytest.importorskip("tokenizers")
 TOML = """
@@ -319,7 +319,9 @@ def test_a_sentence_without_a_token_is_named(tmp_path: Path) -> None:
     pieces = WordPiece.open(write(tmp_path / "bert"))
     entries: list[Any] = [(["我"], 0), (["\u200b", "\x07"], 1), (["他"], 0)]
     with pytest.raises(UserError, match=r"x, sentence 2 \(.*\) has no token: .* leave it out"):
-        labelled.make_labelled_dataset("x", "file", entries, ("p", "q"), words=9, length=8, pieces=pieces)
+        labelled.make_labelled_dataset(
+            "x", "file", entries, ("p", "q"), words=9, length=8, pieces=pieces
+        )
 
 
 def test_without_the_library_its_extra_is_named(
@@ -342,8 +344,8 @@ def test_the_command_says_it_in_one_line(lab: Path, tmp_path: Path) -> None:
 
 
 def test_the_reports_number_of_bytes_is_that_of_the_folder(lab: Path, tmp_path: Path) -> None:
-    from dualml.report.machine import vector_bytes
     from dualml.experiment.store.load import load as read
+    from dualml.report.machine import vector_bytes
 
     run(lab, tmp_path / "out")
     shapes = read_json(tmp_path / "out" / "plan" / "plan.json")["model"]

@@ -13,12 +13,12 @@ import pytest
 from command import dualml
 from rich.console import Console
 
+from dualml.common.words import Messages
 from dualml.experiment.load import load
 from dualml.experiment.small_data import small_data_values
-from dualml.runner.session.progress import RemainingTime, ProgressLines, LogTicker, show_activity
-from dualml.runner.session.trials import estimate_work
 from dualml.experiment.store.manifest import TrialRecord
-from dualml.common.words import Messages
+from dualml.runner.session.progress import LogTicker, ProgressLines, RemainingTime, show_activity
+from dualml.runner.session.trials import estimate_work
 
 
 def trial(arm: str, status: str = "interrupted") -> TrialRecord:
@@ -76,7 +76,10 @@ def test_ranks_that_share_cores_take_longer(monkeypatch: pytest.MonkeyPatch) -> 
     arms = {"one": SimpleNamespace(world_size=1), "eight": SimpleNamespace(world_size=8)}
     monkeypatch.setattr("dualml.runner.session.trials.count_gradients", lambda plan, arm, seed: 0)
     plan: Any = SimpleNamespace(experiment=SimpleNamespace(arms=arms))
-    assert list(estimate_work(plan, [("one", "numpy", 0), ("eight", "numpy", 0)]).values()) == [1.0, 4.0]
+    assert list(estimate_work(plan, [("one", "numpy", 0), ("eight", "numpy", 0)]).values()) == [
+        1.0,
+        4.0,
+    ]
 
 
 def test_a_line_comes_when_nothing_else_does() -> None:
@@ -154,9 +157,15 @@ def test_without_it_nothing_is_said() -> None:
     assert "epochs_times" not in experiment
     more = load("lab1", small=True).describe()
     assert small_data_values(more, {"name": "digits", "train": 1437}) == {
-        "name": "digits", "train": 1437, "times": 14.0, "arm": "sgd", "updates": 966,
-        "wanted": "mnist", "full": 2814, "full_train": 60000,
-    }  # fmt: skip
+        "name": "digits",
+        "train": 1437,
+        "times": 14.0,
+        "arm": "sgd",
+        "updates": 966,
+        "wanted": "mnist",
+        "full": 2814,
+        "full_train": 60000,
+    }
 
 
 def test_short_trials_come_first_and_those_of_several_ranks_last(tmp_path: Path) -> None:

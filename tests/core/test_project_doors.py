@@ -15,17 +15,19 @@ from hypothesis import strategies as st
 from mutations import ODD, TEXTS, document, mutated, mutated_bytes
 from typer.main import get_command
 
+from dualml.common.errors import UserError
 from dualml.interface.cli.app import app
-from dualml.interface.cli.defaults import leaf_commands, command_options, read_defaults
+from dualml.interface.cli.defaults import command_options, leaf_commands, read_defaults
 from dualml.interface.cli.output import complain
 from dualml.interface.cli.project import ALLOWED
-from dualml.common.errors import UserError
 
 USUAL: dict[str, Any] = {
     "project": {"name": "x", "dependencies": ["dualml"]},
-    "tool": {"ruff": {"line-length": 100},
-             "dualml": {"lang": "zh", "threads": 2, "run": {"arm": ["gd"], "quick": True}}},
-}  # fmt: skip
+    "tool": {
+        "ruff": {"line-length": 100},
+        "dualml": {"lang": "zh", "threads": 2, "run": {"arm": ["gd"], "quick": True}},
+    },
+}
 TABLE = '[tool.dualml]\nthreads = 3\n[tool.dualml.run]\narm = ["gd"]\n'
 LONGEST_LINE = 3000
 
@@ -45,7 +47,13 @@ def test_whatever_a_project_says_ends_in_defaults_or_in_one_line(
     work: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], count: int
 ) -> None:
     root = get_command(app)
-    every = sorted({(*path, name) for path, command in leaf_commands(root) for name in command_options(command)})
+    every = sorted(
+        {
+            (*path, name)
+            for path, command in leaf_commands(root)
+            for name in command_options(command)
+        }
+    )
     (tmp_path / "pyproject.toml").write_text("[tool.dualml]\nthreads = 1\n")
 
     def text(draw: Any) -> bytes:

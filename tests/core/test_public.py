@@ -6,13 +6,13 @@ import re
 from functools import cache
 
 import pytest
-from public_names import Item, find, items, public_modules, parameters, raised_errors
+from public_names import Item, find, items, parameters, public_modules, raised_errors
 
 import dualml
-from dualml.parallel.aggregation import STRATEGIES
 from dualml.algorithms.optim import RULES
-from dualml.parallel.partition import PARTITIONS
 from dualml.common.registry import cited_source
+from dualml.parallel.aggregation import STRATEGIES
+from dualml.parallel.partition import PARTITIONS
 from dualml.parallel.split.schedules import SCHEDULES
 
 ERRORS = {"UserError", "TrialError", "CommunicationError", "Unsupported"}
@@ -29,9 +29,11 @@ NO_SOURCE = {"file": "reads what somebody else has dealt"}
 @cache
 def all_items() -> tuple[Item, ...]:
     return tuple(
-        item for module in public_modules() for name in module["names"]
+        item
+        for module in public_modules()
+        for name in module["names"]
         for item in items(module["name"], name)
-    )  # fmt: skip
+    )
 
 
 def undocumented(item: Item) -> bool:
@@ -61,8 +63,11 @@ def unitless(item: Item) -> list[str]:
 
 def silent(item: Item) -> set[str]:
     """Return the errors that a function raises and does not document."""
-    return {name for name in raised_errors(item) & ERRORS
-            if not re.search(rf"Raises\b.*\b{name}\b", item.doc, re.S)}  # fmt: skip
+    return {
+        name
+        for name in raised_errors(item) & ERRORS
+        if not re.search(rf"Raises\b.*\b{name}\b", item.doc, re.S)
+    }
 
 
 def test_the_list_is_whole() -> None:
@@ -108,14 +113,16 @@ def test_both_backends_offer_the_same() -> None:
     def offered_names(package: str) -> set[str]:
         return {
             f"{module['name'].removeprefix(package)}:{name.replace(called, '')}"
-            for module in public_modules() if module["name"].startswith(f"{package}.")
+            for module in public_modules()
+            if module["name"].startswith(f"{package}.")
             for name in module["names"]
             for called in [{"dualml_torch": "Torch", "dualml_ms": "MindSpore"}[package]]
-        }  # fmt: skip
+        }
 
     assert offered_names("dualml_torch") ^ offered_names("dualml_ms") == {
-        ".data:torchvision_mnist", ".data:mindspore_mnist"
-    }  # fmt: skip
+        ".data:torchvision_mnist",
+        ".data:mindspore_mnist",
+    }
 
 
 def test_the_rules_notice() -> None:

@@ -11,22 +11,22 @@ import fake_methods
 import numpy as np
 import pytest
 
-from dualml.parallel.aggregation import STRATEGIES
-from dualml.parallel.aggregation.volume import aggregation_volume
-from dualml.parallel.aggregation.settings import Aggregation
 from dualml.algorithms.communicator import Communicator
 from dualml.algorithms.model import model
-from dualml.parity.judge import compare_serial, resolve_by_seeds
 from dualml.backend.reference.communicator import run_threads
-from dualml.report.methods import MethodResult
-from dualml.report.baseline_diff import exclusion_reason
-from dualml.parallel.split.plan import split_plan
-from dualml.parallel.split.traffic import collectives, links
-from dualml.parallel.split.traffic import total_sent_bytes as moved_by
+from dualml.common.words import Messages
 from dualml.experiment.store.agreement import DIVERGED_REASON
 from dualml.experiment.store.load import load
 from dualml.experiment.store.manifest import TrialRecord, read_run
-from dualml.common.words import Messages
+from dualml.parallel.aggregation import STRATEGIES
+from dualml.parallel.aggregation.settings import Aggregation
+from dualml.parallel.aggregation.volume import aggregation_volume
+from dualml.parallel.split.plan import split_plan
+from dualml.parallel.split.traffic import collectives, links
+from dualml.parallel.split.traffic import total_sent_bytes as moved_by
+from dualml.parity.judge import compare_serial, resolve_by_seeds
+from dualml.report.baseline_diff import exclusion_reason
+from dualml.report.methods import MethodResult
 from dualml.runner.worker.agreement import MIN_SENT_SHARE, compare_copies, sketch_array
 from dualml.runner.worker.ranks import WeightCopies
 
@@ -141,8 +141,9 @@ def failed(trial: dict[str, Any]) -> None:
 
 
 def test_seeds_that_ended_well_give_no_verdict_where_another_trained_apart(tmp_path: Path) -> None:
-    folder = fake_methods.make_run(tmp_path / "run", arms=["single", "ddp", "zero"], seeds=(0, 1, 2),
-                               change=failed)  # fmt: skip
+    folder = fake_methods.make_run(
+        tmp_path / "run", arms=["single", "ddp", "zero"], seeds=(0, 1, 2), change=failed
+    )
     run = read_run(folder)
     experiment = run.to_experiment(folder)
     read: dict[Any, Any] = {("ddp", seed): {} for seed in (0, 1, 2)}
@@ -155,17 +156,29 @@ def test_seeds_that_ended_well_give_no_verdict_where_another_trained_apart(tmp_p
 def test_accuracies_decide_nothing_where_ranks_trained_apart() -> None:
     def record(backend: str, seed: int, reason: str | None) -> TrialRecord:
         trial = TrialRecord.fresh(("free", backend, seed), "", 2)
-        return trial.with_values(status="failed" if reason else "ok", reason=reason, test_accuracy=0.9)
+        return trial.with_values(
+            status="failed" if reason else "ok", reason=reason, test_accuracy=0.9
+        )
 
     def verdicts_with(reason: str | None) -> set[str]:
         seeds = range(4)
-        trials = {("free", b, s): record(b, s, reason if (b, s) == ("torch", 3) else None)
-                  for b in ("torch", "numpy") for s in seeds}  # fmt: skip
-        rows: list[dict[str, Any]] = [
-            {"arm": "free", "seed": s, "a": "torch", "b": "numpy", "verdict": "not comparable",
-             "reason": "free_order" if s < 3 else "trial_missing", "evidence": {}}
+        trials = {
+            ("free", b, s): record(b, s, reason if (b, s) == ("torch", 3) else None)
+            for b in ("torch", "numpy")
             for s in seeds
-        ]  # fmt: skip
+        }
+        rows: list[dict[str, Any]] = [
+            {
+                "arm": "free",
+                "seed": s,
+                "a": "torch",
+                "b": "numpy",
+                "verdict": "not comparable",
+                "reason": "free_order" if s < 3 else "trial_missing",
+                "evidence": {},
+            }
+            for s in seeds
+        ]
         resolve_by_seeds(rows, trials)
         return {row["verdict"] for row in rows[:3]}
 
@@ -175,8 +188,9 @@ def test_accuracies_decide_nothing_where_ranks_trained_apart() -> None:
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_such_an_arm_is_named_and_not_ranked(tmp_path: Path, lang: str) -> None:
-    folder = fake_methods.make_run(tmp_path / "run", arms=["single", "ddp", "zero"], seeds=(0, 1, 2),
-                               change=failed)  # fmt: skip
+    folder = fake_methods.make_run(
+        tmp_path / "run", arms=["single", "ddp", "zero"], seeds=(0, 1, 2), change=failed
+    )
     run, words = load([folder]), Messages(lang)
     assert exclusion_reason(MethodResult(run, "ddp", "torch"), words) == words("methods.apart")
     assert exclusion_reason(MethodResult(run, "zero", "torch"), words) == ""
@@ -185,8 +199,9 @@ def test_such_an_arm_is_named_and_not_ranked(tmp_path: Path, lang: str) -> None:
 def test_an_older_run_of_a_method_without_an_exchange_is_not_ranked(tmp_path: Path) -> None:
     """A run of an older version, which allowed ``world_size`` = 2 for a method in one process, is
     not ranked."""
-    folder = fake_methods.make_run(tmp_path / "run", arms=["single", "lower"],
-                               change=lambda trial: None)  # fmt: skip
+    folder = fake_methods.make_run(
+        tmp_path / "run", arms=["single", "lower"], change=lambda trial: None
+    )
     for name in ("run.json",):
         text = (folder / name).read_text()
         text = text.replace('"method": "amp_bf16"', '"method": "amp_bf16", "world_size": 2')
@@ -195,7 +210,9 @@ def test_an_older_run_of_a_method_without_an_exchange_is_not_ranked(tmp_path: Pa
     for trial in run.trials:
         object.__setattr__(trial, "processes", 2 if trial.arm == "lower" else 1)
     words = Messages("en")
-    assert exclusion_reason(MethodResult(run, "lower", "torch"), words) == words("methods.separate", n=2)
+    assert exclusion_reason(MethodResult(run, "lower", "torch"), words) == words(
+        "methods.separate", n=2
+    )
 
 
 def test_what_must_have_been_sent_is_most_of_the_closed_form() -> None:

@@ -190,13 +190,16 @@ LAUNCHED = {
 
 
 @pytest.mark.parametrize("backend", LAUNCHED)
-@pytest.mark.parametrize(("words", "message"), [
-    ([], "name the run folder with --out"),
-    (["--out", "o", "--world-size", "3"], "--world-size 3 is another number of ranks"),
-    (["--out", "o", "--backend", "numpy"], "only; received numpy"),
-    (["--out", "o", "--rendezvous", "file:///tmp/store"], "leave out --rendezvous"),
-    (["--resume", "o"], "needs --rendezvous tcp://HOST:PORT; without"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "name the run folder with --out"),
+        (["--out", "o", "--world-size", "3"], "--world-size 3 is another number of ranks"),
+        (["--out", "o", "--backend", "numpy"], "only; received numpy"),
+        (["--out", "o", "--rendezvous", "file:///tmp/store"], "leave out --rendezvous"),
+        (["--resume", "o"], "needs --rendezvous tcp://HOST:PORT; without"),
+    ],
+)
 def test_a_launcher_and_options_that_do_not_fit(
     lab: Path, tmp_path: Path, backend: str, words: list[str], message: str
 ) -> None:

@@ -82,7 +82,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finished_run(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def finished_run(
+    lab: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("run") / "out"
     code, told = run(lab, out)
     assert code == 0, told
@@ -93,7 +95,9 @@ def trial(told: dict[str, Any], arm: str) -> dict[str, Any]:
     return next(t for t in told["trials"] if t["arm"] == arm)
 
 
-def test_a_list_of_world_sizes_makes_an_arm_of_each(finished_run: tuple[Path, dict[str, Any]]) -> None:
+def test_a_list_of_world_sizes_makes_an_arm_of_each(
+    finished_run: tuple[Path, dict[str, Any]],
+) -> None:
     _, told = finished_run
     assert [t["arm"] for t in told["trials"]] == [
         *("single", "ring-n2", "ring-n3", "mean", "local", "async", "top", "slow", "times"),
@@ -213,8 +217,8 @@ def test_the_loopback_counter_counts() -> None:
 def test_ranks_with_other_initial_weights_are_named() -> None:
     """Ranks with other initial weights are named: the weights that rank 0 broadcasts must be
     planned by all."""
-    from dualml.common.errors import CommunicationError
     from dualml.backend.reference.communicator import run_threads
+    from dualml.common.errors import CommunicationError
     from dualml.runner.worker.join import agree_on_weights
 
     def work(comm: Any, wrong: int) -> None:

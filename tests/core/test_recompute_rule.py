@@ -8,20 +8,26 @@ import numpy as np
 import pytest
 from conformance.recompute import SIZES, spec_of
 
+from dualml.algorithms.model import ModelSpec, initial_weights, model
+from dualml.algorithms.model.layers import Branch, Dropout, LayerNorm, Linear, Merge, Tanh
+from dualml.algorithms.model.recompute import (
+    count_stack_inputs,
+    layer_spans,
+    recompute_groups,
+    residual_blocks,
+    validate_recompute,
+)
+from dualml.algorithms.model.saved_activations import saved_bytes_per_sample
+from dualml.algorithms.optim import SGD
+from dualml.algorithms.precision import Precision
 from dualml.backend import TrainingSpec
+from dualml.backend.reference.model import Model, RecomputedSpan, TapeEntry
+from dualml.backend.reference.saved_activations import SAVED_BY_LAYER, WIDTH
+from dualml.backend.reference.training import NumpyTraining
 from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
 from dualml.experiment.config_diff import ConfigDiff
 from dualml.experiment.exactness import baseline_of, inexactness_reason
-from dualml.algorithms.model import ModelSpec, initial_weights, model
-from dualml.algorithms.model.saved_activations import saved_bytes_per_sample
-from dualml.algorithms.model.layers import Branch, Dropout, LayerNorm, Linear, Merge, Tanh
-from dualml.algorithms.model.recompute import residual_blocks, validate_recompute, recompute_groups, layer_spans, count_stack_inputs
-from dualml.algorithms.optim import SGD
-from dualml.algorithms.precision import Precision
-from dualml.backend.reference.saved_activations import SAVED_BY_LAYER, WIDTH
-from dualml.backend.reference.model import RecomputedSpan, TapeEntry, Model
-from dualml.backend.reference.training import NumpyTraining
 
 TEXT = model("text_classifier", words=50, length=7)
 #: A residual connection inside another, with Dropout outside, between and inside of them.
@@ -62,7 +68,9 @@ def training(spec: ModelSpec, setting: Any, **options: Any) -> NumpyTraining:
     given = {"rule": SGD(lr=0.1, momentum=0.9), "updates": 5, "seed": 3, **options}
     weights = initial_weights(spec, 0)
     groups = recompute_groups(spec, setting)
-    return NumpyTraining(TrainingSpec(spec=spec, weights=weights, x=x, y=y, recompute=groups, **given))
+    return NumpyTraining(
+        TrainingSpec(spec=spec, weights=weights, x=x, y=y, recompute=groups, **given)
+    )
 
 
 # --- which layers ---------------------------------------------------------------------------------
@@ -75,9 +83,11 @@ def test_selective_is_the_inside_of_attention() -> None:
 def test_full_is_every_block_that_ends_in_a_residual_connection() -> None:
     full = recompute_groups(TEXT, "full")
     assert [(names[0], names[-1]) for names in full] == [
-        ("embedding", "attention_merge1"), ("mlp_branch1", "mlp_merge1"),
-        ("attention_branch2", "attention_merge2"), ("mlp_branch2", "mlp_merge2"),
-    ]  # fmt: skip
+        ("embedding", "attention_merge1"),
+        ("mlp_branch1", "mlp_merge1"),
+        ("attention_branch2", "attention_merge2"),
+        ("mlp_branch2", "mlp_merge2"),
+    ]
     assert residual_blocks(TEXT) == (*full, ("norm", "pool", "head"))
 
 
@@ -86,15 +96,22 @@ def test_layers_that_stand_together_are_one_group() -> None:
     assert recompute_groups(NESTED, "none") == ()
 
 
-@pytest.mark.parametrize(("name", "setting", "words"), [
-    ("lenet", "selective", "selective computes attention again, and lenet has none"),
-    ("mlp", "full", "mlp has none: all of it would be there at once again"),
-    ("mlp", "full", r'name layers of it, as in recompute = \["fc3"\]: flatten, fc1, tanh1, fc2, …'),
-    ("vit", ["attenton"], "vit has no layer 'attenton'; did you mean 'attention'"),
-    ("vit", [], r"recompute = \[\] names no layer"),
-    ("vit", ["ln1", "ln1"], "names 'ln1' twice"),
-    ("vit", "ful", "recompute is none, selective, full or a list .*'ful'; did you mean 'full'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "setting", "words"),
+    [
+        ("lenet", "selective", "selective computes attention again, and lenet has none"),
+        ("mlp", "full", "mlp has none: all of it would be there at once again"),
+        (
+            "mlp",
+            "full",
+            r'name layers of it, as in recompute = \["fc3"\]: flatten, fc1, tanh1, fc2, …',
+        ),
+        ("vit", ["attenton"], "vit has no layer 'attenton'; did you mean 'attention'"),
+        ("vit", [], r"recompute = \[\] names no layer"),
+        ("vit", ["ln1", "ln1"], "names 'ln1' twice"),
+        ("vit", "ful", "recompute is none, selective, full or a list .*'ful'; did you mean 'full'"),
+    ],
+)
 def test_what_no_model_or_not_this_one_has(name: str, setting: Any, words: str) -> None:
     with pytest.raises(UserError, match=words):
         recompute_groups(model(name), setting)
@@ -108,7 +125,9 @@ def test_a_setting_is_checked_without_a_model() -> None:
 
 def test_stretches_cover_the_layers_and_deal_the_masks() -> None:
     found = layer_spans(NESTED.layers, (("norm", "drop1"), ("fc", "tanh", "drop2", "close")))
-    told = [(NAMES[s.layers], s.recomputed, s.input_count, (s.masks.start, s.masks.stop)) for s in found]
+    told = [
+        (NAMES[s.layers], s.recomputed, s.input_count, (s.masks.start, s.masks.stop)) for s in found
+    ]
     assert told == [
         (["in", "drop0", "outer"], False, 1, (0, 1)),
         (["norm", "drop1"], True, 1, (1, 2)),
@@ -120,22 +139,34 @@ def test_stretches_cover_the_layers_and_deal_the_masks() -> None:
 
 
 def test_a_part_computes_again_what_it_has_of_a_group() -> None:
-    (own,) = [s for s in layer_spans(NESTED.layers[3:7], (("drop0", "outer", "norm"),)) if s.recomputed]
+    (own,) = [
+        s for s in layer_spans(NESTED.layers[3:7], (("drop0", "outer", "norm"),)) if s.recomputed
+    ]
     assert own.layers == slice(0, 1)
 
 
 def test_values_that_go_into_layers() -> None:
     assert count_stack_inputs(NESTED.layers) == 1
     assert count_stack_inputs(NESTED.layers[9:]) == 3
-    assert count_stack_inputs([("a", Merge()), ("b", Branch()), ("c", Merge()), ("d", Merge())]) == 3
+    assert (
+        count_stack_inputs([("a", Merge()), ("b", Branch()), ("c", Merge()), ("d", Merge())]) == 3
+    )
 
 
 # --- no number changes ----------------------------------------------------------------------------
 
 SETTINGS: list[Any] = [
-    ["norm"], ["in"], ["out"], ["fc", "tanh"], ["close", "end"], ["drop0", "outer", "norm"],
-    ["tanh", "drop2", "close"], ["inner", "fc", "close", "drop0"], NAMES, "full",
-]  # fmt: skip
+    ["norm"],
+    ["in"],
+    ["out"],
+    ["fc", "tanh"],
+    ["close", "end"],
+    ["drop0", "outer", "norm"],
+    ["tanh", "drop2", "close"],
+    ["inner", "fc", "close", "drop0"],
+    NAMES,
+    "full",
+]
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -149,8 +180,11 @@ def test_every_bit_is_the_same(setting: Any, precision: str) -> None:
     a, b = (t.trace(batch, batch[:4]) for t in (one, other))
     assert (a.data, a.loss) == (b.data, b.loss)
     assert list(a.activations) == list(b.activations)
-    for mine, theirs in ((a.activations, b.activations), (a.gradients, b.gradients),
-                         (one.weights(), other.weights())):  # fmt: skip
+    for mine, theirs in (
+        (a.activations, b.activations),
+        (a.gradients, b.gradients),
+        (one.weights(), other.weights()),
+    ):
         for name, value in mine.items():
             assert np.array_equal(value, theirs[name]), name
 
@@ -181,12 +215,19 @@ def test_other_masks_would_be_seen() -> None:
 
 def test_the_tape_holds_what_goes_in_and_nothing_of_the_inside() -> None:
     spec = model("mlp")
-    again = Model(spec, initial_weights(spec, 0), recompute=recompute_groups(spec, ["fc2", "tanh2"]))
+    again = Model(
+        spec, initial_weights(spec, 0), recompute=recompute_groups(spec, ["fc2", "tanh2"])
+    )
     x = np.zeros((3, 1, 28, 28), np.float32)
     _, tape = again.forward(x, (), again.spans)
     kinds = [(type(entry), getattr(entry, "name", "")) for entry in tape]
-    assert kinds == [(TapeEntry, "flatten"), (TapeEntry, "fc1"), (TapeEntry, "tanh1"), (RecomputedSpan, ""),
-                     (TapeEntry, "fc3")]  # fmt: skip
+    assert kinds == [
+        (TapeEntry, "flatten"),
+        (TapeEntry, "fc1"),
+        (TapeEntry, "tanh1"),
+        (RecomputedSpan, ""),
+        (TapeEntry, "fc3"),
+    ]
     inside = tape[3]
     assert isinstance(inside, RecomputedSpan)
     assert [v.shape for v in inside.values] == [(3, 256)]
@@ -219,7 +260,8 @@ def test_less_is_kept_by_what_was_inside() -> None:
     """Selective recomputation saves fewer activations: for the text classifier it omits the weights
     of two attentions, four heads of 7 × 7 each."""
     all_kept, selective = (
-        saved_bytes_per_sample(TEXT, SAVED_BY_LAYER, WIDTH, recompute_groups(TEXT, s)) for s in ("none", "selective")
+        saved_bytes_per_sample(TEXT, SAVED_BY_LAYER, WIDTH, recompute_groups(TEXT, s))
+        for s in ("none", "selective")
     )
     assert all_kept is not None
     assert selective is not None
@@ -256,9 +298,15 @@ def test_it_is_held_against_the_arm_that_keeps_all() -> None:
     contrast = ConfigDiff(arms())
     found = {name: baseline_of(name, contrast) for name in ARMS}
     assert found == {
-        "full": "kept", "kept": None, "bf16": "kept", "bf16-full": "bf16", "ranks": "kept",
-        "ranks-full": "kept", "other": None, "other-ranks": "other",
-    }  # fmt: skip
+        "full": "kept",
+        "kept": None,
+        "bf16": "kept",
+        "bf16-full": "bf16",
+        "ranks": "kept",
+        "ranks-full": "kept",
+        "other": None,
+        "other-ranks": "other",
+    }
     assert baseline_of("bf16-full", ConfigDiff(arms("bf16-full", "kept"))) is None
 
 

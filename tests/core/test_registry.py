@@ -7,28 +7,46 @@ from pathlib import Path
 
 import pytest
 
-from dualml.parallel.aggregation import STRATEGIES
-from dualml.common.errors import UserError
 from dualml.algorithms.optim import RULES
-from dualml.parallel.partition import PARTITIONS
+from dualml.common.errors import UserError
 from dualml.common.registry import Registry, cited_source
-from dualml.report.mathml import mathml
+from dualml.parallel.aggregation import STRATEGIES
+from dualml.parallel.partition import PARTITIONS
 from dualml.parallel.split.schedules import SCHEDULES
+from dualml.report.mathml import mathml
 
 ORDER = {
     "optimizer": ["gd", "sgd", "adam", "adamw", "rmsprop", "adagrad"],
     "strategy": [
-        "all_reduce", "all_gather", "reduce_broadcast", "parameter_server",
-        "reduce_scatter_all_gather", "ring", "tree", "halving_doubling", "hierarchical",
+        "all_reduce",
+        "all_gather",
+        "reduce_broadcast",
+        "parameter_server",
+        "reduce_scatter_all_gather",
+        "ring",
+        "tree",
+        "halving_doubling",
+        "hierarchical",
         "neighbour",
     ],
     "partition": [
-        "contiguous", "round_robin", "random_partition", "random_sampling", "distributed_sampler",
-        "fractions", "label_shards", "label_classes", "dirichlet_labels", "dirichlet_sizes",
-        "power_law_sizes", "feature_noise", "bootstrap", "file",
+        "contiguous",
+        "round_robin",
+        "random_partition",
+        "random_sampling",
+        "distributed_sampler",
+        "fractions",
+        "label_shards",
+        "label_classes",
+        "dirichlet_labels",
+        "dirichlet_sizes",
+        "power_law_sizes",
+        "feature_noise",
+        "bootstrap",
+        "file",
     ],
     "pipeline schedule": ["naive", "gpipe", "1f1b", "eager-1f1b", "interleaved"],
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
@@ -43,9 +61,11 @@ def test_what_comes_with_dualml_in_the_order_of_tables(registry: Registry[object
 
 FORMULAS = {
     **{name: list(kind.formulas) for name, kind in STRATEGIES.items()},
-    **{name: [latex for values in kind.variants.values() for latex in kind(**values).formulas()]
-       for name, kind in RULES.items()},
-}  # fmt: skip
+    **{
+        name: [latex for values in kind.variants.values() for latex in kind(**values).formulas()]
+        for name, kind in RULES.items()
+    },
+}
 
 
 @pytest.mark.parametrize("name", FORMULAS)

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import yaml
 from command import dualml, lab
-from render_cases import REQUESTS, SCHEMAS, documents, request_, make_request, wrong
+from render_cases import REQUESTS, SCHEMAS, documents, make_request, request_, wrong
 
 from dualml.runner.render import files, node
 from dualml.runner.render.kinds import KINDS
-from dualml.runner.render.kubernetes import volume_claims, files_pod
+from dualml.runner.render.kubernetes import files_pod, volume_claims
 from dualml.runner.render.request import RenderRequest
 
 __all__ = ["lab", "request_"]
@@ -44,8 +44,9 @@ def test_compose_takes_it(request_: RenderRequest) -> None:
 def test_kubernetes_takes_it(request_: RenderRequest, kind: str) -> None:
     written = files.kubernetes_files(request_, kind)
     (together,) = documents(written["kustomization.yaml"])
-    objects = [item for name in (*together["resources"], "files.yaml")
-               for item in documents(written[name])]  # fmt: skip
+    objects = [
+        item for name in (*together["resources"], "files.yaml") for item in documents(written[name])
+    ]
     assert len(objects) >= 4
     for item in objects:
         assert wrong(item) == []
@@ -67,11 +68,23 @@ def test_the_schemas_notice() -> None:
     assert wrong(changed(document, *node, "imagee", to="x"), "compose")
     assert wrong(changed(document, *node, "deploy", "resources", "limits", "cpu", to=2), "compose")
     for kind, path in (
-        ("trainjob", ("spec", "template", "spec", "replicatedJobs", 0, "template", "spec",
-                      "template", "spec")),
+        (
+            "trainjob",
+            (
+                "spec",
+                "template",
+                "spec",
+                "replicatedJobs",
+                0,
+                "template",
+                "spec",
+                "template",
+                "spec",
+            ),
+        ),
         ("pytorchjob", ("spec", "pytorchReplicaSpecs", "Master", "template", "spec")),
         ("volcano", ("spec", "tasks", 0, "template", "spec")),
-    ):  # fmt: skip
+    ):
         first = KINDS[kind].objects(make_request())[0]
         container = (*path, "containers", 0)
         assert wrong(first) == []
@@ -82,7 +95,9 @@ def test_the_schemas_notice() -> None:
         assert wrong(changed(first, "spec", "replicas", to=1))
     train = KINDS["trainjob"].objects(make_request())[1]
     assert wrong(changed(train, "spec", "trainer", "numNodes", to="2"))
-    assert wrong(changed(volume_claims(make_request(), True)[0], "spec", "accessModes", to="ReadWriteOnce"))
+    assert wrong(
+        changed(volume_claims(make_request(), True)[0], "spec", "accessModes", to="ReadWriteOnce")
+    )
     assert wrong(changed(files_pod(make_request()), "spec", "containers", 0, "name", to=7))
 
 
@@ -107,21 +122,31 @@ def test_the_token_is_in_one_file_of_the_user_alone(tmp_path: Path, place: str) 
 
 def test_the_run_folder_is_on_the_first_node_only() -> None:
     (document,) = documents(files.compose_files(make_request(nodes=3))["compose.yaml"])
-    having = [name for name, service in document["services"].items()
-              if "runs" in [volume["source"] for volume in service["volumes"]]]  # fmt: skip
+    having = [
+        name
+        for name, service in document["services"].items()
+        if "runs" in [volume["source"] for volume in service["volumes"]]
+    ]
     assert having == ["node0"]
     for kind, name in (("pytorchjob", "Master"), ("volcano", "first")):
         objects = yaml.safe_load(files.kubernetes_files(make_request(nodes=3), kind)["job.yaml"])
         spec = objects["spec"]
         pods = spec.get("pytorchReplicaSpecs") or {task["name"]: task for task in spec["tasks"]}
         having = [
-            key for key, pod in pods.items()
+            key
+            for key, pod in pods.items()
             if "runs" in [volume["name"] for volume in pod["template"]["spec"]["volumes"]]
-        ]  # fmt: skip
+        ]
         assert having == [name]
-    modes = {k: volume_claims(make_request(), v.shared)[0]["spec"]["accessModes"] for k, v in KINDS.items()}
-    assert modes == {"trainjob": ["ReadWriteMany"], "pytorchjob": ["ReadWriteOnce"],
-                     "volcano": ["ReadWriteOnce"]}  # fmt: skip
+    modes = {
+        k: volume_claims(make_request(), v.shared)[0]["spec"]["accessModes"]
+        for k, v in KINDS.items()
+    }
+    assert modes == {
+        "trainjob": ["ReadWriteMany"],
+        "pytorchjob": ["ReadWriteOnce"],
+        "volcano": ["ReadWriteOnce"],
+    }
 
 
 def fill_variables(words: list[str], values: dict[str, str]) -> list[str]:
@@ -137,16 +162,20 @@ def fill_variables(words: list[str], values: dict[str, str]) -> list[str]:
 #: Kind → variables that it sets in each of three pods, and where these pods run.
 NUMBERED: dict[str, list[tuple[dict[str, str], tuple[str | int, ...]]]] = {
     "trainjob": [
-        ({"JOB_COMPLETION_INDEX": str(index)},
-         ("template", "spec", "replicatedJobs", 0, "template", "spec")) for index in range(3)
+        (
+            {"JOB_COMPLETION_INDEX": str(index)},
+            ("template", "spec", "replicatedJobs", 0, "template", "spec"),
+        )
+        for index in range(3)
     ],
     "pytorchjob": [
         ({"RANK": str(rank)}, ("pytorchReplicaSpecs", "Worker" if rank else "Master"))
         for rank in range(3)
     ],
-    "volcano": [({"VC_TASK_INDEX": str(index)}, ("tasks", task))
-                for task, index in ((0, 0), (1, 0), (1, 1))],
-}  # fmt: skip
+    "volcano": [
+        ({"VC_TASK_INDEX": str(index)}, ("tasks", task)) for task, index in ((0, 0), (1, 0), (1, 1))
+    ],
+}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -174,8 +203,10 @@ def test_gpus_of_nodes_on_one_machine_are_not_the_same() -> None:
     ]
     assert ids == [["0", "1"], ["2", "3"]]
     (document,) = documents(files.compose_files(REQUESTS["npus"])["compose.yaml"])
-    cards = [[device.partition(":")[0] for device in service["devices"] if "davinci_" not in device]
-             for service in document["services"].values()]  # fmt: skip
+    cards = [
+        [device.partition(":")[0] for device in service["devices"] if "davinci_" not in device]
+        for service in document["services"].values()
+    ]
     assert cards[1][:8] == [f"/dev/davinci{card}" for card in range(8, 16)]
     job = yaml.safe_load(files.kubernetes_files(REQUESTS["npus"], "volcano")["job.yaml"])
     container = job["spec"]["tasks"][0]["template"]["spec"]["containers"][0]
@@ -238,7 +269,9 @@ def test_the_command_writes_and_says_so(tmp_path: Path, lang: str, words: str) -
     # The cluster takes no TrainJob before its runtime, and kustomize would send it first.
     (runtime,) = documents((tmp_path / "k" / "runtime.yaml").read_text("utf-8"))
     assert (runtime["kind"], runtime["metadata"]["name"]) == (
-        "TrainingRuntime", job["spec"]["runtimeRef"]["name"])  # fmt: skip
+        "TrainingRuntime",
+        job["spec"]["runtimeRef"]["name"],
+    )
     told = (tmp_path / "k" / "README.md").read_text("utf-8")
     assert told.index("apply -f runtime.yaml") < told.index("apply -k .")
 

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from render_cases import documents, request_, make_request, wrong
+from render_cases import documents, make_request, request_, wrong
 
 from dualml.launch.connection import TOKEN
 from dualml.runner.render import files

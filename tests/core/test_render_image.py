@@ -26,10 +26,14 @@ def test_a_user_without_rights_owns_the_volumes() -> None:
 
 
 def test_all_that_the_wheel_is_made_of_is_sent_and_nothing_else() -> None:
-    sent = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines()
-            if line.startswith("!")}  # fmt: skip
-    copied = {word for line in re.findall(r"^COPY (.+)$", DOCKERFILE, re.M)
-              for word in line.split()[:-1]}  # fmt: skip
+    sent = {
+        line[1:]
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
+    copied = {
+        word for line in re.findall(r"^COPY (.+)$", DOCKERFILE, re.M) for word in line.split()[:-1]
+    }
     assert sent == copied
     build = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]
     wheel = build["targets"]["wheel"]

@@ -54,8 +54,12 @@ def test_several_ranks_on_each_node() -> None:
 
 def test_one_node_starts_its_own_ranks() -> None:
     assert becomes(make_request(words=["lab2"], nodes=1), "0") == [
-        "dualml", "run", "lab2", "--out", "/runs/dualml-lab2",
-    ]  # fmt: skip
+        "dualml",
+        "run",
+        "lab2",
+        "--out",
+        "/runs/dualml-lab2",
+    ]
 
 
 def test_a_number_that_the_engine_did_not_fill_in() -> None:
@@ -87,8 +91,12 @@ def test_a_name_is_awaited_and_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> 
 def run_node(words: list[str], **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-P", "-m", "dualml.runner.render.node", *words],
-        capture_output=True, text=True, timeout=120, check=False, env={**os.environ, **environ},
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, **environ},
+    )
 
 
 @pytest.mark.whole

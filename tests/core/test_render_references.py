@@ -13,7 +13,7 @@ from dualml.common.errors import UserError
 from dualml.runner.render import files
 from dualml.runner.render.compose import compose_document
 from dualml.runner.render.kinds import KINDS
-from dualml.runner.render.kubernetes import volume_claims, files_pod, kustomization
+from dualml.runner.render.kubernetes import files_pod, kustomization, volume_claims
 from dualml.runner.render.references import compose_problems, kubernetes_problems, token_problems
 
 FULL = make_request(rate=10**8, lab=b"", seconds=60)
@@ -24,27 +24,44 @@ def words(service: Any, old: str, new: str) -> None:
     service["command"] = [new if word == old else word for word in service["command"]]
 
 
-@pytest.mark.parametrize(("change", "problem"), [
-    (lambda d: d["volumes"].pop("runs"), "volume 'runs' is not there: data"),
-    (lambda d: d.pop("secrets"), "secret 'token' is not there: there are none"),
-    (lambda d: d.pop("configs"), "config 'lab' is not there"),
-    (lambda d: d["networks"].pop("ranks"), "network 'ranks' is not there"),
-    (lambda d: d["services"].pop("link1"), "service 'link1' is not there"),
-    (lambda d: d["services"]["node1"].update(network_mode="service:x"), "service 'x' is not there"),
-    (lambda d: d["services"]["link0"]["networks"]["ranks"].update(aliases=["n"]),
-     "host 'node0' is not there: link0, n, link1, node1"),
-    (lambda d: words(d["services"]["node1"], "tcp://node0:29600", "tcp://node1:29600"),
-     "the nodes are told of several rendezvous"),
-    (lambda d: words(d["services"]["node1"], "1", "2"), "the nodes have the numbers"),
-    (lambda d: words(d["services"]["node0"], "2", "3"), "node0 is told of 3 nodes; there are 2"),
-    (lambda d: d["services"].pop("node1"), "told of 2 nodes; there are 1"),
-    (lambda d: words(d["services"]["node1"], "tcp://node0:29600", "tcp://node0:29601"),
-     "node1 meets the others at tcp://node0:29601, and is well while another port answers"),
-    (lambda d: d.update(name="a b"), "'a b' is no name in a network"),
-    (lambda d: words(d["services"]["node0"], "lab2", "$x"), "would fill in a $"),
-    (lambda d: d["services"]["node0"]["deploy"]["resources"]["limits"].update(memory="4GB"),
-     "are no sizes"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda d: d["volumes"].pop("runs"), "volume 'runs' is not there: data"),
+        (lambda d: d.pop("secrets"), "secret 'token' is not there: there are none"),
+        (lambda d: d.pop("configs"), "config 'lab' is not there"),
+        (lambda d: d["networks"].pop("ranks"), "network 'ranks' is not there"),
+        (lambda d: d["services"].pop("link1"), "service 'link1' is not there"),
+        (
+            lambda d: d["services"]["node1"].update(network_mode="service:x"),
+            "service 'x' is not there",
+        ),
+        (
+            lambda d: d["services"]["link0"]["networks"]["ranks"].update(aliases=["n"]),
+            "host 'node0' is not there: link0, n, link1, node1",
+        ),
+        (
+            lambda d: words(d["services"]["node1"], "tcp://node0:29600", "tcp://node1:29600"),
+            "the nodes are told of several rendezvous",
+        ),
+        (lambda d: words(d["services"]["node1"], "1", "2"), "the nodes have the numbers"),
+        (
+            lambda d: words(d["services"]["node0"], "2", "3"),
+            "node0 is told of 3 nodes; there are 2",
+        ),
+        (lambda d: d["services"].pop("node1"), "told of 2 nodes; there are 1"),
+        (
+            lambda d: words(d["services"]["node1"], "tcp://node0:29600", "tcp://node0:29601"),
+            "node1 meets the others at tcp://node0:29601, and is well while another port answers",
+        ),
+        (lambda d: d.update(name="a b"), "'a b' is no name in a network"),
+        (lambda d: words(d["services"]["node0"], "lab2", "$x"), "would fill in a $"),
+        (
+            lambda d: d["services"]["node0"]["deploy"]["resources"]["limits"].update(memory="4GB"),
+            "are no sizes",
+        ),
+    ],
+)
 def test_what_does_not_hold_together_in_compose(change: Change, problem: str) -> None:
     document = compose_document(FULL)
     assert [*compose_problems(document, FULL.arms)] == []
@@ -62,8 +79,13 @@ def all_documents(kind: str) -> dict[str, Any]:
     objects = copy.deepcopy(KINDS[kind].objects(FULL))
     parts = {item["kind"]: item for item in objects}
     volumes = volume_claims(FULL, KINDS[kind].shared)
-    return {**parts, "runs": volumes[0], "data": volumes[1], "files": files_pod(FULL),
-            "kustomization": kustomization(FULL)}  # fmt: skip
+    return {
+        **parts,
+        "runs": volumes[0],
+        "data": volumes[1],
+        "files": files_pod(FULL),
+        "kustomization": kustomization(FULL),
+    }
 
 
 def problems(parts: dict[str, Any]) -> list[str]:

@@ -9,11 +9,11 @@ from pathlib import Path
 import fake_run
 import numpy as np
 import pytest
-from page_parts import same_in_both_languages, findings_by_key
+from page_parts import findings_by_key, same_in_both_languages
 
-from dualml.report.headline import headline
-from dualml.experiment.store.load import load
 from dualml.common.words import Messages
+from dualml.experiment.store.load import load
+from dualml.report.headline import headline
 
 
 def records(path: Path, change: Callable[[dict], None]) -> None:
@@ -49,7 +49,10 @@ def test_the_first_arm_and_its_numbers(tmp_path: Path) -> None:
         in (said["convergence.never"])
     )
     set_accuracy(tmp_path, "sgd", "torch", 100)
-    assert "On torch, sgd reached 90 % test accuracy first" in findings_by_key(tmp_path)["convergence.first"][0]
+    assert (
+        "On torch, sgd reached 90 % test accuracy first"
+        in findings_by_key(tmp_path)["convergence.first"][0]
+    )
 
 
 def test_winners_may_differ_by_measure(tmp_path: Path) -> None:
@@ -108,7 +111,10 @@ def test_roughness_is_what_its_definition_says(tmp_path: Path) -> None:
 
     records(tmp_path / "trials/sgd/torch/seed0/rank0.jsonl", flat)
     assert "sgd 0, gd" in findings_by_key(tmp_path)["smoothness.list"][0]
-    assert "The loss of sgd did not fluctuate at all" in findings_by_key(tmp_path)["smoothness.zero"][0]
+    assert (
+        "The loss of sgd did not fluctuate at all"
+        in findings_by_key(tmp_path)["smoothness.zero"][0]
+    )
 
 
 def test_the_cost_of_determinism(tmp_path: Path) -> None:

@@ -54,10 +54,18 @@ def test_highlighting_escapes() -> None:
     assert "&lt;b&gt;" in code.highlight("x = '<b>'")
 
 
-@pytest.mark.parametrize(("text", "lines"), [
-    ("", 1), ("\nx = 1\n", 2), ("x = 1\n\n\n", 1), ("a\fb\n", 1), ("x\u2028y", 1), ("x\r\ny\rz", 3),
-    ("\'\'\'\n\n\'\'\'", 3),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("", 1),
+        ("\nx = 1\n", 2),
+        ("x = 1\n\n\n", 1),
+        ("a\fb\n", 1),
+        ("x\u2028y", 1),
+        ("x\r\ny\rz", 3),
+        ("'''\n\n'''", 3),
+    ],
+)
 def test_highlighting_takes_lines_as_python_does(text: str, lines: int) -> None:
     assert code.highlight(text).count('class="line"') == lines
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from dualml.common.errors import UserError
-from dualml.report import render
 from dualml.experiment.store.load import load
+from dualml.report import render
 
 pytestmark = pytest.mark.whole
 

@@ -10,8 +10,8 @@ import fake_run
 import page_parts
 import pytest
 
-from dualml.experiment.store.load import load
 from dualml.common.words import LANGUAGES, Messages
+from dualml.experiment.store.load import load
 
 PSI, MIB = 2**18, 2**20
 SLOTS = {"gd": 0, "sgd": 0, "adam": 2}
@@ -117,8 +117,16 @@ def shared_run(tmp_path: Path) -> Path:
 
     adam = fake_run.MAIN["adam"]
     arms = {"one": adam, **{name: {**adam, **more} for name, more in SHARED.items()}}
-    return fake_run.make_run(tmp_path, arms=arms, backends=("torch", "mindspore"), seeds=(0,),
-                         failed=None, different=None, parity=False, change=change)  # fmt: skip
+    return fake_run.make_run(
+        tmp_path,
+        arms=arms,
+        backends=("torch", "mindspore"),
+        seeds=(0,),
+        failed=None,
+        different=None,
+        parity=False,
+        change=change,
+    )
 
 
 def test_what_ranks_share_is_divided_in_the_closed_form(shared_run: Path) -> None:
@@ -136,8 +144,10 @@ def test_padding_and_what_is_held_besides_are_said_with_numbers(shared_run: Path
     assert off.endswith("zero2 on torch gradients +32 B and optimizer's state +96 B.")
     zero, deepspeed = said["device_memory.beside"]
     assert zero.startswith("zero on torch: the state of whole tensors is dealt out")
-    assert zero.endswith("has 3.5 MiB of weights, gradients and state, 3 MiB by the closed form, "
-                         "and 1 MiB in buckets.")  # fmt: skip
+    assert zero.endswith(
+        "has 3.5 MiB of weights, gradients and state, 3 MiB by the closed form, "
+        "and 1 MiB in buckets."
+    )
     assert "a bucket of 5·10⁸ numbers" in deepspeed
     assert deepspeed.endswith("and 1.86 GiB in buckets.")
 

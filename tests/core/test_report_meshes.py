@@ -11,12 +11,12 @@ import page_parts
 import pytest
 
 from dualml.algorithms.model.zoo import model
-from dualml.report.topics.meshes import layouts, planned_bytes
-from dualml.parallel.split.shards import TensorShard
-from dualml.experiment.store.load import load
-from dualml.experiment.store.run import RunData
 from dualml.common.words import Messages
 from dualml.common.words.numbers import quantity
+from dualml.experiment.store.load import load
+from dualml.experiment.store.run import RunData
+from dualml.parallel.split.shards import TensorShard
+from dualml.report.topics.meshes import layouts, planned_bytes
 
 MESHES: dict[str, dict[str, Any]] = {
     "replicas": {"data": 4},
@@ -39,9 +39,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                 plan = fake_splits.plan_of(fake_splits.ARMS[trial["arm"]])
                 sizes = [sum(map(size, plan.rank_stages(rank)[1].values())) for rank in range(4)]
                 trial["device_memory"] = [
-                    {"parameters": n, "weights": 4 * n, "gradients": 4 * n, "state": 0,
-                     "activations": rank * 1000} for rank, n in enumerate(sizes)
-                ]  # fmt: skip
+                    {
+                        "parameters": n,
+                        "weights": 4 * n,
+                        "gradients": 4 * n,
+                        "state": 0,
+                        "activations": rank * 1000,
+                    }
+                    for rank, n in enumerate(sizes)
+                ]
 
     arms = ["deep", *MESHES]
     return fake_splits.make_run(tmp_path, arms=arms, backends=("torch",), change=add_memory)
@@ -82,7 +88,10 @@ def test_what_a_rank_sends_in_closed_form(run: RunData) -> None:
     assert planned_bytes(stages, 0) == fake_splits.BATCH * 4 * width(stages, 0)
     slices = by_name["slices"].arm.plan
     assert planned_bytes(slices, 0) == 1.5 * sum(c["nbytes"] for c in slices["meetings"])
-    assert planned_bytes({"meetings": [{"ranks": [0, 1], "kind": "unheard-of", "nbytes": 1}]}, 0) is None
+    assert (
+        planned_bytes({"meetings": [{"ranks": [0, 1], "kind": "unheard-of", "nbytes": 1}]}, 0)
+        is None
+    )
 
 
 def width(plan: Any, stage: int) -> int:

@@ -12,21 +12,27 @@ from fake_methods import TEST, make_run, serial
 from page_parts import findings, row, same_in_both_languages
 
 from dualml.common.confusion import macro_average
+from dualml.common.words import Messages
 from dualml.experiment.methods import METHODS
+from dualml.experiment.store.load import load
+from dualml.experiment.store.run import RunData
+from dualml.report.baseline_diff import exclusion_reason
 from dualml.report.blocks import Code, Fold, Table
 from dualml.report.code import count_added_lines
 from dualml.report.methods import MethodResult
 from dualml.report.topics import method_precision, method_ranks, methods
 from dualml.report.topics.method_ranks import samples_per_rank
-from dualml.report.baseline_diff import exclusion_reason
-from dualml.experiment.store.load import load
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages
 from dualml.runner.worker.evaluate import evaluate
 
 EN = Messages("en")
-OUTSIDE = {"step": 4, "after": 3, "phase": "update", "tensor": "fc.bias", "distance": 0.02,
-           "envelope": 0.001}  # fmt: skip
+OUTSIDE = {
+    "step": 4,
+    "after": 3,
+    "phase": "update",
+    "tensor": "fc.bias",
+    "distance": 0.02,
+    "envelope": 0.001,
+}
 
 
 def tables(run: RunData, topic: Any = methods, words: Messages = EN) -> dict[str, Table]:
@@ -62,8 +68,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunData:
 
 def test_every_arm_is_in_the_table_that_it_belongs_to(run: RunData) -> None:
     found = tables(run)
-    right, others = ["single", "loop", "ddp", "bf16", "lower"], ["twice", "padded", "other-rate",
-                                                                 "longer"]  # fmt: skip
+    right, others = (
+        ["single", "loop", "ddp", "bf16", "lower"],
+        ["twice", "padded", "other-rate", "longer"],
+    )
     assert arms(found["methods"]) == arms(found["resources"]) == right
     assert arms(found["others"]) == others
     assert arms(found["absent"]) == ["zero"]
@@ -126,7 +134,9 @@ def test_time_to_an_accuracy_with_quartiles_over_the_seeds(tmp_path: Path) -> No
         trial.curves["test_accuracy"].seconds[:] *= factor
     first, second, third = sorted(seconds_to_target(run, "loop"))
     quartiles = ((first + second) / 2, second, (second + third) / 2)
-    assert MethodResult(run, "loop", "torch").seconds_to_target_quartiles == pytest.approx(quartiles)
+    assert MethodResult(run, "loop", "torch").seconds_to_target_quartiles == pytest.approx(
+        quartiles
+    )
     shown = tables(run)["resources"]
     low, middle, high = (f"{s:.3g}" for s in quartiles)
     assert cells(shown, "loop")["to_target"] == middle
@@ -174,8 +184,15 @@ def test_both_verdicts_of_a_lower_precision(tmp_path: Path) -> None:
 
 
 def test_the_worst_of_the_seeds_is_said_with_what_its_engine_casts(tmp_path: Path) -> None:
-    worst = serial("lower", 1, "different", "outside_envelope", against="bf16", ratio=40.0,
-                   first_divergence=OUTSIDE)  # fmt: skip
+    worst = serial(
+        "lower",
+        1,
+        "different",
+        "outside_envelope",
+        against="bf16",
+        ratio=40.0,
+        first_divergence=OUTSIDE,
+    )
     run = lowered(tmp_path, serial("lower", against="bf16"), worst)
     own = tables(run, method_precision)["lowered"]
     assert cells(own, "lower")["verdict"] == "≠ different"
@@ -206,14 +223,23 @@ def test_a_method_that_lowered_nothing_is_named(tmp_path: Path) -> None:
 def test_folders_side_by_side_keep_their_own_verdicts(tmp_path: Path) -> None:
     names, reasons = ("single", "bf16", "lower"), ("inside_envelope", "float32")
     folders = [
-        make_run(tmp_path / reason, arms=names, judged=[],
-             lowered=[serial("lower", 0, "equal", reason, against="bf16")])
+        make_run(
+            tmp_path / reason,
+            arms=names,
+            judged=[],
+            lowered=[serial("lower", 0, "equal", reason, against="bf16")],
+        )
         for reason in reasons
-    ]  # fmt: skip
+    ]
     run = load(folders)
-    found = {b: [s.reason for s in MethodResult(run, "lower", b).same_precision_comparisons] for b in run.backends}
+    found = {
+        b: [s.reason for s in MethodResult(run, "lower", b).same_precision_comparisons]
+        for b in run.backends
+    }
     assert found == {f"torch ({reason})": [reason] for reason in reasons}
-    assert {b: exclusion_reason(MethodResult(run, "lower", b), EN) for b in run.backends} == dict.fromkeys(found, "")
+    assert {
+        b: exclusion_reason(MethodResult(run, "lower", b), EN) for b in run.backends
+    } == dict.fromkeys(found, "")
 
 
 # --- what ranks put together ----------------------------------------------------------------------

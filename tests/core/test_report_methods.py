@@ -7,11 +7,11 @@ from pathlib import Path
 import fake_run
 import pytest
 
-from dualml.report.methods import MethodResult
-from dualml.report.topics.methods import evidence
+from dualml.common.words import Messages
 from dualml.experiment.store.load import load
 from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages
+from dualml.report.methods import MethodResult
+from dualml.report.topics.methods import evidence
 
 PLAIN = fake_run.MAIN["adam"]
 ARMS = {
@@ -33,9 +33,15 @@ def run(tmp_path: Path) -> RunData:
                 trial |= {"world_size": 2, "threads": 1}
 
     folder = fake_run.make_run(
-        tmp_path / "run", arms=ARMS, backends=("torch",), seeds=(0,), failed=None,
-        different=None, parity=False, change=change,
-    )  # fmt: skip
+        tmp_path / "run",
+        arms=ARMS,
+        backends=("torch",),
+        seeds=(0,),
+        failed=None,
+        different=None,
+        parity=False,
+        change=change,
+    )
     return load([folder])
 
 

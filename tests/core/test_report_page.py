@@ -10,11 +10,11 @@ from pathlib import Path
 import fake_run
 import pytest
 
+from dualml.common.words import LANGUAGES, Messages, load_messages
 from dualml.report import render
 from dualml.report.draw import script
 from dualml.report.mathml import mathml
 from dualml.report.topics import principle
-from dualml.common.words import LANGUAGES, Messages, load_messages
 
 pytestmark = pytest.mark.whole
 
@@ -170,9 +170,9 @@ def test_the_failed_trial_is_shown_with_its_reason(tmp_path: Path) -> None:
         text = path.read_text("utf-8")
         assert fake_run.REASON in text
         assert "17 of 18 trials succeeded" in text
-    assert "All 18 trials succeeded" in render([fake_run.make_run(tmp_path, failed=None)])[0].read_text(
-        "utf-8"
-    )
+    assert "All 18 trials succeeded" in render([fake_run.make_run(tmp_path, failed=None)])[
+        0
+    ].read_text("utf-8")
 
 
 def test_without_parity(tmp_path: Path) -> None:

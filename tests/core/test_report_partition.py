@@ -9,18 +9,18 @@ import fake_partitions
 import numpy as np
 import pytest
 from page_parts import evidence_figures
-from report_partitions import EN, ZH, row, unbroken_findings, table
+from report_partitions import EN, ZH, row, table, unbroken_findings
 
-from dualml.parallel.partition import RandomSampling
-from dualml.report.run_partitions import find_partition, list_partitions, format_settings
-from dualml.report.draw import draw
-from dualml.report.results import ArmResult, accuracy_gap
-from dualml.report.topics.sampling import contests, expected_missed
-from dualml.report.topics.skew import SkewResult
-from dualml.experiment.store.load import load
-from dualml.experiment.store.run import RunData
 from dualml.common.words import LANGUAGES, Messages
 from dualml.common.words.numbers import points
+from dualml.experiment.store.load import load
+from dualml.experiment.store.run import RunData
+from dualml.parallel.partition import RandomSampling
+from dualml.report.draw import draw
+from dualml.report.results import ArmResult, accuracy_gap
+from dualml.report.run_partitions import find_partition, format_settings, list_partitions
+from dualml.report.topics.sampling import contests, expected_missed
+from dualml.report.topics.skew import SkewResult
 
 pytestmark = pytest.mark.whole
 
@@ -64,8 +64,10 @@ def test_what_the_trials_recorded(run: RunData) -> None:
     assert trial.apart[1][:, 0].tolist() == [4, 8, 12]
     assert trial.apart[1][1].tolist() == pytest.approx([8, 0.24, 2.4])
     assert np.isnan(trial.apart[0][0, 2])
-    assert set(trial.curves) == {"loss", *(f"{s}_{m}" for s in ("train", "test")
-                                           for m in ("loss", "accuracy"))}  # fmt: skip
+    assert set(trial.curves) == {
+        "loss",
+        *(f"{s}_{m}" for s in ("train", "test") for m in ("loss", "accuracy")),
+    }
     assert run.select("part", "torch")[0].apart == ()
     half = SkewResult(run, "skew-half", "torch")
     assert (half.divergence, half.drift) == pytest.approx((0.2, 2.0))
@@ -91,8 +93,9 @@ def test_partitions_in_numbers(run: RunData) -> None:
     plain = row(made, "random_partition")
     assert plain[1:7] == ["2", "600", "100.0", "0", "0", "0"]
     assert plain[-1] == "✓ yes"
-    half = next(line for line in made.cells if "[" not in line[0].text and "(0, 1, 2, 3, 4)" in
-                line[0].text)  # fmt: skip
+    half = next(
+        line for line in made.cells if "[" not in line[0].text and "(0, 1, 2, 3, 4)" in line[0].text
+    )
     assert [c.text for c in half[2:9]] == ["600", "100.0", "0", "0", "0", "0.500", "0.311"]
     assert half[7].note == "≤ 0.500"
     assert half[-1].note == "9 of 9"  # three arms, three seeds
@@ -109,7 +112,9 @@ def test_partitions_in_numbers(run: RunData) -> None:
 
 
 def test_other_samples_are_seen(tmp_path: Path) -> None:
-    folder = fake_partitions.make_run(tmp_path, arms=["part", "part-one"], others=("part", "mindspore"))
+    folder = fake_partitions.make_run(
+        tmp_path, arms=["part", "part-one"], others=("part", "mindspore")
+    )
     run = load([folder])
     last = next(table(run, "partitions").cells)[-1]
     assert (last.text, last.note) == ("≠ no", "3 of 6")
@@ -138,15 +143,22 @@ def test_a_map_of_many_ranks_and_labels(tmp_path: Path) -> None:
         f"r{n}": fake_partitions.arm("dirichlet_labels", "main", n, alpha=1.0) | {"batch_size": 120}
         for n in (10, 40)
     }
-    run = load([fake_partitions.make_run(tmp_path, arms=list(settings), backends=["torch"], seeds=[0],
-                                settings=settings)])  # fmt: skip
+    run = load(
+        [
+            fake_partitions.make_run(
+                tmp_path, arms=list(settings), backends=["torch"], seeds=[0], settings=settings
+            )
+        ]
+    )
     found = evidence_figures(run, "partitions", EN)
     assert [f.name for f in found] == ["partitions"]
     texts = re.findall(r">([^<>]+)</text>", draw(found[0]))
     assert texts.count("rank") == 1
     assert texts.count("label") == 2
     # Cells of ten ranks hold numbers, those of forty do not.
-    largest = max(max(map(max, d.first_epoch["histogram"])) for d in list_partitions(run) if d.ranks == 10)
+    largest = max(
+        max(map(max, d.first_epoch["histogram"])) for d in list_partitions(run) if d.ranks == 10
+    )
     assert str(largest) in texts
     assert {"0", "5", "35"} <= set(texts)  # every fifth of forty ranks
     assert {"dirichlet_labels alpha=1, n = 10", "dirichlet_labels alpha=1, n = 40"} <= set(texts)
@@ -209,7 +221,9 @@ def test_sampling_in_sentences(report_sentences: dict[str, list[str]], folder: P
     assert "sample: an epoch misses" in report_sentences["sampling.drawn"][0]
     assert "(by chance 36.8 %)" in report_sentences["sampling.drawn"][0]
     assert "every epoch misses the same" in report_sentences["sampling.drawn_once"][0]
-    assert report_sentences["sampling.once"] == ["part and sampler see every sample exactly once in an epoch."]
+    assert report_sentences["sampling.once"] == [
+        "part and sampler see every sample exactly once in an epoch."
+    ]
     assert report_sentences["sampling.tests"][0].startswith("Each of the 8 comparisons")
     assert "sampling.few" not in report_sentences
     zh = unbroken_findings(folder, "zh")
@@ -222,14 +236,19 @@ def test_sampling_in_sentences(report_sentences: dict[str, list[str]], folder: P
 
 @pytest.mark.parametrize("seeds", [[0], [0, 1]])
 def test_too_few_seeds_for_an_interval(tmp_path: Path, seeds: list[int]) -> None:
-    folder = fake_partitions.make_run(tmp_path, arms=["part", "kept"], backends=["torch"], seeds=seeds)
+    folder = fake_partitions.make_run(
+        tmp_path, arms=["part", "kept"], backends=["torch"], seeds=seeds
+    )
     run, lines = load([folder]), unbroken_findings(folder)
     many, points = {1: ("1 seed", "−4.00"), 2: ("2 seeds", "−3.90")}[len(seeds)]
     assert lines["sampling.few"] == [
         f"torch: with {many} no interval can be given, so neither equality with part nor a "
         f"difference can be shown. Differences in test accuracy: kept {points} points."
     ]
-    assert f"只有 {len(seeds)} 个随机种子，无法给出区间" in unbroken_findings(folder, "zh")["sampling.few"][0]
+    assert (
+        f"只有 {len(seeds)} 个随机种子，无法给出区间"
+        in unbroken_findings(folder, "zh")["sampling.few"][0]
+    )
     assert "sampling.tests" not in lines
     line = row(table(run, "sampling"), "kept", "torch")
     assert line[-1] == "– too few seeds"

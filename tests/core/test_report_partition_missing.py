@@ -9,12 +9,12 @@ from pathlib import Path
 import fake_partitions
 import fake_ranks
 import pytest
-from report_partitions import MINE, anchors, row, unbroken_findings, table
+from report_partitions import MINE, anchors, row, table, unbroken_findings
 from test_report_page import Page, rows
 
+from dualml.experiment.store.load import load
 from dualml.report import render
 from dualml.report.run_partitions import list_partitions
-from dualml.experiment.store.load import load
 
 pytestmark = pytest.mark.whole
 
@@ -32,7 +32,9 @@ SUBSETS = {
 
 @pytest.mark.parametrize("arms", SUBSETS, ids=",".join)
 def test_any_subset_makes_a_page(tmp_path: Path, arms: tuple[str, ...]) -> None:
-    folder = fake_partitions.make_run(tmp_path, arms=arms, backends=["torch"], seeds=[0], parity=False)
+    folder = fake_partitions.make_run(
+        tmp_path, arms=arms, backends=["torch"], seeds=[0], parity=False
+    )
     text = render([folder])[0].read_text("utf-8")
     Page(text)
     assert [c for c in anchors(text) if c in MINE] == SUBSETS[arms]
@@ -50,8 +52,15 @@ def test_runs_without_partitions_have_none_of_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("status", ["failed", "interrupted"])
 def test_everything_failed(tmp_path: Path, status: str) -> None:
     def fail(run: dict) -> None:
-        keys = ("final_loss", "train_s", "updates", "test_accuracy", "class_accuracy",
-                "samples_sha256", "how")  # fmt: skip
+        keys = (
+            "final_loss",
+            "train_s",
+            "updates",
+            "test_accuracy",
+            "class_accuracy",
+            "samples_sha256",
+            "how",
+        )
         for trial in run["trials"]:
             trial |= {"status": status, "reason": "no process groups"}
             trial |= dict.fromkeys(keys)
@@ -100,7 +109,9 @@ def test_folders_of_two_machines(tmp_path: Path) -> None:
 
 
 def test_a_rule_this_version_does_not_know(tmp_path: Path) -> None:
-    folder = fake_partitions.make_run(tmp_path, arms=["part", "sample"], backends=["torch"], seeds=[0])
+    folder = fake_partitions.make_run(
+        tmp_path, arms=["part", "sample"], backends=["torch"], seeds=[0]
+    )
     path = folder / "run.json"
     told = json.loads(path.read_text("utf-8"))
     told["experiment"]["arms"]["sample"]["partition"]["name"] = "by_moonlight"

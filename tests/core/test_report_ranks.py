@@ -11,17 +11,17 @@ import pytest
 from page_parts import page, row, sections, tables
 from test_report_page import Page, rows
 
-from dualml.parallel.aggregation import ASYNCHRONOUS, STRATEGIES
 from dualml.common.registry import cited_source
-from dualml.report import machine, ranks, render
-from dualml.report.blocks import Card, Prose, RowBlock, SectionBlock, Table, walk
-from dualml.report.figure import Bar, Figure, LineMark
-from dualml.report.fits import predict_seconds
-from dualml.report.collective_timing import uncrowded_measurements, collective_measurements
-from dualml.report.topics import combination, principle, schedules
-from dualml.experiment.store.load import load
 from dualml.common.words import LANGUAGES, Messages
 from dualml.common.words.numbers import nbytes
+from dualml.experiment.store.load import load
+from dualml.parallel.aggregation import ASYNCHRONOUS, STRATEGIES
+from dualml.report import machine, ranks, render
+from dualml.report.blocks import Card, Prose, RowBlock, SectionBlock, Table, walk
+from dualml.report.collective_timing import collective_measurements, uncrowded_measurements
+from dualml.report.figure import Bar, Figure, LineMark
+from dualml.report.fits import predict_seconds
+from dualml.report.topics import combination, principle, schedules
 
 pytestmark = pytest.mark.whole
 
@@ -88,8 +88,11 @@ def test_measurements_and_fits(folder: Path) -> None:
     run = load([folder])
     every = collective_measurements(run)
     assert [(m.backend, m.n) for m in every] == [
-        ("torch", 2), ("torch", 4), ("mindspore", 2), ("mindspore", 4),
-    ]  # fmt: skip
+        ("torch", 2),
+        ("torch", 4),
+        ("mindspore", 2),
+        ("mindspore", 4),
+    ]
     assert [m.n for m in uncrowded_measurements(run, every)] == [2, 2]  # on two cores
     for m in every:
         assert "neighbour" not in m.competing(1024)
@@ -97,8 +100,11 @@ def test_measurements_and_fits(folder: Path) -> None:
             seconds = predict_seconds(run, m.backend, m.n, strategy, size)
             assert seconds == pytest.approx(line["seconds"], rel=1e-6)
     assert [nbytes(b) for b in (1000, 1024, 1.5 * 2**20, 2**30)] == [
-        "1,000 B", "1 KiB", "1.5 MiB", "1 GiB",
-    ]  # fmt: skip
+        "1,000 B",
+        "1 KiB",
+        "1.5 MiB",
+        "1 GiB",
+    ]
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -109,9 +115,14 @@ def test_the_first_table_answers(folder: Path) -> None:
     of a slow node."""
     made = table(folder, "fastest")
     assert [c.label for c in made.columns] == [
-        "strategy", "torch, 1 KiB", "torch, 1 MiB", "mindspore, 1 KiB", "mindspore, 1 MiB",
-        "torch, one slow node", "mindspore, one slow node",
-    ]  # fmt: skip
+        "strategy",
+        "torch, 1 KiB",
+        "torch, 1 MiB",
+        "mindspore, 1 KiB",
+        "mindspore, 1 MiB",
+        "torch, one slow node",
+        "mindspore, one slow node",
+    ]
     rows = [[cell.text for cell in line] for line in made.cells]
     assert sorted(float(r[2]) for r in rows) == [float(r[2]) for r in rows]
     assert set(fake_ranks.STRATEGIES) - {"neighbour"} == {r[0] for r in rows}
@@ -146,8 +157,17 @@ def test_bandwidths_as_nccl_tests_define_them(folder: Path) -> None:
 def test_bytes_counted_closed_and_on_the_wire(folder: Path) -> None:
     made = table(folder, "traffic")
     assert cells(made, "tree", "torch", "4") == [
-        "tree", "torch", "4", "2", "2", "2,097,152", "2,097,152", "6,291,456", "6,291,456", "1",
-    ]  # fmt: skip
+        "tree",
+        "torch",
+        "4",
+        "2",
+        "2",
+        "2,097,152",
+        "2,097,152",
+        "6,291,456",
+        "6,291,456",
+        "1",
+    ]
     native = cells(made, "all_reduce", "mindspore", "4")
     assert native[3] == native[5] == "inside"
     assert native[-1] == "2"
@@ -264,8 +284,11 @@ def test_slow_ranks_beside_healthy_ones(folder: Path) -> None:
     assert bars == {f"{p}_s{s}" for p in ("compute", "wait", "transfer") for s in ("", "-without")}
     (panel,) = made["slowdown"].panels
     assert panel is not None
-    points = {(m.owner.backend, m.owner.series): list(m.x) for m in panel.marks
-              if isinstance(m, LineMark) and not m.joined}  # fmt: skip
+    points = {
+        (m.owner.backend, m.owner.series): list(m.x)
+        for m in panel.marks
+        if isinstance(m, LineMark) and not m.joined
+    }
     assert points["torch", ""][0] == pytest.approx(2.8)
     assert points["torch", "predicted"][0] == pytest.approx(3.5)
 
@@ -299,16 +322,37 @@ def test_the_whole_page(folder: Path, tmp_path: Path, lang: str) -> None:
     ids = [value for _, key, value in page.attributes if key == "id"]
     assert len(ids) == len(set(ids))
     names = [i.removeprefix("figure-") for i in ids if i.startswith("figure-")]
-    for name in ("fastest", "collectives", "predictions", "communication", "bottleneck-torch",
-                 "slowdown", "serial-distance", "ranks-strategies", "ranks-reduce"):  # fmt: skip
+    for name in (
+        "fastest",
+        "collectives",
+        "predictions",
+        "communication",
+        "bottleneck-torch",
+        "slowdown",
+        "serial-distance",
+        "ranks-strategies",
+        "ranks-reduce",
+    ):
         assert name in names
     for name in names:
         assert f"](figures/{name}.svg)" in markdown
         assert (tmp_path / f"figures/{name}.svg").is_file()
-    topics = ("collectives", "traffic", "native", "predictions", "training", "combination",
-              "bottleneck", "staleness")  # fmt: skip
+    topics = (
+        "collectives",
+        "traffic",
+        "native",
+        "predictions",
+        "training",
+        "combination",
+        "bottleneck",
+        "staleness",
+    )
     assert [name for name in sections(text) if name in topics] == list(topics)
-    for file in ("aggregation/ring.py", "aggregation/parallel.py", "dualml_torch/algorithms/communicator.py"):
+    for file in (
+        "aggregation/ring.py",
+        "aggregation/parallel.py",
+        "dualml_torch/algorithms/communicator.py",
+    ):
         assert file in text
         assert file in markdown
     assert render([folder], tmp_path / "again", lang)[0].read_text("utf-8") == text

@@ -10,8 +10,8 @@ import pytest
 from page_parts import findings_by_key
 from test_report_page import Page, rows
 
-from dualml.report import render
 from dualml.experiment.store.load import load
+from dualml.report import render
 
 pytestmark = pytest.mark.whole
 
@@ -31,7 +31,9 @@ SUBSETS = [
 @pytest.mark.parametrize("costs", [True, False])
 def test_any_subset_makes_a_page(tmp_path: Path, arms: list[str], costs: bool) -> None:
     backends = ["torch"] if costs else ["numpy", "torch"]
-    folder = fake_ranks.make_run(tmp_path, arms=arms, backends=backends, costs=costs, parity=not costs)
+    folder = fake_ranks.make_run(
+        tmp_path, arms=arms, backends=backends, costs=costs, parity=not costs
+    )
     text = render([folder])[0].read_text("utf-8")
     Page(text)
     for name in re.findall(r'<table id="table-([^"]+)"', text):

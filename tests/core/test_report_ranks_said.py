@@ -7,12 +7,12 @@ from pathlib import Path
 
 import fake_ranks
 import pytest
-from page_parts import page, same_in_both_languages, findings_by_key
+from page_parts import findings_by_key, page, same_in_both_languages
 
+from dualml.common.words import Messages
+from dualml.experiment.store.load import load
 from dualml.report.blocks import Notice, SectionBlock, walk
 from dualml.report.headline import headline
-from dualml.experiment.store.load import load
-from dualml.common.words import Messages
 
 EN = Messages("en")
 
@@ -39,14 +39,22 @@ def test_collectives_in_sentences(report_sentences: dict[str, list[str]]) -> Non
     # 2 α = 2.5 S β at S = 80 kB
     assert "between 64 KiB and 128 KiB" in report_sentences["collectives.crossover_fit"][0]
     assert "all_reduce from 1 KiB to 1 MiB" in report_sentences["collectives.fastest"][0]
-    assert "mindspore takes 3 times as long as on torch" in report_sentences["collectives.backends"][0]
+    assert (
+        "mindspore takes 3 times as long as on torch" in report_sentences["collectives.backends"][0]
+    )
     assert "24 of 24 measurements" in report_sentences["traffic.counted"][0]
-    assert len(report_sentences["traffic.wire_same"]) == len(report_sentences["traffic.wire_more"]) == 2
+    assert (
+        len(report_sentences["traffic.wire_same"])
+        == len(report_sentences["traffic.wire_more"])
+        == 2
+    )
     assert "ring × 2" in report_sentences["traffic.wire_more"][0]
     assert "α = 100 µs" in report_sentences["predictions.fit"][0]
     assert "1 / β = 1 GB/s" in report_sentences["predictions.fit"][0]
     assert "collectives.close" not in report_sentences
-    assert "20 of 20 measurements within a factor of two" in report_sentences["predictions.checks"][0]
+    assert (
+        "20 of 20 measurements within a factor of two" in report_sentences["predictions.checks"][0]
+    )
 
 
 def test_a_close_race_is_said(tmp_path: Path) -> None:
@@ -79,7 +87,9 @@ def test_training_in_sentences(report_sentences: dict[str, list[str]]) -> None:
         "(torch, 10 ms; mindspore, 30 ms), the longest ring-n2 (torch, 15 ms; mindspore, 45 ms)."
     ]
     assert "torch: all_reduce 40.0 % and ring 40.0 %" in report_sentences["training.shares"][0]
-    assert "with learning rate 0.05 steps as a mean with 0.1" in report_sentences["combination.sum"][0]
+    assert (
+        "with learning rate 0.05 steps as a mean with 0.1" in report_sentences["combination.sum"][0]
+    )
     same = report_sentences["combination.sum_same"][0]
     assert "steps as a mean with 0.05, the rate of all-reduce-n2" in same
     assert "every 4 updates" in report_sentences["combination.local"][0]
@@ -94,7 +104,9 @@ def test_training_in_sentences(report_sentences: dict[str, list[str]]) -> None:
 
 def test_the_slow_rank_in_sentences(report_sentences: dict[str, list[str]]) -> None:
     assert "slow-ring × 2.8" in report_sentences["bottleneck.one"][0]
-    assert report_sentences["bottleneck.range"][0].startswith("One slow node makes an update of the other")
+    assert report_sentences["bottleneck.range"][0].startswith(
+        "One slow node makes an update of the other"
+    )
     assert "67.9 % of their time" in report_sentences["bottleneck.waits"][0]
     assert report_sentences["bottleneck.since"][0] == (
         "slow-late on torch: 10 ms per update until the handicap sets in at update 51, "
@@ -111,7 +123,10 @@ def test_n_workers_against_one(report_sentences: dict[str, list[str]], tmp_path:
     assert any("async and async-free follow" in s for s in report_sentences["serial.other_rule"])
     folder = fake_ranks.make_run(tmp_path, different=True)
     assert "13 of 14" in findings_by_key(folder)["serial.count"][0]
-    assert "ring-n2, seed 0, on mindspore differs from single" in findings_by_key(folder)["serial.diverged"][0]
+    assert (
+        "ring-n2, seed 0, on mindspore differs from single"
+        in findings_by_key(folder)["serial.diverged"][0]
+    )
 
 
 def test_the_headline_counts_workers(folder: Path, tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ from page_parts import evidence_figures, findings_by_key
 from report_nodes import notes, page_of, row, run_of, table
 from test_report_page import Page
 
-from dualml.report import scaling_families, render, scaling
-from dualml.report.scaling_families import STRONG, WEAK, CoreBudget
-from dualml.experiment.store.load import load
 from dualml.common.words import LANGUAGES, Messages
+from dualml.experiment.store.load import load
+from dualml.report import render, scaling, scaling_families
+from dualml.report.scaling_families import STRONG, WEAK, CoreBudget
 
 pytestmark = pytest.mark.whole
 
@@ -143,7 +143,9 @@ def test_seeds_decide_what_is_said_of_chance(tmp_path: Path) -> None:
 
 
 def test_sentences_of_scaling(report_sentences: dict[str, list[str]]) -> None:
-    assert "only where every rank had cores of its own" in report_sentences["caveats.crowded_some"][0]
+    assert (
+        "only where every rank had cores of its own" in report_sentences["caveats.crowded_some"][0]
+    )
     assert "caveats.crowded" not in report_sentences
     assert report_sentences["scaling.faster"][0] == (
         "torch, strong scaling, n = 2: an update takes 6.32 ms instead of 10 ms: speed-up 1.6 "
@@ -174,14 +176,17 @@ def test_ranks_that_take_turns_have_no_speedup(folder: Path, pages: tuple[str, s
     for p in scaling.scaling_points(run_of(folder)):
         if p.n == 4:
             assert p.no_speedup_reason == scaling.OVERSUBSCRIBED
-            assert p.speedup is p.efficiency is p.predicted is p.predicted_with_communication is None
+            assert (
+                p.speedup is p.efficiency is p.predicted is p.predicted_with_communication is None
+            )
     made = table(folder, "speed-up", words)
     for arm in ("nodes-n4", "weak-4"):
         line = next(r for r in made.cells if r[0].text == arm)
         assert [c.text for c in line[4:]] == ["–"] * 4
-        assert line[4].note == words("scaling.no_measurement", values=(
-            "4 ranks on 2 cores" if lang == "en" else "4 个进程共用 2 个核心"
-        ))  # fmt: skip
+        assert line[4].note == words(
+            "scaling.no_measurement",
+            values=("4 ranks on 2 cores" if lang == "en" else "4 个进程共用 2 个核心"),
+        )
     title = words("topic.scaling")
     page = re.search(r'<section id="scaling">.*?</section>', html, re.S)
     top = re.search(r'<section id="summary">.*?</section>', html, re.S)
@@ -218,7 +223,9 @@ def test_what_is_slower_or_open_is_called_so(tmp_path: Path) -> None:
                 trial["train_s"] *= 3 if trial["backend"] == "torch" else 1.5
 
     folder = fake_nodes.make_run(tmp_path, arms=list(fake_nodes.SCALING), change=slow)
-    assert findings_by_key(folder)["scaling.slower"][0].startswith("torch, strong scaling, n = 2: an update")
+    assert findings_by_key(folder)["scaling.slower"][0].startswith(
+        "torch, strong scaling, n = 2: an update"
+    )
     assert "holds 1, so neither gain nor loss" in findings_by_key(folder)["scaling.alike"][0]
 
 

@@ -10,12 +10,12 @@ import page_parts
 import pytest
 
 from dualml.algorithms.model.zoo import model
+from dualml.common.words import Messages
+from dualml.experiment.store.load import load
+from dualml.experiment.store.run import RunData
 from dualml.report import ranks
 from dualml.report.blocks import Card, Formula, Prose
 from dualml.report.machine import vector_bytes
-from dualml.experiment.store.load import load
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages
 
 
 @pytest.fixture
@@ -53,8 +53,11 @@ def test_what_is_computed_again_has_a_card(tmp_path: Path) -> None:
 
 def test_arms_that_share_out_send_around_a_ring(run: RunData) -> None:
     assert {arm: ranks.strategy(run, arm) for arm in ("replicas", "zero1", "zero3", "wrong")} == {
-        "replicas": "all_reduce", "zero1": "ring", "zero3": "ring", "wrong": "all_reduce",
-    }  # fmt: skip
+        "replicas": "all_reduce",
+        "zero1": "ring",
+        "zero3": "ring",
+        "wrong": "all_reduce",
+    }
     assert not ranks.uses_default_aggregation(run, "zero1")
 
 

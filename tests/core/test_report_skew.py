@@ -7,17 +7,17 @@ from pathlib import Path
 import fake_partitions
 import pytest
 from page_parts import numbers, page, sentences
-from report_partitions import EN, MINE, TOPICS, ZH, anchors, unbroken_findings, table, unbroken
+from report_partitions import EN, MINE, TOPICS, ZH, anchors, table, unbroken, unbroken_findings
 from test_report_page import Page, rows
 
-from dualml.report import render
-from dualml.report.blocks import Code, SectionBlock, walk
-from dualml.report.topics import key_code
-from dualml.report.topics.skew import correlation, emd, skewed_arms
-from dualml.report.epoch_ends import uneven_epochs
+from dualml.common.words import LANGUAGES, Messages
 from dualml.experiment.store.load import load
 from dualml.experiment.store.run import RunData
-from dualml.common.words import LANGUAGES, Messages
+from dualml.report import render
+from dualml.report.blocks import Code, SectionBlock, walk
+from dualml.report.epoch_ends import uneven_epochs
+from dualml.report.topics import key_code
+from dualml.report.topics.skew import correlation, emd, skewed_arms
 
 pytestmark = pytest.mark.whole
 
@@ -43,22 +43,40 @@ def report_sentences(folder: Path) -> dict[str, list[str]]:
 def test_skew_in_numbers(run: RunData) -> None:
     assert [emd(run, a) for a in ("skew-half", "skew-partly")] == pytest.approx([0.5, 0.4])
     assert skewed_arms(run)[:3] == ["skew-none", "skew-noise", "skew-partly"]
-    assert set(skewed_arms(run)) == {name for name in fake_partitions.ARMS if name.startswith("skew")}
+    assert set(skewed_arms(run)) == {
+        name for name in fake_partitions.ARMS if name.startswith("skew")
+    }
     line = next(r for r in table(run, "skew").cells if r[0].text == "skew-half-16")
     assert [unbroken(cell.text) for cell in line[2:]] == [
-        "parameters, every 16", "torch", "0.500", "51.00 ± 2.48", "21.0", "0.4", "4",
-    ]  # fmt: skip
+        "parameters, every 16",
+        "torch",
+        "0.500",
+        "51.00 ± 2.48",
+        "21.0",
+        "0.4",
+        "4",
+    ]
     assert line[6].note == "class 7"
     gradients = next(r for r in table(run, "skew", ZH).cells if r[0].text == "skew-half-gradients")
     assert [cell.text for cell in gradients[2:]] == [
-        "梯度", "torch", "0.500", "90.00 ± 0.00", "80.0", "–", "–",
-    ]  # fmt: skip
+        "梯度",
+        "torch",
+        "0.500",
+        "90.00 ± 0.00",
+        "80.0",
+        "–",
+        "–",
+    ]
 
 
 def test_skew_in_sentences(report_sentences: dict[str, list[str]], folder: Path) -> None:
     assert "skew-half (EMD 0.500): divergence 0.2, 71.0 %" in report_sentences["skew.order"][0]
-    assert report_sentences["skew.order"][0].index("skew-partly") < report_sentences["skew.order"][0].index("skew-half")
-    assert "over 3 arms" in report_sentences["skew.correlation"][0]  # features are no matter of labels
+    assert report_sentences["skew.order"][0].index("skew-partly") < report_sentences["skew.order"][
+        0
+    ].index("skew-half")
+    assert (
+        "over 3 arms" in report_sentences["skew.correlation"][0]
+    )  # features are no matter of labels
     assert "by divergence at ρ = 1.00 and" in report_sentences["skew.correlation"][0]
     assert "by test accuracy at ρ = −1.00 " in report_sentences["skew.correlation"][0]
     assert report_sentences["skew.every"][0] == (
@@ -83,7 +101,9 @@ def test_skew_in_sentences(report_sentences: dict[str, list[str]], folder: Path)
     assert "偏离度 0.4 对 0.2，测试准确率相差 −20.00 个百分点" in zh["skew.every"][0]
 
 
-def test_epochs_that_end_earlier(run: RunData, report_sentences: dict[str, list[str]], folder: Path) -> None:
+def test_epochs_that_end_earlier(
+    run: RunData, report_sentences: dict[str, list[str]], folder: Path
+) -> None:
     found = uneven_epochs(run)
     assert [u.arms for u in found] == [["fractions"]]
     # Six samples of each rank in an update: 900 and 300 samples.
@@ -97,8 +117,16 @@ def test_epochs_that_end_earlier(run: RunData, report_sentences: dict[str, list[
     )
     assert "1,200 个样本都恰好见到一次" in unbroken_findings(folder, "zh")["skew.uneven"][0]
     told = [unbroken(c.text) for c in next(table(run, "uneven").cells)]
-    assert told == ["fractions (0.75, 0.25)", "900 · 300", "2 × 6", "150 · 50", "150", "50", "6",
-                    "✓ 1,200 of 1,200"]  # fmt: skip
+    assert told == [
+        "fractions (0.75, 0.25)",
+        "900 · 300",
+        "2 × 6",
+        "150 · 50",
+        "150",
+        "50",
+        "6",
+        "✓ 1,200 of 1,200",
+    ]
 
 
 def test_backends_that_differ_are_told_apart(tmp_path: Path) -> None:
@@ -107,7 +135,9 @@ def test_backends_that_differ_are_told_apart(tmp_path: Path) -> None:
             if (trial["arm"], trial["backend"]) == ("skew-half", "mindspore"):
                 trial["test_accuracy"] -= 0.1
 
-    folder = fake_partitions.make_run(tmp_path, arms=["skew-none", "skew-half"], seeds=[0], change=worse)
+    folder = fake_partitions.make_run(
+        tmp_path, arms=["skew-none", "skew-half"], seeds=[0], change=worse
+    )
     assert unbroken_findings(folder)["skew.gaps_few"] == [
         f"{backend}: test accuracy minus that of skew-none, 1 seed and so without intervals: "
         f"skew-half −{points} points."
@@ -121,8 +151,15 @@ def test_backends_that_differ_are_told_apart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_whole_page(tmp_path: Path, lang: str) -> None:
-    arms = ["part", "part-one", "sample", "skew-none", "skew-half", "skew-half-gradients",
-            "fractions"]  # fmt: skip
+    arms = [
+        "part",
+        "part-one",
+        "sample",
+        "skew-none",
+        "skew-half",
+        "skew-half-gradients",
+        "fractions",
+    ]
     folder = fake_partitions.make_run(tmp_path, arms=arms, parity=False)
     text, markdown = (p.read_text("utf-8") for p in render([folder], tmp_path, lang)[:2])
     Page(text)
@@ -134,8 +171,11 @@ def test_the_whole_page(tmp_path: Path, lang: str) -> None:
     assert 'id="figure-ranks-skew"' in text
     for name in TOPICS:
         assert rows(text, name)
-    for file in ("partition/random_partition.py", "partition/label_classes.py",
-                 "aggregation/local_sgd.py"):  # fmt: skip
+    for file in (
+        "partition/random_partition.py",
+        "partition/label_classes.py",
+        "aggregation/local_sgd.py",
+    ):
         assert file in text
     assert Messages(lang)("group.sampling") in text
 
@@ -157,8 +197,11 @@ def test_correlation_of_ranks() -> None:
 
 
 def test_code_of_the_rules(run: RunData, tmp_path: Path) -> None:
-    listings = {b.title: [x for x in walk([b]) if isinstance(x, Code)]
-                for b in key_code.rank_code(run, EN) if isinstance(b, SectionBlock)}  # fmt: skip
+    listings = {
+        b.title: [x for x in walk([b]) if isinstance(x, Code)]
+        for b in key_code.rank_code(run, EN)
+        if isinstance(b, SectionBlock)
+    }
     dealing = listings["Dealing the samples to the ranks"]
     assert [x.who for x in dealing] == ["random_partition", "random_sampling", "label_classes"]
     assert "draw.permutation(" in dealing[0].text

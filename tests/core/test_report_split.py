@@ -10,11 +10,11 @@ import pytest
 from page_parts import page, sections, tables
 from test_report_page import Page, rows
 
+from dualml.common.words import LANGUAGES, Messages
 from dualml.report import render
 from dualml.report.blocks import Card, Code, Fold, Notice, SectionBlock, VerdictBlock, walk
 from dualml.report.draw import draw
 from dualml.report.figure import Figure
-from dualml.common.words import LANGUAGES, Messages
 
 pytestmark = pytest.mark.whole
 
@@ -72,8 +72,11 @@ def test_principle_and_code(folder: Path) -> None:
     assert [f.name for f in folds["orders"].blocks if isinstance(f, Figure)] == [
         *("grid-naive", "grid-gpipe", "grid-one-4", "grid-inter")
     ]
-    code = {s.title: list(walk(s.blocks)) for s in walk(folds["split_code"].blocks)
-            if isinstance(s, SectionBlock)}  # fmt: skip
+    code = {
+        s.title: list(walk(s.blocks))
+        for s in walk(folds["split_code"].blocks)
+        if isinstance(s, SectionBlock)
+    }
     both = code["Forward and backward of a segment in each framework"]
     assert [x.who for x in both if isinstance(x, Code)] == ["torch", "mindspore"]
     assert not any(isinstance(x, Notice) for listings in code.values() for x in listings)

@@ -10,8 +10,8 @@ import pytest
 from page_parts import findings_by_key
 from test_report_page import Page, rows
 
-from dualml.report import render
 from dualml.experiment.store.load import load
+from dualml.report import render
 
 pytestmark = pytest.mark.whole
 

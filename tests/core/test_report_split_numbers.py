@@ -10,13 +10,13 @@ from fake_splits import BATCH, LINK, UPDATE
 from page_parts import page, sentences
 from report_splits import row, table
 
+from dualml.common.words import Messages
+from dualml.experiment.store.load import load
 from dualml.planning.cost.split import all_reduce_s
 from dualml.report.splits import calibration, events, times
 from dualml.report.splits.arms import SplitArm, Splits
 from dualml.report.splits.calibration import LAYER_SPLIT, TENSOR_SPLIT, make_question
 from dualml.report.topics import splits as answer
-from dualml.experiment.store.load import load
-from dualml.common.words import Messages
 
 
 @pytest.fixture(scope="module")
@@ -96,9 +96,10 @@ def test_which_arms_beat_the_whole_model(folder: Path) -> None:
             arm.name: r.mean
             for base, members in splits.families.items()
             for arm in members
-            if not arm.slow and not times.is_oversubscribed(run, arm.name, backend)
+            if not arm.slow
+            and not times.is_oversubscribed(run, arm.name, backend)
             and (r := times.step_ratio(run, arm.name, backend, base))
-        }  # fmt: skip
+        }
         best = min(ratios, key=lambda name: ratios[name])
         k = sum(ratio < 1 for ratio in ratios.values())
         assert f"{backend} {k} of {len(ratios)}, the best {best} with" in text
@@ -125,9 +126,13 @@ def test_an_arm_is_held_against_plainer_ones_in_what_says_most(
         "one-4": ["trainers"],
         "rpc": ["rpc"],
     }
-    monkeypatch.setattr(SplitArm, "split_kinds", property(lambda arm: ways.get(arm.name, ["by_layer"])))
+    monkeypatch.setattr(
+        SplitArm, "split_kinds", property(lambda arm: ways.get(arm.name, ["by_layer"]))
+    )
     keys: dict[str, str] = {}
-    monkeypatch.setattr(answer, "_compare_with_plainer", lambda notes, key, _, arm: keys.update({arm.name: key}))
+    monkeypatch.setattr(
+        answer, "_compare_with_plainer", lambda notes, key, _, arm: keys.update({arm.name: key})
+    )
     answer.findings(load([folder]), Messages("en"))
     assert keys == {"gpipe": "asynchronous", "one-4": "trainers", "rpc": "rpc"}
 
@@ -190,7 +195,10 @@ def test_memory(folder: Path) -> None:
         "62.5 KiB · 31.2 KiB",
     )
     assert row(folder, "memory", "rpc", "torch")[held] == "–"
-    assert "torch 250 KiB against 62.5 KiB, 4 times as much" in page_sentences(folder)["held.schedules"][0]
+    assert (
+        "torch 250 KiB against 62.5 KiB, 4 times as much"
+        in page_sentences(folder)["held.schedules"][0]
+    )
     assert page_sentences(folder)["held.live"] == [
         "None of 52 ranks held more micro-batches at once than its schedule allows."
     ]

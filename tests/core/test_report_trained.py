@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from fake_methods import ARMS, TWO, make_run, serial
 
+from dualml.common.words import LANGUAGES, Messages
+from dualml.experiment.store.load import load
+from dualml.report.baseline_diff import exclusion_reason
 from dualml.report.methods import MethodResult
 from dualml.report.topics.method_ranks import last_batches
-from dualml.report.baseline_diff import exclusion_reason
-from dualml.experiment.store.load import load
-from dualml.common.words import LANGUAGES, Messages
 
 EN = Messages("en")
 Change = Callable[[dict[str, Any]], None]
@@ -90,7 +90,9 @@ def test_ranks_that_swap_their_parts_are_seen_by_the_plan_alone(tmp_path: Path) 
             trial["samples"].reverse()
 
     arms = ("single", "ddp", "padded")
-    assert "other samples" in mismatch_reason(make_run(tmp_path / "a", arms=arms, change=swap), "ddp")
+    assert "other samples" in mismatch_reason(
+        make_run(tmp_path / "a", arms=arms, change=swap), "ddp"
+    )
     # Without a plan the counts are all there is: DistributedSampler repeats one of 355.
     folder = make_run(tmp_path / "b", arms=arms, planned=False, change=swap)
     assert mismatch_reason(folder, "ddp") == ""
@@ -112,8 +114,9 @@ def test_a_loader_of_an_engine_deals_the_last_batch_in_slices_of_a_full_one(
 
     parts: list[Any] = []
     make_run(tmp_path / "b", arms=("single", "ddp"), change=lambda t: parts.append(t["samples"]))
-    folder = make_run(tmp_path / "c", arms=("single", "loader"),
-                  change=altered("loader", samples=parts[-1]))  # fmt: skip
+    folder = make_run(
+        tmp_path / "c", arms=("single", "loader"), change=altered("loader", samples=parts[-1])
+    )
     assert "other samples" in mismatch_reason(folder, "loader")
 
 
@@ -162,7 +165,9 @@ def test_a_lower_precision_is_ranked_by_its_seeds(tmp_path: Path, equivalent: bo
 
 def test_a_reference_that_failed_is_none(tmp_path: Path) -> None:
     folder = make_run(tmp_path, arms=("single", "ddp"), change=altered("single", status="failed"))
-    assert mismatch_reason(folder, "ddp") == "single, which it is held against, did not end well here"
+    assert (
+        mismatch_reason(folder, "ddp") == "single, which it is held against, did not end well here"
+    )
 
 
 def test_of_two_references_that_with_the_same_batches(

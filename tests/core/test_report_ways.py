@@ -8,16 +8,24 @@ from pathlib import Path
 import fake_nodes
 import fake_ranks
 import pytest
-from page_parts import evidence, evidence_figures, evidence_tables, numbers, page, findings_by_key, sentences
+from page_parts import (
+    evidence,
+    evidence_figures,
+    evidence_tables,
+    findings_by_key,
+    numbers,
+    page,
+    sentences,
+)
 from report_nodes import EN, TOPICS, notes, page_of, row, run_of, table
 from test_report_page import Page, rows
 
+from dualml.common.words import LANGUAGES
+from dualml.experiment.store.load import load
 from dualml.report import render
 from dualml.report.blocks import Card, Prose
 from dualml.report.topics.batch import OTHER_RATE, SAME_RATE, SCALED_RATE, WARMUP_RATE, batches
 from dualml.report.topics.modes import pairs, signed
-from dualml.experiment.store.load import load
-from dualml.common.words import LANGUAGES
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +65,12 @@ def test_ways_are_held_against_the_plain_one(folder: Path) -> None:
     assert notes(made, "overlap", "torch")[2] == "buckets of 64 KiB"
     lost = table(folder, "modes-missing")
     assert [c.text for c in next(lost.cells)] == [
-        "replicas", "torch, mindspore", "one process, several devices", "unsupported",
+        "replicas",
+        "torch, mindspore",
+        "one process, several devices",
+        "unsupported",
         fake_nodes.WHY,
-    ]  # fmt: skip
+    ]
     assert (signed(0.0123), signed(-2e-4), signed(1e-9)) == ("+0.012", "−2.0×10⁻⁴", "0")
 
 
@@ -84,9 +95,11 @@ def test_batches(folder: Path) -> None:
     (found,) = batches(run_of(folder))
     assert found.base.name == "batch-12"
     assert [(a.name, a.kind) for a in found.arms] == [
-        ("batch-48", SAME_RATE), ("batch-48-scaled", SCALED_RATE), ("batch-240", SAME_RATE),
+        ("batch-48", SAME_RATE),
+        ("batch-48-scaled", SCALED_RATE),
+        ("batch-240", SAME_RATE),
         ("batch-240-warm-up", WARMUP_RATE),
-    ]  # fmt: skip
+    ]
     assert OTHER_RATE not in found.by_kind()
     line = row(folder, "batch", "batch-240-warm-up", "torch")
     assert line[2:7] == ["240", "1", "in proportion, ×\u00a020", "5", "15"]
@@ -108,7 +121,10 @@ def test_sentences_of_batches(report_sentences: dict[str, list[str]], tmp_path: 
         "test accuracies are equal within 1 percentage point (0.00; 90 % interval −0.17 to +0.17, "
         "two one-sided t-tests over 3 seeds; batch-48-scaled)."
     )
-    assert "and a warm-up of 5 updates a batch of 240 stays more than 1" in report_sentences["batch.lost"][0]
+    assert (
+        "and a warm-up of 5 updates a batch of 240 stays more than 1"
+        in report_sentences["batch.lost"][0]
+    )
     two = fake_nodes.make_run(tmp_path, arms=list(fake_nodes.BATCHES), seeds=(0, 2))
     assert "2 seeds are too few for a test" in findings_by_key(two)["batch.untested"][0]
     assert "(two seeds: " in findings_by_key(two)["batch.cost"][0]
@@ -149,10 +165,16 @@ def test_other_runs_have_none_of_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "arms",
-    [["one-node"], ["nodes-n4"], ["one-node", "nodes-n4"], ["native"], ["replicas", "shared"],
-     ["batch-48", "batch-240"]],
+    [
+        ["one-node"],
+        ["nodes-n4"],
+        ["one-node", "nodes-n4"],
+        ["native"],
+        ["replicas", "shared"],
+        ["batch-48", "batch-240"],
+    ],
     ids=",".join,
-)  # fmt: skip
+)
 def test_any_subset_makes_a_page(tmp_path: Path, arms: list[str]) -> None:
     folder = fake_nodes.make_run(tmp_path, arms=arms, backends=["torch"], seeds=[0])
     text = render([folder])[0].read_text("utf-8")

@@ -10,10 +10,10 @@ import fake_run
 import page_parts
 import pytest
 
-from dualml.report.figure import LineMark
+from dualml.common.words import Messages
 from dualml.experiment.store.load import load
 from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages
+from dualml.report.figure import LineMark
 
 PSI, MIB = fake_memory.PSI, 2**20
 
@@ -108,8 +108,9 @@ def test_the_wrong_way_sends_half_as_much_again(tmp_path: Path, run: RunData) ->
     assert "wrong 1.5 times the bytes of zero1 by the closed form, 1.5 times on the wire" in torch
     assert "wrong 1.5 times the bytes of zero1" in mindspore
     assert [text.partition(" sends ")[0] for text in said["zero_price.weights"]] == [
-        "zero3 on torch", "zero3 on mindspore",
-    ]  # fmt: skip
+        "zero3 on torch",
+        "zero3 on mindspore",
+    ]
     assert said["zero_price.wire"][1].startswith("mindspore: what dualml's 5 arms sent")
     row = cells(run, "zero_price", "zero_price", "wrong", "torch")
     assert row["shared out"].note == "all_reduce"

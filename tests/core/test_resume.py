@@ -54,8 +54,17 @@ def test_interrupted_and_resumed_is_bit_identical(lab: Path, tmp_path: Path) -> 
     ]
     _, whole = run(lab, tmp_path / "whole", *words)
     out = tmp_path / "cut"
-    process = start("run", lab, "--backend", "numpy", "--out", out, "--no-report", *words,
-                    env={"DUALML_CHECKPOINT_S": "0.1"})  # fmt: skip
+    process = start(
+        "run",
+        lab,
+        "--backend",
+        "numpy",
+        "--out",
+        out,
+        "--no-report",
+        *words,
+        env={"DUALML_CHECKPOINT_S": "0.1"},
+    )
     place = out / "trials" / "sgd" / "numpy" / "seed0"
     wait_for_checkpoint(place, process)
     process.send_signal(signal.SIGINT)
@@ -99,13 +108,16 @@ def test_finished_trials_are_not_run_again(lab: Path, tmp_path: Path) -> None:
     assert {p: p.stat().st_mtime_ns for p in out.glob("trials/**/*")} == before
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    ({"format": 99}, "newer dualml"),
-    ({"plan_hash": "0" * 64}, "run.json's 000000000000"),
-    ({"format": None}, "run.json: format: no version number"),
-    ({"data": 3}, "run.json: data: "),
-    ({"trials": None}, "run.json: trials: "),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 99}, "newer dualml"),
+        ({"plan_hash": "0" * 64}, "run.json's 000000000000"),
+        ({"format": None}, "run.json: format: no version number"),
+        ({"data": 3}, "run.json: data: "),
+        ({"trials": None}, "run.json: trials: "),
+    ],
+)
 def test_a_foreign_or_newer_folder_is_not_resumed(
     run_copy: Path, change: dict[str, Any], message: str
 ) -> None:
@@ -116,12 +128,17 @@ def test_a_foreign_or_newer_folder_is_not_resumed(
     assert message in done.stderr
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    (["--device", "cpu"], "leave out --device"),
-    (["--threads", "7"], "leave out --threads"),
-    (["--seed", "1"], "leave out --seed"),
-])  # fmt: skip
-def test_a_run_goes_on_with_its_own_settings(run_copy: Path, words: list[str], message: str) -> None:
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--device", "cpu"], "leave out --device"),
+        (["--threads", "7"], "leave out --threads"),
+        (["--seed", "1"], "leave out --seed"),
+    ],
+)
+def test_a_run_goes_on_with_its_own_settings(
+    run_copy: Path, words: list[str], message: str
+) -> None:
     done = dualml("run", "--resume", run_copy, *words)
     assert (done.returncode, len(done.stderr.strip().splitlines())) == (2, 1)
     assert message in done.stderr
@@ -153,10 +170,24 @@ def test_a_plan_cut_short_is_one_line(run_copy: Path, name: str, kept: int) -> N
 
 def interrupted(lab: Path, run_copy: Path) -> Path:
     """Interrupt a run of ``lab`` after a checkpoint and return the folder of its trial."""
-    process = start("run", lab, "--backend", "numpy", "--out", run_copy,
-                    "--no-report", "--arm", "sgd", "--set", "arms.sgd.updates=6000",
-                    "--set", "data.test=1", "--set", "evaluation.train_samples=1",
-                    env={"DUALML_CHECKPOINT_S": "0.1"})  # fmt: skip
+    process = start(
+        "run",
+        lab,
+        "--backend",
+        "numpy",
+        "--out",
+        run_copy,
+        "--no-report",
+        "--arm",
+        "sgd",
+        "--set",
+        "arms.sgd.updates=6000",
+        "--set",
+        "data.test=1",
+        "--set",
+        "evaluation.train_samples=1",
+        env={"DUALML_CHECKPOINT_S": "0.1"},
+    )
     place = run_copy / "trials" / "sgd" / "numpy" / "seed0"
     wait_for_checkpoint(place, process)
     busy = dualml("run", "--resume", run_copy, "--no-report")
@@ -178,8 +209,9 @@ def test_what_fails_from_outside_keeps_the_checkpoint(lab: Path, tmp_path: Path)
     # A process of its own: what is interrupted here may still be importing.
     again = subprocess.Popen(
         [sys.executable, "-m", "dualml", "run", "--resume", out, "--no-report"],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     log = place / "job.json"
     before = log.stat().st_mtime_ns
     deadline = time.monotonic() + 60
@@ -202,13 +234,18 @@ def test_a_damaged_checkpoint_begins_again(lab: Path, tmp_path: Path) -> None:
     assert steps == list(range(1, 6001))
 
 
-@pytest.mark.parametrize("damage", [
-    ("run.json", b"\xff\xfe"), ("run.json", b'{"format": 1}'), ("plan/plan.json", b"{}"),
-    ("trials/gd/numpy/seed0/weights.safetensors", b"x"),
-    ("trials/gd/numpy/seed0/trace.safetensors", b"x"),
-    ("trials/gd/numpy/seed0/result.json", b"{}"),
-    ("trials/gd/numpy/seed0/rank0.jsonl", b"\xff\xfe{"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "damage",
+    [
+        ("run.json", b"\xff\xfe"),
+        ("run.json", b'{"format": 1}'),
+        ("plan/plan.json", b"{}"),
+        ("trials/gd/numpy/seed0/weights.safetensors", b"x"),
+        ("trials/gd/numpy/seed0/trace.safetensors", b"x"),
+        ("trials/gd/numpy/seed0/result.json", b"{}"),
+        ("trials/gd/numpy/seed0/rank0.jsonl", b"\xff\xfe{"),
+    ],
+)
 @pytest.mark.parametrize("command", [["parity"], ["run", "--resume"]], ids=lambda c: c[0])
 def test_a_damaged_run_folder_is_one_line(
     run_copy: Path, damage: tuple[str, bytes], command: list[str]

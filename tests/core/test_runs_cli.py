@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from command import TOML, dualml
 
+from dualml.experiment.store.folder import lock_run_folder
 from dualml.interface.housekeeping import listing
 from dualml.interface.housekeeping.removal import parse_age
-from dualml.experiment.store.folder import lock_run_folder
 
 pytestmark = pytest.mark.whole
 
@@ -24,8 +24,18 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of one arm on the reference, with its lab file."""
     home = tmp_path_factory.mktemp("runs")
     (home / "tiny.toml").write_text(TOML)
-    done = dualml("run", "tiny.toml", "--backend", "numpy", "--arm", "gd", "--no-report", "--out",
-                  "one", cwd=home)  # fmt: skip
+    done = dualml(
+        "run",
+        "tiny.toml",
+        "--backend",
+        "numpy",
+        "--arm",
+        "gd",
+        "--no-report",
+        "--out",
+        "one",
+        cwd=home,
+    )
     assert done.returncode == 0, done.stderr
     return home / "one"
 
@@ -89,8 +99,12 @@ def test_what_is_no_folder_and_where_there_is_no_run(
 def test_open_makes_the_report_and_says_where_it_is(runs_home: Path) -> None:
     page = runs_home / "runs/new/report.html"
     opened = answer("open", SSH_CONNECTION="1", BROWSER="", DISPLAY=":0")
-    assert opened == {"schema": "dualml.open/1", "report": "runs/new/report.html",
-                      "url": page.as_uri(), "opened": False}  # fmt: skip
+    assert opened == {
+        "schema": "dualml.open/1",
+        "report": "runs/new/report.html",
+        "url": page.as_uri(),
+        "opened": False,
+    }
     assert 'lang="en' in page.read_text()[:300]
     assert dualml("open", "runs/new", "--lang", "zh", cwd=runs_home).stdout.strip() == page.as_uri()
     assert 'lang="zh' in page.read_text()[:300]
@@ -108,11 +122,17 @@ def test_open_hands_the_page_to_a_browser(runs_home: Path, tmp_path: Path) -> No
     assert (tmp_path / "shown").read_text() == (runs_home / "runs/new/report.html").as_uri()
 
 
-@pytest.mark.parametrize(("words", "gone"), [
-    (["--older", "30d"], {"old"}), (["--failed"], {"bad"}), (["--keep", "1"], {"bad", "old"}),
-    (["--failed", "--older", "30d"], set()), (["--older", "8w", "--keep", "3"], set()),
-    (["runs/new", "runs/new", "runs/bad"], {"new", "bad"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "gone"),
+    [
+        (["--older", "30d"], {"old"}),
+        (["--failed"], {"bad"}),
+        (["--keep", "1"], {"bad", "old"}),
+        (["--failed", "--older", "30d"], set()),
+        (["--older", "8w", "--keep", "3"], set()),
+        (["runs/new", "runs/new", "runs/bad"], {"new", "bad"}),
+    ],
+)
 def test_clean_removes_what_is_asked_and_nothing_else(
     runs_home: Path, words: list[str], gone: set[str]
 ) -> None:
@@ -177,9 +197,16 @@ def test_runs_at_work_foreign_things_and_links_stay(runs_home: Path) -> None:
     assert (runs_home / "elsewhere/inner/run.json").is_file()
 
 
-@pytest.mark.parametrize("words", [
-    [], ["runs/new", "--failed"], ["--older", "soon"], ["--keep", "-1"], ["--failed", "--json"],
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        [],
+        ["runs/new", "--failed"],
+        ["--older", "soon"],
+        ["--keep", "-1"],
+        ["--failed", "--json"],
+    ],
+)
 def test_what_is_not_meant_is_refused(runs_home: Path, words: list[str]) -> None:
     done = dualml("clean", *words, cwd=runs_home)
     assert done.returncode == 2

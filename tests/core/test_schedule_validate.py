@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualml.common.errors import UserError
-from dualml.parallel.split.order import find_deadlock, layout, dependencies, validate
+from dualml.parallel.split.order import dependencies, find_deadlock, layout, validate
 from dualml.parallel.split.schedule import Action, Grid
 from dualml.parallel.split.schedules import SCHEDULES, build
 

@@ -14,14 +14,16 @@ from typer.main import get_command
 
 from dualml.common import variables
 from dualml.interface.cli.app import app
-from dualml.interface.cli.defaults import leaf_commands, command_options
-from dualml.interface.schemas import schema_id, schema_names, records, schema_text
+from dualml.interface.cli.defaults import command_options, leaf_commands
+from dualml.interface.schemas import records, schema_id, schema_names, schema_text
 
 #: Schema → command lines whose output follows it; ``one`` is a run.
 ANSWERS = {
     "capabilities": ["capabilities --backend numpy --device cpu"],
-    "checkpoint": ["checkpoint show one/trials/gd/numpy/seed0/weights.safetensors",
-                   "checkpoint convert one/trials/gd/numpy/seed0/weights.safetensors new.npz"],
+    "checkpoint": [
+        "checkpoint show one/trials/gd/numpy/seed0/weights.safetensors",
+        "checkpoint convert one/trials/gd/numpy/seed0/weights.safetensors new.npz",
+    ],
     "clean": ["clean two --dry-run"],
     "config": ["config"],
     "data": ["data get digits"],
@@ -55,7 +57,7 @@ ANSWERS = {
     "simulate-schedule": ["simulate --schedule --strategy ring --ranks 4"],
     "split": ["split mlp", "split vit --tensor 2 --ranks 2"],
     "top": ["top"],
-}  # fmt: skip
+}
 #: Schemas whose commands need more than this test has, and what.
 ELSEWHERE = {
     **dict.fromkeys(("bench", "check", "grade", "largest"), "a framework"),
@@ -71,8 +73,17 @@ WITHOUT = dict.fromkeys(("serve", "tensorboard"), "its pages are the answer")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("schemas")
     (folder / "tiny.toml").write_text(TOML)
-    done = dualml("run", "tiny.toml", "--backend", "numpy", "--no-report", "--json", "--out", "one",
-                  cwd=folder)  # fmt: skip
+    done = dualml(
+        "run",
+        "tiny.toml",
+        "--backend",
+        "numpy",
+        "--no-report",
+        "--json",
+        "--out",
+        "one",
+        cwd=folder,
+    )
     assert check_schema(done.stdout) == "dualml.run/1"
     shutil.copytree(folder / "one", folder / "two")
     return folder
@@ -111,12 +122,17 @@ def test_schemas_are_schemas_that_say_something(name: str) -> None:
 
 def test_schemas_of_records_are_those_of_the_records() -> None:
     for name, schema in records.record_schemas().items():
-        assert schema_text(name) == records.to_json(schema), f"python -m dualml.interface.schemas.records: {name}"
+        assert schema_text(name) == records.to_json(schema), (
+            f"python -m dualml.interface.schemas.records: {name}"
+        )
 
 
 def test_every_command_that_shows_something_has_json() -> None:
-    without = {" ".join(path) for path, command in leaf_commands(get_command(app))
-               if "json" not in command_options(command)}  # fmt: skip
+    without = {
+        " ".join(path)
+        for path, command in leaf_commands(get_command(app))
+        if "json" not in command_options(command)
+    }
     assert without == set(WITHOUT)
 
 

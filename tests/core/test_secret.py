@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from dualml.common.errors import UserError
 from dualml.course.grading import secret as secrets
 from dualml.course.grading.grade import GradingRequest
 from dualml.course.grading.rubric import Rubric
 from dualml.course.grading.secret import VARIABLE, masked_text, read_secret
 from dualml.course.labs import load_lab
-from dualml.common.errors import UserError
 
 WORD = "hidden-word"
 
@@ -67,10 +67,18 @@ def test_it_is_asked_for_on_a_terminal_only(plain: pytest.MonkeyPatch) -> None:
     assert read_secret(None, None, lambda: WORD) == WORD
 
 
-@pytest.mark.parametrize(("content", "why"), [
-    (b"", "empty"), (b" \n", "empty"), (b"\xff\xfe", "UTF-8"), (b"a\nb\n", "one line"),
-    (b"a\x1b", "one line"), (b"x" * 70_000, "at most"), (None, "No such file"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "empty"),
+        (b" \n", "empty"),
+        (b"\xff\xfe", "UTF-8"),
+        (b"a\nb\n", "one line"),
+        (b"a\x1b", "one line"),
+        (b"x" * 70_000, "at most"),
+        (None, "No such file"),
+    ],
+)
 def test_files_that_hold_none(
     content: bytes | None, why: str, plain: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -121,8 +129,9 @@ def test_other_processes_do_not_see_it(words: list[str]) -> None:
         "print(os.environ['OTHER'])"
     )
     env = {**os.environ, "OTHER": f"another {WORD[:5]}", VARIABLE: WORD}
-    done = subprocess.run([sys.executable, "-c", code, *words], env=env, capture_output=True,
-                          timeout=120, check=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], env=env, capture_output=True, timeout=120, check=True
+    )
     assert WORD.encode() not in done.stdout
     assert f"another {WORD[:5]}\n".encode() in done.stdout
     assert done.stdout.count(f"another {WORD[:5]}".encode()) == 3

@@ -19,14 +19,14 @@ import pytest
 from command import dualml, start
 from serve_cases import KEY, ask, growing, losses, serving
 
-from dualml.runner.jobs.store import Jobs
-from dualml.interface.serve import summaries, logs, run, server
-from dualml.interface.serve.cache import Cache
-from dualml.interface.serve.gate import Gate
-from dualml.interface.serve.server import PageServer
 from dualml.experiment.store.folder import is_locked, lock_run_folder
 from dualml.experiment.store.manifest import read_run
 from dualml.experiment.store.trial import log_path, trial_folder
+from dualml.interface.serve import logs, run, server, summaries
+from dualml.interface.serve.cache import Cache
+from dualml.interface.serve.gate import Gate
+from dualml.interface.serve.server import PageServer
+from dualml.runner.jobs.store import Jobs
 
 pytestmark = pytest.mark.system
 RUN = "/run?run=one"
@@ -67,16 +67,34 @@ def test_the_token_opens_and_becomes_a_cookie(live_server: PageServer) -> None:
 
 
 PATHS = ["/", RUN, "/log?run=one", "/report?run=one", "/style.css", "/page.js", "/nothing"]
-COOKIES = ["", "nonsense", "dualml-1={token}", "dualml-{port}=é", "dualml-{port}={token}x",
-           "dualml-{port}={half}", "\x07=;;=a"]  # fmt: skip
-HOSTS = ["evil.example:{port}", "evil.example", "127.0.0.1", "localhost:1", "", "[::1",
-         "127.0.0.1:{port}@evil.example", "127.0.0.1:{port}/x", "127.0.0.1:{port}.evil.example",
-         "10.1.2.3:{port}"]  # fmt: skip
+COOKIES = [
+    "",
+    "nonsense",
+    "dualml-1={token}",
+    "dualml-{port}=é",
+    "dualml-{port}={token}x",
+    "dualml-{port}={half}",
+    "\x07=;;=a",
+]
+HOSTS = [
+    "evil.example:{port}",
+    "evil.example",
+    "127.0.0.1",
+    "localhost:1",
+    "",
+    "[::1",
+    "127.0.0.1:{port}@evil.example",
+    "127.0.0.1:{port}/x",
+    "127.0.0.1:{port}.evil.example",
+    "10.1.2.3:{port}",
+]
 
 
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("cookie", COOKIES)
-def test_without_the_token_nothing_is_shown(live_server: PageServer, path: str, cookie: str) -> None:
+def test_without_the_token_nothing_is_shown(
+    live_server: PageServer, path: str, cookie: str
+) -> None:
     token = live_server.gate.token
     value = cookie.format(port=live_server.gate.port, token=token, half=token[:20])
     status, headers, text = ask(live_server, path, token=False, Cookie=value)
@@ -135,13 +153,27 @@ def test_no_page_names_another_server(live_server: PageServer) -> None:
 # --- what is shown ------------------------------------------------------------------------------
 
 
-NAMES = ["..", "../outside", "{outside}", "one/../../outside", "one/..", "one/trials", "deep",
-         "%2e%2e", "one%00", "", "One", "/etc"]  # fmt: skip
+NAMES = [
+    "..",
+    "../outside",
+    "{outside}",
+    "one/../../outside",
+    "one/..",
+    "one/trials",
+    "deep",
+    "%2e%2e",
+    "one%00",
+    "",
+    "One",
+    "/etc",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("page", ["run", "log", "report"])
-def test_only_runs_of_the_list_are_found(live_server: PageServer, root: Path, page: str, name: str) -> None:
+def test_only_runs_of_the_list_are_found(
+    live_server: PageServer, root: Path, page: str, name: str
+) -> None:
     name = name.format(outside=root.parent / "outside")
     status, _, text = ask(live_server, f"/{page}?run={name}&log=adam/torch/seed0/rank0")
     assert status == 404
@@ -202,8 +234,10 @@ def test_the_list_tells_state_progress_and_verdict(tmp_path: Path) -> None:
         assert sorted(there) == ["bad", "done", "goes-on"]
         seen = {name: summaries.summarize(cache, name, path) for name, path in there.items()}
     assert [(s.state, s.ended, s.total, s.verdict) for _, s in sorted(seen.items())] == [
-        ("failed", 9, 9, "different"), ("ok", 18, 18, "different"), ("running", 8, 9, "")
-    ]  # fmt: skip
+        ("failed", 9, 9, "different"),
+        ("ok", 18, 18, "different"),
+        ("running", 8, 9, ""),
+    ]
     assert seen["goes-on"].remaining_s == pytest.approx(mean_wall(runs / "goes-on"))
     assert summaries.summarize(cache, "goes-on", runs / "goes-on").state == "interrupted"
 
@@ -356,19 +390,23 @@ def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["{there}/nowhere"], "is no folder"),
-    (["{there}", "--host", "203.0.113.9"], "cannot listen on 203.0.113.9"),
-    (["{there}", "--port", "70000"], "65535"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["{there}/nowhere"], "is no folder"),
+        (["{there}", "--host", "203.0.113.9"], "cannot listen on 203.0.113.9"),
+        (["{there}", "--port", "70000"], "65535"),
+    ],
+)
 def test_bad_input_is_one_line(tmp_path: Path, words: list[str], said: str) -> None:
     done = dualml("serve", *(word.format(there=tmp_path) for word in words))
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert said in done.stderr
 
 
-@pytest.mark.parametrize(("sign", "host"), [(signal.SIGINT, "127.0.0.1"),
-                                            (signal.SIGTERM, "0.0.0.0")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("sign", "host"), [(signal.SIGINT, "127.0.0.1"), (signal.SIGTERM, "0.0.0.0")]
+)
 def test_it_says_where_it_is_and_ends_when_asked(
     tmp_path: Path, sign: signal.Signals, host: str
 ) -> None:
@@ -404,8 +442,9 @@ def test_a_visitor_that_says_nothing_is_sent_away(
 
 def test_help_does_not_wait_for_it() -> None:
     code = "import sys, dualml.interface.cli.app; print([m for m in sys.modules if 'serve' in m])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60,
-                          check=True)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
     assert [m for m in json.loads(done.stdout.replace("'", '"')) if "dualml" in m] == [
         "dualml.interface.cli.serve"
     ]
@@ -415,10 +454,20 @@ def test_jobs_are_looked_at_and_not_begun(tmp_path: Path) -> None:
     """Jobs are read and never started: a waiting job whose queue process has gone keeps waiting."""
     jobs = Jobs(tmp_path / "jobs")
     folder = fake_run.make_run(tmp_path / "elsewhere/of-job", seeds=[0])
-    job = jobs.add(on="local", words=["lab1", "--quick"], cwd=str(tmp_path), out=str(folder),
-                   python=sys.executable)  # fmt: skip
-    waiting = jobs.add(on="local", words=["lab2"], cwd=str(tmp_path), out=str(tmp_path / "x"),
-                       python=sys.executable)  # fmt: skip
+    job = jobs.add(
+        on="local",
+        words=["lab1", "--quick"],
+        cwd=str(tmp_path),
+        out=str(folder),
+        python=sys.executable,
+    )
+    waiting = jobs.add(
+        on="local",
+        words=["lab2"],
+        cwd=str(tmp_path),
+        out=str(tmp_path / "x"),
+        python=sys.executable,
+    )
     with jobs.locked():
         jobs.update_state(job.id, status="ok")
     jobs.log(job.id).write_text("what it printed\n")

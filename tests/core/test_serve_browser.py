@@ -16,10 +16,10 @@ import pytest
 from chromium import Browser
 from serve_cases import growing, losses, serving
 
-from dualml.interface.serve import shell
-from dualml.interface.serve.server import PageServer
 from dualml.experiment.store.trial import log_path
 from dualml.experiment.store.verdicts import PARITY
+from dualml.interface.serve import shell
+from dualml.interface.serve.server import PageServer
 
 pytestmark = [
     pytest.mark.whole,
@@ -120,7 +120,9 @@ def test_the_curve_grows_and_the_log_follows(page: Browser, run: tuple[Path, Pag
     assert page.js("return window.same") == "this page"
 
 
-def test_the_verdict_comes_when_the_run_has_ended(page: Browser, run: tuple[Path, PageServer]) -> None:
+def test_the_verdict_comes_when_the_run_has_ended(
+    page: Browser, run: tuple[Path, PageServer]
+) -> None:
     place, server = run
     folder = place.parents[3]
     page.open(url_of(server, "/run?run=one"))
@@ -204,9 +206,16 @@ def test_the_language_is_switched_and_kept(page: Browser, run: tuple[Path, PageS
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_no_page_is_wider_than_a_phone(page: Browser, run: tuple[Path, PageServer], lang: str) -> None:
-    page.cdp("Emulation.setDeviceMetricsOverride", width=390, height=844, deviceScaleFactor=2,
-             mobile=True)  # fmt: skip
+def test_no_page_is_wider_than_a_phone(
+    page: Browser, run: tuple[Path, PageServer], lang: str
+) -> None:
+    page.cdp(
+        "Emulation.setDeviceMetricsOverride",
+        width=390,
+        height=844,
+        deviceScaleFactor=2,
+        mobile=True,
+    )
     for path in ("/", "/run?run=one", "/run?run=one&run=done"):
         page.open(url_of(run[1], f"{path}{'&' if '?' in path else '?'}lang={lang}"))
         with contextlib.suppress(AssertionError):  # a loaded machine lays it out twice
@@ -246,7 +255,9 @@ def test_hidden_pages_do_not_ask_and_lost_ones_say_so(
     page.log("browser")  # of what was asked meanwhile
 
 
-def test_everything_has_a_name_and_can_be_reached(page: Browser, run: tuple[Path, PageServer]) -> None:
+def test_everything_has_a_name_and_can_be_reached(
+    page: Browser, run: tuple[Path, PageServer]
+) -> None:
     """Every control is reachable and named: buttons, boxes, lists and links, as assistive software
     sees them."""
     for path in ("/", "/run?run=one", "/run?run=one&run=done"):
@@ -254,8 +265,11 @@ def test_everything_has_a_name_and_can_be_reached(page: Browser, run: tuple[Path
         page.cdp("Accessibility.enable")
         nodes = page.cdp("Accessibility.getFullAXTree")["nodes"]
         roles = ("button", "checkbox", "combobox", "link", "navigation", "region", "log")
-        named = [(node["role"]["value"], node.get("name", {}).get("value", ""))
-                 for node in nodes if node.get("role", {}).get("value") in roles]  # fmt: skip
+        named = [
+            (node["role"]["value"], node.get("name", {}).get("value", ""))
+            for node in nodes
+            if node.get("role", {}).get("value") in roles
+        ]
         assert {role for role, _ in named} >= {"navigation", "link", "region"}
         assert [role for role, name in named if not name.strip()] == []
     page.open(url_of(run[1], "/"))

@@ -28,19 +28,19 @@ from mutations import ODD, mutated, mutated_bytes
 from serve_cases import KEY, ask, serving
 
 from dualml.common.errors import Unsupported, UserError
-from dualml.interface.housekeeping.listing import list_runs
-from dualml.runner.jobs.store import Jobs
-from dualml.report import render
-from dualml.report.live_usage import active_ranks
-from dualml.interface.serve import connections, server
-from dualml.interface.serve.cache import Cache
-from dualml.interface.serve.pages import Pages
-from dualml.interface.serve.server import PageServer
+from dualml.common.words import Messages
 from dualml.experiment.store.folder import RunFolder
 from dualml.experiment.store.load import load
 from dualml.experiment.store.run_operand import read_run_operand
 from dualml.experiment.store.trial import log_path, trial_folder
-from dualml.common.words import Messages
+from dualml.interface.housekeeping.listing import list_runs
+from dualml.interface.serve import connections, server
+from dualml.interface.serve.cache import Cache
+from dualml.interface.serve.pages import Pages
+from dualml.interface.serve.server import PageServer
+from dualml.report import render
+from dualml.report.live_usage import active_ranks
+from dualml.runner.jobs.store import Jobs
 
 pytestmark = pytest.mark.system
 RUN = "/run?run=one"
@@ -151,7 +151,9 @@ def test_guests_are_so_many_at_a_time(live: PageServer, monkeypatch: pytest.Monk
     assert in_time(live) == 200
 
 
-def test_a_head_that_never_ends_is_given_up(live: PageServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_head_that_never_ends_is_given_up(
+    live: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server.PageHandler, "timeout", 1.0)
     begin = time.monotonic()
     with connect(live) as door, contextlib.suppress(ConnectionError):
@@ -162,9 +164,15 @@ def test_a_head_that_never_ends_is_given_up(live: PageServer, monkeypatch: pytes
     assert time.monotonic() - begin < 6
 
 
-@pytest.mark.parametrize("content", [b"x" * 10**6, b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 10**5,
-                                     b"GET /" + b"a" * 60_000 + b" HTTP/1.1\r\n\r\n",
-                                     b"GET / HTTP/1.1\r\nA: " + b"b" * 10**6])  # fmt: skip
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"x" * 10**6,
+        b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 10**5,
+        b"GET /" + b"a" * 60_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\nA: " + b"b" * 10**6,
+    ],
+)
 def test_a_head_of_any_size_is_answered(live: PageServer, content: bytes) -> None:
     before = resident()
     assert re.match(rb"HTTP/1.1 4(00|14|31) |$", answer(live, content))
@@ -172,15 +180,29 @@ def test_a_head_of_any_size_is_answered(live: PageServer, content: bytes) -> Non
     assert in_time(live) == 200
 
 
-@pytest.mark.parametrize(("request_", "status"), [
-    (b"GET http://[::1/ HTTP/1.1", 400), (b"GET //[ HTTP/1.1", 403),
-    (b"GET /?" + b"a=1&" * 100 + b" HTTP/1.1", 400), (b"GET /%zz%\0%ff HTTP/1.1", 403),
-    (b"GET /?token=%00%ff HTTP/1.1", 403), (b"GET / HTTP/9", 400), (b"GET / HTTP/9.9", 505),
-    (b"\0\1\2 / HTTP/1.1", 501), (b"BREW / HTTP/1.1", 501), (b"TRACE / HTTP/1.1", 501),
-    (b"GET", 400), (b"a b c d", 400), (b"\xff\xfe", 400), (b"POST / HTTP/1.1", 405),
-    (b"GET / HTTP/1.1\r\nHost: [::1", 403), (b"GET / HTTP/1.1\r\nHost:\0", 403),
-    (b"GET / HTTP/1.1\r\n: x\r\n x\r\n\r", 403), (b"PUT / HTTP/1.1\r\nContent-Length: -1", 405),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"GET http://[::1/ HTTP/1.1", 400),
+        (b"GET //[ HTTP/1.1", 403),
+        (b"GET /?" + b"a=1&" * 100 + b" HTTP/1.1", 400),
+        (b"GET /%zz%\0%ff HTTP/1.1", 403),
+        (b"GET /?token=%00%ff HTTP/1.1", 403),
+        (b"GET / HTTP/9", 400),
+        (b"GET / HTTP/9.9", 505),
+        (b"\0\1\2 / HTTP/1.1", 501),
+        (b"BREW / HTTP/1.1", 501),
+        (b"TRACE / HTTP/1.1", 501),
+        (b"GET", 400),
+        (b"a b c d", 400),
+        (b"\xff\xfe", 400),
+        (b"POST / HTTP/1.1", 405),
+        (b"GET / HTTP/1.1\r\nHost: [::1", 403),
+        (b"GET / HTTP/1.1\r\nHost:\0", 403),
+        (b"GET / HTTP/1.1\r\n: x\r\n x\r\n\r", 403),
+        (b"PUT / HTTP/1.1\r\nContent-Length: -1", 405),
+    ],
+)
 def test_odd_requests_get_an_answer(live: PageServer, request_: bytes, status: int) -> None:
     said = answer(live, request_ + b"\r\n\r\n", end=False)
     assert re.match(rb"HTTP/1.1 (\d+)", said), said
@@ -225,8 +247,9 @@ def test_a_connection_that_cannot_be_accepted_is_waited_for(
 
 def test_few_descriptors_keep_nobody_out_who_holds_the_token(root: Path) -> None:
     line = f'ulimit -n 30; exec "{sys.executable}" -m dualml serve "{root}" --port 0'
-    with subprocess.Popen(["sh", "-c", line], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True) as process:  # fmt: skip
+    with subprocess.Popen(
+        ["sh", "-c", line], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             match = re.search(r":(\d+)/\?token=(\S+)", process.stdout.readline())
@@ -351,8 +374,24 @@ def test_a_pipe_in_one_run_holds_up_no_page(tmp_path: Path, name: str) -> None:
 
 def put_instead(draw: Any, path: Path, content: bytes) -> None:
     """Put something else in place of a file."""
-    kind = draw(st.sampled_from(["pipe", "socket", "device", "loop", "outside", "folder", "deep",
-                                 "bytes", "bytes", "value", "value", "nothing"]))  # fmt: skip
+    kind = draw(
+        st.sampled_from(
+            [
+                "pipe",
+                "socket",
+                "device",
+                "loop",
+                "outside",
+                "folder",
+                "deep",
+                "bytes",
+                "bytes",
+                "value",
+                "value",
+                "nothing",
+            ]
+        )
+    )
     path.unlink(missing_ok=True)
     match kind:
         case "pipe":

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from command import DOCS, dualml, examples_are_printed, strict
 
+from dualml.common.errors import UserError
+from dualml.common.files import write_json
 from dualml.interface.cli import report_error
 from dualml.interface.cli.simulate import simulate as command
 from dualml.planning.cost import Link, Point, cost, fit_all, predict, units
 from dualml.planning.cost.request import parse_ranks
-from dualml.common.errors import UserError
-from dualml.common.files import write_json
 
 LENET = 4 * 51_902
 
@@ -128,7 +128,11 @@ def test_the_examples_of_the_page_are_what_is_printed(
 def test_units() -> None:
     assert units.parse_seconds("50us") == units.parse_seconds("50µs") == pytest.approx(5e-5)
     assert units.parse_seconds("0") == 0
-    assert (units.parse_bytes("4MB"), units.parse_bytes("1.5KiB"), units.parse_bytes("7")) == (4_000_000, 1536, 7)
+    assert (units.parse_bytes("4MB"), units.parse_bytes("1.5KiB"), units.parse_bytes("7")) == (
+        4_000_000,
+        1536,
+        7,
+    )
     assert units.parse_rate("1GB/s") == units.parse_rate("8Gbit/s") == 1e9
     assert units.parse_seconds_per_byte("1ns/B") == pytest.approx(1e-9)
     for value, text in ((0, "0 s"), (1.234e-5, "12.3 µs"), (0.9999, "1.00 s"), (4567, "4,567 s")):

@@ -21,12 +21,16 @@ from dualml.runner.jobs import slurm
         ),
         (
             "PENDING   2   Nodes required for job are DOWN, DRAINED \n",
-            ("queued", None, "Slurm has put it back, as after the loss of a node: "
-             "Nodes required for job are DOWN, DRAINED"),
+            (
+                "queued",
+                None,
+                "Slurm has put it back, as after the loss of a node: "
+                "Nodes required for job are DOWN, DRAINED",
+            ),
         ),
         ("RUNNING   1   None \n", ("running", None, None)),
     ],
-)  # fmt: skip
+)
 def test_a_job_that_was_put_back_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, told: Any
 ) -> None:

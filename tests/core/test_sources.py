@@ -87,13 +87,16 @@ def test_a_row_is_where_it_says(row: dict[str, Any]) -> None:
     assert problems_of(row) == []
 
 
-@pytest.mark.parametrize(("change", "word"), [
-    ({"where": ["docs/no.md"]}, "does not exist"),
-    ({"where": ["experiments/lab1.toml: nobody"]}, "no arm"),
-    ({"seen": ["core/test_sources::nothing"]}, "does not exist"),
-    ({"seen": []}, "nothing has seen"),
-    ({"on": "M", "seen": ["core/test_sources::all_five_sources_are_there"]}, "shows it on M"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"where": ["docs/no.md"]}, "does not exist"),
+        ({"where": ["experiments/lab1.toml: nobody"]}, "no arm"),
+        ({"seen": ["core/test_sources::nothing"]}, "does not exist"),
+        ({"seen": []}, "nothing has seen"),
+        ({"on": "M", "seen": ["core/test_sources::all_five_sources_are_there"]}, "shows it on M"),
+    ],
+)
 def test_a_wrong_row_is_noticed(change: dict[str, Any], word: str) -> None:
     right = {
         "where": ["README.md"],

@@ -10,21 +10,21 @@ import numpy as np
 import pytest
 from conformance import split
 
-from dualml.experiment.data import load as load_data
+from dualml.algorithms.model import model
+from dualml.backend.reference.backend import NumpyBackend
+from dualml.backend.reference.communicator import run_threads
 from dualml.common.errors import UserError
+from dualml.experiment.data import load as load_data
 from dualml.experiment.freeze import freeze
 from dualml.experiment.plan import Plan
 from dualml.experiment.schema import Experiment
 from dualml.experiment.split import Split
-from dualml.algorithms.model import model
-from dualml.backend.reference.backend import NumpyBackend
-from dualml.backend.reference.communicator import run_threads
-from dualml.parallel.split import traffic
-from dualml.parallel.split.timeline_stats import summary
-from dualml.parallel.split.plan import SplitPlan, split_plan
-from dualml.parallel.split.timeline import KINDS
 from dualml.experiment.store.plan import restore_plan, save_plan
 from dualml.experiment.store.times import TIMELINE
+from dualml.parallel.split import traffic
+from dualml.parallel.split.plan import SplitPlan, split_plan
+from dualml.parallel.split.timeline import KINDS
+from dualml.parallel.split.timeline_stats import summary
 
 DIGITS = load_data("digits", explicit=True)
 WHOLE = 51_902  # parameters of LeNet
@@ -73,8 +73,11 @@ def test_bytes_by_hand_of_more_ranks() -> None:
     both = split_plan(model("lenet"), 4, data=2, cut=["fc1"], micro_batches=2)
     # Ranks 0 and 1 have 5 samples of 9, in micro-batches of 3 and 2; ranks 2 and 3 have 4.
     assert links(both, 9) == {
-        (0, 1): (2, 8000), (1, 0): (2, 8000), (2, 3): (2, 6400), (3, 2): (2, 6400),
-    }  # fmt: skip
+        (0, 1): (2, 8000),
+        (1, 0): (2, 8000),
+        (2, 3): (2, 6400),
+        (3, 2): (2, 6400),
+    }
     assert collectives(both, 9) == {
         ((0, 2), "all_reduce gradients"): (1, 4 * (156 + 2416)),
         ((1, 3), "all_reduce gradients"): (1, 4 * (48120 + 1210)),
@@ -83,9 +86,11 @@ def test_bytes_by_hand_of_more_ranks() -> None:
         model("lenet"), 3, trainers=2, cut=["conv2", "fc2"], place=[0, 1, 0], micro_batches=2
     )
     assert links(trainers, 5) == {
-        (0, 1): (2, 3 * 4 * (1176 + 120)), (1, 0): (2, 3 * 4 * (1176 + 120)),
-        (0, 2): (2, 2 * 4 * (1176 + 120)), (2, 0): (2, 2 * 4 * (1176 + 120)),
-    }  # fmt: skip
+        (0, 1): (2, 3 * 4 * (1176 + 120)),
+        (1, 0): (2, 3 * 4 * (1176 + 120)),
+        (0, 2): (2, 2 * 4 * (1176 + 120)),
+        (2, 0): (2, 2 * 4 * (1176 + 120)),
+    }
     assert collectives(trainers, 5) == {
         ((1, 2), "all_reduce gradients"): (1, 4 * (2416 + 48120)),
     }
@@ -102,9 +107,14 @@ def test_bytes_by_hand_in_a_lower_precision() -> None:
     assert found == {"all_gather forward": 1200, "all_reduce backward": 16000}
     calls = split_plan(model("lenet"), 3, cut=["fc1"], engine="rpc")
     assert [(x.what, x.nbytes) for x in traffic.links(calls, 10, lower=True)] == [
-        ("gradients", 8000), ("samples", 31360), ("activations", 8000), ("gradients", 200),
-        ("activations", 8000), ("activations", 200), ("gradients", 8000),
-    ]  # fmt: skip
+        ("gradients", 8000),
+        ("samples", 31360),
+        ("activations", 8000),
+        ("gradients", 200),
+        ("activations", 8000),
+        ("activations", 200),
+        ("gradients", 8000),
+    ]
 
 
 # --- what really crosses ------------------------------------------------------------------------
@@ -174,8 +184,11 @@ def test_bytes_that_crossed_are_those_of_the_plan(
             else:
                 here &= events["kind"] == KINDS.index("collective")
                 here &= events["backward"] == (kind.endswith("backward"))
-                alike = [m for (g, k), m in collectives(plan, batch).items()
-                         if g == group and k.split()[-1] == kind.split()[-1]]  # fmt: skip
+                alike = [
+                    m
+                    for (g, k), m in collectives(plan, batch).items()
+                    if g == group and k.split()[-1] == kind.split()[-1]
+                ]
                 calls, nbytes = (sum(m[i] for m in alike) for i in (0, 1))
             assert (here.sum(), events["bytes"][here].sum() / 2) == (calls, nbytes), kind
 
@@ -186,21 +199,28 @@ def test_bytes_that_crossed_are_those_of_the_plan(
 def frozen(**settings: Any) -> Plan:
     arm = {"optimizer": {"name": "sgd", "lr": 0.1}, "world_size": 2, "split": settings}
     told = {
-        "name": "t", "title": {"en": "t"}, "model": "lenet", "data": {"name": "digits"},
+        "name": "t",
+        "title": {"en": "t"},
+        "model": "lenet",
+        "data": {"name": "digits"},
         "arms": {"one": {**arm, "batch_size": 64, "updates": 3}},
-    }  # fmt: skip
+    }
     return freeze(Experiment.model_validate(told), DIGITS)
 
 
-@pytest.mark.parametrize("settings", [
-    {"cut": ["flatten"], "micro_batches": 4},
-    {"balance": "activations", "schedule": "gpipe"},
-    {"balance": "time", "stages": 4, "schedule": "interleaved", "micro_batches": 2},
-    {"balance": "time", "tensor": 2},
-    {"tensor": 2, "layers": {"fc1": "column", "fc2": "row"}},
-    {"data": 2},
-    {"grid": [["0F0", ".", ".", "0B0"], [".", "1F0", "1B0", "."]]},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"cut": ["flatten"], "micro_batches": 4},
+        {"balance": "activations", "schedule": "gpipe"},
+        {"balance": "time", "stages": 4, "schedule": "interleaved", "micro_batches": 2},
+        {"balance": "time", "tensor": 2},
+        {"tensor": 2, "layers": {"fc1": "column", "fc2": "row"}},
+        {"data": 2},
+        {"grid": [["0F0", ".", ".", "0B0"], [".", "1F0", "1B0", "."]]},
+    ],
+    ids=str,
+)
 def test_a_plan_on_disk_is_the_plan(settings: dict[str, Any], tmp_path: Path) -> None:
     plan = frozen(**settings)
     save_plan(plan, tmp_path)

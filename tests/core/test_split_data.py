@@ -11,15 +11,21 @@ import numpy as np
 import pytest
 from command import run
 
+from dualml.algorithms.model import model
 from dualml.experiment.data import load as load_data
 from dualml.experiment.data import partial, sources
-from dualml.experiment.data.partial import is_placeholder, make_placeholder, load_partial, in_memory_bytes, select_samples
+from dualml.experiment.data.partial import (
+    in_memory_bytes,
+    is_placeholder,
+    load_partial,
+    make_placeholder,
+    select_samples,
+)
 from dualml.experiment.data.registry import DATASETS
 from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
 from dualml.experiment.samples import load_samples
 from dualml.experiment.split import Split
-from dualml.algorithms.model import model
 from dualml.parallel.split.plan import SplitPlan
 
 DIGITS = load_data("digits", explicit=True)
@@ -118,14 +124,17 @@ def plan_of(ranks: int, **settings: Any) -> SplitPlan:
     return Split(**settings).plan(model("mlp"), ranks)
 
 
-@pytest.mark.parametrize(("plan", "samples", "labels"), [
-    (plan_of(2, tensor=2), [0, 1], [0, 1]),
-    (plan_of(4, stages=4), [0], [3]),
-    (plan_of(3, place=[0, 1, 0], trainers=2, micro_batches=2), [0], [0]),
-    (plan_of(3, engine="rpc"), [0], [0]),
-    (plan_of(2, engine="rpc", place=[0, 1, 0]), [1], [1]),
-    (plan_of(2, engine="devices", devices=["cpu:0", "cpu:1"], data=2), [0, 1], [0, 1]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("plan", "samples", "labels"),
+    [
+        (plan_of(2, tensor=2), [0, 1], [0, 1]),
+        (plan_of(4, stages=4), [0], [3]),
+        (plan_of(3, place=[0, 1, 0], trainers=2, micro_batches=2), [0], [0]),
+        (plan_of(3, engine="rpc"), [0], [0]),
+        (plan_of(2, engine="rpc", place=[0, 1, 0]), [1], [1]),
+        (plan_of(2, engine="devices", devices=["cpu:0", "cpu:1"], data=2), [0, 1], [0, 1]),
+    ],
+)
 def test_who_reads(plan: SplitPlan, samples: list[int], labels: list[int]) -> None:
     reads = [plan.reads(rank) for rank in range(plan.world_size)]
     assert [rank for rank, (x, _) in enumerate(reads) if x] == samples

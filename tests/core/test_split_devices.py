@@ -10,20 +10,20 @@ import pytest
 from command import dualml, run
 from conformance import split
 
+from dualml.algorithms.model import model
 from dualml.backend.devices import check_present, shift_devices
-from dualml.experiment.data import load as load_data
+from dualml.backend.reference.backend import NumpyBackend
+from dualml.backend.reference.communicator import run_threads
 from dualml.common.errors import Unsupported, UserError
+from dualml.experiment.data import load as load_data
 from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
 from dualml.experiment.split import Split
-from dualml.algorithms.model import model
-from dualml.backend.reference.backend import NumpyBackend
-from dualml.backend.reference.communicator import run_threads
+from dualml.experiment.store.plan import restore_plan, save_plan
 from dualml.parallel.split import traffic
-from dualml.parallel.split.timeline_stats import summary
 from dualml.parallel.split.placed_executor import PlacedExecutor
 from dualml.parallel.split.plan import SplitPlan
-from dualml.experiment.store.plan import restore_plan, save_plan
+from dualml.parallel.split.timeline_stats import summary
 
 DIGITS = load_data("digits", explicit=True)
 TWO = {"engine": "devices", "devices": ["cpu:0", "cpu:1"]}
@@ -70,7 +70,10 @@ def test_transfers_by_hand() -> None:
         model("lenet"), 1
     )
     both = 10 * 4 * (6 * 14 * 14 + 120)
-    assert planned_transfers(plan, 10) == {(0, "cpu:0", "cpu:1"): (6, both), (0, "cpu:1", "cpu:0"): (6, both)}
+    assert planned_transfers(plan, 10) == {
+        (0, "cpu:0", "cpu:1"): (6, both),
+        (0, "cpu:1", "cpu:0"): (6, both),
+    }
     assert traffic.links(plan, 10) == []
     assert traffic.collectives(plan, 10) == []
     assert plan.schedule == "naive"
@@ -103,11 +106,15 @@ def measured(plan: SplitPlan, batch: int) -> dict[tuple[int, str, str], tuple[fl
     }
 
 
-@pytest.mark.parametrize("settings", [
-    {"place": [0, 1, 0], "micro_batches": 3},
-    {"schedule": "gpipe", "micro_batches": 2},
-    {"data": 2, "place": [0, 1, 1, 0], "micro_batches": 2},
-], ids=str)  # fmt: skip
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"place": [0, 1, 0], "micro_batches": 3},
+        {"schedule": "gpipe", "micro_batches": 2},
+        {"data": 2, "place": [0, 1, 1, 0], "micro_batches": 2},
+    ],
+    ids=str,
+)
 def test_bytes_that_moved_are_those_of_the_plan(settings: dict[str, Any]) -> None:
     plan = Split(**settings, **TWO).plan(split.SPECS["deep"], settings.get("data", 1))
     assert measured(plan, 7) == planned_transfers(plan, 7)
@@ -144,8 +151,9 @@ def test_one_process_with_two_devices_is_the_whole_model(lab: Path, tmp_path: Pa
     trials = json.loads((tmp_path / "out" / "run.json").read_text())["trials"]
     (two,) = [trial for trial in trials if trial["arm"] == "two"]
     assert {(x["source"], x["target"]) for x in two["split"]["transfers"]} == {
-        ("cpu:0", "cpu:1"), ("cpu:1", "cpu:0"),
-    }  # fmt: skip
+        ("cpu:0", "cpu:1"),
+        ("cpu:1", "cpu:0"),
+    }
     assert two["how"] == {"transfers": "native: numpy.ndarray.copy"}
 
 
@@ -154,19 +162,23 @@ WRONG: list[tuple[list[str], str]] = [
     (["split.devices=['cpu:0', 'cpu:0']"], "names cpu:0 2 times; name each device once"),
     (["split.devices=['cpu:0', 'tpu:1']"], "'tpu:1' is no device; use cpu:0, cpu:1"),
     (["split.devices=['cpu:0', 'cpu:64']"], "'cpu:64' is no device"),
-    (["split.devices=['cpu:0', 'cpu:1', 'cpu:2']"],
-     "place must give each of 3 stages one of 3 devices, numbered from 0 as in split.devices, and "
-     "every device a stage; received [0, 1, 0]"),
+    (
+        ["split.devices=['cpu:0', 'cpu:1', 'cpu:2']"],
+        "place must give each of 3 stages one of 3 devices, numbered from 0 as in split.devices, and "
+        "every device a stage; received [0, 1, 0]",
+    ),
     (["split.engine='messages'", "world_size=2"], 'that needs engine = "devices"'),
     (["split.tensor=2"], "leave out split.tensor, or use engine = messages"),
     (["split.trainers=2"], "leave out split.trainers"),
     (["split.schedule='1f1b'"], "engine = devices takes schedule = naive or gpipe; received 1f1b"),
     (["world_size=2"], "engine = devices has all stages in each process: world_size must be"),
-    (["world_size=2", "split.data=2", "split.schedule='gpipe'", "split.micro_batches=2"],
-     "use schedule = naive"),
+    (
+        ["world_size=2", "split.data=2", "split.schedule='gpipe'", "split.micro_batches=2"],
+        "use schedule = naive",
+    ),
     (["split.transport='host'"], "engine = devices has its own: leave out transport"),
     (["zero=1", "world_size=2", "split.data=2"], "leave out engine = devices"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("words", "message"), WRONG)

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from command import DOCS
 
+from dualml.algorithms.model import model
 from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
 from dualml.experiment.split import Split
-from dualml.algorithms.model import model
 from dualml.parallel.split.order import find_deadlock, validate
 from dualml.parallel.split.schedule import Grid
 from dualml.parallel.split.schedules import SCHEDULES
@@ -61,10 +61,16 @@ def test_every_arm_has_a_plan(page: Path) -> None:
             plan = arm.split and arm.split.plan(model(arm.model), arm.world_size)
             found[name] = plan and str(plan.mesh)
     assert found == {
-        "by-layer": "1 × 2 × 1", "inside": "1 × 1 × 2", "whole": None, "backwards": "1 × 2 × 1",
-        "cube": "2 × 2 × 2", "impatient": "1 × 3 × 1",
-        "devices": "1 × 1 × 1", "replicas": "2 × 1 × 1", "server": "1 × 2 × 1",
-    }  # fmt: skip
+        "by-layer": "1 × 2 × 1",
+        "inside": "1 × 1 × 2",
+        "whole": None,
+        "backwards": "1 × 2 × 1",
+        "cube": "2 × 2 × 2",
+        "impatient": "1 × 3 × 1",
+        "devices": "1 × 1 × 1",
+        "replicas": "2 × 1 × 1",
+        "server": "1 × 2 × 1",
+    }
 
 
 @by_page
@@ -115,9 +121,14 @@ def test_the_script_prints_what_the_page_shows(page: Path, tmp_path: Path) -> No
     (script,) = blocks(page, "python")
     (tmp_path / "by_layer.py").write_text(script, "utf-8")
     done = subprocess.run(
-        [sys.executable, "by_layer.py", "numpy"], cwd=tmp_path, capture_output=True, text=True,
-        timeout=120, check=False, env={**os.environ, "PYTHONIOENCODING": "utf-8"},
-    )  # fmt: skip
+        [sys.executable, "by_layer.py", "numpy"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8"},
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout in blocks(page, "text")
 

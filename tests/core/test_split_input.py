@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from command import dualml, run
 
-from dualml.experiment.data import load as load_data
 from dualml.common.errors import UserError
+from dualml.experiment.data import load as load_data
 from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
 
@@ -163,8 +163,16 @@ def verdicts(out: Path) -> dict[str, Any]:
 
 def test_micro_batches_that_do_not_divide_the_batch_are_fine(lab: Path, tmp_path: Path) -> None:
     """7 samples in 4 micro-batches, then the last 2 samples in 4: two of those are empty."""
-    code, told = run(lab, tmp_path / "out", "--arm", "one", "--arm", "pipe",
-                     *sets("one", "updates=6"), *sets("pipe", "updates=6"))  # fmt: skip
+    code, told = run(
+        lab,
+        tmp_path / "out",
+        "--arm",
+        "one",
+        "--arm",
+        "pipe",
+        *sets("one", "updates=6"),
+        *sets("pipe", "updates=6"),
+    )
     assert code == 0, told
     assert verdicts(tmp_path / "out") == {"pipe": "equal"}
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from dualml.algorithms.model import model
 from dualml.parallel.split import traffic
 from dualml.parallel.split.mesh import Mesh
-from dualml.parallel.split.shards import TensorShard
 from dualml.parallel.split.plan import split_plan
+from dualml.parallel.split.shards import TensorShard
 
 
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4))
@@ -57,12 +57,17 @@ def test_a_rank_has_queries_keys_and_values_of_its_heads() -> None:
     assert str(pieces["proj.bias"]) == "whole"
 
 
-@pytest.mark.parametrize(("name", "world", "options"), [
-    ("lenet", 4, {"tensor": 2}), ("vit", 4, {"tensor": 2, "cut": ["branch2"]}),
-    ("vit", 4, {"tensor": 4, "layers": {"qkv": "column", "proj": "row"}}),
-    ("deep_mlp", 4, {"data": 2, "schedule": "gpipe"}), ("lenet", 3, {"trainers": 2,
-     "place": [0, 1, 0], "micro_batches": 2}), ("lenet", 3, {"place": [0, 1, 2, 1, 0]}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "world", "options"),
+    [
+        ("lenet", 4, {"tensor": 2}),
+        ("vit", 4, {"tensor": 2, "cut": ["branch2"]}),
+        ("vit", 4, {"tensor": 4, "layers": {"qkv": "column", "proj": "row"}}),
+        ("deep_mlp", 4, {"data": 2, "schedule": "gpipe"}),
+        ("lenet", 3, {"trainers": 2, "place": [0, 1, 0], "micro_batches": 2}),
+        ("lenet", 3, {"place": [0, 1, 2, 1, 0]}),
+    ],
+)
 def test_the_parts_of_all_ranks_are_the_model(
     name: str, world: int, options: dict[str, Any]
 ) -> None:

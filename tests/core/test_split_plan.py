@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualml.common.errors import UserError
 from dualml.algorithms.model import model
 from dualml.algorithms.model.layers import Branch, Merge, Tanh
 from dualml.algorithms.model.spec import ModelSpec
+from dualml.common.errors import UserError
 from dualml.parallel.split import stage_cuts
-from dualml.parallel.split.tensor_parallel import ParallelOp
 from dualml.parallel.split.plan import SplitPlan, split_plan
 from dualml.parallel.split.styles import choose_styles
+from dualml.parallel.split.tensor_parallel import ParallelOp
 
 # --- where to cut -------------------------------------------------------------------------------
 
@@ -71,8 +71,11 @@ def test_what_is_balanced() -> None:
     spec = model("lenet")
     weights = stage_cuts.layer_costs(spec, "parameters")
     assert {n: w for n, w in weights.items() if w} == {
-        "conv1": 156, "conv2": 2416, "fc1": 48120, "fc2": 1210,
-    }  # fmt: skip
+        "conv1": 156,
+        "conv2": 2416,
+        "fc1": 48120,
+        "fc2": 1210,
+    }
     shapes = stage_cuts.layer_costs(spec, "activations")
     assert (shapes["conv1"], shapes["pool1"], shapes["fc2"]) == (6 * 28 * 28, 6 * 14 * 14, 10)
     times = {name: 0.0 for name, _ in spec.layers} | {"conv1": 1.0, "relu3": 1.0, "fc2": 2.0}
@@ -84,34 +87,46 @@ def test_what_is_balanced() -> None:
         split_plan(spec, 2, balance="time", times={"conv1": 1.0})
 
 
-@pytest.mark.parametrize(("name", "cut", "words"), [
-    ("vit", ["ln1"], "'ln1' lies inside a residual connection; the nearest place to cut is "
-                     "'branch1'"),
-    ("vit", ["merge1"], "inside a residual connection; the nearest place to cut is 'branch2'"),
-    ("lenet", ["fc3"], "lenet has no layer 'fc3'; did you mean 'fc2'?"),
-    ("lenet", ["conv1"], "'conv1' is the first layer; the first stage begins there"),
-    ("lenet", ["fc1", "conv2"], "must follow the model's order, each once"),
-    ("lenet", ["fc1", "fc1"], "must follow the model's order, each once"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "cut", "words"),
+    [
+        (
+            "vit",
+            ["ln1"],
+            "'ln1' lies inside a residual connection; the nearest place to cut is 'branch1'",
+        ),
+        ("vit", ["merge1"], "inside a residual connection; the nearest place to cut is 'branch2'"),
+        ("lenet", ["fc3"], "lenet has no layer 'fc3'; did you mean 'fc2'?"),
+        ("lenet", ["conv1"], "'conv1' is the first layer; the first stage begins there"),
+        ("lenet", ["fc1", "conv2"], "must follow the model's order, each once"),
+        ("lenet", ["fc1", "fc1"], "must follow the model's order, each once"),
+    ],
+)
 def test_cuts_that_cannot_be(name: str, cut: list[str], words: str) -> None:
     with pytest.raises(UserError, match=words):
         split_plan(model(name), len(cut) + 1, cut=cut)
 
 
-@pytest.mark.parametrize(("options", "words"), [
-    ({"stages": 11}, "11 stages are too many for lenet: .* use at most 10 stages"),
-    ({"stages": 3, "cut": ["fc1"]}, r"stages = 3 needs 2 cuts; received \['fc1'\]"),
-    ({"place": [0, 2]}, r"one of 2 pipeline ranks and every rank a stage; received \[0, 2\]"),
-    ({"place": [0, 0]}, r"every rank a stage; received \[0, 0\]"),
-    ({"layers": {"fc1": "row"}}, "that needs tensor >= 2"),
-    ({"stages": 4, "schedule": "interleaved", "micro_batches": 3}, "received 3: use 2 or 4"),
-    ({"trainers": 2}, "trainers = 2 with one server are 3 ranks, .* received world_size = 2"),
-    ({"tensor": 2, "layers": {"fc2": "row"}}, "fc2: a row layer takes the output of a column"),
-    ({"tensor": 2, "layers": {"fc2": "rows"}}, "'rows' is none of column, row, whole"),
-    ({"tensor": 2, "layers": {"relu1": "row"}}, "a ReLU cannot be split inside; Linear, Conv2d"),
-    ({"tensor": 2, "layers": {"fc3": "row"}}, "lenet has no layer 'fc3'; did you mean 'fc2'?"),
-    ({"tensor": 2, "layers": {"fc2": "whole"}}, "tensor = 2: no layer of lenet is split"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"stages": 11}, "11 stages are too many for lenet: .* use at most 10 stages"),
+        ({"stages": 3, "cut": ["fc1"]}, r"stages = 3 needs 2 cuts; received \['fc1'\]"),
+        ({"place": [0, 2]}, r"one of 2 pipeline ranks and every rank a stage; received \[0, 2\]"),
+        ({"place": [0, 0]}, r"every rank a stage; received \[0, 0\]"),
+        ({"layers": {"fc1": "row"}}, "that needs tensor >= 2"),
+        ({"stages": 4, "schedule": "interleaved", "micro_batches": 3}, "received 3: use 2 or 4"),
+        ({"trainers": 2}, "trainers = 2 with one server are 3 ranks, .* received world_size = 2"),
+        ({"tensor": 2, "layers": {"fc2": "row"}}, "fc2: a row layer takes the output of a column"),
+        ({"tensor": 2, "layers": {"fc2": "rows"}}, "'rows' is none of column, row, whole"),
+        (
+            {"tensor": 2, "layers": {"relu1": "row"}},
+            "a ReLU cannot be split inside; Linear, Conv2d",
+        ),
+        ({"tensor": 2, "layers": {"fc3": "row"}}, "lenet has no layer 'fc3'; did you mean 'fc2'?"),
+        ({"tensor": 2, "layers": {"fc2": "whole"}}, "tensor = 2: no layer of lenet is split"),
+    ],
+)
 def test_splits_that_cannot_be(options: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError, match=words):
         split_plan(model("lenet"), 2, **options)
@@ -129,16 +144,29 @@ def pairs(plan: SplitPlan) -> list[str]:
     return [i.kind for v in plan.rank_stages(0)[0] for i in v.items if isinstance(i, ParallelOp)]
 
 
-@pytest.mark.parametrize(("name", "styles", "kinds"), [
-    # The samples need no gradient: nothing is copied before the first layer of the model.
-    ("lenet", {"conv1": "column", "conv2": "row", "fc1": "column", "fc2": "row"},
-     ["sum", "copy", "sum"]),
-    ("mlp", {"fc1": "column", "fc2": "row"}, ["sum"]),
-    ("deep_mlp", {f"fc{i}": "column" if i % 2 else "row" for i in range(1, 7)},
-     ["sum", *["copy", "sum"] * 2]),
-    ("vit", {"qkv": "column", "proj": "row", "up": "column", "down": "row"}, ["copy", "sum"] * 2),
-    ("softmax", {"fc": "column"}, ["gather"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "styles", "kinds"),
+    [
+        # The samples need no gradient: nothing is copied before the first layer of the model.
+        (
+            "lenet",
+            {"conv1": "column", "conv2": "row", "fc1": "column", "fc2": "row"},
+            ["sum", "copy", "sum"],
+        ),
+        ("mlp", {"fc1": "column", "fc2": "row"}, ["sum"]),
+        (
+            "deep_mlp",
+            {f"fc{i}": "column" if i % 2 else "row" for i in range(1, 7)},
+            ["sum", *["copy", "sum"] * 2],
+        ),
+        (
+            "vit",
+            {"qkv": "column", "proj": "row", "up": "column", "down": "row"},
+            ["copy", "sum"] * 2,
+        ),
+        ("softmax", {"fc": "column"}, ["gather"]),
+    ],
+)
 def test_pairs_are_found_and_meet_once_each_way(
     name: str, styles: dict[str, str], kinds: list[str]
 ) -> None:
@@ -154,17 +182,25 @@ def test_pairs_stay_inside_a_stage() -> None:
     assert pairs(plan) == ["gather"]
 
 
-@pytest.mark.parametrize(("name", "parts", "layers", "words"), [
-    ("lenet", 4, {}, "conv1 has 6 output channels, which 4 ranks cannot share equally; use "
-                     "tensor = 2, 3, 6, or"),
-    ("lenet", 5, {"conv1": "column", "conv2": "row"}, "conv1 has 6 output channels, which 5"),
-    ("lenet", 7, {"fc1": "column"}, "fc1 has 120 outputs, which 7 ranks"),
-    ("vit", 3, {}, "attention has 4 heads, which 3 ranks"),
-    ("vit", 3, {"qkv": "column"}, "attention has 4 heads, which 3 ranks cannot share equally"),
-    ("vit", 8, {}, "attention has 4 heads, which 8 ranks cannot share equally"),
-    ("rnn_lm", 3, {"embedding": "row"}, "embedding has 2000 words, which 3 ranks"),
-    ("rnn_lm", 3, {"embedding": "column"}, "embedding has 64 features, which 3 ranks"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "parts", "layers", "words"),
+    [
+        (
+            "lenet",
+            4,
+            {},
+            "conv1 has 6 output channels, which 4 ranks cannot share equally; use "
+            "tensor = 2, 3, 6, or",
+        ),
+        ("lenet", 5, {"conv1": "column", "conv2": "row"}, "conv1 has 6 output channels, which 5"),
+        ("lenet", 7, {"fc1": "column"}, "fc1 has 120 outputs, which 7 ranks"),
+        ("vit", 3, {}, "attention has 4 heads, which 3 ranks"),
+        ("vit", 3, {"qkv": "column"}, "attention has 4 heads, which 3 ranks cannot share equally"),
+        ("vit", 8, {}, "attention has 4 heads, which 8 ranks cannot share equally"),
+        ("rnn_lm", 3, {"embedding": "row"}, "embedding has 2000 words, which 3 ranks"),
+        ("rnn_lm", 3, {"embedding": "column"}, "embedding has 64 features, which 3 ranks"),
+    ],
+)
 def test_what_does_not_divide_is_told_with_its_numbers(
     name: str, parts: int, layers: dict[str, str], words: str
 ) -> None:

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 from conformance import split
 
+from dualml.algorithms.model import model
+from dualml.algorithms.model.spec import ModelSpec
 from dualml.backend import Segment
+from dualml.backend.reference.backend import NumpyBackend
+from dualml.backend.reference.communicator import run_threads
 from dualml.backend.stage import visible_slices as seen_of
 from dualml.common.errors import UserError
 from dualml.experiment.split import Split
-from dualml.algorithms.model import model
-from dualml.algorithms.model.spec import ModelSpec
-from dualml.backend.reference.backend import NumpyBackend
-from dualml.backend.reference.communicator import run_threads
 from dualml.parallel.split import ring, traffic
-from dualml.parallel.split.tensor_parallel import ParallelOp
-from dualml.parallel.split.shards import TensorShard, concat_slices
 from dualml.parallel.split.plan import SplitPlan, split_plan
+from dualml.parallel.split.shards import TensorShard, concat_slices
+from dualml.parallel.split.tensor_parallel import ParallelOp
 
 GPT = split.SPECS["longer gpt"]  # 12 positions of 8, 2 blocks, dropout
 WHOLE = {"tensor": 2}
@@ -32,8 +32,9 @@ CONTEXT = {"context": 2}
 
 def kinds(plan: SplitPlan, rank: int = 0) -> list[str]:
     items = [item for view in plan.rank_stages(rank)[0] for item in view.items]
-    return [i.kind if isinstance(i, ParallelOp) else "ring" for i in items
-             if not isinstance(i, Segment)]  # fmt: skip
+    return [
+        i.kind if isinstance(i, ParallelOp) else "ring" for i in items if not isinstance(i, Segment)
+    ]
 
 
 def test_what_stands_between_the_segments() -> None:
@@ -89,9 +90,11 @@ def test_bytes_by_hand() -> None:
     n = 2 * blocks
     same = (1, 4 * (24 * h + blocks * (4 * h + 2 * h) + 2 * h))  # table, norms, biases after sums
     halves = {
-        "all_gather forward": (n, n * each // 2), "reduce_scatter forward": (n, n * each),
-        "reduce_scatter backward": (n, n * each), "all_gather backward": (n, n * each // 2),
-    }  # fmt: skip
+        "all_gather forward": (n, n * each // 2),
+        "reduce_scatter forward": (n, n * each),
+        "reduce_scatter backward": (n, n * each),
+        "all_gather backward": (n, n * each // 2),
+    }
     gradients = {"all_reduce gradients": same}
     assert collectives(split_plan(GPT, 2, **SEQUENCE), b) == halves | gradients
     twice = {"all_gather backward": (2 * n, n * each)}

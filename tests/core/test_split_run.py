@@ -13,11 +13,11 @@ from command import dualml, goes_on_when_interrupted, run, strict
 from safetensors.numpy import load_file
 
 from dualml.algorithms.model import model
+from dualml.experiment.store.plan import restore_plan
+from dualml.experiment.store.times import TIMELINE
 from dualml.parallel.split import traffic
 from dualml.parallel.split.schedules import live_bound
 from dualml.parallel.split.timeline import COLUMNS, KINDS
-from dualml.experiment.store.plan import restore_plan
-from dualml.experiment.store.times import TIMELINE
 
 pytestmark = pytest.mark.whole
 
@@ -124,8 +124,13 @@ def test_what_the_ranks_hold(run_folder: Path, arm: str) -> None:
         assert told["held_bytes"] > 0
         elements = sum(int(np.prod(p.local_shape)) for p in plan.rank_stages(rank)[1].values())
         assert told["parameter_bytes"] == 8 * elements
-    by_hand = {"gpipe": [4, 4], "ofob": [3, 2, 1], "inside": [1, 1], "copies": [1] * 4,
-               "mesh": [2, 2, 1, 1]}  # fmt: skip
+    by_hand = {
+        "gpipe": [4, 4],
+        "ofob": [3, 2, 1],
+        "inside": [1, 1],
+        "copies": [1] * 4,
+        "mesh": [2, 2, 1, 1],
+    }
     if arm in by_hand:
         assert [told["live"] for told in memory] == by_hand[arm]
 
@@ -164,8 +169,16 @@ def test_a_cut_by_measured_times_is_the_cut_of_the_run(run_folder: Path) -> None
 def test_an_interrupted_split_goes_on_as_if_nothing_had_been(
     lab: Path, tmp_path: Path, arm: str
 ) -> None:
-    more = ["--set", f"arms.{arm}.updates=20", "--set", "evaluation.per_epoch=1",
-            "--set", "evaluation.train_samples=2", "--set", "data.test=2"]  # fmt: skip
+    more = [
+        "--set",
+        f"arms.{arm}.updates=20",
+        "--set",
+        "evaluation.per_epoch=1",
+        "--set",
+        "evaluation.train_samples=2",
+        "--set",
+        "data.test=2",
+    ]
     goes_on_when_interrupted(lab, tmp_path, arm, *more)
 
 
@@ -173,10 +186,10 @@ def test_a_slow_rank_is_slow_inside_the_layers_it_shares_whatever_its_number() -
     from types import SimpleNamespace
     from typing import cast
 
-    from dualml.parallel.aggregation.straggler import Straggler
-    from dualml.backend.stage import Stage
     from dualml.algorithms.communicator import Communicator
     from dualml.backend.reference.communicator import run_threads
+    from dualml.backend.stage import Stage
+    from dualml.parallel.aggregation.straggler import Straggler
     from dualml.parallel.split.plan import split_plan
     from dualml.parallel.split.rank import PipelineRank
 
@@ -188,7 +201,10 @@ def test_a_slow_rank_is_slow_inside_the_layers_it_shares_whatever_its_number() -
         row, spent = rank.tp_group, []
         assert row is not None
         x = np.ones(8)
-        for call in (lambda: rank.all_reduce_sum(row, x), lambda: rank.all_gather_concat(row, x, 0)):
+        for call in (
+            lambda: rank.all_reduce_sum(row, x),
+            lambda: rank.all_gather_concat(row, x, 0),
+        ):
             comm.barrier()
             begin = time.perf_counter()
             call()

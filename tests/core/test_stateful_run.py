@@ -10,9 +10,9 @@ import pytest
 from command import dualml, run, start, strict
 from test_resume import wait_for_checkpoint
 
-from dualml.report.topics import caveats
-from dualml.experiment.store.load import load
 from dualml.common.words import Messages
+from dualml.experiment.store.load import load
+from dualml.report.topics import caveats
 
 pytestmark = pytest.mark.whole
 

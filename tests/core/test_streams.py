@@ -8,14 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.experiment.data import load as load_data
+from dualml.algorithms.model import initial_weights, model
+from dualml.algorithms.model.layers import GRU, LSTM, RNN
+from dualml.algorithms.model.streams import (
+    SLOT,
+    HiddenStates,
+    extra_inputs,
+    merge_hidden_states,
+    stream_indices,
+)
 from dualml.common.errors import UserError
+from dualml.experiment.data import load as load_data
 from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
 from dualml.experiment.plan import Plan
-from dualml.algorithms.model import initial_weights, model
-from dualml.algorithms.model.layers import GRU, LSTM, RNN
-from dualml.algorithms.model.streams import SLOT, HiddenStates, extra_inputs, merge_hidden_states, stream_indices
 from dualml.experiment.store.plan import restore_plan, save_plan
 
 TOML = """
@@ -63,13 +69,30 @@ def plan_of(lab: Path, *overrides: str) -> Plan:
 
 
 def test_settings_make_the_model_they_say() -> None:
-    spec = model("rnn_lm", words=30, length=5, recurrent={
-        "rnn_type": "relu", "layers": 3, "width": 8, "hidden": 8, "dropout": 0.1, "tied": True,
-    })  # fmt: skip
+    spec = model(
+        "rnn_lm",
+        words=30,
+        length=5,
+        recurrent={
+            "rnn_type": "relu",
+            "layers": 3,
+            "width": 8,
+            "hidden": 8,
+            "dropout": 0.1,
+            "tied": True,
+        },
+    )
     assert [name for name, _ in spec.layers] == [
-        "embedding", "dropout1", "rnn", "dropout2", "rnn2", "dropout3", "rnn3", "dropout4",
+        "embedding",
+        "dropout1",
+        "rnn",
+        "dropout2",
+        "rnn2",
+        "dropout3",
+        "rnn3",
+        "dropout4",
         "decoder",
-    ]  # fmt: skip
+    ]
     assert dict(spec.layers)["rnn2"] == RNN(8, 8, nonlinearity="relu")
     assert "decoder.weight" not in spec.parameters()
     assert spec.parameters()["decoder.bias"] == (30,)
@@ -91,10 +114,13 @@ def test_tables_start_within_the_range_and_the_bias_at_zero() -> None:
         assert np.abs(start["lstm.bias_hh_l0"]).max() <= 1 / 8
 
 
-@pytest.mark.parametrize(("settings", "said"), [
-    ({"tied": True}, "width = 64 and hidden = 128 must be equal; set width = 128"),
-    ({"rnn_type": "lstn"}, "must be one of lstm, gru, tanh, relu; received 'lstn'.*'lstm'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"tied": True}, "width = 64 and hidden = 128 must be equal; set width = 128"),
+        ({"rnn_type": "lstn"}, "must be one of lstm, gru, tanh, relu; received 'lstn'.*'lstm'"),
+    ],
+)
 def test_settings_that_do_not_fit(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(UserError, match=said):
         model("rnn_lm", recurrent=settings)
@@ -118,13 +144,16 @@ def test_an_arm_has_its_own_settings_over_those_of_the_experiment(
     assert again.hash == plan.hash
 
 
-@pytest.mark.parametrize(("overrides", "said"), [
-    (["recurrent.rnn_typ=\"gru\""], "unknown key recurrent.rnn_typ; did you mean 'rnn_type'"),
-    (["recurrent.rnn_type=\"elman\""], "recurrent.rnn_type"),
-    (["recurrent.layers=0"], "recurrent.layers"),
-    (["arms.gru.recurrent.width=9"], "arms.gru: recurrent.tied .* width = 9 and hidden = 8"),
-    (["sizes.width=9"], "sizes are of the models gpt, gpt_llama, resnet18, resnet18_cifar"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (['recurrent.rnn_typ="gru"'], "unknown key recurrent.rnn_typ; did you mean 'rnn_type'"),
+        (['recurrent.rnn_type="elman"'], "recurrent.rnn_type"),
+        (["recurrent.layers=0"], "recurrent.layers"),
+        (["arms.gru.recurrent.width=9"], "arms.gru: recurrent.tied .* width = 9 and hidden = 8"),
+        (["sizes.width=9"], "sizes are of the models gpt, gpt_llama, resnet18, resnet18_cifar"),
+    ],
+)
 def test_wrong_settings_of_an_experiment(lab: Path, overrides: list[str], said: str) -> None:
     with pytest.raises(UserError, match=said):
         plan_of(lab, *overrides)
@@ -142,25 +171,30 @@ def test_a_stateful_arm_reads_streams_in_order(lab: Path) -> None:
     assert (np.diff(order, axis=0) == 1).all()
     feed = plan.batch_sampler(arm, 0)
     assert [feed.batch(step).tolist() for step in (1, 4, 5)] == [
-        order[0].tolist(), order[3].tolist(), order[0].tolist(),
-    ]  # fmt: skip
+        order[0].tolist(),
+        order[3].tolist(),
+        order[0].tolist(),
+    ]
     assert plan.order["train"].tolist() == list(range(50))  # which stand together in the text
     assert plan.streams(plan.experiment.arms["plain"], 0) is None
     other = plan_of(lab, "arms.stateful.recurrent.stateful=false")
     assert other.order["train"].tolist() != list(range(50))
 
 
-@pytest.mark.parametrize(("overrides", "said"), [
-    (['partition.name="random_partition"', "world_size=2"], "deals windows out of their order"),
-    (["world_size=2"], "use split, or world_size = 1"),
-    (["samples=20"], "samples draws windows"),
-    (["batch_size=0"], "has no next one; set batch_size"),
-    (["chunk=4"], "raise chunk to batch_size"),
-    (['precision="bf16"'], "states are carried in float32"),
-    (['recompute=["lstm"]'], "leave out recompute"),
-    (["zero=1", "world_size=2"], "zero and offload"),
-    (["batch_size=51"], "needs at least 51 windows of the text; there are 50"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (['partition.name="random_partition"', "world_size=2"], "deals windows out of their order"),
+        (["world_size=2"], "use split, or world_size = 1"),
+        (["samples=20"], "samples draws windows"),
+        (["batch_size=0"], "has no next one; set batch_size"),
+        (["chunk=4"], "raise chunk to batch_size"),
+        (['precision="bf16"'], "states are carried in float32"),
+        (['recompute=["lstm"]'], "leave out recompute"),
+        (["zero=1", "world_size=2"], "zero and offload"),
+        (["batch_size=51"], "needs at least 51 windows of the text; there are 50"),
+    ],
+)
 def test_what_a_state_does_not_go_with(lab: Path, overrides: list[str], said: str) -> None:
     with pytest.raises(UserError, match=rf"arms.stateful: .*{said}"):
         plan_of(lab, *(f"arms.stateful.{text}" for text in overrides))

@@ -85,10 +85,14 @@ def test_a_killed_worker_is_noticed_at_once(tmp_path: Path, name: str) -> None:
     assert took < 10
 
 
-@pytest.mark.parametrize("code", [
-    "say(pid=os.getpid()); time.sleep(600)",
-    "say(pid=os.getpid()); signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)",
-], ids=["hangs", "ignores SIGTERM"])  # fmt: skip
+@pytest.mark.parametrize(
+    "code",
+    [
+        "say(pid=os.getpid()); time.sleep(600)",
+        "say(pid=os.getpid()); signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)",
+    ],
+    ids=["hangs", "ignores SIGTERM"],
+)
 def test_a_silent_worker_is_ended(tmp_path: Path, code: str) -> None:
     ended, events, took = work(tmp_path, code, silence=1)
     assert ended.reason == "gave no sign of life for 1 s"
@@ -105,7 +109,9 @@ def test_a_stopped_worker_is_noticed_and_ended(tmp_path: Path) -> None:
     assert has_ended(events[0]["pid"])
 
 
-def supervise_ranks(tmp_path: Path, *codes: str, **limits: float) -> tuple[GroupResult, list[int], float]:
+def supervise_ranks(
+    tmp_path: Path, *codes: str, **limits: float
+) -> tuple[GroupResult, list[int], float]:
     """Run ranks that report their process id first; return how they ended, their ids, and the
     seconds."""
     pids: dict[int, int] = {}
@@ -225,13 +231,20 @@ def test_an_interruption_ends_the_worker_first(tmp_path: Path) -> None:
 def test_a_worker_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     """The lifeline ends a worker whose owner has gone."""
     parent = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent("""
+        [
+            sys.executable,
+            "-c",
+            textwrap.dedent("""
             import subprocess, sys, time
             code = ("from dualml.launch.child import end_with_parent; import os, time;"
                     "end_with_parent(); print(os.getpid(), flush=True); time.sleep(600)")
             child = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE,
                                      start_new_session=True)
-            child.wait()""")], stdout=subprocess.PIPE, text=True)  # fmt: skip
+            child.wait()"""),
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert parent.stdout is not None
     worker = int(parent.stdout.readline())
     assert psutil.pid_exists(worker)
@@ -243,12 +256,22 @@ def test_a_worker_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
 # --- channels of processes that write whatever they like ------------------------------------------
 
 
-@pytest.mark.parametrize("line", [
-    "'[' * 60_000", "'x' * 1000", "'9' * 5000", "'{\"calls\": ' + '9' * 5000 + '}'", "'\\ud800'",
-    '\'{"event": "pulse", "calls": "x"}\'', '\'{"event": "pulse", "calls": 1e999}\'',
-    '\'{"phase": {}, "done": "many"}\'', '\'{"event": "result", "status": 3}\'',
-    '\'{"event": ["trial"]}\'', '\'{"loss": "low"}\'',
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "'[' * 60_000",
+        "'x' * 1000",
+        "'9' * 5000",
+        "'{\"calls\": ' + '9' * 5000 + '}'",
+        "'\\ud800'",
+        '\'{"event": "pulse", "calls": "x"}\'',
+        '\'{"event": "pulse", "calls": 1e999}\'',
+        '\'{"phase": {}, "done": "many"}\'',
+        '\'{"event": "result", "status": 3}\'',
+        '\'{"event": ["trial"]}\'',
+        '\'{"loss": "low"}\'',
+    ],
+)
 def test_odd_lines_are_passed_over(tmp_path: Path, line: str) -> None:
     write = f"sys.stdout.buffer.write(({line}).encode('utf-8', 'surrogatepass') + b'\\n')"
     with no_tracebacks():

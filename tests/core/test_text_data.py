@@ -11,9 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualml.experiment.data import DATASETS, TEXTS, Dataset, corpora, fingerprint, load, text
-from dualml.experiment.data.sentences import PEOPLE_VERBS, PEOPLE, INTRANSITIVE_VERBS, make_sentences
 from dualml.common.errors import UserError
+from dualml.experiment.data import DATASETS, TEXTS, Dataset, corpora, fingerprint, load, text
+from dualml.experiment.data.sentences import (
+    INTRANSITIVE_VERBS,
+    PEOPLE,
+    PEOPLE_VERBS,
+    make_sentences,
+)
 
 REAL = Path(os.environ.get("DUALML_DATA") or "nowhere")
 
@@ -79,8 +84,10 @@ def test_tokens_of_words_unknown_ones_and_ends() -> None:
     assert stream.dtype == np.int32
 
 
-@pytest.mark.parametrize(("tokens", "length", "n"), [(9, 4, 2), (8, 4, 1), (5, 4, 1), (4, 4, 0),
-                                                     (1, 4, 0), (0, 4, 0), (7, 1, 6)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("tokens", "length", "n"),
+    [(9, 4, 2), (8, 4, 1), (5, 4, 1), (4, 4, 0), (1, 4, 0), (0, 4, 0), (7, 1, 6)],
+)
 def test_windows_are_consecutive_and_the_target_is_the_next_token(
     tokens: int, length: int, n: int
 ) -> None:
@@ -134,7 +141,9 @@ def test_the_sentences_are_the_same_everywhere(home: Path) -> None:
 def test_verbs_of_the_sentences_agree_with_their_subjects() -> None:
     starts = [tuple(line[:3]) for line in make_sentences()]
     nouns = {pair[number]: number for pair in PEOPLE for number in (0, 1)}
-    verbs = {pair[number]: number for pair in (*INTRANSITIVE_VERBS, *PEOPLE_VERBS) for number in (0, 1)}
+    verbs = {
+        pair[number]: number for pair in (*INTRANSITIVE_VERBS, *PEOPLE_VERBS) for number in (0, 1)
+    }
     seen = {(nouns[b], verbs[c]) for _, b, c in starts if b in nouns and c in verbs}
     assert seen == {(0, 0), (1, 1)}
     articles = {(a, nouns[b]) for a, b, _ in starts if a in ("every", "many") and b in nouns}
@@ -224,11 +233,14 @@ def test_what_is_a_path(home: Path) -> None:
         (b" \n\r\n\t", "my.txt is empty: 5 bytes without a word"),
         ("好".encode() + "中文".encode("gb18030"), "is not UTF-8: byte 0xd6 at offset 3 of 7;"),
         ("text".encode("utf-16"), "is not UTF-8: byte 0xff at offset 0 of 10"),
-        (b"a b c\n" * 12, "its 12 lines have 44 tokens for training and 4 for testing .* a window "
-                          "of data.length = 32 needs 33 of each; lower data.length to at most 3"),
+        (
+            b"a b c\n" * 12,
+            "its 12 lines have 44 tokens for training and 4 for testing .* a window "
+            "of data.length = 32 needs 33 of each; lower data.length to at most 3",
+        ),
         (b"word", "its 1 lines have 0 tokens for training and 2 for testing .* 33 of each; take a"),
     ],
-)  # fmt: skip
+)
 def test_files_that_are_no_text(
     home: Path, content: bytes | None, message: str, explicit: bool
 ) -> None:

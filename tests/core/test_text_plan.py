@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dualml.common.errors import UserError
 from dualml.experiment.data import Dataset, load_planned
 from dualml.experiment.data import load as load_data
-from dualml.common.errors import UserError
 from dualml.experiment.freeze import freeze
 from dualml.experiment.load import load
 from dualml.experiment.plan import Plan
@@ -63,8 +63,14 @@ def test_the_model_is_made_for_the_vocabulary_and_the_windows(lab: Path, tmp_pat
     small = plan_of(lab, "data.words=50", "data.length=5").spec
     assert (small.input_shape, list(small.shapes().values())[-1]) == ((5,), (5, 50))
     told = {k: plan.data[k] for k in ("kind", "words", "length", "vocabulary", "train", "test")}
-    assert told == {"kind": "text", "words": 2000, "length": 8, "vocabulary": 120, "train": 60,
-                    "test": 20}  # fmt: skip
+    assert told == {
+        "kind": "text",
+        "words": 2000,
+        "length": 8,
+        "vocabulary": 120,
+        "train": 60,
+        "test": 20,
+    }
     save_plan(plan, tmp_path / "plan")
     again = restore_plan(tmp_path / "plan")
     assert (again.hash, again.spec, again.data) == (plan.hash, plan.spec, plan.data)
@@ -129,8 +135,9 @@ def test_what_does_not_go_together(lab: Path, overrides: list[str], message: str
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("rule", ["label_shards", "label_classes", "feature_noise",
-                                  "dirichlet_labels"])  # fmt: skip
+@pytest.mark.parametrize(
+    "rule", ["label_shards", "label_classes", "feature_noise", "dirichlet_labels"]
+)
 def test_partitions_by_label_are_refused(lab: Path, rule: str) -> None:
     extra = ["arms.two.partition.alpha=0.5"] if rule == "dirichlet_labels" else []
     needs = "images" if rule == "feature_noise" else "labels"
@@ -138,9 +145,18 @@ def test_partitions_by_label_are_refused(lab: Path, rule: str) -> None:
         plan_of(lab, f"arms.two.partition.name={rule}", *extra)
 
 
-@pytest.mark.parametrize("rule", ["contiguous", "round_robin", "random_partition", "bootstrap",
-                                  "random_sampling", "distributed_sampler",
-                                  "power_law_sizes"])  # fmt: skip
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "contiguous",
+        "round_robin",
+        "random_partition",
+        "bootstrap",
+        "random_sampling",
+        "distributed_sampler",
+        "power_law_sizes",
+    ],
+)
 def test_partitions_by_number_deal_windows(lab: Path, rule: str) -> None:
     plan = plan_of(lab, f"arms.two.partition.name={rule}")
     (stated,) = plan.deals.values()

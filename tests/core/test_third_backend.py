@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command import dualml
 from backend_package import Edit, install, path_with
+from command import dualml
 
 pytestmark = pytest.mark.whole
 
@@ -71,9 +71,17 @@ def package(tmp_path: Path) -> Path:
 
 def run(package: Path, lab: str = "third.toml") -> tuple[int, dict[str, Any]]:
     done = dualml(
-        "run", package / lab, "--backend", "single,numpy", "--out", package / "out",
-        "--no-report", "--no-find", "--json", env={"PYTHONPATH": path_with(package / "site")},
-    )  # fmt: skip
+        "run",
+        package / lab,
+        "--backend",
+        "single,numpy",
+        "--out",
+        package / "out",
+        "--no-report",
+        "--no-find",
+        "--json",
+        env={"PYTHONPATH": path_with(package / "site")},
+    )
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
 
@@ -91,12 +99,15 @@ def test_a_correct_backend_is_equal(package: Path) -> None:
     assert comparison["phases"]["update"]["max"] > 0, "float32 must differ from float64 somewhere"
 
 
-@pytest.mark.parametrize(("fault", "seen"), [
-    ("epsilon", {(1, "update")}),
-    ("labels", {(1, "data")}),
-    ("sum", {(1, "gradient")}),
-    ("stale", {(5, "loss"), (5, "forward")}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("fault", "seen"),
+    [
+        ("epsilon", {(1, "update")}),
+        ("labels", {(1, "data")}),
+        ("sum", {(1, "gradient")}),
+        ("stale", {(5, "loss"), (5, "forward")}),
+    ],
+)
 def test_a_planted_fault_is_different_and_its_phase_named(
     tmp_path: Path, fault: str, seen: set[tuple[int, str]]
 ) -> None:
@@ -111,12 +122,18 @@ def test_the_minimum_is_enough_for_one_rank(tmp_path: Path) -> None:
     assert (code, comparison["verdict"]) == (0, "equal")
 
 
-@pytest.mark.parametrize(("more", "reason"), [
-    ("", "this backend cannot take an update apart, which ranks that share a batch need"),
-    ("aggregation = { overlap = true }", "this backend cannot send gradients while others are"),
-    ("aggregation = { strategy = 'native' }", "this backend cannot train in parallel by itself"),
-    ("split = { cut = ['fc'] }", "this backend cannot train a part of a model"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("more", "reason"),
+    [
+        ("", "this backend cannot take an update apart, which ranks that share a batch need"),
+        ("aggregation = { overlap = true }", "this backend cannot send gradients while others are"),
+        (
+            "aggregation = { strategy = 'native' }",
+            "this backend cannot train in parallel by itself",
+        ),
+        ("split = { cut = ['fc'] }", "this backend cannot train a part of a model"),
+    ],
+)
 def test_what_it_leaves_out_is_unsupported_for_a_reason(
     tmp_path: Path, more: str, reason: str
 ) -> None:

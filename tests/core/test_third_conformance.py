@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from test_third_backend import MINIMAL
 from backend_package import Edit, install, path_with
+from test_third_backend import MINIMAL
 
 from dualml.common.machine import thread_variables
 

@@ -19,13 +19,20 @@ import psutil
 import pytest
 from command import dualml
 
-from dualml.report.live_usage import active_ranks, tables
-from dualml.report.topics import usage as topic
+from dualml.common.words import Messages
 from dualml.experiment.store.load import load
-from dualml.experiment.store.usage import Sample, last_samples, encode_sample, read_usage, summarize_samples, usage_path
+from dualml.experiment.store.usage import (
+    Sample,
+    encode_sample,
+    last_samples,
+    read_usage,
+    summarize_samples,
+    usage_path,
+)
 from dualml.launch.usage import devices, machine, sampler
 from dualml.launch.usage.sampler import sample_usage
-from dualml.common.words import Messages
+from dualml.report.live_usage import active_ranks, tables
+from dualml.report.topics import usage as topic
 
 TOML = """
 name = "watched"
@@ -46,8 +53,16 @@ world_size = 2
 
 
 def sample(at: float, **changed: Any) -> Sample:
-    usual = {"at": at, "host": "a", "pid": 1, "cpu_s": 0.0, "memory": 100, "cores": 4, "used": 7,
-             "sampling_s": 0.0}  # fmt: skip
+    usual = {
+        "at": at,
+        "host": "a",
+        "pid": 1,
+        "cpu_s": 0.0,
+        "memory": 100,
+        "cores": 4,
+        "used": 7,
+        "sampling_s": 0.0,
+    }
     return Sample(**{**usual, **changed})
 
 
@@ -199,8 +214,11 @@ B = """
 
 
 def test_what_npu_smi_prints_is_read() -> None:
-    told = {n: (d.name, d.utilisation, d.memory, d.power, d.temperature)
-            for text in (B3, C) for n, d in devices.parse_npu_smi(text).items()}  # fmt: skip
+    told = {
+        n: (d.name, d.utilisation, d.memory, d.power, d.temperature)
+        for text in (B3, C)
+        for n, d in devices.parse_npu_smi(text).items()
+    }
     assert told == {
         0: ("910B3", 0.12, 3318 * 2**20, 101.8, 43.0),
         1: ("910B3", 0.0, 3314 * 2**20, 92.0, 39.0),
@@ -241,7 +259,9 @@ def nvml(**told: Any) -> types.SimpleNamespace:
         return lambda *_: value
 
     return types.SimpleNamespace(
-        NVMLError=NVMLError, NVML_TEMPERATURE_GPU=0, nvmlInit=lambda: None,
+        NVMLError=NVMLError,
+        NVML_TEMPERATURE_GPU=0,
+        nvmlInit=lambda: None,
         nvmlDeviceGetHandleByIndex=lambda index: index,
         nvmlDeviceGetHandleByUUID=lambda uuid: uuid,
         nvmlDeviceGetName=lambda handle: f"GPU {handle}",
@@ -249,7 +269,7 @@ def nvml(**told: Any) -> types.SimpleNamespace:
         nvmlDeviceGetMemoryInfo=constant(types.SimpleNamespace(used=5 * 2**30)),
         nvmlDeviceGetPowerUsage=constant(told["milliwatts"]) if "milliwatts" in told else refuse,
         nvmlDeviceGetTemperature=constant(61),
-    )  # fmt: skip
+    )
 
 
 def test_a_gpu_tells_what_it_can(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,12 +10,12 @@ import pytest
 from command import TOML, dualml
 from typer.main import get_command
 
+from dualml.common.errors import UserError, did_you_mean
+from dualml.common.words import load_messages
 from dualml.interface.cli import report_error
 from dualml.interface.cli.app import app
 from dualml.interface.cli.defaults import leaf_commands
-from dualml.interface.cli.usage import translate, template_pattern
-from dualml.common.errors import UserError, did_you_mean
-from dualml.common.words import load_messages
+from dualml.interface.cli.usage import template_pattern, translate
 
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
@@ -86,17 +86,23 @@ def test_nearest() -> None:
     assert did_you_mean("labx", ["lab1"], cutoff=0.9, fallback="!") == "!"
 
 
-@pytest.mark.parametrize(("words", "said"), [
-    (["rnu"], "没有命令“rnu”；是否想用 'run'？（参见 dualml --help）"),
-    (["run", "--bakend"], "没有选项 --bakend；是否想用 '--backend'？（参见 dualml run --help）"),
-    (["show"], "缺少参数“lab”。（参见 dualml show --help）"),
-    (["run", "lab1", "--threads", "two"], "“--threads”的值无效："),
-    (["run", "lap1", "--backend", "numpy"], "没有名为“lap1”的实验；是否想用 'lab1'？"),
-    (["run", "lab1", "--backend"], "选项“--backend”需要一个值。"),
-    (["run", "lab1", "--quick=3"], "选项“--quick”不带值。"),
-    (["list", "more"], "多余的参数：more"),
-    (["parity", "nowhere"], "nowhere 不是运行目录：其中没有 run.json"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["rnu"], "没有命令“rnu”；是否想用 'run'？（参见 dualml --help）"),
+        (
+            ["run", "--bakend"],
+            "没有选项 --bakend；是否想用 '--backend'？（参见 dualml run --help）",
+        ),
+        (["show"], "缺少参数“lab”。（参见 dualml show --help）"),
+        (["run", "lab1", "--threads", "two"], "“--threads”的值无效："),
+        (["run", "lap1", "--backend", "numpy"], "没有名为“lap1”的实验；是否想用 'lab1'？"),
+        (["run", "lab1", "--backend"], "选项“--backend”需要一个值。"),
+        (["run", "lab1", "--quick=3"], "选项“--quick”不带值。"),
+        (["list", "more"], "多余的参数：more"),
+        (["parity", "nowhere"], "nowhere 不是运行目录：其中没有 run.json"),
+    ],
+)
 def test_the_frame_is_chinese(words: list[str], said: str, home: Path) -> None:
     done = dualml(*words, cwd=home, env={"DUALML_LANG": "zh"})
     assert done.returncode == 2
@@ -113,10 +119,14 @@ def test_a_message_of_files_of_defaults_is_in_the_language_too(tmp_path: Path) -
 def test_the_frames_are_those_of_the_messages(capsys: pytest.CaptureFixture[str]) -> None:
     """Each frame occurs in a real message: an obsolete frame would never be translated."""
     sources = Path(report_error.__code__.co_filename).parents[1].rglob("*.py")
-    said = " ".join([did_you_mean("lap1", ["lab1"]), *(path.read_text("utf-8") for path in sources)])
+    said = " ".join(
+        [did_you_mean("lap1", ["lab1"]), *(path.read_text("utf-8") for path in sources)]
+    )
     for key in ("meant", "known", "received", "see", "key", "variable"):
         template = (
-            load_messages("en", "errors")[f"errors.{key}"].replace("{name}", "").replace("{names}", "")
+            load_messages("en", "errors")[f"errors.{key}"]
+            .replace("{name}", "")
+            .replace("{names}", "")
         )
         assert template.strip(" ?") in said, key
     assert translate("a; did you mean 'b'?", "en") == "a; did you mean 'b'?"

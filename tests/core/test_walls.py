@@ -47,8 +47,12 @@ def error_of(code: Sequence[str], folder: Path, **options: Any) -> str:
     assert text.count(LINE) == 1
     body = "\n    ".join(["import os, sys", *code])
     path = folder / EXERCISE.name
-    path.write_text(text.replace(LINE, f"def tried():\n    {body}\n\n\n{LINE}").replace(
-        '    # solution: begin\n', "    tried()\n    # solution: begin\n", 1), "utf-8")  # fmt: skip
+    path.write_text(
+        text.replace(LINE, f"def tried():\n    {body}\n\n\n{LINE}").replace(
+            "    # solution: begin\n", "    tried()\n    # solution: begin\n", 1
+        ),
+        "utf-8",
+    )
     checked = judged(path, **options)
     trouble = next((j.trouble for j in checked.judgements if j.trouble), None)
     return f"{trouble.kind}: {trouble.message}" if trouble else "nothing"
@@ -68,12 +72,20 @@ def test_a_right_solution_is_right_behind_them(tmp_path: Path) -> None:
     assert judged(path).is_passed
 
 
-@pytest.mark.parametrize("code", [
-    "open('{secret}').read()", "os.listdir('{folder}')", "os.listdir(os.path.expanduser('~root'))",
-    "open('/proc/1/cmdline').read()", "open('/proc/self/environ').read()", "os.listdir('/sys/fs')",
-    "open('/etc/shadow').read()", "open('/dev/mem').read()",
-    "__import__('importlib.util', fromlist=['x']).find_spec('dualml.algorithms.optim').loader.get_data('x')",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "code",
+    [
+        "open('{secret}').read()",
+        "os.listdir('{folder}')",
+        "os.listdir(os.path.expanduser('~root'))",
+        "open('/proc/1/cmdline').read()",
+        "open('/proc/self/environ').read()",
+        "os.listdir('/sys/fs')",
+        "open('/etc/shadow').read()",
+        "open('/dev/mem').read()",
+        "__import__('importlib.util', fromlist=['x']).find_spec('dualml.algorithms.optim').loader.get_data('x')",
+    ],
+)
 def test_nothing_of_the_machine_is_there(code: str, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text(SECRET)
@@ -100,44 +112,63 @@ def test_its_process_is_nobody_alone_with_listed_variables(
 
 
 def test_the_modules_of_its_process_are_no_solutions(tmp_path: Path) -> None:
-    code = ["names = [m for m in vars(sys)['modules'] if m.startswith('dualml')]",
-            "parts = ('optim', 'precision', 'model', 'backend', 'reference', 'solutions', 'lab1',",
-            "         'lab2', 'judge', 'aggregation', '.partition', '.split', 'catalogue')",
-            "found = [m for m in names if any(p in m for p in parts)]",
-            "raise RuntimeError(f'{len(names)} {found}')"]  # fmt: skip
+    code = [
+        "names = [m for m in vars(sys)['modules'] if m.startswith('dualml')]",
+        "parts = ('optim', 'precision', 'model', 'backend', 'reference', 'solutions', 'lab1',",
+        "         'lab2', 'judge', 'aggregation', '.partition', '.split', 'catalogue')",
+        "found = [m for m in names if any(p in m for p in parts)]",
+        "raise RuntimeError(f'{len(names)} {found}')",
+    ]
     number, _, found = error_of(code, tmp_path).partition(": ")[2].partition(" ")
     assert int(number) > 20
     assert found == "[]"
 
 
 def test_nothing_of_other_calls_is_in_its_memory(tmp_path: Path) -> None:
-    code = ["frame, names = sys._getframe(), []", "while frame:", "    names += frame.f_locals",
-            "    frame = frame.f_back",
-            "known = ('calls', 'inputs')",
-            "raise RuntimeError(str([n for n in names if n in known]))"]  # fmt: skip
+    code = [
+        "frame, names = sys._getframe(), []",
+        "while frame:",
+        "    names += frame.f_locals",
+        "    frame = frame.f_back",
+        "known = ('calls', 'inputs')",
+        "raise RuntimeError(str([n for n in names if n in known]))",
+    ]
     assert error_of(code, tmp_path) == "RuntimeError: []"
 
 
-@pytest.mark.parametrize(("code", "kinds"), [
-    ("os.fork()", "forbidden"),
-    (OFF + "os.fork()", "PermissionError"),
-    (OFF + "os.posix_spawn('/bin/true', ['true'], {})", "PermissionError"),
-    (OFF + "import ctypes; c = ctypes.CDLL(None, use_errno=True); r = c.unshare(0x10000000); "
-     "raise OSError(ctypes.get_errno(), 'unshare') if r < 0 else SystemExit(r)",
-     "PermissionError"),
-    (OFF + "import ctypes; c = ctypes.CDLL(None, use_errno=True); r = c.ptrace(16, 1, 0, 0); "
-     "raise OSError(ctypes.get_errno(), 'ptrace') if r < 0 else SystemExit(r)", "PermissionError"),
-    (OFF + "os.system('true') and os._exit(9)", "died"),
-    ("import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1))", "ValueError"),
-    ("import resource; resource.setrlimit(resource.RLIMIT_CPU, (9999, 9999))", "ValueError"),
-    ("import _socket; _socket.socket(2, 1)", "forbidden PermissionError"),
-    ("import _socket; _socket.socket(1, 1)", "forbidden PermissionError"),
-    ("x = bytearray(8 << 30)", "MemoryError"),
-    ("open('/usr/x', 'w')", "forbidden"),
-    ("os.open('/usr/x', 65)", "forbidden"),
-    ("import threading; e = []; t = threading.Thread(target=lambda: e.append(os.system('true'))); "
-     "t.start(); t.join(); raise RuntimeError(str(e))", "forbidden RuntimeError"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("code", "kinds"),
+    [
+        ("os.fork()", "forbidden"),
+        (OFF + "os.fork()", "PermissionError"),
+        (OFF + "os.posix_spawn('/bin/true', ['true'], {})", "PermissionError"),
+        (
+            OFF
+            + "import ctypes; c = ctypes.CDLL(None, use_errno=True); r = c.unshare(0x10000000); "
+            "raise OSError(ctypes.get_errno(), 'unshare') if r < 0 else SystemExit(r)",
+            "PermissionError",
+        ),
+        (
+            OFF
+            + "import ctypes; c = ctypes.CDLL(None, use_errno=True); r = c.ptrace(16, 1, 0, 0); "
+            "raise OSError(ctypes.get_errno(), 'ptrace') if r < 0 else SystemExit(r)",
+            "PermissionError",
+        ),
+        (OFF + "os.system('true') and os._exit(9)", "died"),
+        ("import resource; resource.setrlimit(resource.RLIMIT_AS, (-1, -1))", "ValueError"),
+        ("import resource; resource.setrlimit(resource.RLIMIT_CPU, (9999, 9999))", "ValueError"),
+        ("import _socket; _socket.socket(2, 1)", "forbidden PermissionError"),
+        ("import _socket; _socket.socket(1, 1)", "forbidden PermissionError"),
+        ("x = bytearray(8 << 30)", "MemoryError"),
+        ("open('/usr/x', 'w')", "forbidden"),
+        ("os.open('/usr/x', 65)", "forbidden"),
+        (
+            "import threading; e = []; t = threading.Thread(target=lambda: e.append(os.system('true'))); "
+            "t.start(); t.join(); raise RuntimeError(str(e))",
+            "forbidden RuntimeError",
+        ),
+    ],
+)
 def test_what_is_refused_by_the_kernel(code: str, kinds: str, tmp_path: Path) -> None:
     told = error_of([code], tmp_path)
     assert told.split(":")[0] in kinds.split(), told
@@ -146,17 +177,25 @@ def test_what_is_refused_by_the_kernel(code: str, kinds: str, tmp_path: Path) ->
 
 
 def test_its_disk_has_a_quota(tmp_path: Path) -> None:
-    code = ["for n in range(40):", "    with open(f'f{n}', 'wb') as s:",
-            "        s.write(bytes(30 << 20))"]  # fmt: skip
+    code = [
+        "for n in range(40):",
+        "    with open(f'f{n}', 'wb') as s:",
+        "        s.write(bytes(30 << 20))",
+    ]
     assert "No space left" in error_of(code, tmp_path)
     many = ["for n in range(10_000):", "    open(f'f{n}', 'w').close()"]
     assert "No space left" in error_of(many, tmp_path)
 
 
 def test_nothing_survives(tmp_path: Path) -> None:
-    error_of(["import threading, time",
-          "threading.Thread(target=lambda: time.sleep(600), daemon=False).start()",
-          "os._exit(0)"], tmp_path)  # fmt: skip
+    error_of(
+        [
+            "import threading, time",
+            "threading.Thread(target=lambda: time.sleep(600), daemon=False).start()",
+            "os._exit(0)",
+        ],
+        tmp_path,
+    )
     error_of(["import time", "time.sleep(600)"], tmp_path, seconds=0.5)
     deadline = time.monotonic() + 10.0
     while left := [p for s in client.servers.values() for p in children(s.process.pid)]:
@@ -196,8 +235,9 @@ def test_a_killed_server_is_no_fault_of_the_student_s(tmp_path: Path) -> None:
 def test_a_class_that_cannot_be_made_does_not_keep_the_others(tmp_path: Path) -> None:
     path = tmp_path / EXERCISE.name
     target = EXERCISE.requirements[0].target
-    path.write_text(read_solution(EXERCISE).replace(
-        f"def {target}(", f"@not_there\ndef {target}(", 1), "utf-8")  # fmt: skip
+    path.write_text(
+        read_solution(EXERCISE).replace(f"def {target}(", f"@not_there\ndef {target}(", 1), "utf-8"
+    )
     judgements = judged(path).judgements
     of_it = [j for j in judgements if j.requirement.target == target]
     assert {j.trouble.kind for j in of_it if j.trouble} == {"NameError"}
@@ -211,8 +251,19 @@ def test_a_class_that_cannot_be_made_does_not_keep_the_others(tmp_path: Path) ->
 
 def other_user(*words: str) -> list[str]:
     """Return the words that run a command as an unprivileged user, in a user namespace."""
-    return ["bwrap", "--dev-bind", "/", "/", "--unshare-user", "--uid", "1000", "--gid", "1000",
-            *words, "--"]  # fmt: skip
+    return [
+        "bwrap",
+        "--dev-bind",
+        "/",
+        "/",
+        "--unshare-user",
+        "--uid",
+        "1000",
+        "--gid",
+        "1000",
+        *words,
+        "--",
+    ]
 
 
 @cache
@@ -232,17 +283,25 @@ KIND = (
 
 
 @needs_bubblewrap
-@pytest.mark.parametrize(("words", "variables", "kind"), [
-    ((), {}, "namespaces"),
-    (("--disable-userns",), {}, "none user namespaces are not allowed"),
-    ((), {"DUALML_ISOLATION": "bubblewrap"}, "bubblewrap"),
-    ((), {"DUALML_ISOLATION": "none"}, "none DUALML_ISOLATION=none"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "variables", "kind"),
+    [
+        ((), {}, "namespaces"),
+        (("--disable-userns",), {}, "none user namespaces are not allowed"),
+        ((), {"DUALML_ISOLATION": "bubblewrap"}, "bubblewrap"),
+        ((), {"DUALML_ISOLATION": "none"}, "none DUALML_ISOLATION=none"),
+    ],
+)
 def test_what_a_user_without_rights_gets(
     words: tuple[str, ...], variables: dict[str, str], kind: str
 ) -> None:
-    done = subprocess.run([*other_user(*words), sys.executable, "-P", "-c", KIND], text=True,
-                          env=os.environ | variables, capture_output=True, check=True)  # fmt: skip
+    done = subprocess.run(
+        [*other_user(*words), sys.executable, "-P", "-c", KIND],
+        text=True,
+        env=os.environ | variables,
+        capture_output=True,
+        check=True,
+    )
     assert done.stdout.startswith(kind), done.stdout
 
 
@@ -252,8 +311,12 @@ def test_a_right_solution_is_right_in_bubblewrap_and_sees_nothing(tmp_path: Path
     path = tmp_path / EXERCISE.name
     path.write_text(read_solution(EXERCISE), "utf-8")
     assert check(EXERCISE, path, 3, isolation=around).is_passed
-    for code in ("os.listdir('/root')", "os.listdir('/proc')", f"os.listdir({str(tmp_path)!r})",
-                 "open('/home/student/1/x')"):  # fmt: skip
+    for code in (
+        "os.listdir('/root')",
+        "os.listdir('/proc')",
+        f"os.listdir({str(tmp_path)!r})",
+        "open('/home/student/1/x')",
+    ):
         told = error_of(raise_with(code), tmp_path, isolation=around)
         assert told.split(":")[0] in ("FileNotFoundError", "PermissionError"), told
     told = error_of([OFF + "os.fork()"], tmp_path, isolation=around)
@@ -282,8 +345,11 @@ def test_a_warden_that_does_not_end_is_killed(
     monkeypatch.setattr(client, "END_S", 0.5)
     started = client.IsolationServer.start
     wardens: list[int] = []
-    monkeypatch.setattr(client.IsolationServer, "start", lambda self, *how: wardens.append(
-        started(self, *how)) or wardens[-1])  # fmt: skip
+    monkeypatch.setattr(
+        client.IsolationServer,
+        "start",
+        lambda self, *how: wardens.append(started(self, *how)) or wardens[-1],
+    )
     with client.open_cell("", 1, detect.WALLS):
         os.kill(wardens[0], signal.SIGSTOP)
     deadline = time.monotonic() + 5.0
@@ -293,8 +359,12 @@ def test_a_warden_that_does_not_end_is_killed(
 
 
 def test_without_walls_what_a_rank_leaves_behind_ends_too(tmp_path: Path) -> None:
-    code = [OFF + "pid = os.fork()", "if not pid:", "    import time; time.sleep(600)",
-            "raise RuntimeError(str(pid))"]  # fmt: skip
+    code = [
+        OFF + "pid = os.fork()",
+        "if not pid:",
+        "    import time; time.sleep(600)",
+        "raise RuntimeError(str(pid))",
+    ]
     told = error_of(code, tmp_path, isolation=detect.Isolation("none"))
     pid = int(told.rpartition(" ")[2])
     deadline = time.monotonic() + 5.0

@@ -14,16 +14,23 @@ import pytest
 
 from dualml.backend import ExternalLaunch
 from dualml.common.errors import CommunicationError, UserError
-from dualml.launch import external, rank_server, file_service
-from dualml.launch import remote as files
-from dualml.launch.rank_server import RankServer, RankLost
-from dualml.launch.remote_client import RemoteFolderClient
-from dualml.launch.remote import RemoteRunFolder
-from dualml.launch.route import ADDRESS, INTERFACE, free_port, interface_variables
-from dualml.launch.credentials import HUB, RankCredentials, connect_when_ready, versions
-from dualml.launch.connection import TOKEN, connect, token_for
-from dualml.experiment.store.sessions import Announcement, RankFailure, announce, announce_end, failure_file, clear_sessions
+from dualml.experiment.store.sessions import (
+    Announcement,
+    RankFailure,
+    announce,
+    announce_end,
+    clear_sessions,
+    failure_file,
+)
 from dualml.experiment.store.trial import JOB, TrialJob
+from dualml.launch import external, file_service, rank_server
+from dualml.launch import remote as files
+from dualml.launch.connection import TOKEN, connect, token_for
+from dualml.launch.credentials import HUB, RankCredentials, connect_when_ready, versions
+from dualml.launch.rank_server import RankLost, RankServer
+from dualml.launch.remote import RemoteRunFolder
+from dualml.launch.remote_client import RemoteFolderClient
+from dualml.launch.route import ADDRESS, INTERFACE, free_port, interface_variables
 from dualml.runner.worker.remote import RemoteStore
 
 pytestmark = pytest.mark.system
@@ -46,20 +53,39 @@ def rank_server(tmp_path: Path) -> Iterator[RankServer]:
 
 
 def seat(rank_server: RankServer, rank: int = 1, **changed: Any) -> RankCredentials:
-    return RankCredentials(**{"host": HERE, "port": rank_server.port, "token": SECRET, "rank": rank, "size": 3,
-                   **changed})  # fmt: skip
+    return RankCredentials(
+        **{
+            "host": HERE,
+            "port": rank_server.port,
+            "token": SECRET,
+            "rank": rank,
+            "size": 3,
+            **changed,
+        }
+    )
 
 
 def join_rank(rank_server: RankServer, copy: Path, rank: int = 1) -> RemoteRunFolder:
     copy.mkdir(exist_ok=True)
-    return RemoteRunFolder(seat(rank_server, rank), seat(rank_server, rank).connect(worker=False, limit=5), copy)
+    return RemoteRunFolder(
+        seat(rank_server, rank), seat(rank_server, rank).connect(worker=False, limit=5), copy
+    )
 
 
 def job(rendezvous: str = "tcp://127.0.0.1:1") -> TrialJob:
     return TrialJob(
-        arm="a", backend="numpy", seed=0, device="cpu", threads=1, cores=0, rendezvous=rendezvous,
-        key="0", check=False, plan_hash="", checkpoint_every=0,
-    )  # fmt: skip
+        arm="a",
+        backend="numpy",
+        seed=0,
+        device="cpu",
+        threads=1,
+        cores=0,
+        rendezvous=rendezvous,
+        key="0",
+        check=False,
+        plan_hash="",
+        checkpoint_every=0,
+    )
 
 
 def entry_refusal(rank_server: RankServer, rank: int = 1, **changed: Any) -> str:
@@ -93,10 +119,17 @@ def test_a_listener_that_does_not_know_the_token_learns_nothing(rank_server: Ran
             connect(HERE, door.getsockname()[1], SECRET, 5)
 
 
-@pytest.mark.parametrize("sent", [
-    b"GET / HTTP/1.1\r\n\r\n", b"\0" * 12, b"\xff" * 64, b"\0\0\0\2\0\0\0\0\0\0\0\0[]", b"",
-    b"\0\0\0\2\0\0\0\0\0\0\0\1{}x",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\0" * 12,
+        b"\xff" * 64,
+        b"\0\0\0\2\0\0\0\0\0\0\0\0[]",
+        b"",
+        b"\0\0\0\2\0\0\0\0\0\0\0\1{}x",
+    ],
+)
 def test_strangers_are_hung_up_on(rank_server: RankServer, sent: bytes, tmp_path: Path) -> None:
     with socket.create_connection((HERE, rank_server.port), timeout=5) as stranger:
         stranger.sendall(sent)
@@ -109,11 +142,14 @@ def test_strangers_are_hung_up_on(rank_server: RankServer, sent: bytes, tmp_path
     assert rank_server.connected.keys() == {remote.seat.rank}
 
 
-@pytest.mark.parametrize(("rank", "changed", "message"), [
-    (0, {}, "the other ranks are 1 to 2"),
-    (3, {}, "the other ranks are 1 to 2"),
-    (1, {"size": 4}, "says --world-size 4, rank 0 3"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rank", "changed", "message"),
+    [
+        (0, {}, "the other ranks are 1 to 2"),
+        (3, {}, "the other ranks are 1 to 2"),
+        (1, {"size": 4}, "says --world-size 4, rank 0 3"),
+    ],
+)
 def test_who_does_not_fit_is_told_why(
     rank_server: RankServer, rank: int, changed: dict[str, Any], message: str
 ) -> None:
@@ -138,7 +174,9 @@ def test_clocks_that_differ(
 
 def test_versions_that_differ(rank_server: RankServer) -> None:
     rank_server.required_versions = {"dualml": "9.9", "torch": "1.0"}
-    assert f"has dualml {SAME['dualml']}, rank 0 has 9.9: install the same" in entry_refusal(rank_server)
+    assert f"has dualml {SAME['dualml']}, rank 0 has 9.9: install the same" in entry_refusal(
+        rank_server
+    )
     rank_server.required_versions = {**SAME, "no-such-framework": "1.0"}
     assert "has no no-such-framework, rank 0 has 1.0" in entry_refusal(rank_server)
 
@@ -184,12 +222,27 @@ def test_files_go_both_ways_in_pieces(
     assert [p.name for p in (run / "trials/a").iterdir()] == ["rank1.bin"]
 
 
-@pytest.mark.parametrize("path", [
-    "../outside/rank1.x", "/etc/rank1.x", "trials/../../rank1.x", "trials//rank1.x", "",
-    "run.json", "plan/rank1.x", "trials/link/rank1.x", "trials/a\0/rank1.x", "trials/./rank1.x",
-    "trials/a/rank2.jsonl", "trials/a/job.json", "trials/a/board/join.0.2", ".sessions/0.json",
-    "trials/a/rank11.jsonl", "trials/" + "a" * 300 + "/rank1.x",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../outside/rank1.x",
+        "/etc/rank1.x",
+        "trials/../../rank1.x",
+        "trials//rank1.x",
+        "",
+        "run.json",
+        "plan/rank1.x",
+        "trials/link/rank1.x",
+        "trials/a\0/rank1.x",
+        "trials/./rank1.x",
+        "trials/a/rank2.jsonl",
+        "trials/a/job.json",
+        "trials/a/board/join.0.2",
+        ".sessions/0.json",
+        "trials/a/rank11.jsonl",
+        "trials/" + "a" * 300 + "/rank1.x",
+    ],
+)
 def test_a_rank_writes_nothing_else(rank_server: RankServer, tmp_path: Path, path: str) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -204,22 +257,32 @@ def test_a_rank_writes_nothing_else(rank_server: RankServer, tmp_path: Path, pat
     remote.write("trials/a/rank1.jsonl", b"mine")  # and the connection is still there
 
 
-def test_what_is_not_understood_is_an_error_not_an_end(rank_server: RankServer, tmp_path: Path) -> None:
+def test_what_is_not_understood_is_an_error_not_an_end(
+    rank_server: RankServer, tmp_path: Path
+) -> None:
     remote = join_rank(rank_server, tmp_path / "copy")
-    for asked in ({"op": "unknown"}, {"op": "get", "path": 3}, {"op": "put"},
-                  {"op": "get", "path": "plan/plan.json", "at": "x"}):  # fmt: skip
+    for asked in (
+        {"op": "unknown"},
+        {"op": "get", "path": 3},
+        {"op": "put"},
+        {"op": "get", "path": "plan/plan.json", "at": "x"},
+    ):
         assert "error" in remote.wire.ask(asked)[0]
     assert remote.read("plan/plan.json") == b"{}"
 
 
 def test_a_board_over_the_wire(rank_server: RankServer, tmp_path: Path) -> None:
-    boards = [RemoteStore(join_rank(rank_server, tmp_path / f"{r}", r), "trials/a/board") for r in (1, 2)]
+    boards = [
+        RemoteStore(join_rank(rank_server, tmp_path / f"{r}", r), "trials/a/board") for r in (1, 2)
+    ]
     assert boards[0].get("join.0.2") is None
     boards[1].set("join.0.2", "here: ö")
     assert boards[0].get("join.0.2") == "here: ö"
 
 
-def test_what_a_rank_wrote_is_sent_once_and_removed_with_it(rank_server: RankServer, tmp_path: Path) -> None:
+def test_what_a_rank_wrote_is_sent_once_and_removed_with_it(
+    rank_server: RankServer, tmp_path: Path
+) -> None:
     remote, run = join_rank(rank_server, tmp_path / "copy"), tmp_path / "run"
     place = tmp_path / "copy/trials/a"
     place.mkdir(parents=True)
@@ -227,7 +290,9 @@ def test_what_a_rank_wrote_is_sent_once_and_removed_with_it(rank_server: RankSer
         (place / name).write_text(name)
     remote.upload(place)
     assert {p.name for p in (run / "trials/a").iterdir()} == {
-        "rank1.jsonl", "rank1.checkpoint.safetensors"}  # fmt: skip
+        "rank1.jsonl",
+        "rank1.checkpoint.safetensors",
+    }
     (run / "trials/a/rank1.jsonl").unlink()
     (place / "rank1.checkpoint.safetensors").unlink()
     remote.upload(place)
@@ -240,7 +305,9 @@ def test_what_a_rank_wrote_is_sent_once_and_removed_with_it(rank_server: RankSer
 # --- sessions -------------------------------------------------------------------------------------
 
 
-def test_sessions_are_heard_of_and_fail_with_the_machine(rank_server: RankServer, tmp_path: Path) -> None:
+def test_sessions_are_heard_of_and_fail_with_the_machine(
+    rank_server: RankServer, tmp_path: Path
+) -> None:
     run, copy = tmp_path / "run", tmp_path / "copy"
     place = run / "trials/a/numpy/seed0"
     place.mkdir(parents=True)
@@ -275,7 +342,9 @@ def test_sessions_are_heard_of_and_fail_with_the_machine(rank_server: RankServer
     assert not rank_server.lost
 
 
-def test_a_rank_that_leaves_before_the_end_is_missed(rank_server: RankServer, tmp_path: Path) -> None:
+def test_a_rank_that_leaves_before_the_end_is_missed(
+    rank_server: RankServer, tmp_path: Path
+) -> None:
     announce(tmp_path / "run", 0, Announcement(places=["trials/a"], backend="numpy"))
     RemoteFolderClient(join_rank(rank_server, tmp_path / "copy"), tmp_path / "copy").leave()
     with pytest.raises(RankLost, match=r"^rank 1: it was ended \(on "):
@@ -372,12 +441,16 @@ def test_the_interface_towards_a_machine() -> None:
     assert interface_variables("no.such.host.invalid") == {}
 
 
-@pytest.mark.parametrize(("rank", "size", "rendezvous", "message"), [
-    (1, None, "tcp://h:1", "--rank 1 needs --world-size N and --rendezvous tcp://HOST:PORT"),
-    (1, 2, None, "--rank 1 needs"), (1, 2, "file:///tmp/x", "--rank 1 needs"),
-    (2, 2, "tcp://h:1", "--rank 2 of --world-size 2: ranks go from 0 to size - 1"),
-    (0, 1, "tcp://h:1", "--rank 0 of --world-size 1"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("rank", "size", "rendezvous", "message"),
+    [
+        (1, None, "tcp://h:1", "--rank 1 needs --world-size N and --rendezvous tcp://HOST:PORT"),
+        (1, 2, None, "--rank 1 needs"),
+        (1, 2, "file:///tmp/x", "--rank 1 needs"),
+        (2, 2, "tcp://h:1", "--rank 2 of --world-size 2: ranks go from 0 to size - 1"),
+        (0, 1, "tcp://h:1", "--rank 0 of --world-size 1"),
+    ],
+)
 def test_ranks_by_hand(rank: int, size: int | None, rendezvous: str | None, message: str) -> None:
     with pytest.raises(UserError, match=message):
         external.manual_launch(rank, size, rendezvous)

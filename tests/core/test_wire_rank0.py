@@ -19,22 +19,30 @@ from hypothesis import strategies as st
 from mutations import TEXTS, mutated
 
 from dualml.common.errors import CommunicationError, UserError
-from dualml.launch.external import follow_leader
-from dualml.launch.remote_client import RemoteFolderClient
-from dualml.launch.remote import RemoteRunFolder
-from dualml.launch.credentials import RankCredentials
-from dualml.launch.connection import Connection, authenticate_caller
 from dualml.experiment.store.sessions import RankFailure, iter_failures
+from dualml.launch.connection import Connection, authenticate_caller
+from dualml.launch.credentials import RankCredentials
+from dualml.launch.external import follow_leader
+from dualml.launch.remote import RemoteRunFolder
+from dualml.launch.remote_client import RemoteFolderClient
 
 pytestmark = pytest.mark.system
 SECRET, HERE = b"a secret of some length", "127.0.0.1"
 PLACE = "trials/a/numpy/seed0"
 ANNOUNCED = {"places": [PLACE], "backend": "numpy", "threads": 1, "start": "", "why": ""}
 JOB = {
-    "arm": "a", "backend": "numpy", "seed": 0, "device": "cpu", "threads": 1, "cores": 0,
-    "rendezvous": "tcp://127.0.0.1:1", "key": "0", "check": False, "plan_hash": "",
+    "arm": "a",
+    "backend": "numpy",
+    "seed": 0,
+    "device": "cpu",
+    "threads": 1,
+    "cores": 0,
+    "rendezvous": "tcp://127.0.0.1:1",
+    "key": "0",
+    "check": False,
+    "plan_hash": "",
     "checkpoint_every": 0,
-}  # fmt: skip
+}
 Answer = tuple[Any, bytes]
 Replies = Callable[[str, str], Answer]
 
@@ -79,7 +87,9 @@ def part(port: int, copy: Path) -> None:
     """Do everything once that a rank does before its worker starts."""
     copy.mkdir(parents=True, exist_ok=True)
     seat = RankCredentials(HERE, port, SECRET, 1, 2)
-    mirror = RemoteFolderClient(RemoteRunFolder(seat, seat.connect(worker=False, limit=10), copy), copy)
+    mirror = RemoteFolderClient(
+        RemoteRunFolder(seat, seat.connect(worker=False, limit=10), copy), copy
+    )
     with contextlib.closing(mirror.remote.wire):
         mirror.trial_folders(mirror.next_announcement(0))
         mirror.is_superseded(0)
@@ -107,10 +117,25 @@ def test_a_rank_0_that_means_well_is_followed(tmp_path: Path) -> None:
     assert (tmp_path / "copy/plan/plan.json").exists()
 
 
-@pytest.mark.parametrize("name", [
-    "../../precious", "/tmp/precious", "..", ".", "", "a/b", "plan.json\n", "a\0b", ".hidden", 3,
-    None, "x" * 300, "NUL.json", "\x1b[2J",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../precious",
+        "/tmp/precious",
+        "..",
+        ".",
+        "",
+        "a/b",
+        "plan.json\n",
+        "a\0b",
+        ".hidden",
+        3,
+        None,
+        "x" * 300,
+        "NUL.json",
+        "\x1b[2J",
+    ],
+)
 def test_it_names_files_of_the_copy_only(tmp_path: Path, name: object) -> None:
     def replies(op: str, path: str) -> Answer:
         return ({"files": [name]}, b"") if (op, path) == ("list", "plan") else usual(op, path)
@@ -118,13 +143,28 @@ def test_it_names_files_of_the_copy_only(tmp_path: Path, name: object) -> None:
     assert "is no name of a file" in end_reason(tmp_path, replies)
 
 
-@pytest.mark.parametrize("changed", [
-    {"places": ["../../precious"]}, {"places": ["/tmp"]}, {"places": ["trials/../../x"]},
-    {"places": ["plan"]}, {"places": ["trials/a\n"]}, {"places": [3]}, {"places": "trials/a"},
-    {"places": []}, {"places": ["trials/a"] * 20_000}, {"places": ["trials/" + "a/" * 2000]},
-    {"backend": 3}, {"threads": -1}, {"threads": "2"}, {"threads": 10**9}, {"start": []},
-    {"why": {}},
-], ids=lambda changed: str(changed)[:40])  # fmt: skip
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"places": ["../../precious"]},
+        {"places": ["/tmp"]},
+        {"places": ["trials/../../x"]},
+        {"places": ["plan"]},
+        {"places": ["trials/a\n"]},
+        {"places": [3]},
+        {"places": "trials/a"},
+        {"places": []},
+        {"places": ["trials/a"] * 20_000},
+        {"places": ["trials/" + "a/" * 2000]},
+        {"backend": 3},
+        {"threads": -1},
+        {"threads": "2"},
+        {"threads": 10**9},
+        {"start": []},
+        {"why": {}},
+    ],
+    ids=lambda changed: str(changed)[:40],
+)
 def test_its_announcements_are_checked(tmp_path: Path, changed: dict[str, Any]) -> None:
     content = json.dumps({**ANNOUNCED, **changed}).encode()
 
@@ -144,7 +184,9 @@ def test_a_backend_that_this_machine_lacks_is_named(tmp_path: Path) -> None:
 
     seat = RankCredentials(HERE, 0, SECRET, 1, 2)
     with rank0(replies) as seat.port:
-        mirror = RemoteFolderClient(RemoteRunFolder(seat, seat.connect(worker=False, limit=10), tmp_path), tmp_path)
+        mirror = RemoteFolderClient(
+            RemoteRunFolder(seat, seat.connect(worker=False, limit=10), tmp_path), tmp_path
+        )
         with pytest.raises(UserError, match=r"announces backend 'nonesuch', which this machine"):
             follow_leader(1, mirror, 10)
         mirror.remote.wire.close()
@@ -161,10 +203,16 @@ def test_ranks_do_not_meet_in_a_file_that_it_names(tmp_path: Path, rendezvous: s
     assert "ranks on several machines meet at tcp://" in end_reason(tmp_path, replies)
 
 
-@pytest.mark.parametrize(("size", "piece", "message"), [
-    (2**60, b"x", "size is"), (2**41, b"x", r"bytes, and .* left: free some space"),
-    (10, b"", "ends after 0 of 10 bytes"), (-1, b"x", "size is"), ("x", b"", "size is str"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("size", "piece", "message"),
+    [
+        (2**60, b"x", "size is"),
+        (2**41, b"x", r"bytes, and .* left: free some space"),
+        (10, b"", "ends after 0 of 10 bytes"),
+        (-1, b"x", "size is"),
+        ("x", b"", "size is str"),
+    ],
+)
 def test_a_file_is_as_long_as_it_says(
     tmp_path: Path, size: object, piece: bytes, message: str
 ) -> None:
@@ -230,12 +278,19 @@ def test_whatever_rank_0_says(tmp_path: Path, count: int) -> None:
 # --- what a rank leaves in the run folder ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("note", [
-    "[" * 60_000, "3", "{}", '{"code": "x", "reason": null, "result": null}',
-    '{"code": 1, "reason": null, "result": {"status": 3}}',
-    '{"code": 1, "reason": null, "result": {"status": "failed"}}',
-    '{"code": 1, "reason": null, "result": {"status": "failed", "reason": [1]}}',
-], ids=range(7))  # fmt: skip
+@pytest.mark.parametrize(
+    "note",
+    [
+        "[" * 60_000,
+        "3",
+        "{}",
+        '{"code": "x", "reason": null, "result": null}',
+        '{"code": 1, "reason": null, "result": {"status": 3}}',
+        '{"code": 1, "reason": null, "result": {"status": "failed"}}',
+        '{"code": 1, "reason": null, "result": {"status": "failed", "reason": [1]}}',
+    ],
+    ids=range(7),
+)
 def test_a_damaged_note_is_a_failure_of_that_rank(tmp_path: Path, note: str) -> None:
     (tmp_path / ".sessions").mkdir()
     (tmp_path / ".sessions/0.rank1.json").write_text(note)

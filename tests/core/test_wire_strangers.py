@@ -23,11 +23,11 @@ from mutations import TEXTS, mutated, mutated_bytes
 
 from dualml.common.errors import CommunicationError, UserError
 from dualml.launch import connection
+from dualml.launch.connection import Connection, connect
+from dualml.launch.credentials import RankCredentials, connect_when_ready, versions
 from dualml.launch.rank_server import RankServer
 from dualml.launch.remote import RemoteRunFolder
 from dualml.launch.route import free_port
-from dualml.launch.credentials import RankCredentials, connect_when_ready, versions
-from dualml.launch.connection import Connection, connect
 
 pytestmark = pytest.mark.system
 SECRET, HERE = b"a secret of some length", "127.0.0.1"
@@ -72,7 +72,9 @@ def send_raw(port: int, *parts: bytes) -> bytes:
     return received
 
 
-def enter(rank_server: RankServer, folder: Path, rank: int = 1, limit: float = 5) -> RemoteRunFolder:
+def enter(
+    rank_server: RankServer, folder: Path, rank: int = 1, limit: float = 5
+) -> RemoteRunFolder:
     seat = RankCredentials(HERE, rank_server.port, SECRET, rank, rank_server.size)
     folder.mkdir(exist_ok=True)
     return RemoteRunFolder(seat, seat.connect(worker=False, limit=limit), folder)
@@ -90,15 +92,19 @@ def wait_until(true: Callable[[], object], seconds: float = 10.0) -> None:
 HELLO = json.dumps({"dualml": connection.PROTOCOL, "nonce": NONCE}).encode()
 
 
-@pytest.mark.parametrize("parts", [
-    [message(b"[" * 4000)],
-    [message(HELLO), message('{"proof": "é"}'.encode())],
-    [message(HELLO), message(b'{"proof": 3}')],
-    [message(HELLO), message(b'{"proof": "' + b"0" * 64 + b'"}')],
-    [message(b'{"dualml": 1e999, "nonce": {}}')],
-    [message(b'{"n": ' + b"9" * 4090)],
-    [message(HELLO, body=1) + b"x"],
-], ids=range(7))  # fmt: skip
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [message(b"[" * 4000)],
+        [message(HELLO), message('{"proof": "é"}'.encode())],
+        [message(HELLO), message(b'{"proof": 3}')],
+        [message(HELLO), message(b'{"proof": "' + b"0" * 64 + b'"}')],
+        [message(b'{"dualml": 1e999, "nonce": {}}')],
+        [message(b'{"n": ' + b"9" * 4090)],
+        [message(HELLO, body=1) + b"x"],
+    ],
+    ids=range(7),
+)
 def test_odd_messages_of_strangers_are_no_tracebacks(
     rank_server: RankServer, parts: list[bytes], tmp_path: Path
 ) -> None:
@@ -125,7 +131,9 @@ def test_a_rank_0_of_another_version_is_refused_in_a_sentence_and_at_once() -> N
 
         threading.Thread(target=old, daemon=True).start()
         seat = RankCredentials(HERE, door.getsockname()[1], SECRET, 1, 2)
-        pattern = rf"speaks version 1 of dualml's protocol, this rank version {connection.PROTOCOL}: inst"
+        pattern = (
+            rf"speaks version 1 of dualml's protocol, this rank version {connection.PROTOCOL}: inst"
+        )
         with pytest.raises(UserError, match=pattern):
             connect_when_ready(seat, 60, lambda: None)
 
@@ -188,8 +196,11 @@ print(seat.enter(worker=False, limit=20).door.fileno() > 0, flush=True)
 def test_more_connections_than_rank_0_may_have_files(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", FLOOD, str(tmp_path)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as rank0:  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as rank0:
         assert rank0.stdin is not None
         assert rank0.stdout is not None
         port = int(rank0.stdout.readline())
@@ -235,12 +246,28 @@ def greet(rank_server: RankServer, **changed: Any) -> dict[str, Any]:
         return other.ask(greeting)[0]
 
 
-@pytest.mark.parametrize("changed", [
-    {"clock": 10**400}, {"clock": "noon"}, {"clock": None}, {"rank": True}, {"rank": 1.0},
-    {"size": "4"}, {"host": 3}, {"host": "h" * 5000}, {"same": []}, {"same": {"dualml": {}}},
-    {"same": {str(n): "1" for n in range(2000)}}, {"worker": 1}, {"rank": 2**63},
-], ids=str)  # fmt: skip
-def test_odd_greetings_are_refused_in_a_sentence(rank_server: RankServer, changed: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"clock": 10**400},
+        {"clock": "noon"},
+        {"clock": None},
+        {"rank": True},
+        {"rank": 1.0},
+        {"size": "4"},
+        {"host": 3},
+        {"host": "h" * 5000},
+        {"same": []},
+        {"same": {"dualml": {}}},
+        {"same": {str(n): "1" for n in range(2000)}},
+        {"worker": 1},
+        {"rank": 2**63},
+    ],
+    ids=str,
+)
+def test_odd_greetings_are_refused_in_a_sentence(
+    rank_server: RankServer, changed: dict[str, Any]
+) -> None:
     with contextlib.suppress(OSError):  # hung up on is as good
         assert len(greet(rank_server, **changed)["refused"]) < 500
     assert not rank_server.connected
@@ -252,7 +279,9 @@ def test_a_name_that_moves_the_cursor_is_shown_as_text(rank_server: RankServer) 
     assert rank_server.refused[-1].isprintable()
 
 
-def test_a_worker_belongs_to_a_rank_that_is_there_and_there_are_few(rank_server: RankServer) -> None:
+def test_a_worker_belongs_to_a_rank_that_is_there_and_there_are_few(
+    rank_server: RankServer,
+) -> None:
     assert "a worker of rank 1, which is not there" in greet(rank_server, worker=True)["refused"]
     seat, open_ones = RankCredentials(HERE, rank_server.port, SECRET, 1, 4), list[Connection]()
     open_ones.append(seat.connect(worker=False, limit=5))
@@ -262,12 +291,26 @@ def test_a_worker_belongs_to_a_rank_that_is_there_and_there_are_few(rank_server:
         other.close()
 
 
-@pytest.mark.parametrize("path", [
-    "trials/" + "a/" * 2000 + "rank1.x", "trials/a/rank1.x\n", "trials/a/.rank1.x", "trials/NUL",
-    "trials/a/con.rank1", ".sessions/0.rankx.rank1.json", ".sessions/0.rank1.json.x",
-    "trials/a/weights.rank1", "trials", ".sessions", "trials/a\u202e/rank1.x", "trials/-/aux.rank1",
-    ".sessions/a/0.rank1.json", "trials/" + "漢" * 100 + "/rank1.x",
-], ids=range(14))  # fmt: skip
+@pytest.mark.parametrize(
+    "path",
+    [
+        "trials/" + "a/" * 2000 + "rank1.x",
+        "trials/a/rank1.x\n",
+        "trials/a/.rank1.x",
+        "trials/NUL",
+        "trials/a/con.rank1",
+        ".sessions/0.rankx.rank1.json",
+        ".sessions/0.rank1.json.x",
+        "trials/a/weights.rank1",
+        "trials",
+        ".sessions",
+        "trials/a\u202e/rank1.x",
+        "trials/-/aux.rank1",
+        ".sessions/a/0.rank1.json",
+        "trials/" + "漢" * 100 + "/rank1.x",
+    ],
+    ids=range(14),
+)
 def test_paths_that_no_rank_writes(rank_server: RankServer, tmp_path: Path, path: str) -> None:
     remote = enter(rank_server, tmp_path / "copy")
     before = sorted(tmp_path.rglob("*"))
@@ -279,7 +322,9 @@ def test_paths_that_no_rank_writes(rank_server: RankServer, tmp_path: Path, path
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_file_comes_in_order_and_what_was_begun_goes(rank_server: RankServer, tmp_path: Path) -> None:
+def test_a_file_comes_in_order_and_what_was_begun_goes(
+    rank_server: RankServer, tmp_path: Path
+) -> None:
     remote, trial = enter(rank_server, tmp_path / "copy"), tmp_path / "run/trials/a"
     for at in (5, 2**41, 2**50):
         with pytest.raises(CommunicationError, match=r"a piece from byte|at is"):
@@ -295,13 +340,17 @@ def test_a_file_comes_in_order_and_what_was_begun_goes(rank_server: RankServer, 
     wait_until(lambda: [p.name for p in trial.iterdir()] == ["rank1.x"])
 
 
-@pytest.mark.parametrize("change", [
-    lambda first, second: [first, first],
-    lambda first, second: [second],
-    lambda first, second: [first[:-1] + bytes([first[-1] ^ 1])],
-    lambda first, second: [first.replace(b"plan.json", b"plan.jsom")],
-    lambda first, second: [message(b'{"op": "list", "path": "plan"}')],
-], ids=["repeated", "left out", "another code", "altered", "no code"])  # fmt: skip
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda first, second: [first, first],
+        lambda first, second: [second],
+        lambda first, second: [first[:-1] + bytes([first[-1] ^ 1])],
+        lambda first, second: [first.replace(b"plan.json", b"plan.jsom")],
+        lambda first, second: [message(b'{"op": "list", "path": "plan"}')],
+    ],
+    ids=["repeated", "left out", "another code", "altered", "no code"],
+)
 def test_what_was_changed_on_the_way_ends_the_connection(
     rank_server: RankServer, tmp_path: Path, change: Callable[[bytes, bytes], list[bytes]]
 ) -> None:
@@ -332,7 +381,9 @@ def test_what_was_changed_on_the_way_ends_the_connection(
         assert "was altered, repeated, left out or moved" in rank_server.lost[1]
 
 
-def test_answers_that_were_changed_on_the_way_are_no_answers(rank_server: RankServer, tmp_path: Path) -> None:
+def test_answers_that_were_changed_on_the_way_are_no_answers(
+    rank_server: RankServer, tmp_path: Path
+) -> None:
     remote = enter(rank_server, tmp_path / "copy")
     assert remote.wire.receiving is not None
     remote.wire.receiving.number += 1  # as if one had been left out
@@ -378,10 +429,25 @@ def test_whatever_a_stranger_sends(rank_server: RankServer, tmp_path: Path, coun
 @cases(100, 3000)
 def test_whatever_a_rank_says(rank_server: RankServer, tmp_path: Path, count: int) -> None:
     """Whatever a rank sends (greeting, requests, writes), only its own files are written."""
-    remote, seat = enter(rank_server, tmp_path / "copy"), RankCredentials(HERE, rank_server.port, SECRET, 1, 4)
+    remote, seat = (
+        enter(rank_server, tmp_path / "copy"),
+        RankCredentials(HERE, rank_server.port, SECRET, 1, 4),
+    )
     before = entries(tmp_path, tmp_path / "run/trials", tmp_path / "run/.sessions")
-    parts = ("trials", "plan", ".sessions", "a", "rank1.x", "rank2.x", "0.rank1.json", "board",
-             "key.1", "..", "run.json", *TEXTS)  # fmt: skip
+    parts = (
+        "trials",
+        "plan",
+        ".sessions",
+        "a",
+        "rank1.x",
+        "rank2.x",
+        "0.rank1.json",
+        "board",
+        "key.1",
+        "..",
+        "run.json",
+        *TEXTS,
+    )
 
     def case(draw: Any) -> None:
         remote.ask("age", "plan")  # a sign of life

@@ -8,7 +8,7 @@ import string
 
 import pytest
 
-from dualml.common.words import all_languages, section_messages, load_messages
+from dualml.common.words import all_languages, load_messages, section_messages
 
 PACKAGES = [
     name

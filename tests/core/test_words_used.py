@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from dualml.report.topics import REFERENCE, topics
 from dualml.common.words import load_messages
+from dualml.report.topics import REFERENCE, topics
 
 ROOT = Path(__file__).resolve().parents[2] / "dualml"
 #: Sections whose keys are looked up by a prefix that is passed on.
@@ -32,8 +32,9 @@ class Source:
 
     def __init__(self, path: Path) -> None:
         self.path, self.tree = path, ast.parse(path.read_text("utf-8"))
-        inside = {part for f in ast.walk(self.tree) if isinstance(f, ast.JoinedStr)
-                  for part in f.values}  # fmt: skip
+        inside = {
+            part for f in ast.walk(self.tree) if isinstance(f, ast.JoinedStr) for part in f.values
+        }
         self.literals = {
             n.value
             for n in ast.walk(self.tree)
@@ -43,9 +44,10 @@ class Source:
         self.topics = {
             call.args[1].value
             for call in calls(self.tree)
-            if name(call) == "Notes" and len(call.args) > 1
+            if name(call) == "Notes"
+            and len(call.args) > 1
             and isinstance(call.args[1], ast.Constant)
-        }  # fmt: skip
+        }
 
 
 def calls(tree: ast.AST) -> Iterator[ast.Call]:

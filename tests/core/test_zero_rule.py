@@ -17,20 +17,31 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file
 from test_aggregation import carried_out, check
 
-from dualml.parallel.aggregation import Ring, CollectiveSchedule
 from dualml.algorithms.communicator.parts import part_start
+from dualml.algorithms.model import model
+from dualml.algorithms.model.layers import Branch
+from dualml.algorithms.model.recompute import recompute_groups
 from dualml.experiment.arm import Arm
 from dualml.experiment.config_diff import ConfigDiff
 from dualml.experiment.exactness import inexactness_reason, single_process_arm
 from dualml.experiment.load import load
-from dualml.algorithms.model import model
-from dualml.algorithms.model.layers import Branch
-from dualml.algorithms.model.recompute import recompute_groups
-from dualml.report.closed_memory import closed_form
 from dualml.experiment.store.load import load as load_run
+from dualml.parallel.aggregation import CollectiveSchedule, Ring
 from dualml.parallel.zero import Sharding, units_of
-from dualml.parallel.zero.collectives import all_reduce_schedule, broadcast_schedule, all_gather_schedule, reduce_scatter_schedule
-from dualml.parallel.zero.units import estimate_memory, communication_volume, make_segments, find_shared_layer, unsplittable_reason
+from dualml.parallel.zero.collectives import (
+    all_gather_schedule,
+    all_reduce_schedule,
+    broadcast_schedule,
+    reduce_scatter_schedule,
+)
+from dualml.parallel.zero.units import (
+    communication_volume,
+    estimate_memory,
+    find_shared_layer,
+    make_segments,
+    unsplittable_reason,
+)
+from dualml.report.closed_memory import closed_form
 
 SGD = {"name": "sgd", "lr": 0.1}
 RANKS = [2, 3, 4, 5]
@@ -116,7 +127,12 @@ def test_every_rank_gets_all_parts(n: int, kind: Any) -> None:
 @pytest.mark.parametrize("n", RANKS)
 def test_what_each_rank_sends_is_counted(n: int) -> None:
     """Each half of an all-reduce, and the broadcasts, send (n − 1) / n of the vector."""
-    for kind, times in ((reduce_scatter_schedule, 1), (all_gather_schedule, 1), (broadcast_schedule, 1), (all_reduce_schedule, 2)):
+    for kind, times in (
+        (reduce_scatter_schedule, 1),
+        (all_gather_schedule, 1),
+        (broadcast_schedule, 1),
+        (all_reduce_schedule, 2),
+    ):
         schedule: CollectiveSchedule = kind(n)
         check(schedule)
         for rank in range(n):
@@ -142,9 +158,13 @@ def test_the_forms_of_the_paper() -> None:
     part, first, last = (length * (n - 1) // n for length in (psi, ends[0], ends[-1]))
     sent = {stage: communication_volume(units, n, Sharding(stage)) for stage in (1, 2, 3)}
     assert sent == {1: 2 * part, 2: 2 * part, 3: 3 * part - last}
-    wrong = {stage: communication_volume(units, n, Sharding(stage, "all_reduce")) for stage in (1, 2, 3)}
+    wrong = {
+        stage: communication_volume(units, n, Sharding(stage, "all_reduce")) for stage in (1, 2, 3)
+    }
     assert wrong == {1: 3 * part, 2: 3 * part, 3: 4 * part - last}
-    in_chunks = {stage: communication_volume(units, n, Sharding(stage), chunks=5) for stage in (1, 2, 3)}
+    in_chunks = {
+        stage: communication_volume(units, n, Sharding(stage), chunks=5) for stage in (1, 2, 3)
+    }
     assert in_chunks == {1: 2 * part, 2: 6 * part, 3: 15 * part - 5 * last - 4 * first}
 
 
@@ -154,11 +174,18 @@ def test_two_units_are_there_while_one_travels() -> None:
     n = 2
     units = units_of(spec_of("lenet"), 0, n)
     a, b, c, d = (unit.length for unit in units)
-    form = estimate_memory(units, n, 3, state_slots=2, buffer_slots=Sharding(3, overlap=True).buffer_slots)
+    form = estimate_memory(
+        units, n, 3, state_slots=2, buffer_slots=Sharding(3, overlap=True).buffer_slots
+    )
     assert form.gathered == 2 * (max(a, c) + max(b, d))
-    assert communication_volume(units, n, Sharding(3, overlap=True)) == (3 * (a + b + c + d) - c - d) // 2
+    assert (
+        communication_volume(units, n, Sharding(3, overlap=True))
+        == (3 * (a + b + c + d) - c - d) // 2
+    )
     (whole,) = units_of(spec_of("lenet"), 2**25, n)
-    assert estimate_memory([whole], n, 3, state_slots=2, buffer_slots=2).gathered == 2 * whole.length
+    assert (
+        estimate_memory([whole], n, 3, state_slots=2, buffer_slots=2).gathered == 2 * whole.length
+    )
     assert communication_volume([whole], n, Sharding(3), chunks=3) == (3 + 1) * whole.length // 2
 
 
@@ -166,18 +193,22 @@ def test_where_nobody_says_a_unit_is_an_eighth() -> None:
     spec = model("gpt_llama", sizes={"width": 32, "blocks": 8})
     units = units_of(spec, None, 2)
     assert len(units) >= 6
-    assert all(8 * u.size <= spec.nbytes() // 4 + 8 or u.layers.stop - u.layers.start < 5
-               for u in units)  # fmt: skip
+    assert all(
+        8 * u.size <= spec.nbytes() // 4 + 8 or u.layers.stop - u.layers.start < 5 for u in units
+    )
     for name in ("gpt", "text_classifier"):
         assert len(units_of(model(name), None, 2)) == 1
         assert unsplittable_reason(model(name), units_of(model(name), 0, 2))
-    assert not unsplittable_reason(model("text_classifier"), units_of(model("text_classifier"), None, 2))
+    assert not unsplittable_reason(
+        model("text_classifier"), units_of(model("text_classifier"), None, 2)
+    )
 
 
 def test_what_may_be_computed_again_is_in_one_unit_where_nobody_says() -> None:
     spec = model("gpt_llama", words=100, length=16, sizes={"width": 32, "heads": 4})
-    apart = {name: i for i, u in enumerate(units_of(spec, None, 2)) for name, _ in
-             spec.layers[u.layers]}  # fmt: skip
+    apart = {
+        name: i for i, u in enumerate(units_of(spec, None, 2)) for name, _ in spec.layers[u.layers]
+    }
     assert len(set(apart.values())) == 6
     for block in recompute_groups(spec, "full"):
         assert len({apart[name] for name in block if name != "embedding"}) == 1
@@ -236,11 +267,19 @@ def test_what_makes_no_sense_is_refused(settings: dict[str, Any], words: str) ->
 
 def test_the_rule_is_that_of_one_rank() -> None:
     one = Arm(optimizer=SGD)
-    arms = {"one": one, **{
-        f"zero{stage}": Arm(optimizer=SGD, world_size=2, zero=stage, zero_reduce="all_reduce",
-                            aggregation={"strategy": "ring"})
-        for stage in (1, 2, 3)
-    }}  # fmt: skip
+    arms = {
+        "one": one,
+        **{
+            f"zero{stage}": Arm(
+                optimizer=SGD,
+                world_size=2,
+                zero=stage,
+                zero_reduce="all_reduce",
+                aggregation={"strategy": "ring"},
+            )
+            for stage in (1, 2, 3)
+        },
+    }
     contrast = ConfigDiff(arms)
     for name in ("zero1", "zero2", "zero3"):
         assert inexactness_reason(arms[name], 100) is None
@@ -249,8 +288,9 @@ def test_the_rule_is_that_of_one_rank() -> None:
     beside = Arm(optimizer=SGD, world_size=2, zero=3, aggregation={"overlap": True})
     assert beside.sharding.overlap
     assert arms["zero2"].sharding.bucket_bytes is None
-    native = Arm(optimizer=SGD, world_size=2, zero=1,
-                 aggregation={"strategy": "reduce_scatter_all_gather"})  # fmt: skip
+    native = Arm(
+        optimizer=SGD, world_size=2, zero=1, aggregation={"strategy": "reduce_scatter_all_gather"}
+    )
     assert native.sharding.native
     lower = Arm(optimizer=SGD, world_size=2, zero=1, zero_lower=True, precision="bf16")
     assert lower.sharding.lower
@@ -345,8 +385,11 @@ def test_a_run_gives_the_trajectory_of_one_rank(tmp_path: Path) -> None:
             assert rank["gradients"] == 8 * padded // (n if stage > 1 else 1)
             assert rank["weights"] == 8 * padded // (n if stage > 2 else 1)
     folder = load_run([tmp_path / "o"])
-    for name, text in (("zero1", "(8 + 8 + 16/3)"), ("zero2", "(8 + 8/3 + 16/3)"),
-                       ("zero3", "(8/3 + 8/3 + 16/3)")):  # fmt: skip
+    for name, text in (
+        ("zero1", "(8 + 8 + 16/3)"),
+        ("zero2", "(8 + 8/3 + 16/3)"),
+        ("zero3", "(8/3 + 8/3 + 16/3)"),
+    ):
         (trial,) = folder.select(name, "numpy")
         form = closed_form(folder, name, "numpy", trial.device_memory)
         assert form is not None

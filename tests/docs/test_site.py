@@ -35,8 +35,10 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("site") / "docs"
     done = subprocess.run(
         [sys.executable, ROOT / "docs" / "make.py", "--out", out],
-        capture_output=True, text=True, timeout=580,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=580,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return out
 
@@ -73,8 +75,8 @@ def test_nothing_comes_from_elsewhere(site: Path, lang: str) -> None:
 def test_the_reference_has_every_command_field_and_formula(site: Path) -> None:
     from typer.main import get_command
 
-    from dualml.interface.cli.app import app
     from dualml.experiment.arm import Arm
+    from dualml.interface.cli.app import app
 
     for lang in LANGUAGES:
         text = (site / lang / "reference" / "cli.html").read_text("utf-8")
@@ -83,7 +85,9 @@ def test_the_reference_has_every_command_field_and_formula(site: Path) -> None:
         assert [name for name in single if f"<h2>dualml {name}<" not in text] == []
         text = (site / lang / "reference" / "experiment.html").read_text("utf-8")
         assert all(f">{key}</span>" in text for key in Arm.model_fields)
-        text = (site / lang / "reference" / "api" / "dualml.algorithms.optim.html").read_text("utf-8")
+        text = (site / lang / "reference" / "api" / "dualml.algorithms.optim.html").read_text(
+            "utf-8"
+        )
         assert "Kingma" in text
         assert text.count("<math") > 10
         schema = json.loads((site / lang / "experiment.schema.json").read_text("utf-8"))
@@ -138,12 +142,15 @@ def test_where_links_of_a_page_go(small: Path) -> None:
     links = Links({page.name: page for page in pages}, small)
     url = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["urls"]["Source"]
     for target, wanted in {
-        "#x": "#x", "https://a.b/c": "https://a.b/c", "../b.md#y": "../b.md#y",
+        "#x": "#x",
+        "https://a.b/c": "https://a.b/c",
+        "../b.md#y": "../b.md#y",
         "differences.zh.md#gelu": "../differences/gelu.md",
         "differences.md": "../differences/index.md",
-        "../dualml/x.py": f"{url}/blob/main/dualml/x.py", "../dualml/": f"{url}/tree/main/dualml",
+        "../dualml/x.py": f"{url}/blob/main/dualml/x.py",
+        "../dualml/": f"{url}/tree/main/dualml",
         "p.svg": "../p.svg",
-    }.items():  # fmt: skip
+    }.items():
         assert links.target(target, at, "deep/a") == wanted
     assert links.pictures == {small / "docs" / "p.svg": "p.svg"}
     with pytest.raises(SiteError, match=r"docs/a.md links to nowhere.md, which does not exist"):
@@ -161,9 +168,14 @@ def test_links_called_as_their_file_are_called_as_their_page() -> None:
 
 
 @browser_only
-@pytest.mark.parametrize(("lang", "query", "page"), [
-    ("en", "envelope", "parity"), ("zh", "梯度", "labs/lab1"), ("zh", "通信代价", "cost"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("lang", "query", "page"),
+    [
+        ("en", "envelope", "parity"),
+        ("zh", "梯度", "labs/lab1"),
+        ("zh", "通信代价", "cost"),
+    ],
+)
 def test_search_finds_pages(site: Path, lang: str, query: str, page: str) -> None:
     with chromium.started() as browser:
         browser.open(f"{(site / lang / 'search.html').as_uri()}?q={query}")

@@ -11,8 +11,8 @@ import pytest
 from conformance.backends import require
 from sklearn.datasets import load_digits
 
-from dualml.parity.diffs.load import catalogue
 from dualml.parallel.partition import DirichletLabels, partition_stats
+from dualml.parity.diffs.load import catalogue
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))

@@ -93,9 +93,14 @@ class Copy:
         words = [sys.executable, "-m", "pytest", "-x", "-q", "-o", "addopts=", "--tb=no"]
         words += ["-p", "no:cacheprovider", "-p", "no:rerunfailures"]
         process = subprocess.Popen(
-            [*words, *tests], cwd=self.root, env=env, text=True, start_new_session=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            [*words, *tests],
+            cwd=self.root,
+            env=env,
+            text=True,
+            start_new_session=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
         try:
             output, _ = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
@@ -149,8 +154,13 @@ def sound(copy: Copy, faults: list[Fault], jobs: int, limit: float) -> dict[str,
     return wrong
 
 
-def work(copy: Copy, waiting: queue.Queue[Fault], wrong: dict[str, str], limit: float,
-         outcomes: dict[str, str]) -> None:  # fmt: skip
+def work(
+    copy: Copy,
+    waiting: queue.Queue[Fault],
+    wrong: dict[str, str],
+    limit: float,
+    outcomes: dict[str, str],
+) -> None:
     while True:
         try:
             fault = waiting.get_nowait()

@@ -31,8 +31,11 @@ def dualml(*words: object) -> subprocess.CompletedProcess[str]:
     env = {k: v for k, v in os.environ.items() if k not in ("DUALML_DATA", "DUALML_LANG")}
     return subprocess.run(
         [sys.executable, "-m", "dualml", *map(str, words)],
-        capture_output=True, text=True, env=env | {"COLUMNS": "160"}, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=env | {"COLUMNS": "160"},
+        check=False,
+    )
 
 
 def run(name: str, out: Path) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from typing import Any
 import golden_numpy
 from golden_files import HERE, arguments, differences, labs, read_json
 
+from dualml.common.words import LANGUAGES
+from dualml.experiment.store.load import load
 from dualml.parity.judge import judge_run
 from dualml.report import render
-from dualml.experiment.store.load import load
-from dualml.common.words import LANGUAGES
 
 FOLDER = HERE / "recorded"
 #: Files of a run folder that are kept.

@@ -20,16 +20,27 @@ def test_a_run_is_what_was_recorded(name: str) -> None:
 def test_times_are_elided_and_their_keys_are_not() -> None:
     told = {"wall_s": 1.5, "ranks": [{"wait_s": 0.1, "rank": 0}], "train_s": None, "loss": 2.0}
     assert normalised(told) == {
-        "wall_s": "~", "ranks": [{"wait_s": "~", "rank": 0}], "train_s": None, "loss": 2.0,
-    }  # fmt: skip
+        "wall_s": "~",
+        "ranks": [{"wait_s": "~", "rank": 0}],
+        "train_s": None,
+        "loss": 2.0,
+    }
     assert normalised({"loss": 2.0}) != normalised({"wall_s": 3.0, "loss": 2.0})
 
 
-@pytest.mark.parametrize(("was", "now", "close"), [
-    ({"a": 1}, {"a": 1, "b": 2}, True), ({"a": 1, "b": 2}, {"a": 1}, True), ([1, 2], [1], True),
-    ({"a": "equal"}, {"a": "different"}, True), ([1.0], [1.0 + 1e-8], True), ([1], [1.0], True),
-    ([1.0], [1.0 + 1e-12], False), ({"a": None}, {"a": 0.0}, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("was", "now", "close"),
+    [
+        ({"a": 1}, {"a": 1, "b": 2}, True),
+        ({"a": 1, "b": 2}, {"a": 1}, True),
+        ([1, 2], [1], True),
+        ({"a": "equal"}, {"a": "different"}, True),
+        ([1.0], [1.0 + 1e-8], True),
+        ([1], [1.0], True),
+        ([1.0], [1.0 + 1e-12], False),
+        ({"a": None}, {"a": 0.0}, True),
+    ],
+)
 def test_a_difference_is_seen(was: Any, now: Any, close: bool) -> None:
     assert differences(was, now, close=close)
     assert not differences(was, was, close=close)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dualml.backend import TrainingSpec, backends
 from dualml.algorithms.model.pretrained import PretrainedBert
 from dualml.algorithms.optim import AdamW
+from dualml.backend import TrainingSpec, backends
 
 
 def main(backend: str, folder: Path) -> None:

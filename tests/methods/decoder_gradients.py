@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dualml.backend import TrainingSpec, backends
 from dualml.algorithms.model.spec import ModelSpec
 from dualml.algorithms.optim import AdamW
+from dualml.backend import TrainingSpec, backends
 
 
 def main(backend: str, folder: Path) -> None:

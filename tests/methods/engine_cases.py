@@ -71,7 +71,9 @@ def overflow(comm: Any, argument: dict[str, Any]) -> dict[str, Any]:
     from dualml.experiment.methods.engine import EngineDataParallel, EngineSupport
 
     backend = create("torch")
-    training = backend.require_capability(EngineSupport).method(argument["method"], methods.recipe(), comm)
+    training = backend.require_capability(EngineSupport).method(
+        argument["method"], methods.recipe(), comm
+    )
     driven = EngineDataParallel(backend, training, comm)
     parts = np.array_split(methods.BATCHES[0], comm.size)
     driven.load(methods.WEIGHTS, methods.recipe().initial_state(), 0)

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.backend import TrainingSpec, backends
-from dualml.experiment.data.wordpiece import WordPiece
-from dualml.common.errors import Unsupported, UserError
 from dualml.algorithms.model.pretrained import KIND, PretrainedBert, module_names
 from dualml.algorithms.optim import AdamW
+from dualml.backend import TrainingSpec, backends
+from dualml.common.errors import Unsupported, UserError
+from dualml.experiment.data.wordpiece import WordPiece
 
 transformers = pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
@@ -50,10 +50,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bert")
     torch.manual_seed(0)
     config = transformers.BertConfig(
-        vocab_size=len(WORDS), hidden_size=24, num_hidden_layers=BLOCKS, num_attention_heads=3,
-        intermediate_size=40, max_position_embeddings=20, num_labels=CLASSES,
-        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-    )  # fmt: skip
+        vocab_size=len(WORDS),
+        hidden_size=24,
+        num_hidden_layers=BLOCKS,
+        num_attention_heads=3,
+        intermediate_size=40,
+        max_position_embeddings=20,
+        num_labels=CLASSES,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
     model = transformers.BertForSequenceClassification(config)
     with torch.no_grad():  # so that no bias is zero, and no norm the identity
         for parameter in model.parameters():
@@ -81,7 +87,9 @@ def test_tokens_are_those_of_transformers(folder: Path, batch: Any, tmp_path: Pa
     tokenizer.save_pretrained(tmp_path)
     for name in ("vocab.txt", "config.json"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
-    again, _ = WordPiece.open(tmp_path).encode_sentences("x", [s.split() for s in SENTENCES], LENGTH)
+    again, _ = WordPiece.open(tmp_path).encode_sentences(
+        "x", [s.split() for s in SENTENCES], LENGTH
+    )
     assert (again == batch[0]).all(), "with the settings that transformers writes"
     joined = [sentence.replace(" ", "") for sentence in SENTENCES[:2]]
     without = tokenizer(joined, padding="max_length", truncation=True, max_length=LENGTH)
@@ -148,10 +156,20 @@ def test_updates_are_those_of_a_loop_by_hand(folder: Path, batch: Any) -> None:
     x, y = (torch.from_numpy(part).long() for part in batch)
     rule = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
     found = PretrainedBert.open(folder)
-    training = backends()["torch"].create("cpu", 1).training(
-        TrainingSpec(spec=found.spec(LENGTH, CLASSES), weights=found.weights(LENGTH, CLASSES),
-               rule=AdamW(lr=1e-3, weight_decay=0.01), x=batch[0], y=batch[1], updates=10)
-    )  # fmt: skip
+    training = (
+        backends()["torch"]
+        .create("cpu", 1)
+        .training(
+            TrainingSpec(
+                spec=found.spec(LENGTH, CLASSES),
+                weights=found.weights(LENGTH, CLASSES),
+                rule=AdamW(lr=1e-3, weight_decay=0.01),
+                x=batch[0],
+                y=batch[1],
+                updates=10,
+            )
+        )
+    )
     losses = []
     for step in range(1, 11):
         rule.zero_grad()

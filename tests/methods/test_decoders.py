@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dualml.common.errors import Unsupported
 from dualml.algorithms.model import model
 from dualml.algorithms.model.spec import ModelSpec
+from dualml.common.errors import Unsupported
 
 transformers = pytest.importorskip("transformers")
 torch = pytest.importorskip("torch")
@@ -85,16 +85,28 @@ def make_models(name: str) -> tuple[Any, ModelSpec]:
     """Return the transformers model and our specification of the same size."""
     if name == "gpt":
         config = transformers.GPT2Config(
-            vocab_size=WORDS, n_positions=LENGTH, n_embd=WIDTH, n_layer=BLOCKS, n_head=HEADS,
-            n_inner=INNER, activation_function="gelu", resid_pdrop=0.0, embd_pdrop=0.0,
+            vocab_size=WORDS,
+            n_positions=LENGTH,
+            n_embd=WIDTH,
+            n_layer=BLOCKS,
+            n_head=HEADS,
+            n_inner=INNER,
+            activation_function="gelu",
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
             attn_pdrop=0.0,
-        )  # fmt: skip
+        )
         return transformers.GPT2LMHeadModel(config), model(name, WORDS, LENGTH, sizes=SIZES)
     config = transformers.LlamaConfig(
-        vocab_size=WORDS, max_position_embeddings=LENGTH, hidden_size=WIDTH,
-        num_hidden_layers=BLOCKS, num_attention_heads=HEADS, num_key_value_heads=GROUPS,
-        intermediate_size=INNER, tie_word_embeddings=False,
-    )  # fmt: skip
+        vocab_size=WORDS,
+        max_position_embeddings=LENGTH,
+        hidden_size=WIDTH,
+        num_hidden_layers=BLOCKS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=GROUPS,
+        intermediate_size=INNER,
+        tie_word_embeddings=False,
+    )
     sizes = {**SIZES, "kv_heads": GROUPS}
     return transformers.LlamaForCausalLM(config), model(name, WORDS, LENGTH, sizes=sizes)
 

@@ -46,8 +46,13 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text += "".join(ARM.format(name=name, more=more) for name, more in ARMS.items())
     (folder / "engines.toml").write_text(text)
     words = ["run", folder / "engines.toml", "--backend", "torch", "--out", folder / "out"]
-    done = subprocess.run([sys.executable, "-P", "-m", "dualml", *map(str, words)],
-                          capture_output=True, text=True, timeout=380, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "dualml", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=380,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return folder / "out"
 
@@ -58,7 +63,9 @@ def test_every_engine_trains_what_one_process_trains(run_folder: Path) -> None:
     assert verdicts == dict.fromkeys(list(ARMS)[1:], "equal")
 
 
-def test_a_launcher_that_starts_one_process_for_two_is_named_and_not_ranked(run_folder: Path) -> None:
+def test_a_launcher_that_starts_one_process_for_two_is_named_and_not_ranked(
+    run_folder: Path,
+) -> None:
     trials: dict[str, Any] = {
         t["arm"]: t for t in json.loads((run_folder / "run.json").read_text())["trials"]
     }
@@ -99,12 +106,22 @@ def tested(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tested")
     arms = "".join(ARM.format(name=name, more=more) for name, more in TESTED.items())
     (folder / "tested.toml").write_text(FEELINGS + arms)
-    (folder / "ds.json").write_text(json.dumps(
-        {"train_batch_size": 60, "zero_optimization": {"stage": 2, "reduce_bucket_size": 200000}}
-    ))  # fmt: skip
+    (folder / "ds.json").write_text(
+        json.dumps(
+            {
+                "train_batch_size": 60,
+                "zero_optimization": {"stage": 2, "reduce_bucket_size": 200000},
+            }
+        )
+    )
     words = ["run", folder / "tested.toml", "--backend", "torch", "--out", folder / "out"]
-    done = subprocess.run([sys.executable, "-P", "-m", "dualml", *map(str, words)],
-                          capture_output=True, text=True, timeout=380, check=False)  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "dualml", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=380,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return folder / "out"
 
@@ -179,7 +196,11 @@ def test_deepspeed_skips_infinite_gradients_in_float32_too_until_the_trial_ends(
         assert rank["lost"] == list(range(1, MAX_SKIPPED_UPDATES))
         assert f"{MAX_SKIPPED_UPDATES} updates in a row were skipped" in rank["said"]
         assert not rank["moved"]
-        assert rank["state"] == {"scale": 1.0, "lost": MAX_SKIPPED_UPDATES, "skipped": MAX_SKIPPED_UPDATES}
+        assert rank["state"] == {
+            "scale": 1.0,
+            "lost": MAX_SKIPPED_UPDATES,
+            "skipped": MAX_SKIPPED_UPDATES,
+        }
 
 
 def test_what_shards_hold_stands_beside_the_closed_form(run_folder: Path) -> None:

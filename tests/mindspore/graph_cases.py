@@ -12,10 +12,10 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn
 
-from dualml.backend import GradientAccess, TrainingSpec, Segment, PipelineStages
 from dualml.algorithms.model import initial_weights, model
 from dualml.algorithms.optim import rule_from
 from dualml.algorithms.optim.schedule import LRSchedule
+from dualml.backend import GradientAccess, PipelineStages, Segment, TrainingSpec
 from dualml_ms.backend import MindSporeBackend
 from dualml_ms.common.compiled import CompiledCell
 from dualml_ms.common.graphs import graph_cache
@@ -34,9 +34,14 @@ def recipe(name: str, rule: dict[str, Any], **options: Any) -> TrainingSpec:
     if text:
         x, y = draw.integers(0, WORDS, (2, N, *spec.input_shape))
     return TrainingSpec(
-        spec=spec, weights=initial_weights(spec, 0), rule=rule_from(rule), x=x, y=y,
-        updates=UPDATES, **options,
-    )  # fmt: skip
+        spec=spec,
+        weights=initial_weights(spec, 0),
+        rule=rule_from(rule),
+        x=x,
+        y=y,
+        updates=UPDATES,
+        **options,
+    )
 
 
 def bits(*arrays: Any) -> str:

@@ -11,14 +11,14 @@ pytest.importorskip("mindspore")
 from conformance import native
 
 from dualml.backend import (
-    GradientAccess,
-    ProcessGroups,
-    FrameworkDataParallel,
     ActivationCapture,
     CommOverlap,
-    RemoteProcedureCalls,
     DeviceReplication,
+    FrameworkDataParallel,
+    GradientAccess,
     PipelineStages,
+    ProcessGroups,
+    RemoteProcedureCalls,
     backends,
 )
 from dualml.common.errors import Unsupported
@@ -56,4 +56,6 @@ def test_it_cannot_call_stages_and_says_what_runs_instead() -> None:
 def test_the_records_name_what_sends() -> None:
     from dualml_ms.parallel.data_parallel import MindSporeDataParallel
 
-    assert MindSporeDataParallel.detail == "mindspore.nn.DistributedGradReducer in DATA_PARALLEL mode"
+    assert (
+        MindSporeDataParallel.detail == "mindspore.nn.DistributedGradReducer in DATA_PARALLEL mode"
+    )

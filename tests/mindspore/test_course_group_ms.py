@@ -53,10 +53,18 @@ def test_our_solution_joins_the_real_scheduler(tmp_path: Path) -> None:
         door.bind(("127.0.0.1", 0))
         port = str(door.getsockname()[1])
     environ = {**os.environ, "MS_TOPO_TIMEOUT": "90", "PYTHONPATH": str(tmp_path)}
-    cluster = {"MS_ROLE": "MS_SCHED", "MS_WORKER_NUM": "2", "MS_SCHED_HOST": "127.0.0.1",
-               "MS_SCHED_PORT": port}  # fmt: skip
-    options = {"cwd": tmp_path, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL,
-               "text": True}  # fmt: skip
+    cluster = {
+        "MS_ROLE": "MS_SCHED",
+        "MS_WORKER_NUM": "2",
+        "MS_SCHED_HOST": "127.0.0.1",
+        "MS_SCHED_PORT": port,
+    }
+    options = {
+        "cwd": tmp_path,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.DEVNULL,
+        "text": True,
+    }
     python = [sys.executable, "-c"]
     started = [subprocess.Popen([*python, SCHEDULER], env={**environ, **cluster}, **options)]
     try:

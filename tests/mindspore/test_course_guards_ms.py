@@ -22,15 +22,24 @@ def judged(old: str, new: str, folder: Path) -> CheckResult:
     return check(EXERCISE, path, 7, select=lambda r: r.name in ("gd.update", "gd.rates"))
 
 
-@pytest.mark.parametrize(("old", "new", "message"), [
-    (LINE, "getattr(nn, 'Mo' + 'mentum')(self.parameters, 0.1, 0.9)(gradients)",
-     "mindspore.nn.Momentum"),
-    (LINE, "getattr(ops, 'Apply' + 'Momentum')()(self.parameters[i], gradients[i])",
-     "mindspore.ops.ApplyMomentum"),
-    ("class GD(nn.Optimizer):", "class GD(vars(nn)['SGD']):", "mindspore.nn.SGD"),
-    (LINE, "import dualml_ms.algorithms.optim", "import dualml_ms.algorithms.optim"),
-    (LINE, "__import__('dualml_ms.algorithms.optim')", "import dualml_ms.algorithms.optim"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            LINE,
+            "getattr(nn, 'Mo' + 'mentum')(self.parameters, 0.1, 0.9)(gradients)",
+            "mindspore.nn.Momentum",
+        ),
+        (
+            LINE,
+            "getattr(ops, 'Apply' + 'Momentum')()(self.parameters[i], gradients[i])",
+            "mindspore.ops.ApplyMomentum",
+        ),
+        ("class GD(nn.Optimizer):", "class GD(vars(nn)['SGD']):", "mindspore.nn.SGD"),
+        (LINE, "import dualml_ms.algorithms.optim", "import dualml_ms.algorithms.optim"),
+        (LINE, "__import__('dualml_ms.algorithms.optim')", "import dualml_ms.algorithms.optim"),
+    ],
+)
 def test_what_is_ready_made_is_refused(old: str, new: str, message: str, tmp_path: Path) -> None:
     checked = judged(old, new, tmp_path)
     trouble = checked.judgements[0].trouble

@@ -13,9 +13,15 @@ from dualml.course.workspace import read_skeleton, read_solution
 
 EXERCISE = find_exercise("optim_ms")[1]
 OURS = [plant for plant in load_plants("lab1") if plant.file == EXERCISE.name]
-MISTAKES = (("GD", "nothing"), ("GD", "initial_lr"), ("SGD", "decay_exempt"),
-            ("SGD", "nesterov_ignored"), ("Adam", "second_uncorrected"),
-            ("Adam", "compiled_constant"), ("Adam", "compiled_apart"))  # fmt: skip
+MISTAKES = (
+    ("GD", "nothing"),
+    ("GD", "initial_lr"),
+    ("SGD", "decay_exempt"),
+    ("SGD", "nesterov_ignored"),
+    ("Adam", "second_uncorrected"),
+    ("Adam", "compiled_constant"),
+    ("Adam", "compiled_apart"),
+)
 PLANTED = [plant for plant in OURS if (plant.target, plant.name) in MISTAKES]
 VARIANTS = ("assign", "buffer assigned last", "one root")
 
@@ -45,8 +51,9 @@ def test_a_mistake_is_named(plant: Plant, tmp_path: Path) -> None:
 
 def test_a_count_of_parameters_is_named_until_it_runs_out_of_rates(tmp_path: Path) -> None:
     (plant,) = (p for p in OURS if p.name == "step_per_parameter")
-    failed = {j.requirement.name: j for j in judged(plant, 5, tmp_path).judgements
-              if j.status != "met"}  # fmt: skip
+    failed = {
+        j.requirement.name: j for j in judged(plant, 5, tmp_path).judgements if j.status != "met"
+    }
     assert {name for name, j in failed.items() if j.trouble is not None} <= {"adam.rates"}
     for name in ("adam.update", "adam.decay", "adam.decoupled", "adam.graph"):
         assert failed[name].mistakes == (plant.name,)

@@ -13,11 +13,20 @@ from dualml.course.labs import find_exercise
 from dualml.course.workspace import read_solution
 
 SAMPLER, TRAIN = find_exercise("sampler_ms")[1], find_exercise("train_ms")[1]
-MISTAKES = ("sampler_exhausted", "sampler_goes_on", "update_unweighted", "update_parameters",
-            "update_loss_nan", "start_buffers_left")  # fmt: skip
+MISTAKES = (
+    "sampler_exhausted",
+    "sampler_goes_on",
+    "update_unweighted",
+    "update_parameters",
+    "update_loss_nan",
+    "start_buffers_left",
+)
 ENDED = ("start_own_root", "start_root_alone", "update_empty_leaves")
-VARIANTS = ("every ranks-th of a permutation, drawn once", "all gradients as one",
-            "the share in the loss")  # fmt: skip
+VARIANTS = (
+    "every ranks-th of a permutation, drawn once",
+    "all gradients as one",
+    "the share in the loss",
+)
 PLANTS = {p.name: p for p in load_plants("lab3") if p.file in (SAMPLER.name, TRAIN.name)}
 
 

@@ -22,12 +22,12 @@ from mindspore import nn, ops
 
 from dualml.algorithms.model import ModelSpec, model
 from dualml.algorithms.model.layers import Linear
+from dualml_ms.algorithms.model import LOSSES, Network
+from dualml_ms.algorithms.training import LossAndGradients, LossCell
 from dualml_ms.common import graphs as module
 from dualml_ms.common.environ import environ
 from dualml_ms.common.fingerprint import UnknownContent, fingerprint
 from dualml_ms.common.graphs import GraphCache, graph_cache
-from dualml_ms.algorithms.model import LOSSES, Network
-from dualml_ms.algorithms.training import LossAndGradients, LossCell
 
 PROGRAM = Path(__file__).with_name("graph_cases.py")
 X = ms.Tensor(np.zeros((2, 3), np.float32))
@@ -102,7 +102,9 @@ def test_the_oldest_go_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     (place / module.HASH).write_bytes(b"hash")
     for number in range(4):
         (place / "next").write_bytes(b"graph %d" % number)
-        store.store_graph(tmp_path / f"{number}.mindir", module.NO_GRAPH, place / "next", place / module.HASH)
+        store.store_graph(
+            tmp_path / f"{number}.mindir", module.NO_GRAPH, place / "next", place / module.HASH
+        )
         os.utime(tmp_path / f"{number}.mindir", (time.time() - 100 + number,) * 2)
     assert sorted(p.name for p in tmp_path.glob("*.mindir")) == ["2.mindir", "3.mindir"]
     assert not left.exists()
@@ -138,11 +140,16 @@ def keeping(cell: nn.Cell) -> nn.Cell:
 
 def test_another_graph_has_another_hash(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = [
-        fingerprint_of(Scale()), fingerprint_of(Scale(factor=3.0)), fingerprint_of(Scale(constant=3.0)), fingerprint_of(Scale(size=1)),
-        fingerprint_of(keeping(Scale())), fingerprint_of(Scale().set_train()),
+        fingerprint_of(Scale()),
+        fingerprint_of(Scale(factor=3.0)),
+        fingerprint_of(Scale(constant=3.0)),
+        fingerprint_of(Scale(size=1)),
+        fingerprint_of(keeping(Scale())),
+        fingerprint_of(Scale().set_train()),
         fingerprint_of(Scale(), ms.Tensor(np.zeros((3, 3), np.float32))),
-        fingerprint_of(Scale(), ms.Tensor(np.zeros((2, 3), np.int32))), fingerprint_of(Scale(), X, X),
-    ]  # fmt: skip
+        fingerprint_of(Scale(), ms.Tensor(np.zeros((2, 3), np.int32))),
+        fingerprint_of(Scale(), X, X),
+    ]
     monkeypatch.setattr(Scale, "scaled", lambda self, x: x / self.factor)
     seen.append(fingerprint_of(Scale()))
     monkeypatch.setenv("MS_DEV_ANYTHING", "1")
@@ -241,5 +248,7 @@ class Hidden(nn.Cell):
 
 
 def test_parameters_that_a_cell_does_not_list() -> None:
-    with pytest.raises(UnknownContent, match=r"Hidden uses parameters it does not list: \['weight'\]"):
+    with pytest.raises(
+        UnknownContent, match=r"Hidden uses parameters it does not list: \['weight'\]"
+    ):
         fingerprint_of(Hidden())

@@ -11,9 +11,9 @@ import numpy as np
 from mindspore import nn, ops
 
 from dualml.algorithms.model.layers import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Tanh
+from dualml_ms.algorithms.model import LOSSES, ModelPart, modules
 from dualml_ms.common import compiled
 from dualml_ms.common.compiled import CompiledCell
-from dualml_ms.algorithms.model import LOSSES, ModelPart, modules
 from dualml_ms.parallel.split_tape import SegmentTape
 
 
@@ -95,13 +95,20 @@ def test_a_tape_has_what_derivatives_need_and_no_copy_for_flatten(
 ) -> None:
     """A tape of convolution, ReLU, pooling, Flatten and Linear saves what derivatives need, and no
     copy for Flatten: Linear uses Flatten's input."""
-    layers = (("conv", Conv2d(1, 2, 3, 1)), ("relu", ReLU()), ("pool", MaxPool2d(2)),
-              ("flatten", Flatten()), ("fc", Linear(8, 3)))  # fmt: skip
+    layers = (
+        ("conv", Conv2d(1, 2, 3, 1)),
+        ("relu", ReLU()),
+        ("pool", MaxPool2d(2)),
+        ("flatten", Flatten()),
+        ("fc", Linear(8, 3)),
+    )
     tape = SegmentTape(ModelPart(layers), wanted)
     assert tape.kept == kept
     assert tape.top_numbers == [0, 2, 2, 3, 3]
 
 
 def test_of_a_tanh_at_the_end_what_it_gave_is_kept() -> None:
-    tape = SegmentTape(ModelPart((("flatten", Flatten()), ("fc", Linear(4, 3)), ("tanh", Tanh()))), False)
+    tape = SegmentTape(
+        ModelPart((("flatten", Flatten()), ("fc", Linear(4, 3)), ("tanh", Tanh()))), False
+    )
     assert (tape.first, tape.kept, tape.top_numbers) == (1, (0, 3), [0, 0, 3])

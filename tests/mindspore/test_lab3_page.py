@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dualml.parallel.aggregation import NATIVE, REPLICAS
-from dualml.backend import FrameworkDataParallel, CommOverlap, DeviceReplication
+from dualml.backend import CommOverlap, DeviceReplication, FrameworkDataParallel
 from dualml.experiment.load import load
+from dualml.parallel.aggregation import NATIVE, REPLICAS
 from dualml_ms.parallel.parallel import MindSporeParallel
 
 ROOT = Path(__file__).parents[2]

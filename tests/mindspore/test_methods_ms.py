@@ -15,12 +15,12 @@ pytest.importorskip("mindspore")
 import mindspore as ms
 from conformance import methods, native
 
+from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES
 from dualml.backend import MemoryReport, backends
 from dualml.common.errors import TrialError, Unsupported
-from dualml.launch.ranks import run_ranks
 from dualml.experiment.methods import METHODS
 from dualml.experiment.methods.engine import EngineDataParallel, EngineSupport
-from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES
+from dualml.launch.ranks import run_ranks
 
 #: Batches; the last one is shorter, as at the end of an epoch.
 BATCHES = [np.arange(0, 12), np.arange(12, 24), np.arange(24, 31)]
@@ -141,7 +141,9 @@ def test_overflow_in_every_update_ends_the_trial() -> None:
     assert native.distance(training.weights(), native.WEIGHTS) == 0
     counted = {name: float(value) for name, value in training.state()["loss_scale"].items()}
     assert counted == {"scale": pytest.approx(1e30), "lost": short, "skipped": short}
-    with pytest.raises(TrialError, match=rf"{MAX_SKIPPED_UPDATES} updates in a row were skipped.*1e\+30"):
+    with pytest.raises(
+        TrialError, match=rf"{MAX_SKIPPED_UPDATES} updates in a row were skipped.*1e\+30"
+    ):
         training.stretch([BATCHES[0]], MAX_SKIPPED_UPDATES)
 
 
@@ -174,9 +176,9 @@ def test_memory_is_that_of_the_tensors_that_are_there(name: str) -> None:
     assert (memory.activations, memory.buckets) == (None, 0)
     if name != "model_train":  # MindSpore's `Model` shows no gradients
         x, y = map(ms.Tensor.from_numpy, training.arrays(BATCHES[0], 1))
-        gradients = ms.value_and_grad(training.method.loss, None,
-                                      training.method.optimizer.parameters,
-                                      has_aux=name in LOW)(x, y)[1]  # fmt: skip
+        gradients = ms.value_and_grad(
+            training.method.loss, None, training.method.optimizer.parameters, has_aux=name in LOW
+        )(x, y)[1]
         assert memory.gradients == sum(g.nbytes for g in gradients)
 
 

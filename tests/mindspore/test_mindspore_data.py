@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dualml.common.errors import UserError
 from dualml.experiment.data import DATASETS, idx, normalised
 from dualml.experiment.data.registry import FILE_NAMES
-from dualml.common.errors import UserError
 
 if "mindspore" in os.environ.get("DUALML_REQUIRE", "").split(","):
     import mindspore

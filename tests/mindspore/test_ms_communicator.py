@@ -26,8 +26,8 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
-from dualml.backend import backends
 from dualml.algorithms.communicator import MemoryStore, RankContext
+from dualml.backend import backends
 from dualml.common.errors import CommunicationError, Unsupported, UserError
 from dualml_ms.algorithms import rendezvous
 from dualml_ms.algorithms.cluster import join

@@ -16,7 +16,13 @@ import numpy as np
 import pytest
 
 from dualml.common.errors import UserError
-from dualml.parallel.partition import PARTITIONS, Contiguous, DistributedSampler, Partition, partition_from
+from dualml.parallel.partition import (
+    PARTITIONS,
+    Contiguous,
+    DistributedSampler,
+    Partition,
+    partition_from,
+)
 from dualml.parallel.partition.from_file import save_partition
 
 if "mindspore" in os.environ.get("DUALML_REQUIRE", "").split(","):
@@ -110,7 +116,9 @@ def test_an_epoch_is_dealt_once_when_it_is_asked_for(monkeypatch: pytest.MonkeyP
     calls: list[int] = []
     deal = Contiguous.partition
 
-    def counting_partition(self: Contiguous, samples: Any, ranks: int, seed: int, epoch: int) -> Any:
+    def counting_partition(
+        self: Contiguous, samples: Any, ranks: int, seed: int, epoch: int
+    ) -> Any:
         calls.append(epoch)
         return deal(self, samples, ranks, seed, epoch)
 
@@ -136,7 +144,9 @@ def test_the_number_of_samples_follows_the_epoch() -> None:
 class Changing(Contiguous):
     """A partition that gives rank 0 one more sample in every epoch."""
 
-    def partition(self, samples: Any, ranks: int, seed: int = 0, epoch: int = 0) -> list[np.ndarray]:
+    def partition(
+        self, samples: Any, ranks: int, seed: int = 0, epoch: int = 0
+    ) -> list[np.ndarray]:
         return [np.arange(1 + epoch), np.arange(1 + epoch, samples)]
 
 
@@ -216,5 +226,7 @@ def test_with_shuffle_mindspores_permutation_is_another_one(seeded: Any) -> None
     assert found[0] == first
     assert len({tuple(order) for order in found}) == 3
     ours = DistributedSampler()
-    near = (ours.partition(31, 2, seed, epoch)[0].tolist() for seed in range(6) for epoch in range(3))
+    near = (
+        ours.partition(31, 2, seed, epoch)[0].tolist() for seed in range(6) for epoch in range(3)
+    )
     assert first not in near

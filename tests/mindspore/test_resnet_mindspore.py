@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dualml.backend import TrainingSpec, backends
-from dualml.common.distance import distance
 from dualml.algorithms.model import initial_weights, model
 from dualml.algorithms.optim import SGD
+from dualml.backend import TrainingSpec, backends
+from dualml.common.distance import distance
 
 BATCH, UPDATES = 4, 2
 #: Tolerances of outputs, and of gradients and updates, for float32 against float64: biases start at

@@ -14,13 +14,13 @@ pytest.importorskip("mindspore")
 import mindspore as ms
 import numpy as np
 
-from dualml.backend import TrainingSpec, Segment, PipelineStages, backends
 from dualml.algorithms.communicator import Communicator
-from dualml.common.errors import CommunicationError
-from dualml.launch.ranks import run_ranks
 from dualml.algorithms.model.layers import Linear, Tanh
 from dualml.algorithms.model.spec import ModelSpec
 from dualml.algorithms.optim import SGD
+from dualml.backend import PipelineStages, Segment, TrainingSpec, backends
+from dualml.common.errors import CommunicationError
+from dualml.launch.ranks import run_ranks
 
 HERE = Path(__file__).resolve().parent
 
@@ -97,7 +97,9 @@ def test_bytes_kept_of_a_linear_and_a_tanh() -> None:
         spec=spec, weights={}, rule=SGD(lr=0.1), x=x, y=np.zeros(20, np.int64), updates=1
     )
     backend = backends()["mindspore"].create("cpu", 1)
-    stage = backend.require_capability(PipelineStages).stage([Segment(layers, 1, {})], recipe, first=True, last=False)
+    stage = backend.require_capability(PipelineStages).stage(
+        [Segment(layers, 1, {})], recipe, first=True, last=False
+    )
     stage.zero_grad()
     stage.counts_saved_bytes = True
     held = [stage.saved_activation_bytes()]

@@ -34,17 +34,35 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def python(environ: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-P", "-m", *words], cwd=ROOT, env=environ, capture_output=True,
-        text=True, timeout=600, check=False,
-    )  # fmt: skip
+        [sys.executable, "-P", "-m", *words],
+        cwd=ROOT,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
 
 
 def test_lab1_is_equal_to_the_referee(installed: dict[str, str], tmp_path: Path) -> None:
     done = python(
-        installed, "dualml", "run", "lab1", "--quick", "--backend", "jax,numpy", "--arm", "adam",
-        "--set", "arms.adam.epochs=1", "--out", str(tmp_path / "run"), "--no-report", "--no-find",
+        installed,
+        "dualml",
+        "run",
+        "lab1",
+        "--quick",
+        "--backend",
+        "jax,numpy",
+        "--arm",
+        "adam",
+        "--set",
+        "arms.adam.epochs=1",
+        "--out",
+        str(tmp_path / "run"),
+        "--no-report",
+        "--no-find",
         "--json",
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     summary = json.loads(done.stdout)
     assert [trial["status"] for trial in summary["trials"]] == ["ok", "ok"]
@@ -64,9 +82,21 @@ def test_several_ranks_are_unsupported_for_a_reason(
     installed: dict[str, str], tmp_path: Path
 ) -> None:
     done = python(
-        installed, "dualml", "run", "lab3", "--quick", "--backend", "jax", "--arm", "nodes-n2",
-        "--out", str(tmp_path / "run"), "--no-report", "--no-find", "--json",
-    )  # fmt: skip
+        installed,
+        "dualml",
+        "run",
+        "lab3",
+        "--quick",
+        "--backend",
+        "jax",
+        "--arm",
+        "nodes-n2",
+        "--out",
+        str(tmp_path / "run"),
+        "--no-report",
+        "--no-find",
+        "--json",
+    )
     assert done.stdout, done.stderr[-3000:]
     (trial,) = json.loads(done.stdout)["trials"]
     assert trial["status"] == "unsupported"

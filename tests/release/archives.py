@@ -35,9 +35,14 @@ def surroundings() -> dict[str, str]:
 
 def run(*words: object, cwd: Path = ROOT, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*map(str, words)], cwd=cwd, text=True, capture_output=True, check=False, timeout=240,
+        [*map(str, words)],
+        cwd=cwd,
+        text=True,
+        capture_output=True,
+        check=False,
+        timeout=240,
         env=surroundings() | env,
-    )  # fmt: skip
+    )
 
 
 def uv(*words: object, **env: str) -> str:

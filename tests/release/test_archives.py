@@ -55,9 +55,16 @@ def test_the_source_archive_is_what_the_wheel_is_made_of(source: set[str]) -> No
     folders = {name for name in source if "/" in name}
     assert folders == {name for f in (*PACKAGES, "experiments") for name in tracked(f)}
     assert source - folders == {
-        "PKG-INFO", "LICENSE", "pyproject.toml", ".gitignore", "README.md", "README.zh.md",
-        "CHANGELOG.md", "CITATION.cff", "SECURITY.md",
-    }  # fmt: skip
+        "PKG-INFO",
+        "LICENSE",
+        "pyproject.toml",
+        ".gitignore",
+        "README.md",
+        "README.zh.md",
+        "CHANGELOG.md",
+        "CITATION.cff",
+        "SECURITY.md",
+    }
 
 
 def test_a_wheel_of_the_checkout_is_the_one_of_the_source_archive(

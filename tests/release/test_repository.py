@@ -94,8 +94,10 @@ def test_the_repository_has_one_address() -> None:
 
 def test_actions_of_others_have_one_version_and_are_kept_new() -> None:
     own = {path.parent: path for path in (GITHUB / "actions").glob("*/action.yml")}
-    used = [re.findall(r"uses: (actions/[\w-]+)[\w/-]*@(v\d+)", path.read_text("utf-8"))
-            for path in (*WORKFLOWS, *own.values())]  # fmt: skip
+    used = [
+        re.findall(r"uses: (actions/[\w-]+)[\w/-]*@(v\d+)", path.read_text("utf-8"))
+        for path in (*WORKFLOWS, *own.values())
+    ]
     versions = {pair for pairs in used for pair in pairs}
     assert len(versions) == len(dict(versions)), sorted(versions)
     for update in yaml(GITHUB / "dependabot.yml")["updates"]:

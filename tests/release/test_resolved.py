@@ -10,8 +10,17 @@ from packaging.specifiers import SpecifierSet
 
 def resolved(python: str, *words: str) -> dict[str, str]:
     """Return package → version, resolved in an empty environment."""
-    lines = uv("pip", "compile", "--quiet", "--no-header", "--no-annotate", "--python-version",
-               python, *words, "pyproject.toml").splitlines()  # fmt: skip
+    lines = uv(
+        "pip",
+        "compile",
+        "--quiet",
+        "--no-header",
+        "--no-annotate",
+        "--python-version",
+        python,
+        *words,
+        "pyproject.toml",
+    ).splitlines()
     pins = (Requirement(line) for line in lines if line and line[0].isalnum())
     return {pin.name: str(pin.specifier).removeprefix("==") for pin in pins}
 

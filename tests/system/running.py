@@ -161,8 +161,9 @@ def run_lab(
     command = ["run", lab, "--quick", "--backend", "both", "--out", str(out), "--json"]
     if not whole:
         command += [*(word for arm in arms for word in ("--arm", arm)), *words]
-    done = subprocess.run(dualml(*command), capture_output=True, text=True, timeout=580,
-                          check=False)  # fmt: skip
+    done = subprocess.run(
+        dualml(*command), capture_output=True, text=True, timeout=580, check=False
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     summary: dict[str, Any] = json.loads(done.stdout)
     return summary

@@ -77,13 +77,19 @@ def test_a_folder_can_be_named_from_elsewhere(workspace: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("words", "text"), [
-    (("check", "Adm"), "did you mean 'Adam'"), (("check", "--hints", "4"), "--hints"),
-    (("new", "lab1", "."), "not empty"), (("new", "lab12", "x"), "lab1"),
-    (("grade", ".", "--secret", ""), "empty"), (("grade", "."), "--secret"),
-    (("grade", "nowhere", "--secret", "s"), "no folder"),
-    (("grade", ".", "--secret", "s", "--backend", "jax"), "--backend"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("check", "Adm"), "did you mean 'Adam'"),
+        (("check", "--hints", "4"), "--hints"),
+        (("new", "lab1", "."), "not empty"),
+        (("new", "lab12", "x"), "lab1"),
+        (("grade", ".", "--secret", ""), "empty"),
+        (("grade", "."), "--secret"),
+        (("grade", "nowhere", "--secret", "s"), "no folder"),
+        (("grade", ".", "--secret", "s", "--backend", "jax"), "--backend"),
+    ],
+)
 def test_wrong_words_are_one_line(workspace: Path, words: tuple[str, ...], text: str) -> None:
     done = dualml(*words, cwd=workspace)
     assert done.returncode == 2

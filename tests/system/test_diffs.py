@@ -19,7 +19,9 @@ def measured_entries() -> dict[str, EntryResult]:
     """Measure all entries at once, because starting the frameworks takes most of the time."""
     require("torch")
     require("mindspore")
-    return {one.entry.name: one for one in measure_entries(list(catalogue().values()), frameworks())}
+    return {
+        one.entry.name: one for one in measure_entries(list(catalogue().values()), frameworks())
+    }
 
 
 @pytest.mark.parametrize("name", list(catalogue()))
@@ -29,7 +31,9 @@ def test_it_is_as_described(name: str, measured_entries: dict[str, EntryResult])
 
 
 def test_what_has_changed_is_named(
-    measured_entries: dict[str, EntryResult], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    measured_entries: dict[str, EntryResult],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """An entry that overstates a difference is noticed, by its bounds and by its kind."""
     right = catalogue()["gelu"]

@@ -35,11 +35,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("planted")
 
 
-@pytest.mark.parametrize(("name", "backend", "detail"), [
-    ("ignored-class", "mindspore", {"class": 0}),
-    pytest.param("unsynchronised", "torch", {"ranks": [1]},
-                 marks=pytest.mark.slow("the same way on the other framework, half a minute")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "backend", "detail"),
+    [
+        ("ignored-class", "mindspore", {"class": 0}),
+        pytest.param(
+            "unsynchronised",
+            "torch",
+            {"ranks": [1]},
+            marks=pytest.mark.slow("the same way on the other framework, half a minute"),
+        ),
+    ],
+)
 def test_what_is_planted_is_found(
     name: str,
     backend: str,

@@ -83,14 +83,24 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Table]:
         time.sleep(0.05)
     # The other machine's code is what is tested here.
     python = folder / "python"
-    lines = ["#!/bin/sh", f'PYTHONPATH="{os.environ["PYTHONPATH"]}"', "export PYTHONPATH",
-             f'exec "{sys.executable}" "$@"']  # fmt: skip
+    lines = [
+        "#!/bin/sh",
+        f'PYTHONPATH="{os.environ["PYTHONPATH"]}"',
+        "export PYTHONPATH",
+        f'exec "{sys.executable}" "$@"',
+    ]
     python.write_text("\n".join(lines) + "\n")
     python.chmod(0o700)
 
     def write_table(path: Path, **changed: object) -> Path:
-        settings = {"here": 1, "user": getpass.getuser(), "port": port, "python": python,
-                    "folder": folder, "data": os.environ.get("DUALML_DATA", "")}  # fmt: skip
+        settings = {
+            "here": 1,
+            "user": getpass.getuser(),
+            "port": port,
+            "python": python,
+            "folder": folder,
+            "data": os.environ.get("DUALML_DATA", ""),
+        }
         path.write_text(TABLE.format(**{**settings, **changed}))
         return path
 
@@ -133,7 +143,9 @@ def test_a_run_on_two_machines(table: Table, lab: Path, tmp_path: Path) -> None:
         assert run.end(180) == 0, run.text()
     wait_for_remote_end(run)
     assert "part of the run at tcp://127.0.0.1:" in (out / "hosts/rank1.log").read_text()
-    with LaunchedRun(dualml(*words, "--arm", "ring", "--out", tmp_path / "alone"), tmp_path) as alone:
+    with LaunchedRun(
+        dualml(*words, "--arm", "ring", "--out", tmp_path / "alone"), tmp_path
+    ) as alone:
         assert alone.end() == 0, alone.text()
     for backend in FRAMEWORKS:
         mine, whole = losses(out, "ring", backend), losses(tmp_path / "alone", "ring", backend)
@@ -215,12 +227,15 @@ def test_nothing_is_left_there(
         run.assert_nothing_left(20)
 
 
-@pytest.mark.parametrize(("changed", "message"), [
-    ({"user": "nobody-here"}, "Permission denied"),
-    ({"port": 1}, "Connection refused"),
-    ({"python": "/no/such/python"}, "/no/such/python"),
-    ({"python": "/usr/bin/python3 "}, "/usr/bin/python3 "),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"user": "nobody-here"}, "Permission denied"),
+        ({"port": 1}, "Connection refused"),
+        ({"python": "/no/such/python"}, "/no/such/python"),
+        ({"python": "/usr/bin/python3 "}, "/usr/bin/python3 "),
+    ],
+)
 def test_a_machine_that_cannot_take_part_is_named(
     changed: dict[str, object], message: str, table: Table, lab: Path, tmp_path: Path
 ) -> None:

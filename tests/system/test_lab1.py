@@ -21,8 +21,18 @@ from safetensors.numpy import load_file
 
 pytestmark = pytest.mark.system
 FRAMEWORKS = ["torch", "mindspore"]
-SMALL = ["--data", "digits", "--set", "data.train=256", "--set", "data.test=100",
-         "--set", "parity.draws=2", "--set", "parity.horizon=20"]  # fmt: skip
+SMALL = [
+    "--data",
+    "digits",
+    "--set",
+    "data.train=256",
+    "--set",
+    "data.test=100",
+    "--set",
+    "parity.draws=2",
+    "--set",
+    "parity.horizon=20",
+]
 
 
 def dualml(*words: object, timeout: float = 240) -> subprocess.CompletedProcess[str]:
@@ -60,9 +70,18 @@ def test_quick_lab1_with_the_referee_leaves_equal_verdicts_and_a_report(tmp_path
     backends = installed()
     out = tmp_path / "out"
     done = dualml(
-        "run", "lab1", "--quick", "--backend", f"{backends},numpy", "--out", out, "--json",
-        "--threads", "1", *SMALL,
-    )  # fmt: skip
+        "run",
+        "lab1",
+        "--quick",
+        "--backend",
+        f"{backends},numpy",
+        "--out",
+        out,
+        "--json",
+        "--threads",
+        "1",
+        *SMALL,
+    )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert {t["status"] for t in told["trials"]} == {"ok"}
@@ -112,9 +131,14 @@ def test_a_run_leaves_canonical_names_and_finite_weights(name: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", FRAMEWORKS)
-@pytest.mark.parametrize(("sign", "words"), [
-    (signal.SIGKILL, "was ended by SIGKILL"), (signal.SIGSTOP, "was stopped (SIGSTOP)"),
-], ids=["killed", "stopped"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("sign", "words"),
+    [
+        (signal.SIGKILL, "was ended by SIGKILL"),
+        (signal.SIGSTOP, "was stopped (SIGSTOP)"),
+    ],
+    ids=["killed", "stopped"],
+)
 def test_a_dead_or_frozen_worker_fails_its_trial_and_nothing_is_left(
     name: str, sign: signal.Signals, words: str, tmp_path: Path
 ) -> None:
@@ -140,9 +164,24 @@ def test_a_dead_or_frozen_worker_fails_its_trial_and_nothing_is_left(
 @pytest.mark.parametrize("name", FRAMEWORKS)
 def test_ctrl_c_then_resume_is_bit_identical(name: str, tmp_path: Path) -> None:
     require(name)
-    words = ["run", "lab1", "--backend", name, "--arm", "adam", "--no-report", *SMALL,
-             "--set", "arms.adam.updates=300", "--set", "evaluation.train_samples=8",
-             "--set", "data.test=8", "--threads", "1"]  # fmt: skip
+    words = [
+        "run",
+        "lab1",
+        "--backend",
+        name,
+        "--arm",
+        "adam",
+        "--no-report",
+        *SMALL,
+        "--set",
+        "arms.adam.updates=300",
+        "--set",
+        "evaluation.train_samples=8",
+        "--set",
+        "data.test=8",
+        "--threads",
+        "1",
+    ]
     with one_core():
         whole = dualml(*words, "--out", tmp_path / "whole")
         assert whole.returncode == 0, whole.stderr

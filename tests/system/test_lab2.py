@@ -13,8 +13,15 @@ from running import loaded_from_elsewhere, run_lab, settings
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
 TRAINED = ["single", "all-reduce", "ring", "parameter-server", "sum", "slow-compute-all-reduce"]
-ARMS = ["micro-n2", "single", "all-reduce-n2", "ring-n2", "parameter-server-n2", "sum",
-        "slow-compute-all-reduce"]  # fmt: skip
+ARMS = [
+    "micro-n2",
+    "single",
+    "all-reduce-n2",
+    "ring-n2",
+    "parameter-server-n2",
+    "sum",
+    "slow-compute-all-reduce",
+]
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +54,9 @@ def test_n_workers_are_one_on_both_frameworks(finished_run: tuple[Path, dict[str
     assert found["sum", "torch"] is None
 
 
-def test_the_slow_node_is_seen_and_its_peers_wait(finished_run: tuple[Path, dict[str, Any]]) -> None:
+def test_the_slow_node_is_seen_and_its_peers_wait(
+    finished_run: tuple[Path, dict[str, Any]],
+) -> None:
     _, told = finished_run
     for trial in told["trials"]:
         if trial["arm"] != "slow-compute-all-reduce":

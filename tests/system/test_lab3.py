@@ -16,8 +16,15 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(500)]
 Ran = tuple[Path, dict[str, Any]]
 
 
-ARMS = ["one-node", "nodes-n2", "native-n2", "skew-none", "skew-shards", "fractions",
-        "fractions-one"]  # fmt: skip
+ARMS = [
+    "one-node",
+    "nodes-n2",
+    "native-n2",
+    "skew-none",
+    "skew-shards",
+    "fractions",
+    "fractions-one",
+]
 
 
 @pytest.fixture(scope="module")
@@ -26,8 +33,9 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory, request: pytest.Fixtu
     require("torch")
     require("mindspore")
     out = tmp_path_factory.mktemp("lab3") / "out"
-    fewer = settings(data__train=1024, data__test=100, evaluation__train_samples=100,
-                     parity__draws=2)  # fmt: skip
+    fewer = settings(
+        data__train=1024, data__test=100, evaluation__train_samples=100, parity__draws=2
+    )
     whole = request.config.getoption("--slow")
     return out, run_lab(out, "lab3", ARMS, *fewer, whole=whole)
 

@@ -31,11 +31,34 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def launcher(backend: str, folder: Path) -> list[str]:
     """Return the launcher's words before those of ``dualml``."""
     if backend == "torch":
-        return [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
-                "--master-port", str(free_port()), "-m", "dualml"]  # fmt: skip
-    return [str(Path(sys.executable).with_name("msrun")), "--worker_num", "2",
-            "--local_worker_num", "2", "--master_port", str(free_port()), "--join", "True",
-            "--log_dir", str(folder / "msrun"), "--", "python", "-m", "dualml"]  # fmt: skip
+        return [
+            sys.executable,
+            "-m",
+            "torch.distributed.run",
+            "--nproc-per-node",
+            "2",
+            "--master-port",
+            str(free_port()),
+            "-m",
+            "dualml",
+        ]
+    return [
+        str(Path(sys.executable).with_name("msrun")),
+        "--worker_num",
+        "2",
+        "--local_worker_num",
+        "2",
+        "--master_port",
+        str(free_port()),
+        "--join",
+        "True",
+        "--log_dir",
+        str(folder / "msrun"),
+        "--",
+        "python",
+        "-m",
+        "dualml",
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -88,10 +111,14 @@ def logs(folder: Path) -> str:
 
 
 @pytest.mark.parametrize("backend", FRAMEWORKS)
-@pytest.mark.parametrize(("words", "message"), [
-    (["--out", "OUT", "--arm", "rign"], "did you mean 'ring'"),  # what rank 0 alone finds out
-    ([], "name the run folder with --out"),
-], ids=["arm", "out"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--out", "OUT", "--arm", "rign"], "did you mean 'ring'"),  # what rank 0 alone finds out
+        ([], "name the run folder with --out"),
+    ],
+    ids=["arm", "out"],
+)
 def test_wrong_input_ends_the_launcher_in_time(
     backend: str, words: list[str], message: str, lab: Path, tmp_path: Path
 ) -> None:
@@ -159,7 +186,9 @@ def test_a_port_in_use_is_named(backend: str, lab: Path, tmp_path: Path) -> None
         taken.listen()
         port = taken.getsockname()[1]
         words = ["run", lab, "--backend", backend, "--out", tmp_path / "o", "--no-report"]
-        with LaunchedRun(dualml(*words, "--rendezvous", f"tcp://127.0.0.1:{port}"), tmp_path) as run:
+        with LaunchedRun(
+            dualml(*words, "--rendezvous", f"tcp://127.0.0.1:{port}"), tmp_path
+        ) as run:
             assert run.end(60) == 1
     (trial,) = trials(tmp_path / "o").values()
     assert trial["status"] == "failed"

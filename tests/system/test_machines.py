@@ -74,8 +74,10 @@ def facts(out: Path, backend: str) -> dict[str, Any]:
 
 def checkpoints(out: Path, backend: str) -> bool:
     place = out / f"trials/ring/{backend}/seed0"
-    return all((place / name).exists()
-               for name in ("checkpoint.safetensors", "rank1.checkpoint.safetensors"))  # fmt: skip
+    return all(
+        (place / name).exists()
+        for name in ("checkpoint.safetensors", "rank1.checkpoint.safetensors")
+    )
 
 
 def test_both_frameworks_in_one_run(lab: Path, tmp_path: Path) -> None:
@@ -88,12 +90,26 @@ def test_both_frameworks_in_one_run(lab: Path, tmp_path: Path) -> None:
     ):
         assert first.end() == 0, first.text() + other.text()
         assert other.end(20) == 0, other.text()
-        assert f"start the other ranks, on any machine that reaches this one, with: dualml run " \
-            f"--rank 1 --world-size 2 --rendezvous {where}" in first.text()  # fmt: skip
+        assert (
+            f"start the other ranks, on any machine that reaches this one, with: dualml run "
+            f"--rank 1 --world-size 2 --rendezvous {where}" in first.text()
+        )
         assert f"rank 1 of 2 is part of the run at {where}" in other.text()
     assert not list((tmp_path / "machine1/tmp").glob("dualml-*"))
-    with LaunchedRun(dualml("run", lab, "--out", tmp_path / "alone", "--arm", "ring", "--backend", "both",
-                    "--no-report"), tmp_path) as alone:  # fmt: skip
+    with LaunchedRun(
+        dualml(
+            "run",
+            lab,
+            "--out",
+            tmp_path / "alone",
+            "--arm",
+            "ring",
+            "--backend",
+            "both",
+            "--no-report",
+        ),
+        tmp_path,
+    ) as alone:
         assert alone.end() == 0, alone.text()
     for backend in FRAMEWORKS:
         place = out / f"trials/ring/{backend}/seed0"
@@ -229,10 +245,11 @@ def test_data_that_a_machine_lacks_are_named(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     with (
-        rank(1, where, tmp_path, DUALML_DATA=str(empty), DUALML_CACHE=str(empty),
-             DUALML_OFFLINE="1") as other,
+        rank(
+            1, where, tmp_path, DUALML_DATA=str(empty), DUALML_CACHE=str(empty), DUALML_OFFLINE="1"
+        ) as other,
         rank(0, where, tmp_path, *words) as first,
-    ):  # fmt: skip
+    ):
         assert first.end(60) == 1, first.text()
         assert other.end(20) == 1, other.text()
     (trial,) = trials(out).values()
@@ -247,11 +264,14 @@ def test_data_that_a_machine_lacks_are_named(tmp_path: Path) -> None:
     assert f"(on {socket.gethostname()})" in trial["reason"]
 
 
-@pytest.mark.parametrize(("other", "message"), [
-    (["--world-size", 3], "says --world-size 3, rank 0 2"),
-    (["--rank", 2, "--world-size", 3], "rank 2 of 2: the other ranks are 1 to 1"),
-    ({"DUALML_TOKEN": "some other secret"}, "has another DUALML_TOKEN"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (["--world-size", 3], "says --world-size 3, rank 0 2"),
+        (["--rank", 2, "--world-size", 3], "rank 2 of 2: the other ranks are 1 to 1"),
+        ({"DUALML_TOKEN": "some other secret"}, "has another DUALML_TOKEN"),
+    ],
+)
 def test_who_does_not_fit_says_so_in_one_line(
     other: Any, message: str, lab: Path, tmp_path: Path
 ) -> None:
@@ -260,9 +280,12 @@ def test_who_does_not_fit_says_so_in_one_line(
     start = [lab, "--out", tmp_path / "out", "--backend", "numpy"]
     with (
         rank(0, where, tmp_path, *start) as first,
-        LaunchedRun(dualml("run", "--rank", 1, "--world-size", 2, "--rendezvous", where, *words),
-            tmp_path, {**TOKEN, **env}) as second,
-    ):  # fmt: skip
+        LaunchedRun(
+            dualml("run", "--rank", 1, "--world-size", 2, "--rendezvous", where, *words),
+            tmp_path,
+            {**TOKEN, **env},
+        ) as second,
+    ):
         assert second.end(60) == 2
         lines = [line for line in second.text().splitlines() if "waiting for rank 0" not in line]
         assert len(lines) == 1, lines
@@ -272,18 +295,34 @@ def test_who_does_not_fit_says_so_in_one_line(
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("wire", [
-    pytest.param(False, id="shared", marks=pytest.mark.slow("the wire has all of it, and more")),
-    pytest.param(True, id="wire"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "wire",
+    [
+        pytest.param(
+            False, id="shared", marks=pytest.mark.slow("the wire has all of it, and more")
+        ),
+        pytest.param(True, id="wire"),
+    ],
+)
 def test_torchrun_starts_its_ranks_again(
     wire: bool, lab: Path, tmp_path: Path, uninterrupted: Callable[[str], Path]
 ) -> None:
     require("torch")
     out, where = tmp_path / "out", ["--rendezvous", address()] if wire else []
     port = address().rpartition(":")[2]
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2",
-                "--max-restarts", "1", "--master-port", port, "-m", "dualml"]  # fmt: skip
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--max-restarts",
+        "1",
+        "--master-port",
+        port,
+        "-m",
+        "dualml",
+    ]
     words = ["run", lab, "--out", out, "--no-report", "--threads", 1, *LONG, *where]
     with LaunchedRun([*launcher, *words], tmp_path, {**TOKEN, **SAVING}) as run:
         run.wait_for(lambda: checkpoints(out, "torch"))
@@ -313,7 +352,9 @@ def test_over_a_network(backend: str, lab: Path, tmp_path: Path) -> None:
 
         def node(at: Any, number: int, *words: object, **env: str) -> LaunchedRun:
             ranks = ["--rank", number, "--world-size", 2, "--rendezvous", where]
-            return LaunchedRun(at.command(*dualml("run", *words, *ranks)), tmp_path / str(number), env)
+            return LaunchedRun(
+                at.command(*dualml("run", *words, *ranks)), tmp_path / str(number), env
+            )
 
         start = [lab, "--out", out, "--backend", backend, "--no-report", "--arm", "ring"]
         with node(here, 0, *start) as alone:

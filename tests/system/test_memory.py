@@ -61,7 +61,9 @@ def test_both_frameworks_hold_the_closed_form(finished_run: tuple[Path, dict[str
             assert rank["state"] == rank["weights"]
 
 
-def test_the_way_that_sends_more_does_on_the_wire(finished_run: tuple[Path, dict[str, Any]]) -> None:
+def test_the_way_that_sends_more_does_on_the_wire(
+    finished_run: tuple[Path, dict[str, Any]],
+) -> None:
     _, told = finished_run
     found = trials(told)
     for backend in ("torch", "mindspore"):

@@ -223,9 +223,14 @@ def test_a_rank_that_is_killed_under_its_launcher_ends_the_trial(tmp_path: Path)
     records = out / "trials/only/torch/seed0/rank0.jsonl"
     with LaunchedRun(dualml("run", path, *words), tmp_path) as run:
         run.wait_for(lambda: records.exists() and records.stat().st_size > 1000)
-        workers = [p for p in run.marked_processes() if "dualml.runner.worker.hosted" in p.cmdline()]
-        last = [p for p in workers if p.environ().get("RANK") == "1" and "--standalone" not in
-                p.cmdline()]  # fmt: skip
+        workers = [
+            p for p in run.marked_processes() if "dualml.runner.worker.hosted" in p.cmdline()
+        ]
+        last = [
+            p
+            for p in workers
+            if p.environ().get("RANK") == "1" and "--standalone" not in p.cmdline()
+        ]
         last[0].send_signal(signal.SIGKILL)
         assert run.end(60) == 1, run.text()
         assert "Traceback" not in run.text()

@@ -32,8 +32,9 @@ CLIENT += "    print(time.perf_counter() - t)"
 
 
 def namespaces() -> str:
-    return subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, timeout=20,
-                          check=True).stdout  # fmt: skip
+    return subprocess.run(
+        ["ip", "netns", "list"], capture_output=True, text=True, timeout=20, check=True
+    ).stdout
 
 
 def transfer(to: Any, by: Any, sizes: list[int]) -> list[float]:
@@ -79,8 +80,9 @@ def test_nothing_is_left_of_a_bed(how: str, tmp_path: Path) -> None:
         "    print(nodes[0].namespace, sleeper.pid, flush=True)\n"
         f"    {'1 / 0' if how == 'error' else 'time.sleep(60)'}\n"
     )
-    owner = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True,
-                             stderr=subprocess.DEVNULL)  # fmt: skip
+    owner = subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, text=True, stderr=subprocess.DEVNULL
+    )
     assert owner.stdout is not None
     name, sleeper = owner.stdout.readline().split()
     assert name.startswith(f"dualml-{owner.pid}-")
@@ -120,8 +122,17 @@ def micro(nodes: list[Any], folder: Path, names: list[str], ranks: int) -> dict[
         + f'[arms.micro]\nkind = "collectives"\nworld_size = {len(nodes) * ranks}\n'
         f"sizes = [1048576]\nstrategies = {json.dumps(names)}\nseconds = 0.2\n"
     )
-    words = [lab, "--backend", "torch", "--out", folder / "out", "--threads", 1, "--no-report",
-             "--no-find"]  # fmt: skip
+    words = [
+        lab,
+        "--backend",
+        "torch",
+        "--out",
+        folder / "out",
+        "--threads",
+        1,
+        "--no-report",
+        "--no-find",
+    ]
     netbed.dualml_run(nodes, words, folder, ranks=ranks, limit=200)
     (path,) = (folder / "out").glob("trials/*/*/*/collectives.json")
     record = json.loads(path.read_text())
@@ -141,10 +152,12 @@ def test_the_wire_sees_what_is_counted_and_two_levels_beat_a_ring(tmp_path: Path
         assert [t["bytes_sent"] for t in row["traffic"]] == sent
         for node, port in enumerate(row["ports"][::2]):
             leaving = sum(
-                4 * (b - a) for step in way.steps for t in step
+                4 * (b - a)
+                for step in way.steps
+                for t in step
                 for a, b in [way.span(t, elements)]
                 if t.source // 2 == node != t.target // 2
-            )  # fmt: skip
+            )
             payload = port["bytes_sent"] - HEADERS * port["packets_sent"]
             assert leaving <= payload, (name, node)
             assert port["bytes_sent"] <= 1.03 * leaving, (name, node)

@@ -13,11 +13,11 @@ import pytest
 from conformance.backends import require
 from running import dualml
 
+from dualml.experiment.store.load import load
 from dualml.planning.planner.arm import arm_from_layout
 from dualml.planning.planner.layouts import Layouts
 from dualml.planning.planner.zoo import shape_by_name
 from dualml.report.plan.measured import compare_memory
-from dualml.experiment.store.load import load
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 LAYOUTS = {
@@ -25,8 +25,16 @@ LAYOUTS = {
     "stages": {"pp": 2},
     "inside full": {"tp": 2, "recompute": "full"},
 }
-SMALL = ("--set", "sizes.width=128", "--set", "sizes.tied=false", "--set", "data.words=100",
-         "--set", "data.length=16")  # fmt: skip
+SMALL = (
+    "--set",
+    "sizes.width=128",
+    "--set",
+    "sizes.tied=false",
+    "--set",
+    "data.words=100",
+    "--set",
+    "data.length=16",
+)
 
 
 def run_dualml(*words: object) -> Any:
@@ -77,8 +85,9 @@ evaluation = { early = [], train_samples = 16 }
 
 def test_one_block_more_is_out_of_memory(tmp_path: Path) -> None:
     require("torch")
-    done = run_dualml("largest", "gpt", "--memory", "12MB", "--updates", "2", *SMALL, "--out", tmp_path,
-                  "--json")  # fmt: skip
+    done = run_dualml(
+        "largest", "gpt", "--memory", "12MB", "--updates", "2", *SMALL, "--out", tmp_path, "--json"
+    )
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)["rows"]
     tries = {tried["blocks"]: tried for tried in row["tries"]}

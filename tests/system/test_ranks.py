@@ -75,7 +75,9 @@ def test_a_rank_that_is_killed_or_stopped_fails_its_trial_alone(
     out = tmp_path / "out"
     words = ["--backend", backend, "--out", out, "--no-report"]
     took = {}
-    with LaunchedRun(dualml("run", lab(tmp_path, list(MISFORTUNES[backend])), *words), tmp_path) as run:
+    with LaunchedRun(
+        dualml("run", lab(tmp_path, list(MISFORTUNES[backend])), *words), tmp_path
+    ) as run:
         for arm, misfortune in MISFORTUNES[backend].items():
             place = out / "trials" / arm / backend / "seed0"
             if misfortune is None:

@@ -50,9 +50,14 @@ DRIVEN = {
     ],
 }
 FEW = {
-    "data__train": 320, "data__test": 40, "evaluation__train_samples": 40, "parity__draws": 1,
-    "parity__horizon": 2, "parity__trace": [1, 2], "evaluation__early": [],
-}  # fmt: skip
+    "data__train": 320,
+    "data__test": 40,
+    "evaluation__train_samples": 40,
+    "parity__draws": 1,
+    "parity__horizon": 2,
+    "parity__trace": [1, 2],
+    "evaluation__early": [],
+}
 UPDATES = 12
 BY_EPOCHS = ["random-partition"]
 
@@ -125,8 +130,10 @@ def test_without_a_plant_the_record_says_what_was_seen(backend: str, tmp_path: P
     out = run("lab2", "", backend, arms, tmp_path)
     found = {arm: trial["agreement"] for arm, trial in trials(out).items()}
     assert {arm: seen["promise"] for arm, seen in found.items()} == {
-        "all-reduce-n2": "replicas", "local-sgd-4": "averaged", "server-async": "served",
-    }  # fmt: skip
+        "all-reduce-n2": "replicas",
+        "local-sgd-4": "averaged",
+        "server-async": "served",
+    }
     assert [check["update"] for check in found["all-reduce-n2"]["checks"]] == [1, UPDATES]
     assert [check["update"] for check in found["local-sgd-4"]["checks"]] == [4, UPDATES]
     for arm, seen in found.items():

@@ -87,9 +87,16 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         given, nothing = [str(word) for word in words], subprocess.DEVNULL
         started.append(subprocess.Popen(given, env=env, stdin=nothing, stdout=log, stderr=log))
 
-    munged = [program("munged"), "--foreground", "--force", f"--key-file={key}",
-              f"--socket={folder}/munge.socket", f"--pid-file={folder}/munge.pid",
-              f"--log-file={folder}/munge.log", f"--seed-file={folder}/munge.seed"]  # fmt: skip
+    munged = [
+        program("munged"),
+        "--foreground",
+        "--force",
+        f"--key-file={key}",
+        f"--socket={folder}/munge.socket",
+        f"--pid-file={folder}/munge.pid",
+        f"--log-file={folder}/munge.log",
+        f"--seed-file={folder}/munge.seed",
+    ]
     su = ["runuser", "-u", account, "--"] if account != "root" else []
     try:
         start(*su, *munged)
@@ -100,8 +107,9 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
 
         def idle() -> bool:
             words = ["sinfo", "--noheader", "--format=%D %T"]
-            done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=20,
-                                  check=False)  # fmt: skip
+            done = subprocess.run(
+                words, env=env, capture_output=True, text=True, timeout=20, check=False
+            )
             return "2 idle" in done.stdout
 
         wait(idle, 60, folder)
@@ -157,8 +165,9 @@ def queue(
 
     def run(*words: object) -> Any:
         command = dualml(words[0], "--json", *words[1:])
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120,
-                              check=False)  # fmt: skip
+        done = subprocess.run(
+            command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        )
         return json.loads(done.stdout) if done.returncode == 0 else done.stderr
 
     return run
@@ -182,13 +191,19 @@ def test_ranks_on_two_nodes(queue: Callable[..., Any], tmp_path: Path) -> None:
     (trial,) = trials(Path(told["out"])).values()
     assert (trial["status"], trial["world_size"]) == ("ok", 2)
     assert "rank 1 of 2 is part of the run" in (tmp_path / "jobs/1/log").read_text()
-    assert not [p for p in (tmp_path / "jobs").rglob("*") if p.is_file() and b"DUALML_TOKEN" in
-                p.read_bytes()]  # fmt: skip
-    alone = dualml("run", "lab.toml", "--backend", "torch", "--arm", "ring", "--no-report",
-                   "--out", "alone")  # fmt: skip
+    assert not [
+        p
+        for p in (tmp_path / "jobs").rglob("*")
+        if p.is_file() and b"DUALML_TOKEN" in p.read_bytes()
+    ]
+    alone = dualml(
+        "run", "lab.toml", "--backend", "torch", "--arm", "ring", "--no-report", "--out", "alone"
+    )
     subprocess.run(alone, cwd=tmp_path, check=True, capture_output=True, timeout=120)
-    mine, whole = losses(Path(told["out"]), "ring", "torch"), losses(tmp_path / "alone", "ring",
-                                                                     "torch")  # fmt: skip
+    mine, whole = (
+        losses(Path(told["out"]), "ring", "torch"),
+        losses(tmp_path / "alone", "ring", "torch"),
+    )
     assert mine == pytest.approx(whole, rel=1e-6)
 
 
@@ -247,8 +262,11 @@ def test_a_command_on_two_nodes(queue: Callable[..., Any], tmp_path: Path) -> No
     logs = [queue("logs", "meeting", "--rank", rank)["lines"] for rank in (0, 1)]
     assert logs == [["heard of [1]", "on node 0 local rank 0"], ["on node 1 local rank 0"]]
     assert [(end["rank"], end["code"]) for end in row["ends"]] == [(0, 0), (1, 0)]
-    assert not [p for p in (tmp_path / "jobs").rglob("*") if p.is_file() and b"DUALML_TOKEN" in
-                p.read_bytes()]  # fmt: skip
+    assert not [
+        p
+        for p in (tmp_path / "jobs").rglob("*")
+        if p.is_file() and b"DUALML_TOKEN" in p.read_bytes()
+    ]
 
 
 def test_a_command_whose_workers_fail_or_ignore_their_rank(
@@ -281,7 +299,9 @@ def test_a_job_that_waits_for_too_long_and_one_that_is_stopped(
     queue(*COMMAND, "--time", "1", "--wait-at-most", 1, "--", sys.executable, "-c", "1")
     row = wait_for_end(queue, 2, tmp_path)
     assert (row["status"], row["reason"]) == (
-        "stopped", "waited for longer than 1 s (--wait-at-most)")  # fmt: skip
+        "stopped",
+        "waited for longer than 1 s (--wait-at-most)",
+    )
     assert queue("stop", 1)["status"] == "stopped"
     wait(lambda: not marked(mark), 60, tmp_path)
 
@@ -311,7 +331,8 @@ def test_without_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DUALML_JOBS", str(tmp_path / "jobs"))
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / "lab.toml").write_text(TOML)
-    done = subprocess.run(dualml(*RUN), cwd=tmp_path, capture_output=True, text=True, timeout=60,
-                          check=False)  # fmt: skip
+    done = subprocess.run(
+        dualml(*RUN), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
     assert done.returncode == 2
     assert "there is no sbatch on this machine" in done.stderr

@@ -111,10 +111,15 @@ class Reader:
             text = text.replace(long, short)
         path = f"{self.folder}/.bin:{os.environ['PATH']}"
         with subprocess.Popen(
-            ["bash", "-c", self.before + text], cwd=self.folder, text=True, start_new_session=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            ["bash", "-c", self.before + text],
+            cwd=self.folder,
+            text=True,
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             env={**os.environ, "PATH": path, "COLUMNS": "200"},
-        ) as shell:  # fmt: skip
+        ) as shell:
             try:
                 self.output, _ = shell.communicate(timeout=200)
             finally:

@@ -136,7 +136,9 @@ def test_the_wrong_epsilon_leaves_the_loss_inside(command_results: dict[str, Any
 
 
 def test_the_wrong_momentum_is_in_the_state_alone(command_results: dict[str, Any]) -> None:
-    assert [phase for phase, far in command_results["port 2"].ratio.items() if far > 10] == ["state"]
+    assert [phase for phase, far in command_results["port 2"].ratio.items() if far > 10] == [
+        "state"
+    ]
 
 
 def test_the_repaired_port_is_equal(command_results: dict[str, Any]) -> None:
@@ -144,7 +146,9 @@ def test_the_repaired_port_is_equal(command_results: dict[str, Any]) -> None:
 
 
 def test_losses_that_differ_in_their_last_digits_are_equal(command_results: dict[str, Any]) -> None:
-    a, b = ([float(line.split()[-1]) for line in command_results[f"net_{x}"]] for x in ("torch", "ms"))
+    a, b = (
+        [float(line.split()[-1]) for line in command_results[f"net_{x}"]] for x in ("torch", "ms")
+    )
     assert len(a) == len(b) == 4
     assert a != b
     assert a == pytest.approx(b, rel=1e-4)

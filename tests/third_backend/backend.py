@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dualml.backend import Backend, ProcessGroups, TrainingSpec, Segment, PipelineStages
 from dualml.algorithms.communicator import Communicator, RankContext
+from dualml.backend import Backend, PipelineStages, ProcessGroups, Segment, TrainingSpec
 from third_backend.communicator import connect
 from third_backend.stage import SingleStage
 from third_backend.training import SingleTraining

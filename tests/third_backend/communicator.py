@@ -51,9 +51,14 @@ def connect(place: RankContext) -> SocketCommunicator:
     own."""
     listener = Listener(None, backlog=place.size)
     addresses = all_gather_via_store(
-        place.store, f"listens.{place.key}", place.rank, range(place.size), str(listener.address),
-        place.timeout, "the ranks to listen",
-    )  # fmt: skip
+        place.store,
+        f"listens.{place.key}",
+        place.rank,
+        range(place.size),
+        str(listener.address),
+        place.timeout,
+        "the ranks to listen",
+    )
     lines = {}
     for peer in range(place.rank):
         connection = Client(addresses[peer])
@@ -74,12 +79,17 @@ class SocketCommunicator(Communicator):
     backend: ClassVar[str] = "single"
 
     def __init__(
-        self, place: RankContext, lines: Mapping[int, PeerConnection], ranks: Sequence[int] | None = None
+        self,
+        place: RankContext,
+        lines: Mapping[int, PeerConnection],
+        ranks: Sequence[int] | None = None,
     ) -> None:
         super().__init__(place, ranks)
         self.lines = lines
 
-    def implementation_of(self, primitive: str, dtype: str = "float32", op: str = "sum") -> Implementation:
+    def implementation_of(
+        self, primitive: str, dtype: str = "float32", op: str = "sum"
+    ) -> Implementation:
         if primitive in ("exchange", "barrier", "subgroup"):
             return Implementation("native", "sockets between processes")
         if primitive in ("tags", "any_source"):

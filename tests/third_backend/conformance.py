@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from dualml.backend.conformance import OptimizerResult, Gradient, Mode, Params
 from dualml.algorithms.optim import OptimizerSpec
+from dualml.backend.conformance import Gradient, Mode, OptimizerResult, Params
 from third_backend.optim import Optimizer
 
 MODES = {"eager": Mode("float32")}
@@ -18,7 +18,9 @@ COMPILES = False
 class Optimizers:
     """Update rules that are run for some steps on gradients given by a function."""
 
-    def __init__(self, rules: Mapping[str, OptimizerSpec], rates: Mapping[str, Sequence[float]]) -> None:
+    def __init__(
+        self, rules: Mapping[str, OptimizerSpec], rates: Mapping[str, Sequence[float]]
+    ) -> None:
         self.rules, self.rates = rules, rates
 
     def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, OptimizerResult]:

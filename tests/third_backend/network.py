@@ -238,7 +238,14 @@ def _(layer: decoder.GroupedAttention, x: Value, own: Own) -> Value:
     for head in range(layer.heads):
         group = head // layer.heads_per_group
         first = group * (layer.heads_per_group + 2)
-        q, k, v = (parts[first + n] for n in (head % layer.heads_per_group, layer.heads_per_group, layer.heads_per_group + 1))
+        q, k, v = (
+            parts[first + n]
+            for n in (
+                head % layer.heads_per_group,
+                layer.heads_per_group,
+                layer.heads_per_group + 1,
+            )
+        )
         if layer.base:
             q, k = rotate_pairs(layer, q), rotate_pairs(layer, k)
         scores = q @ k.transpose(0, 2, 1) * (1 / np.sqrt(layer.width)) + later
@@ -282,7 +289,9 @@ def forward(
         elif isinstance(layer, spec.Dropout):
             x = x * next(waiting) if masks else x
         else:
-            given = {leaf: own[full] for leaf, full in canonical_parameter_names(name, layer).items()}
+            given = {
+                leaf: own[full] for leaf, full in canonical_parameter_names(name, layer).items()
+            }
             if layer.needs_padding_mask:
                 given[HERE] = Value(np.float32(tokens != spec.PADDING))
             if layer.buffers():

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from dualml.common.errors import Unsupported
 from dualml.algorithms.optim import OptimizerSpec
+from dualml.common.errors import Unsupported
 
 Arrays = dict[str, np.ndarray]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from dualml.backend import TrainingSpec, Segment
 from dualml.algorithms.model.spec import parameter_shapes
+from dualml.backend import Segment, TrainingSpec
 from third_backend.network import LOSSES, forward
 from third_backend.optim import Optimizer
 from third_backend.values import Array, Value, backward

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
+from dualml.algorithms.model.dropout import dropout_masks
 from dualml.backend import (
-    GradientAccess,
     ActivationCapture,
-    TrainingSpec,
     BatchTrace,
+    GradientAccess,
     Training,
+    TrainingSpec,
     batch_digest,
     split_into_chunks,
 )
-from dualml.algorithms.model.dropout import dropout_masks
 from third_backend.network import LOSSES, forward
 from third_backend.optim import Optimizer
 from third_backend.values import Array, Value, backward

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from dualml.parity.causes.explanation import Explanation
 from dualml.parity.causes.search import Search
 from dualml.parity.models.trace import Trace
-from dualml_torch.parity.causes.explore import MutatingRecorder, Explorer
 from dualml_torch.models import losses, step
+from dualml_torch.parity.causes.explore import Explorer, MutatingRecorder
 from dualml_torch.record import Recorder
 
 Named = tuple[str, str, Any, Any]
@@ -51,8 +51,10 @@ class Net(nn.Module):
 
 def inputs() -> list[torch.Tensor]:
     rng = np.random.default_rng(3)
-    return [torch.from_numpy(rng.standard_normal((4, 6, 6)).astype(np.float32)),
-            torch.from_numpy(rng.integers(0, 3, 4))]  # fmt: skip
+    return [
+        torch.from_numpy(rng.standard_normal((4, 6, 6)).astype(np.float32)),
+        torch.from_numpy(rng.integers(0, 3, 4)),
+    ]
 
 
 def trace(kind: type[nn.Module], optimizer: Callable[..., Any], steps: int) -> Trace:

@@ -13,10 +13,18 @@ from dualml.experiment.split import Split
 from dualml_torch.parallel.devices import TorchPlacedStage
 
 CASE: dict[str, Any] = {
-    "model": "deep", "optimizer": "adam", "loss": "cross_entropy", "sizes": [8, 7, 1],
-    "split": {"engine": "devices", "devices": ["cpu:0", "cpu:1"], "data": 2, "place": [0, 1, 0],
-              "micro_batches": 3},
-}  # fmt: skip
+    "model": "deep",
+    "optimizer": "adam",
+    "loss": "cross_entropy",
+    "sizes": [8, 7, 1],
+    "split": {
+        "engine": "devices",
+        "devices": ["cpu:0", "cpu:1"],
+        "data": 2,
+        "place": [0, 1, 0],
+        "micro_batches": 3,
+    },
+}
 
 
 def weights_after(comm: Any, lost: bool) -> dict[str, Any]:

@@ -13,12 +13,12 @@ import psutil
 import torch
 import torch.distributed.rpc as rpc
 
-from dualml.backend import TrainingSpec, backends
-from dualml.experiment.split import Split
 from dualml.algorithms.model import initial_weights, model
 from dualml.algorithms.model.zoo import rnn_lm_dropout
 from dualml.algorithms.optim import LRSchedule, rule_from
 from dualml.algorithms.precision import Precision
+from dualml.backend import TrainingSpec, backends
+from dualml.experiment.split import Split
 
 STEPS, SAMPLES, BATCH = 4, 40, 17
 RULES = {"sgd": {"name": "sgd", "lr": 0.1}, "adam": {"name": "adam", "lr": 0.01}}
@@ -66,10 +66,16 @@ def observe_training(training: Any, case: dict[str, Any]) -> dict[str, Any]:
 def recipe_of(case: dict[str, Any], spec: Any) -> TrainingSpec:
     x, y = data(spec, case.get("enlarged", 1.0))
     return TrainingSpec(
-        spec=spec, weights=initial_weights(spec, 0), rule=rule_from(RULES[case["rule"]]),
-        schedule=FALLING, x=x, y=y, updates=STEPS + 1, seed=5,
+        spec=spec,
+        weights=initial_weights(spec, 0),
+        rule=rule_from(RULES[case["rule"]]),
+        schedule=FALLING,
+        x=x,
+        y=y,
+        updates=STEPS + 1,
+        seed=5,
         precision=Precision(*case.get("precision", ())),
-    )  # fmt: skip
+    )
 
 
 def make_training(comm: Any, case: dict[str, Any]) -> tuple[Any, Any]:

@@ -14,9 +14,12 @@ from dualml.experiment.split import Split
 from dualml_torch.parallel.host_staged import HostStagedCommunicator
 
 CASE: dict[str, Any] = {
-    "model": "deep", "optimizer": "adam", "loss": "cross_entropy", "sizes": [8, 7],
+    "model": "deep",
+    "optimizer": "adam",
+    "loss": "cross_entropy",
+    "sizes": [8, 7],
     "split": {"cut": ["fc3"], "micro_batches": 2, "transport": "host"},
-}  # fmt: skip
+}
 
 
 def staged(comm: Any) -> HostStagedCommunicator:
@@ -59,11 +62,11 @@ def collectives(comm: Any, argument: Any) -> dict[str, Any]:
             "reduce_scatter": group.reduce_scatter(x),
             "scatter": group.scatter(parts if comm.rank == 0 else None, x[:2], 0),
             "later": group.all_reduce(x, wait=False).wait(),
-            "exchange": group.exchange(
-                {1 - comm.rank: x}, {1 - comm.rank: group.empty_like(x)}
-            )[1 - comm.rank],
+            "exchange": group.exchange({1 - comm.rank: x}, {1 - comm.rank: group.empty_like(x)})[
+                1 - comm.rank
+            ],
             "given": x,
-        }  # fmt: skip
+        }
         found[name] = {key: np.array(value).tolist() for key, value in told.items()}
     group: Any = own.subgroup([0, 1])
     assert group.staged is own.staged_bytes

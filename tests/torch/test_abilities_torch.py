@@ -11,14 +11,14 @@ torch = pytest.importorskip("torch")
 from conformance import native  # noqa: E402
 
 from dualml.backend import (  # noqa: E402
-    GradientAccess,
-    ProcessGroups,
-    FrameworkDataParallel,
     ActivationCapture,
     CommOverlap,
-    RemoteProcedureCalls,
     DeviceReplication,
+    FrameworkDataParallel,
+    GradientAccess,
     PipelineStages,
+    ProcessGroups,
+    RemoteProcedureCalls,
     backends,
 )
 from dualml.common.errors import Unsupported  # noqa: E402
@@ -28,7 +28,10 @@ def backend() -> Any:
     return backends()["torch"].create("cpu", 1)
 
 
-@pytest.mark.parametrize("kind", [ActivationCapture, GradientAccess, CommOverlap, FrameworkDataParallel, DeviceReplication])
+@pytest.mark.parametrize(
+    "kind",
+    [ActivationCapture, GradientAccess, CommOverlap, FrameworkDataParallel, DeviceReplication],
+)
 def test_a_training_has(kind: Any) -> None:
     training = backend().training(native.recipe())
     assert training.ability(kind) is training

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 from dualml.backend import backends
-from dualml.interface.bench.page import render_page
-from dualml.interface.bench.run import run_sections, all_passed
-from dualml.interface.bench.section import BenchJob, list_sections
 from dualml.common.words import LANGUAGES, Messages
+from dualml.interface.bench.page import render_page
+from dualml.interface.bench.run import all_passed, run_sections
+from dualml.interface.bench.section import BenchJob, list_sections
 from dualml_torch.bench import tf32
-from dualml_torch.bench.plain_loop import PlainLoop, TrialLoop, make_work
 from dualml_torch.bench.collectives import error_line
+from dualml_torch.bench.plain_loop import PlainLoop, TrialLoop, make_work
 from dualml_torch.bench.race import race
 
 INFO = backends()["torch"]
@@ -30,7 +30,9 @@ pytestmark = pytest.mark.timeout(400)
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("bench")
-    return run_sections(INFO, list_sections(INFO), BenchJob("torch", "cpu", str(folder), 1, True, 250.0))
+    return run_sections(
+        INFO, list_sections(INFO), BenchJob("torch", "cpu", str(folder), 1, True, 250.0)
+    )
 
 
 @pytest.mark.whole
@@ -92,10 +94,16 @@ def test_a_variant_that_fails_is_a_row(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(("on", "there", "verdict", "noticed"), [
-    (False, True, "equal", True), (True, True, "different", True), (True, True, "equal", False),
-    (False, True, "different", False), (True, False, "equal", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("on", "there", "verdict", "noticed"),
+    [
+        (False, True, "equal", True),
+        (True, True, "different", True),
+        (True, True, "equal", False),
+        (False, True, "different", False),
+        (True, False, "equal", True),
+    ],
+)
 def test_a_planted_difference_must_be_noticed(
     on: bool, there: bool, verdict: str, noticed: bool
 ) -> None:

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from dualml.parity.causes.explainer import expand_fused
 from dualml.parity.causes.search import Search
-from dualml_torch.parity.causes.explore import MutatingRecorder, Explorer
 from dualml_torch.models import losses, step
+from dualml_torch.parity.causes.explore import Explorer, MutatingRecorder
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -13,10 +13,10 @@ from torch.nn import functional as F
 from dualml.parity.causes.mutation import Mutation, MutationContext
 from dualml.parity.causes.mutations import candidate_mutations
 from dualml.parity.models.operations import Operation
-from dualml_torch.parity.causes.call_mutations import call_mutated
-from dualml_torch.parity.causes.explore import MutatingRecorder, Explorer
-from dualml_torch.parity.causes.packed_sequences import with_size_checks
 from dualml_torch.models import losses, step
+from dualml_torch.parity.causes.call_mutations import call_mutated
+from dualml_torch.parity.causes.explore import Explorer, MutatingRecorder
+from dualml_torch.parity.causes.packed_sequences import with_size_checks
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -211,7 +211,10 @@ def test_what_is_wrong_in_several_calls_is_named(
     assert any(len(one.sites) > 1 for one in cause.alterations) or wanted[1] == "numbers"
 
 
-@pytest.mark.parametrize(("base", "kind", "action"), [(SharedLayer, SeparateLayers, "untie"), (SeparateLayers, SharedLayer, "share")])
+@pytest.mark.parametrize(
+    ("base", "kind", "action"),
+    [(SharedLayer, SeparateLayers, "untie"), (SeparateLayers, SharedLayer, "share")],
+)
 def test_one_layer_for_two_is_named(
     base: type[nn.Module], kind: type[nn.Module], action: str
 ) -> None:

@@ -12,10 +12,10 @@ from torch import nn
 from torch.nn import functional as F
 
 from dualml.parity.causes.mutation import Mutation
-from dualml_torch.parity.causes.call_mutations import call_mutated
-from dualml_torch.parity.causes.update import MutatedUpdate, describe_groups
 from dualml_torch.algorithms.optim import SGD
 from dualml_torch.algorithms.parts.attention import attention
+from dualml_torch.parity.causes.call_mutations import call_mutated
+from dualml_torch.parity.causes.update import MutatedUpdate, describe_groups
 from dualml_torch.parity.rounding import RoundingMode
 
 pytestmark = pytest.mark.usefixtures("one_thread")

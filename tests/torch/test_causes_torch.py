@@ -12,9 +12,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from dualml.parity.causes.mutation import Mutation
+from dualml_torch.models import step
 from dualml_torch.parity.causes.call_mutations import call_mutated
 from dualml_torch.parity.causes.update import MutatedUpdate
-from dualml_torch.models import step
 from dualml_torch.record import Recorder
 
 

@@ -14,11 +14,11 @@ import torch
 import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file, save_file
 
-from dualml.runner.checkpoint import Slice, open_checkpoint, save
-from dualml.runner.checkpoint.convert import convert
+from dualml.backend.reference.communicator import run_threads
 from dualml.common.errors import UserError
 from dualml.launch.ranks import run_ranks
-from dualml.backend.reference.communicator import run_threads
+from dualml.runner.checkpoint import Slice, open_checkpoint, save
+from dualml.runner.checkpoint.convert import convert
 
 hf = pytest.importorskip("torch.distributed.checkpoint.hf_storage")
 HERE = Path(__file__).resolve().parent

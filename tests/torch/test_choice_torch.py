@@ -16,12 +16,17 @@ if "torch" in os.environ.get("DUALML_REQUIRE", "").split(","):
     import torch
 else:
     torch = pytest.importorskip("torch")
-from dualml.backend import TrainingSpec
 from dualml.algorithms.model import initial_weights, model
 from dualml.algorithms.optim import Adam
+from dualml.backend import TrainingSpec
 from dualml_torch.algorithms import kernel_choice as room
+from dualml_torch.algorithms.kernel_choice import (
+    CHANNELS_LAST,
+    CONTIGUOUS,
+    KernelChoice,
+    decide_compilation,
+)
 from dualml_torch.backend import TorchBackend
-from dualml_torch.algorithms.kernel_choice import CHANNELS_LAST, CONTIGUOUS, KernelChoice, decide_compilation
 from dualml_torch.common.environ import COMPILE, MEMORY_FORMAT
 from dualml_torch.parallel.parallel import TorchParallel
 
@@ -41,9 +46,14 @@ def training(name: str = "lenet", batch: int = 4, updates: int = 10) -> TorchPar
     spec = model(name)
     x = DRAW.normal(size=(8, *spec.input_shape)).astype(np.float32)
     recipe = TrainingSpec(
-        spec=spec, weights=initial_weights(spec, 0), rule=Adam(lr=0.01),
-        x=x, y=np.arange(8) % 10, updates=updates, batch=batch,
-    )  # fmt: skip
+        spec=spec,
+        weights=initial_weights(spec, 0),
+        rule=Adam(lr=0.01),
+        x=x,
+        y=np.arange(8) % 10,
+        updates=updates,
+        batch=batch,
+    )
     return TorchBackend("cpu", 1).training(recipe)
 
 
@@ -129,9 +139,9 @@ def test_another_value_is_one_line(fresh: pytest.MonkeyPatch, variable: str) -> 
 
 def test_only_a_long_trial_compiles_to_find_out(fresh: pytest.MonkeyPatch) -> None:
     calls = stub(fresh, contiguous_format=1.0, recorded=1.0, compiled=0.5)
-    fresh.setattr(room, "compare_compiled", lambda **makers: {
-        **room.time_in_turns(makers), "seconds": 5.0
-    })  # fmt: skip
+    fresh.setattr(
+        room, "compare_compiled", lambda **makers: {**room.time_in_turns(makers), "seconds": 5.0}
+    )
     assert not training("mlp", updates=10_000).choice.compiled
     assert len(calls) == 1
     assert training("mlp", updates=100_000).choice.compiled

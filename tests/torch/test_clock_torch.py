@@ -41,8 +41,12 @@ def test_events_mark_the_queue_of_their_device(monkeypatch: pytest.MonkeyPatch) 
     assert elapsed() == 0.25
     where = "on stream of cuda:1"
     assert Event.done == [
-        f"record begin {where}", "work", f"record end {where}", "wait for end", "begin to end",
-    ]  # fmt: skip
+        f"record begin {where}",
+        "work",
+        f"record end {where}",
+        "wait for end",
+        "begin to end",
+    ]
 
 
 def test_the_clock_of_a_device_stands_in_its_backend(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,9 +20,7 @@ def judged(plant: Plant | None, folder: Path) -> CheckResult:
     text = read_solution(EXERCISE)
     path = folder / EXERCISE.name
     path.write_text(text if plant is None else apply_plant(text, plant), "utf-8")
-    return check(
-        EXERCISE, path, 5, select=lambda r: plant is None or r.target == plant.target
-    )  # fmt: skip
+    return check(EXERCISE, path, 5, select=lambda r: plant is None or r.target == plant.target)
 
 
 @pytest.mark.parametrize("plant", [None, *(p for p in PLANTS if p.right)], ids=str)

@@ -12,8 +12,14 @@ from dualml.course.labs import find_exercise
 from dualml.course.workspace import read_solution
 
 EXERCISE = find_exercise("optim_torch")[1]
-MISTAKES = ("GD nothing", "SGD lr_in_buffer", "SGD decay_decoupled", "SGD shared_state",
-            "Adam eps_before_correction", "Adam corrected_kept")  # fmt: skip
+MISTAKES = (
+    "GD nothing",
+    "SGD lr_in_buffer",
+    "SGD decay_decoupled",
+    "SGD shared_state",
+    "Adam eps_before_correction",
+    "Adam corrected_kept",
+)
 #: Mistakes that have further effects in other exercises.
 SOMEWHERE = (("SGD aliased", "sgd.momentum"), ("Adam step_global", "adam.missing"))
 ENDED = ("GD missing_as_error",)

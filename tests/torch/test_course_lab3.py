@@ -13,11 +13,20 @@ from dualml.course.labs import find_exercise
 from dualml.course.workspace import read_solution
 
 SAMPLER, TRAIN = find_exercise("sampler_torch")[1], find_exercise("train_torch")[1]
-MISTAKES = ("sampler_exhausted", "sampler_goes_on", "update_unweighted", "update_parameters",
-            "update_loss_nan", "start_buffers_left")  # fmt: skip
+MISTAKES = (
+    "sampler_exhausted",
+    "sampler_goes_on",
+    "update_unweighted",
+    "update_parameters",
+    "update_loss_nan",
+    "start_buffers_left",
+)
 ENDED = ("start_own_root", "start_root_alone", "update_empty_leaves")
-VARIANTS = ("every ranks-th of a permutation, drawn once", "all gradients as one",
-            "the share in the loss")  # fmt: skip
+VARIANTS = (
+    "every ranks-th of a permutation, drawn once",
+    "all gradients as one",
+    "the share in the loss",
+)
 PLANTS = {p.name: p for p in load_plants("lab3") if p.file in (SAMPLER.name, TRAIN.name)}
 
 
@@ -82,13 +91,25 @@ def test_a_sampler_may_use_the_partition_beside_it(tmp_path: Path) -> None:
     assert check(SAMPLER, path, 5).is_passed
 
 
-@pytest.mark.parametrize(("exercise", "text", "name"), [
-    (TRAIN, "import torch\nmodel = torch.nn.parallel.DistributedDataParallel\n",
-     "torch.nn.parallel.DistributedDataParallel"),
-    (SAMPLER, "from torch.utils.data import DistributedSampler as Sampler\n",
-     "torch.utils.data.DistributedSampler"),
-], ids=["train", "sampler"])  # fmt: skip
-def test_what_does_it_all_is_refused(exercise: ExerciseFile, text: str, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("exercise", "text", "name"),
+    [
+        (
+            TRAIN,
+            "import torch\nmodel = torch.nn.parallel.DistributedDataParallel\n",
+            "torch.nn.parallel.DistributedDataParallel",
+        ),
+        (
+            SAMPLER,
+            "from torch.utils.data import DistributedSampler as Sampler\n",
+            "torch.utils.data.DistributedSampler",
+        ),
+    ],
+    ids=["train", "sampler"],
+)
+def test_what_does_it_all_is_refused(
+    exercise: ExerciseFile, text: str, name: str, tmp_path: Path
+) -> None:
     path = tmp_path / exercise.name
     path.write_text(read_solution(exercise) + text, "utf-8")
     checked = check(exercise, path, 5, select=lambda r: False)

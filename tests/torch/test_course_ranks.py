@@ -29,15 +29,22 @@ def trouble(code: str, folder: Path) -> Trouble:
     return judgement.trouble
 
 
-@pytest.mark.parametrize(("code", "kind", "message", "rank"), [
-    ("if self.comm.rank == 0: self.comm.all_gather(gradient)", "CommunicationError",
-     "rank 0: all_gather float32 (24,) op=sum root=0; rank 1: reduce_scatter", None),
-    ("if self.comm.rank == 1: raise KeyError('x')", "KeyError", "'x'", 1),
-    ("if self.comm.rank == 1: return", "CommunicationError", "missing: rank 1 of 2", 0),
-    ("while self.comm.rank == 1: pass", "timeout", "", 1),
-    ("import os; self.comm.rank and os._exit(3)", "died", "exit code 3", 1),
-    ("self.comm.gather(gradient)", "AttributeError", "no 'gather' in this exercise", None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("code", "kind", "message", "rank"),
+    [
+        (
+            "if self.comm.rank == 0: self.comm.all_gather(gradient)",
+            "CommunicationError",
+            "rank 0: all_gather float32 (24,) op=sum root=0; rank 1: reduce_scatter",
+            None,
+        ),
+        ("if self.comm.rank == 1: raise KeyError('x')", "KeyError", "'x'", 1),
+        ("if self.comm.rank == 1: return", "CommunicationError", "missing: rank 1 of 2", 0),
+        ("while self.comm.rank == 1: pass", "timeout", "", 1),
+        ("import os; self.comm.rank and os._exit(3)", "died", "exit code 3", 1),
+        ("self.comm.gather(gradient)", "AttributeError", "no 'gather' in this exercise", None),
+    ],
+)
 def test_the_rank_and_line_are_named(
     code: str, kind: str, message: str, rank: int | None, tmp_path: Path
 ) -> None:

@@ -68,6 +68,9 @@ def test_stages_on_two_gpus_are_the_whole_model() -> None:
     backend = TorchBackend("cpu", 1)
     plan = Split(**case["split"]).plan(split.spec_of(case), 1)
     training = split.make_training(single_rank_group(backend), backend, case, plan)
-    found, want = split.collect_results(training, case, training.materialize_losses), split.expected(case)
+    found, want = (
+        split.collect_results(training, case, training.materialize_losses),
+        split.expected(case),
+    )
     for name, value in want.items():
         assert abs(found[name] - value).max() < 1e-4, name

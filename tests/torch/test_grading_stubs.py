@@ -12,7 +12,9 @@ from dualml.course.grading.rubric import Rubric
 from dualml.course.labs import LABS, load_lab
 from dualml.course.workspace import read_skeleton
 
-FILES = {(name, f.name): f for name in LABS for f in load_lab(name).files if f.backend != "mindspore"}
+FILES = {
+    (name, f.name): f for name in LABS for f in load_lab(name).files if f.backend != "mindspore"
+}
 STUBS = {
     "partition.py": ("return []", "return 0", "return [0.5]"),
     "schedule.py": ("return []", "return 0", "return [[] for _ in range(stages)]"),
@@ -29,4 +31,6 @@ def test_a_stub_is_no_slip(name: str, program: str, stub: str, tmp_path: Path) -
     path = tmp_path / program
     path.write_text(text.replace("raise NotImplementedError", stub), "utf-8")
     judgements = check(file, path, seed=7).judgements
-    assert Rubric(once=True).earned_points(file, judgements) == Rubric().earned_points(file, judgements)
+    assert Rubric(once=True).earned_points(file, judgements) == Rubric().earned_points(
+        file, judgements
+    )

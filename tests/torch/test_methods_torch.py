@@ -9,13 +9,13 @@ import pytest
 import torch
 from conformance import methods, native
 
+from dualml.algorithms.model.zoo import model
+from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES, START
 from dualml.backend import MemoryReport, backends
 from dualml.common.errors import TrialError, Unsupported
 from dualml.experiment.methods.engine import EngineSupport
-from dualml.algorithms.model.zoo import model
-from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES, START
-from dualml_torch.experiment.methods.fsdp import shardable_layers
 from dualml_torch.algorithms.model import Network
+from dualml_torch.experiment.methods.fsdp import shardable_layers
 
 BATCH = np.arange(12)
 
@@ -62,7 +62,10 @@ def test_recomputation_keeps_less() -> None:
     """Recomputation reduces the memory of a text classifier, whose blocks are deep enough."""
     plain, again = (memory(make_method(name, methods.recipe())) for name in ("single", "recompute"))
     assert (again.weights, again.gradients, again.state) == (
-        plain.weights, plain.gradients, plain.state)  # fmt: skip
+        plain.weights,
+        plain.gradients,
+        plain.state,
+    )
     assert 0 < again.activations < plain.activations / 2
 
 
@@ -131,6 +134,9 @@ def test_layers_that_share_a_table_are_not_taken_apart() -> None:
         sizes = {"width": 8, "blocks": 1, "heads": 1, "tied": tied}
         return Network(model("gpt", words=20, length=4, sizes=sizes))
 
-    assert {type(each).__name__ for each in shardable_layers(small(tied=False))} >= {"Embedding", "Linear"}
+    assert {type(each).__name__ for each in shardable_layers(small(tied=False))} >= {
+        "Embedding",
+        "Linear",
+    }
     with pytest.raises(Unsupported, match=r"sizes\.tied = false"):
         shardable_layers(small(tied=True))

@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
 from dualml.parity.models.operations import Tape
-from dualml_torch.parity.operations import OperationTracer
 from dualml_torch.algorithms.parts import FUSED
+from dualml_torch.parity.operations import OperationTracer
 
 
 def watch_calls(function: Callable[[], Any]) -> tuple[Any, list[str]]:

@@ -14,8 +14,20 @@ from dualml.planning.planner.memory import PRECISIONS, layer_activations
 from dualml.planning.planner.shape import Shape
 
 GPT = Shape("gpt", 1, 64, 4, 4, 256, 1, 48)
-LLAMA = Shape("llama", 1, 64, 8, 8, 224, 1, 48, gated=True, biased=False,
-              learned_positions=False, dropout=False)  # fmt: skip
+LLAMA = Shape(
+    "llama",
+    1,
+    64,
+    8,
+    8,
+    224,
+    1,
+    48,
+    gated=True,
+    biased=False,
+    learned_positions=False,
+    dropout=False,
+)
 MICRO = 2
 
 
@@ -62,8 +74,13 @@ def saved_bytes(shape: Shape) -> int:
     once."""
     torch.manual_seed(0)
     h, f = shape.hidden, shape.ffn
-    sizes = {**dict.fromkeys(("q", "k", "v", "out"), (h, h)), "norm": (h,), "up": (f, h),
-             "gate": (f, h), "down": (h, f)}  # fmt: skip
+    sizes = {
+        **dict.fromkeys(("q", "k", "v", "out"), (h, h)),
+        "norm": (h,),
+        "up": (f, h),
+        "gate": (f, h),
+        "down": (h, f),
+    }
     weights = {key: torch.randn(size).requires_grad_() for key, size in sizes.items()}
     own = {w.untyped_storage().data_ptr() for w in weights.values()}
     storages: dict[int, int] = {}

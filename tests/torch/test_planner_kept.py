@@ -33,7 +33,9 @@ def test_one_rank_keeps_what_the_formula_says(
     omits."""
     spec = model(name, words=80, length=24, sizes=sizes)
     x = Layouts.from_axes(BATCH, micro=BATCH, recompute=again)
-    m = stage_memory(shape_from_spec(spec), x, DUALML.precisions["fp32"], np.zeros(1), engine=DUALML)
+    m = stage_memory(
+        shape_from_spec(spec), x, DUALML.precisions["fp32"], np.zeros(1), engine=DUALML
+    )
     kept = saved_activation_bytes(spec, BATCH, recompute_groups(spec, again))
     predicted = float(m.activations[0] + m.logits[0])
     assert kept is not None

@@ -10,8 +10,8 @@ import pytest
 import torch
 from conformance.recompute import BATCH, CHUNK, SIZES, recipe, spec_of
 
-from dualml.backend import MemoryReport, backends
 from dualml.algorithms.model.recompute import recompute_groups
+from dualml.backend import MemoryReport, backends
 from dualml_torch.algorithms.model import LOSSES, Network
 from dualml_torch.algorithms.model.saved_activations import saved_activation_bytes
 from dualml_torch.algorithms.recorded_gradient import RecordedGradient, record_gradient
@@ -20,12 +20,21 @@ CASES: list[tuple[str, list[Any]]] = [
     ("softmax", ["none"]),
     ("mlp", ["none", ["fc2", "tanh2"], ["tanh1"], ["flatten", "fc1"]]),
     ("lenet", ["none", ["relu1", "pool1"], ["conv2", "relu2", "pool2", "flatten"]]),
-    ("vit", ["none", "selective", "full", ["rows", "embed"], ["relu", "down", "merge2", "ln3"],
-             ["qkv", "attention", "proj", "merge1", "branch2", "ln2"]]),
+    (
+        "vit",
+        [
+            "none",
+            "selective",
+            "full",
+            ["rows", "embed"],
+            ["relu", "down", "merge2", "ln3"],
+            ["qkv", "attention", "proj", "merge1", "branch2", "ln2"],
+        ],
+    ),
     ("text_classifier", ["none", "selective", "full", ["pool"], ["embedding"], ["up1", "gelu1"]]),
     *((name, ["none", "selective", "full", ["up1"]]) for name in SIZES),
     ("rnn_lm_dropout", [["lstm"], ["dropout1", "lstm", "dropout2"]]),
-]  # fmt: skip
+]
 
 
 def make_training(name: str, setting: Any, **options: Any) -> Any:

@@ -13,14 +13,18 @@ else:
     torch = pytest.importorskip("torch")
 from torch import nn
 
-from dualml.backend import TrainingSpec
-from dualml.backend.shard import FlatLayout
 from dualml.algorithms.model import initial_weights, model
 from dualml.algorithms.optim import SGD, Adam
+from dualml.backend import TrainingSpec
+from dualml.backend.shard import FlatLayout
 from dualml.parallel.zero.units import make_segments
-from dualml_torch.backend import TorchBackend
 from dualml_torch.algorithms.model import LOSSES, Network
-from dualml_torch.algorithms.recorded_gradient import INPLACE_VARIANTS, RecordedGradient, record_gradient
+from dualml_torch.algorithms.recorded_gradient import (
+    INPLACE_VARIANTS,
+    RecordedGradient,
+    record_gradient,
+)
+from dualml_torch.backend import TorchBackend
 
 DRAW = np.random.default_rng(0)
 FORMATS = ("contiguous_format", "channels_last")
@@ -192,9 +196,14 @@ def test_the_parameters_of_the_day_are_used() -> None:
 def test_hooks_are_called_where_ranks_need_them() -> None:
     spec = model("softmax")
     recipe = TrainingSpec(
-        spec=spec, weights=initial_weights(spec, 0), rule=SGD(lr=0.1), updates=1,
-        x=np.zeros((4, 1, 28, 28), np.float32), y=np.zeros(4, np.int64), batch=4,
-    )  # fmt: skip
+        spec=spec,
+        weights=initial_weights(spec, 0),
+        rule=SGD(lr=0.1),
+        updates=1,
+        x=np.zeros((4, 1, 28, 28), np.float32),
+        y=np.zeros(4, np.int64),
+        batch=4,
+    )
     training = TorchBackend("cpu", 1).training(recipe)
     training.make_reducing_buckets([["fc.weight", "fc.bias"]], comm=None)
     assert training.recorded is None

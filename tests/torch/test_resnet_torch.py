@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch.nn import functional
 
-from dualml.backend import TrainingSpec, backends
-from dualml.common.distance import distance
-from dualml.common.errors import Unsupported
 from dualml.algorithms.model import initial_weights, model
 from dualml.algorithms.model.resnet import resnet18
 from dualml.algorithms.optim import SGD
-from dualml_torch.experiment.data import import_torchvision
+from dualml.backend import TrainingSpec, backends
+from dualml.common.distance import distance
+from dualml.common.errors import Unsupported
 from dualml_torch.algorithms.model import Network
+from dualml_torch.experiment.data import import_torchvision
 
 CLASSES, SIDE, BATCH = 5, 64, 4
 SPEC = resnet18((3, SIDE, SIDE), CLASSES)
@@ -43,8 +43,11 @@ def weights(torchvision_net: torch.nn.Module) -> dict[str, np.ndarray]:
                 buffer.uniform_(-0.2, 0.2)
             elif name.endswith("running_var"):
                 buffer.uniform_(0.5, 2)
-    return {n: t.numpy().copy() for n, t in torchvision_net.state_dict().items()
-            if not n.endswith("num_batches_tracked")}  # fmt: skip
+    return {
+        n: t.numpy().copy()
+        for n, t in torchvision_net.state_dict().items()
+        if not n.endswith("num_batches_tracked")
+    }
 
 
 @pytest.fixture(scope="module")
@@ -102,14 +105,20 @@ def test_outputs_gradients_and_updates_of_the_referee(
     assert trace.loss == pytest.approx(expected["loss"], rel=near)
     assert distance(trace.activations["fc"], expected["evaluated"]) <= near
     gradients = expected["gradients"]
-    assert {n: distance(trace.gradients[n], gradients[n]) for n in gradients
-            if distance(trace.gradients[n], gradients[n]) > far} == {}  # fmt: skip
+    assert {
+        n: distance(trace.gradients[n], gradients[n])
+        for n in gradients
+        if distance(trace.gradients[n], gradients[n]) > far
+    } == {}
     for step in range(1, UPDATES + 1):
         training.step(everything, step)
     after = training.weights()
     assert list(after) == list(SPEC.tensors())
-    assert {n: distance(after[n], expected["after"][n]) for n in after
-            if distance(after[n], expected["after"][n]) > far} == {}  # fmt: skip
+    assert {
+        n: distance(after[n], expected["after"][n])
+        for n in after
+        if distance(after[n], expected["after"][n]) > far
+    } == {}
 
 
 def test_float32_has_the_bits_of_torchvision(weights: Any, samples: Any) -> None:

@@ -142,10 +142,13 @@ def test_a_rank_that_dies_ends_all_and_is_named(rank: int) -> None:
     assert time.monotonic() - begin < 40
 
 
-@pytest.mark.parametrize(("late", "why"), [
-    (False, "rank 2 failed: .*nothing"),
-    (True, "no answer within 8 s"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("late", "why"),
+    [
+        (False, "rank 2 failed: .*nothing"),
+        (True, "no answer within 8 s"),
+    ],
+)
 def test_a_call_that_fails_is_told_in_one_line(late: bool, why: str) -> None:
     case = {"model": "lenet", "rule": "sgd", "split": CUT, "late": late}
     with pytest.raises(TrialError, match=rf"rank 0 of 3, calling rank 2 by rpc: {why}") as told:

@@ -74,7 +74,9 @@ def test_blocks_are_those_of_the_referee(written: bool, groups: int, base: float
                 y, lse = attention.attend(q, more, block, (y, lse))
             joined = attention.merge_heads(y)
             heads, back = attention.split_heads(joined), attention.split_heads(array(flow))
-            dq, dkv = attention.backward_block(q, more if block != "own" else kv, block, back, heads, lse)
+            dq, dkv = attention.backward_block(
+                q, more if block != "own" else kv, block, back, heads, lse
+            )
             results.append((np.asarray(joined), np.asarray(attention.merge_qkv_gradients(dq, dkv))))
         for mine, referee in zip(*results, strict=True):
             np.testing.assert_allclose(mine, referee, rtol=0, atol=3e-6)

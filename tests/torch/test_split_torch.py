@@ -20,13 +20,13 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 
-from dualml.backend import TrainingSpec, Segment, PipelineStages, backends  # noqa: E402
 from dualml.algorithms.communicator import Communicator  # noqa: E402
-from dualml.common.errors import CommunicationError  # noqa: E402
-from dualml.launch.ranks import run_ranks  # noqa: E402
 from dualml.algorithms.model.layers import Linear, Tanh  # noqa: E402
 from dualml.algorithms.model.spec import ModelSpec  # noqa: E402
 from dualml.algorithms.optim import SGD  # noqa: E402
+from dualml.backend import PipelineStages, Segment, TrainingSpec, backends  # noqa: E402
+from dualml.common.errors import CommunicationError  # noqa: E402
+from dualml.launch.ranks import run_ranks  # noqa: E402
 from dualml_torch.algorithms.cluster import leave  # noqa: E402
 
 HERE = Path(__file__).resolve().parent

@@ -63,7 +63,9 @@ def policies(comm: Communicator, argument: Any) -> list[list[bool]]:
     found = []
     for group in (comm, comm.subgroup([0, 1])):
         assert group is not None
-        found.append([os.sched_getscheduler(thread) == os.SCHED_BATCH for thread in gloo.loop_thread_ids()])
+        found.append(
+            [os.sched_getscheduler(thread) == os.SCHED_BATCH for thread in gloo.loop_thread_ids()]
+        )
     return found
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dualml.common.errors import Unsupported, UserError
 from dualml.experiment.data import DATASETS, idx, normalised
 from dualml.experiment.data.registry import FILE_NAMES
-from dualml.common.errors import Unsupported, UserError
 
 if "torch" in os.environ.get("DUALML_REQUIRE", "").split(","):
     import torch

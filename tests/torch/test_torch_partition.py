@@ -14,7 +14,13 @@ import numpy as np
 import pytest
 
 from dualml.common.errors import UserError
-from dualml.parallel.partition import PARTITIONS, Contiguous, DistributedSampler, Partition, partition_from
+from dualml.parallel.partition import (
+    PARTITIONS,
+    Contiguous,
+    DistributedSampler,
+    Partition,
+    partition_from,
+)
 from dualml.parallel.partition.distributed_sampler import torch_permutation
 from dualml.parallel.partition.from_file import save_partition
 
@@ -71,7 +77,9 @@ def test_an_epoch_is_dealt_once_when_it_is_asked_for(monkeypatch: pytest.MonkeyP
     calls: list[int] = []
     deal = Contiguous.partition
 
-    def counting_partition(self: Contiguous, samples: Any, ranks: int, seed: int, epoch: int) -> Any:
+    def counting_partition(
+        self: Contiguous, samples: Any, ranks: int, seed: int, epoch: int
+    ) -> Any:
         calls.append(epoch)
         return deal(self, samples, ranks, seed, epoch)
 

@@ -6,9 +6,9 @@ import numpy as np
 from torch import nn
 from torch.nn import functional
 
-from dualml.backend import TrainingSpec
 from dualml.algorithms.model import initial_weights, model
 from dualml.algorithms.optim import SGD
+from dualml.backend import TrainingSpec
 from dualml_torch.backend import TorchBackend
 
 

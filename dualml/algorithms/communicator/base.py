@@ -14,9 +14,16 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from dualml.algorithms.communicator.primitives import BITWISE, DTYPES, OPS, CompletedWork, PendingWork, Tensor
-from dualml.algorithms.communicator.point_to_point import PointToPoint
 from dualml.algorithms.communicator.parts import part_start
+from dualml.algorithms.communicator.point_to_point import PointToPoint
+from dualml.algorithms.communicator.primitives import (
+    BITWISE,
+    DTYPES,
+    OPS,
+    CompletedWork,
+    PendingWork,
+    Tensor,
+)
 from dualml.algorithms.communicator.rendezvous import all_gather_via_store, ranks_per_machine
 from dualml.common.errors import CommunicationError
 from dualml.common.machine import network_id
@@ -73,7 +80,9 @@ class Communicator(PointToPoint):
         self._validate("all_reduce", x, op)
         if self._use_native("all_reduce", x, op):
             own = x if inplace else self.copy(x)
-            return self._run_or_start("all_reduce", own, wait, lambda y: self._mean(y, op), op=sum_op(op))
+            return self._run_or_start(
+                "all_reduce", own, wait, lambda y: self._mean(y, op), op=sum_op(op)
+            )
         return wrap_completed(self._reduce_parts(self._all_gather(x), op), wait)
 
     def reduce(self, x: Tensor, root: int = 0, op: str = "sum", *, wait: bool = True) -> Any:
@@ -84,7 +93,9 @@ class Communicator(PointToPoint):
             def mean_at_root(total: Tensor) -> Tensor | None:
                 return self._mean(total, op) if self.rank == root else None
 
-            return self._run_or_start("reduce", self.copy(x), wait, mean_at_root, op=sum_op(op), root=root)
+            return self._run_or_start(
+                "reduce", self.copy(x), wait, mean_at_root, op=sum_op(op), root=root
+            )
         parts = self._gather(x, root)
         return wrap_completed(None if parts is None else self._reduce_parts(parts, op), wait)
 
@@ -146,7 +157,9 @@ class Communicator(PointToPoint):
         self._validate("reduce_scatter", x, op)
         if self._use_native("reduce_scatter", x, op):
             own, options = self.copy(x), {"op": sum_op(op)}
-            return self._run_or_start("reduce_scatter", own, wait, lambda y: self._mean(y, op), **options)
+            return self._run_or_start(
+                "reduce_scatter", own, wait, lambda y: self._mean(y, op), **options
+            )
         whole, ends = self.copy(x), [part_start(len(x), self.size, r) for r in range(self.size + 1)]
         parts = self._pairwise_exchange([self.slice(whole, a, b) for a, b in pairwise(ends)])
         return wrap_completed(self._reduce_parts(parts, op), wait)
@@ -316,7 +329,13 @@ class Communicator(PointToPoint):
         group = "-".join(map(str, self.ranks))
         key = f"meet.{self.context.key}.{group}.{self._sequence}"
         notes = all_gather_via_store(
-            self.context.store, key, self.ranks[self.rank], self.ranks, what, self.context.timeout, what
+            self.context.store,
+            key,
+            self.ranks[self.rank],
+            self.ranks,
+            what,
+            self.context.timeout,
+            what,
         )
         if len(set(notes.values())) > 1:
             listed = "; ".join(f"rank {r}: {note}" for r, note in sorted(notes.items()))

@@ -13,9 +13,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dualml.common.clock import WALL, start_wall_clock
-from dualml.algorithms.communicator.primitives import Implementation, Tensor, TrafficCounter, EngineWork
+from dualml.algorithms.communicator.primitives import (
+    EngineWork,
+    Implementation,
+    Tensor,
+    TrafficCounter,
+)
 from dualml.algorithms.communicator.rendezvous import RankContext
+from dualml.common.clock import WALL, start_wall_clock
 from dualml.common.errors import Unsupported
 
 #: Bitwise reduction → NumPy's function of two arrays.
@@ -51,7 +56,9 @@ class CommEngine(ABC):
     # --- implemented by a backend -----------------------------------------------------------------
 
     @abstractmethod
-    def implementation_of(self, primitive: str, dtype: str = "float32", op: str = "sum") -> Implementation:
+    def implementation_of(
+        self, primitive: str, dtype: str = "float32", op: str = "sum"
+    ) -> Implementation:
         """Return how ``primitive`` is executed for tensors of type ``dtype`` and reduction ``op``
         on this device."""
 

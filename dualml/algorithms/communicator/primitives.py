@@ -61,7 +61,9 @@ class Implementation:
         return f"{self.kind}: {self.detail}"
 
 
-def query_implementation(comm: Any, primitive: str, dtype: str = "float32", op: str = "sum") -> Implementation:
+def query_implementation(
+    comm: Any, primitive: str, dtype: str = "float32", op: str = "sum"
+) -> Implementation:
     """Return how a communicator executes a primitive; ``unsupported`` if it does not know the
     primitive."""
     try:

@@ -12,7 +12,8 @@ Shape = tuple[int, ...]
 
 
 class DtypePolicy(Enum):
-    """Types of a layer's input and output in mixed-precision training; see `dualml.algorithms.precision`."""
+    """Types of a layer's input and output in mixed-precision training; see
+    `dualml.algorithms.precision`."""
 
     PRODUCT = "casts its input and weights to the type, and gives the type out"
     SINGLE = "float32 in and out"

@@ -50,7 +50,9 @@ class BertSizes:
 TINY = BertSizes()
 
 
-def bert(words: int = 2000, length: int = 32, classes: int = 6, sizes: BertSizes = TINY) -> ModelSpec:
+def bert(
+    words: int = 2000, length: int = 32, classes: int = 6, sizes: BertSizes = TINY
+) -> ModelSpec:
     """Return BERT: token, position and segment embeddings are added; blocks with the norm after
     each residual connection; the first position, ``[CLS]``, is classified.
 

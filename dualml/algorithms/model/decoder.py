@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.common.errors import UserError
-from dualml.algorithms.model.base import Layer, Shape, DtypePolicy, check_input_shape
+from dualml.algorithms.model.base import DtypePolicy, Layer, Shape, check_input_shape
 from dualml.algorithms.model.layers import LAYERS, Linear
+from dualml.common.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,9 @@ class RMSNorm(Layer):
         return {"weight": (self.features,)}
 
     def output_shape(self, shape: Shape) -> Shape:
-        check_input_shape(shape[-1:] == (self.features,), f"RMSNorm takes (…, {self.features})", shape)
+        check_input_shape(
+            shape[-1:] == (self.features,), f"RMSNorm takes (…, {self.features})", shape
+        )
         return shape
 
 
@@ -46,7 +48,9 @@ class SwiGLU(Layer):
     blocks: ClassVar[int] = 2
 
     def output_shape(self, shape: Shape) -> Shape:
-        check_input_shape(bool(shape) and shape[-1] % 2 == 0, "SwiGLU takes (…, an even number)", shape)
+        check_input_shape(
+            bool(shape) and shape[-1] % 2 == 0, "SwiGLU takes (…, an even number)", shape
+        )
         return (*shape[:-1], shape[-1] // 2)
 
 

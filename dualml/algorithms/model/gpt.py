@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dualml.common.errors import UserError
 from dualml.algorithms.model.base import Layer
 from dualml.algorithms.model.bert import Layers, dropout_layers
 from dualml.algorithms.model.decoder import GroupedAttention, RMSNorm, SwiGLU, Tied
-from dualml.algorithms.model.layers import GELU, Branch, Embedding, LayerNorm, Linear, Merge, Position
+from dualml.algorithms.model.layers import (
+    GELU,
+    Branch,
+    Embedding,
+    LayerNorm,
+    Linear,
+    Merge,
+    Position,
+)
 from dualml.algorithms.model.spec import ModelSpec
+from dualml.common.errors import UserError
 
 #: Base of the rotary angles: Su et al. 2021, "RoFormer", sec. 3.3.2, after Vaswani et al. 2017.
 BASE = 10_000.0
@@ -118,7 +126,9 @@ def resolve_sizes(name: str, sizes: GPTSizes, times: int) -> GPTSizes:
     return sizes
 
 
-def attention_layers(i: int, length: int, sizes: GPTSizes, base: float = 0.0, *, bias: bool = True) -> Layers:
+def attention_layers(
+    i: int, length: int, sizes: GPTSizes, base: float = 0.0, *, bias: bool = True
+) -> Layers:
     """Return the attention layers of block ``i``: queries, keys and values, attention, and the
     output projection."""
     width, heads, groups = sizes.width // sizes.heads, sizes.heads, sizes.kv_heads

@@ -9,7 +9,14 @@ from numpy.typing import NDArray
 
 from dualml.algorithms.model.base import Layer
 from dualml.algorithms.model.decoder import RMSNorm
-from dualml.algorithms.model.layers import Bias, Embedding, LayerNorm, Linear, Position, RecurrentLayer
+from dualml.algorithms.model.layers import (
+    Bias,
+    Embedding,
+    LayerNorm,
+    Linear,
+    Position,
+    RecurrentLayer,
+)
 from dualml.algorithms.model.spec import ModelSpec, canonical_parameter_names
 from dualml.algorithms.model.vision import BatchNorm2d
 from dualml.common.seeds import make_generator

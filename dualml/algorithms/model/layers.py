@@ -11,12 +11,12 @@ import math
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from dualml.common.errors import UserError
-from dualml.algorithms.model.base import Layer, Shape, DtypePolicy, check_input_shape
+from dualml.algorithms.model.base import DtypePolicy, Layer, Shape, check_input_shape
 from dualml.algorithms.model.recurrent import GRU as GRU
 from dualml.algorithms.model.recurrent import LSTM as LSTM
 from dualml.algorithms.model.recurrent import RNN as RNN
 from dualml.algorithms.model.recurrent import RecurrentLayer as RecurrentLayer
+from dualml.common.errors import UserError
 
 #: Token of an empty position, after the end of a shorter sentence.
 PADDING = 0
@@ -69,8 +69,13 @@ class Conv2d(Layer):
     def output_shape(self, shape: Shape) -> Shape:
         fits = len(shape) == 3 and shape[0] == self.inputs
         check_input_shape(fits, f"Conv2d takes ({self.inputs}, H, W)", shape)
-        out = (self.outputs, *strided_output_size(shape[1:], self.kernel, self.stride, self.padding))
-        check_input_shape(min(out) >= 1, f"Conv2d with kernel {self.kernel} takes larger images", shape)
+        out = (
+            self.outputs,
+            *strided_output_size(shape[1:], self.kernel, self.stride, self.padding),
+        )
+        check_input_shape(
+            min(out) >= 1, f"Conv2d with kernel {self.kernel} takes larger images", shape
+        )
         return out
 
 
@@ -87,7 +92,9 @@ class Bias(Layer):
 
     def output_shape(self, shape: Shape) -> Shape:
         axis = shape[:1] if len(shape) == 3 else shape[-1:]
-        check_input_shape(axis == (self.size,), f"Bias takes ({self.size}, H, W) or (…, {self.size})", shape)
+        check_input_shape(
+            axis == (self.size,), f"Bias takes ({self.size}, H, W) or (…, {self.size})", shape
+        )
         return shape
 
 
@@ -184,7 +191,9 @@ class LayerNorm(Layer):
         return {"weight": (self.features,), "bias": (self.features,)}
 
     def output_shape(self, shape: Shape) -> Shape:
-        check_input_shape(shape[-1:] == (self.features,), f"LayerNorm takes (…, {self.features})", shape)
+        check_input_shape(
+            shape[-1:] == (self.features,), f"LayerNorm takes (…, {self.features})", shape
+        )
         return shape
 
 
@@ -192,8 +201,8 @@ class LayerNorm(Layer):
 class Dropout(Layer):
     """Zero with probability ``rate``, else x / (1 − rate); the identity in evaluation.
 
-    `dualml.algorithms.model.dropout` draws the mask for all backends. Source: Srivastava et al. 2014,
-    "Dropout: A Simple Way to Prevent Neural Networks from Overfitting", JMLR 15.
+    `dualml.algorithms.model.dropout` draws the mask for all backends. Source: Srivastava et al.
+    2014, "Dropout: A Simple Way to Prevent Neural Networks from Overfitting", JMLR 15.
     """
 
     rate: float

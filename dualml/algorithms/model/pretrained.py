@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors import safe_open
 
-from dualml.common.errors import UserError
-from dualml.common.files import MAX_TEXT_BYTES, check_regular, read_bytes, convert_read_errors
 from dualml.algorithms.model.bert import BertSizes, bert
 from dualml.algorithms.model.spec import ModelSpec
+from dualml.common.errors import UserError
+from dualml.common.files import MAX_TEXT_BYTES, check_regular, convert_read_errors, read_bytes
 from dualml.common.strict_model import describe_validation_error
 
 CONFIG, TENSORS = "config.json", "model.safetensors"
@@ -76,7 +76,9 @@ class PretrainedBert:
         try:
             config = BertConfig.model_validate_json(read_bytes(path, MAX_TEXT_BYTES))
         except ValidationError as error:
-            raise UserError(f"{path}: {describe_validation_error(error, BertConfig)}; a BERT is expected") from None
+            raise UserError(
+                f"{path}: {describe_validation_error(error, BertConfig)}; a BERT is expected"
+            ) from None
         except OSError as error:
             raise UserError(f"{path} cannot be read: {error.strerror or error}") from None
         if config.hidden_size % config.num_attention_heads:
@@ -123,7 +125,10 @@ class PretrainedBert:
         """
         path, found = self.folder / TENSORS, {}
         check_regular(path)
-        with convert_read_errors(f"{path}: not readable; {REMEDY}"), safe_open(path, "numpy") as file:
+        with (
+            convert_read_errors(f"{path}: not readable; {REMEDY}"),
+            safe_open(path, "numpy") as file,
+        ):
             for name in file.keys():  # noqa: SIM118 - not a dictionary
                 own = name.removeprefix("bert.")
                 own = own.replace("LayerNorm.gamma", "LayerNorm.weight")
@@ -135,7 +140,9 @@ class PretrainedBert:
     def has_head(self, classes: int) -> bool:
         """Return whether the file has a classifier with this number of classes."""
         expected = {"weight": (classes, self.config.hidden_size), "bias": (classes,)}
-        found = {leaf: self.stored_tensors.get(f"classifier.{leaf}", ("", ()))[1] for leaf in expected}
+        found = {
+            leaf: self.stored_tensors.get(f"classifier.{leaf}", ("", ()))[1] for leaf in expected
+        }
         return found == expected
 
     def expected_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -158,7 +165,11 @@ class PretrainedBert:
             elif kind not in FLOATS:
                 wrong.append(f"{name}: expected F32, found {kind}")
         if wrong:
-            more = f"; and {len(wrong) - MAX_LISTED_TENSORS} more" if len(wrong) > MAX_LISTED_TENSORS else ""
+            more = (
+                f"; and {len(wrong) - MAX_LISTED_TENSORS} more"
+                if len(wrong) > MAX_LISTED_TENSORS
+                else ""
+            )
             raise UserError(
                 f"{self.folder / TENSORS} does not fit {CONFIG}: {'; '.join(wrong[:MAX_LISTED_TENSORS])}{more}; "
                 f"remedy: {REMEDY}"
@@ -177,7 +188,10 @@ class PretrainedBert:
             modules["head"] = ["classifier"]
         path, weights = self.folder / TENSORS, Weights()
         check_regular(path)
-        with convert_read_errors(f"{path}: not readable; {REMEDY}"), safe_open(path, "numpy") as file:
+        with (
+            convert_read_errors(f"{path}: not readable; {REMEDY}"),
+            safe_open(path, "numpy") as file,
+        ):
 
             def read(tensor: str) -> NDArray[np.float32]:
                 return np.asarray(file.get_tensor(self.stored_tensors[tensor][0]), np.float32)

@@ -16,11 +16,11 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dualml.common.errors import UserError, did_you_mean
 from dualml.algorithms.model.base import Layer
 from dualml.algorithms.model.decoder import GroupedAttention
 from dualml.algorithms.model.layers import Attention, Branch, Dropout, Merge, Swap
 from dualml.algorithms.model.spec import ModelSpec
+from dualml.common.errors import UserError, did_you_mean
 
 SETTINGS = ("none", "selective", "full")
 #: Names of layers, in the order of the model; each tuple is recomputed as a whole.
@@ -90,7 +90,9 @@ def recompute_groups(spec: ModelSpec, setting: str | Sequence[str]) -> Groups:
         return inner
     if setting == "full":
         full = tuple(
-            block for block in residual_blocks(spec) if isinstance(dict(spec.layers)[block[-1]], Merge)
+            block
+            for block in residual_blocks(spec)
+            if isinstance(dict(spec.layers)[block[-1]], Merge)
         )
         if not full:
             raise UserError(
@@ -101,7 +103,9 @@ def recompute_groups(spec: ModelSpec, setting: str | Sequence[str]) -> Groups:
         return full
     for name in setting:
         if name not in names:
-            raise UserError(f"recompute: {spec.name} has no layer {name!r}{did_you_mean(name, names)}")
+            raise UserError(
+                f"recompute: {spec.name} has no layer {name!r}{did_you_mean(name, names)}"
+            )
     runs = itertools.groupby(names, key=lambda name: name in setting)
     return tuple(tuple(run) for chosen, run in runs if chosen)
 
@@ -134,7 +138,9 @@ def layer_spans(layers: Sequence[tuple[str, Layer]], groups: Groups) -> tuple[La
         own = slice(masks, masks + count)
         masks += count
         here = any(layer.needs_padding_mask for _, layer in layers[some])
-        found.append(LayerSpan(some, number is not None, count_stack_inputs(layers[some]), own, here))
+        found.append(
+            LayerSpan(some, number is not None, count_stack_inputs(layers[some]), own, here)
+        )
     return tuple(found) if any(some.recomputed for some in found) else ()
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dualml.algorithms.model.base import DtypePolicy, Layer, Shape, check_input_shape
 from dualml.common.errors import UserError
-from dualml.algorithms.model.base import Layer, Shape, DtypePolicy, check_input_shape
 
 NONLINEARITIES = ("tanh", "relu")
 

@@ -54,7 +54,9 @@ def make_resnet(
     layers, channels = list(stem), width
     for stage in (1, 2, 3, 4):
         outputs = width * 2 ** (stage - 1)
-        layers += residual_block(f"layer{stage}.0", channels, outputs, stride=1 if stage == 1 else 2)
+        layers += residual_block(
+            f"layer{stage}.0", channels, outputs, stride=1 if stage == 1 else 2
+        )
         layers += residual_block(f"layer{stage}.1", outputs, outputs, stride=1)
         channels = outputs
     layers += [("avgpool", GlobalAvgPool2d()), ("fc", Linear(channels, classes))]

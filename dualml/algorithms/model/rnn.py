@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from dualml.common.errors import UserError, did_you_mean
 from dualml.algorithms.model.base import Layer
 from dualml.algorithms.model.bert import dropout_layers
 from dualml.algorithms.model.decoder import Tied
 from dualml.algorithms.model.layers import Embedding, Linear
 from dualml.algorithms.model.recurrent import GRU, LSTM, RNN, RecurrentLayer
 from dualml.algorithms.model.spec import ModelSpec
+from dualml.common.errors import UserError, did_you_mean
 
 #: ``rnn_type`` → the name of its first layer, and what makes one.
 TYPES: dict[str, tuple[str, Callable[..., RecurrentLayer]]] = {

@@ -5,9 +5,9 @@ has (a mean, a mask, a softmax). A value that two layers need is saved once; sam
 parameters are not counted. What each layer saves depends on the implementation: each has its own
 table.
 
-Of layers that are recomputed (`dualml.algorithms.model.recompute`) only the input of the first one is saved,
-with the masks of their Dropout layers and, if one of them skips padding, the mask of each sample's
-tokens.
+Of layers that are recomputed (`dualml.algorithms.model.recompute`) only the input of the first one
+is saved, with the masks of their Dropout layers and, if one of them skips padding, the mask of each
+sample's tokens.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ def saved_bytes_per_sample(
     """
     shapes = spec.shapes()
     whole = slice(0, len(spec.layers))
-    plain = LayerSpan(whole, recomputed=False, input_count=1, masks=slice(0), needs_padding_mask=False)
+    plain = LayerSpan(
+        whole, recomputed=False, input_count=1, masks=slice(0), needs_padding_mask=False
+    )
     sizes, held, own = [0], set[int](), 0  # of every value; saved values; value 0: the samples
     stack, shape = [0], spec.input_shape
     positions = 0

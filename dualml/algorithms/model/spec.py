@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from dualml.common.errors import UserError
 from dualml.algorithms.model.base import Layer, Shape
 from dualml.algorithms.model.layers import LAYERS, Branch, Dropout, Embedding, Merge, Swap
+from dualml.common.errors import UserError
 
 
 def canonical_parameter_names(name: str, layer: Layer) -> dict[str, str]:
@@ -29,7 +29,9 @@ def parameter_shapes(layers: Sequence[tuple[str, Layer]]) -> dict[str, Shape]:
     }
 
 
-def stack_shapes(layers: Sequence[tuple[str, Layer]], entry: Sequence[Shape]) -> dict[str, list[Shape]]:
+def stack_shapes(
+    layers: Sequence[tuple[str, Layer]], entry: Sequence[Shape]
+) -> dict[str, list[Shape]]:
     """Return layer name → shapes of the stack after it, the top last, for a stack ``entry`` before
     the first layer.
 
@@ -139,8 +141,11 @@ class ModelSpec:
     def residual_blocks(self) -> list[slice]:
         """Return slices of the layers, split after every outermost residual connection."""
         depth = self.open_branches()
-        ends = [i for i, (name, layer) in enumerate(self.layers, start=1)
-                if isinstance(layer, Merge) and not depth[name]]  # fmt: skip
+        ends = [
+            i
+            for i, (name, layer) in enumerate(self.layers, start=1)
+            if isinstance(layer, Merge) and not depth[name]
+        ]
         cuts = [0, *(end for end in ends if end < len(self.layers)), len(self.layers)]
         return [slice(start, stop) for start, stop in itertools.pairwise(cuts)]
 

@@ -20,11 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.common.errors import UserError
 from dualml.algorithms.model.base import Layer
 from dualml.algorithms.model.dropout import dropout_masks
 from dualml.algorithms.model.recurrent import RecurrentLayer
 from dualml.algorithms.model.spec import ModelSpec
+from dualml.common.errors import UserError
 
 Array = NDArray[Any]
 #: Key of the hidden states in a training's state: layer → states of all streams, (streams, S, H).
@@ -136,7 +136,9 @@ def extra_inputs(
     return {name: every[name] for name, _ in spec.layers if name in every}
 
 
-def merge_hidden_states(own: HiddenStates, tables: Sequence[Mapping[str, Array]], fresh: Sequence[Array]) -> None:
+def merge_hidden_states(
+    own: HiddenStates, tables: Sequence[Mapping[str, Array]], fresh: Sequence[Array]
+) -> None:
     """Merge the ranks' states into ``own``: each stream and layer is taken from a rank that
     processed the stream.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dualml.algorithms.model.base import Layer, Shape, DtypePolicy, check_input_shape
+from dualml.algorithms.model.base import DtypePolicy, Layer, Shape, check_input_shape
 from dualml.algorithms.model.layers import LAYERS
 
 

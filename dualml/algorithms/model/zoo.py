@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from dualml.common.errors import UserError, did_you_mean
 from dualml.algorithms.model.base import Layer, Shape
 from dualml.algorithms.model.bert import bert
 from dualml.algorithms.model.gpt import DECODERS, gpt, gpt_llama
@@ -32,6 +31,7 @@ from dualml.algorithms.model.layers import (
 from dualml.algorithms.model.resnet import RESNETS
 from dualml.algorithms.model.rnn import RECURRENT, rnn_lm, rnn_lm_dropout
 from dualml.algorithms.model.spec import ModelSpec
+from dualml.common.errors import UserError, did_you_mean
 
 #: Shape of a grey image of handwriting.
 GREY = (1, 28, 28)

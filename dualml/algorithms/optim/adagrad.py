@@ -8,7 +8,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from dualml.algorithms.optim.base import DECAYED, GRADIENT, RULES, Array, Params, OptimizerSpec, State, Variants
+from dualml.algorithms.optim.base import (
+    DECAYED,
+    GRADIENT,
+    RULES,
+    Array,
+    OptimizerSpec,
+    Params,
+    State,
+    Variants,
+)
 
 
 @RULES.register("adagrad", 60)
@@ -29,10 +38,13 @@ class Adagrad(OptimizerSpec):
     variants: ClassVar[Variants] = {
         "adagrad": {"lr": 0.05, "eps": 1e-3},
         "adagrad-all": {
-            "lr": 0.05, "eps": 1e-3, "lr_decay": 0.1, "initial_accumulator": 0.1,
+            "lr": 0.05,
+            "eps": 1e-3,
+            "lr_decay": 0.1,
+            "initial_accumulator": 0.1,
             "weight_decay": 0.1,
         },
-    }  # fmt: skip
+    }
 
     lr_decay: float = 0.0
     eps: float = 1e-10
@@ -60,7 +72,9 @@ class Adagrad(OptimizerSpec):
             rf"\theta_t = \theta_{{t-1}} - {rate} \cdot {step}",
         ]
 
-    def update_param(self, p: Array, g: Array, s: Params, step: int, lr: float) -> tuple[Array, Params]:
+    def update_param(
+        self, p: Array, g: Array, s: Params, step: int, lr: float
+    ) -> tuple[Array, Params]:
         g = g + self.weight_decay * p
         total = s["sum"] + g * g
         rate = lr / (1 + (step - 1) * self.lr_decay)

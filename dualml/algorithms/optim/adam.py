@@ -7,8 +7,16 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from dualml.algorithms.optim.base import (
+    DECAYED,
+    GRADIENT,
+    RULES,
+    Array,
+    OptimizerSpec,
+    Params,
+    Variants,
+)
 from dualml.common.errors import UserError
-from dualml.algorithms.optim.base import DECAYED, GRADIENT, RULES, Array, Params, OptimizerSpec, Variants
 
 
 @RULES.register("adam", 30)
@@ -90,7 +98,9 @@ class Adam(OptimizerSpec):
             rf"\theta_t = {old} - \eta \frac{{\hat{{m}}_t}}{{\sqrt{{\hat{{v}}_t}} + \varepsilon}}",
         ]
 
-    def update_param(self, p: Array, g: Array, s: Params, step: int, lr: float) -> tuple[Array, Params]:
+    def update_param(
+        self, p: Array, g: Array, s: Params, step: int, lr: float
+    ) -> tuple[Array, Params]:
         if self.decoupled:
             p = p * (1 - lr * self.weight_decay)
         else:

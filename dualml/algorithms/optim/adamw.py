@@ -28,10 +28,13 @@ class AdamW(Adam):
     variants: ClassVar[Variants] = {
         "adamw": {"lr": 0.01, "eps": 1e-3, "weight_decay": 0.1},
         "adamw-biased": {
-            "lr": 0.01, "betas": (0.8, 0.95), "eps": 1e-3, "bias_correction": False,
+            "lr": 0.01,
+            "betas": (0.8, 0.95),
+            "eps": 1e-3,
+            "bias_correction": False,
         },
         "adamw-hat": {"lr": 0.01, "eps": 1e-3, "eps_form": "hat", "weight_decay": 0.1},
-    }  # fmt: skip
+    }
     decoupled = True
 
     weight_decay: float = 0.01

@@ -1,8 +1,8 @@
 """Optimizer specifications: a frozen dataclass of hyperparameters and a float64 NumPy recurrence.
 
 The specification is the single source of hyperparameters and semantics. The backends implement the
-same update rule under the same file name (`dualml_torch/algorithms/optim/adam.py`, `dualml_ms/algorithms/optim/adam.py`);
-a backend that cannot honour a field raises.
+same update rule under the same file name (`dualml_torch/algorithms/optim/adam.py`,
+`dualml_ms/algorithms/optim/adam.py`); a backend that cannot honour a field raises.
 """
 
 from __future__ import annotations
@@ -116,12 +116,16 @@ class OptimizerSpec:
         after: State = {slot: {} for slot in self.state_keys}
         for name, p in params.items():
             own = {slot: state[slot][name] for slot in self.state_keys}
-            new[name], own = self.update_param(p, grads[name], own, step, self.lr if lr is None else lr)
+            new[name], own = self.update_param(
+                p, grads[name], own, step, self.lr if lr is None else lr
+            )
             for slot in self.state_keys:
                 after[slot][name] = own[slot]
         return new, after
 
-    def update_param(self, p: Array, g: Array, s: Params, step: int, lr: float) -> tuple[Array, Params]:
+    def update_param(
+        self, p: Array, g: Array, s: Params, step: int, lr: float
+    ) -> tuple[Array, Params]:
         """Update one parameter tensor: the recurrence as the paper writes it.
 
         Args:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dualml.algorithms.optim.base import RULES, Array, Params, OptimizerSpec, Variants
+from dualml.algorithms.optim.base import RULES, Array, OptimizerSpec, Params, Variants
 
 
 @RULES.register("gd", 10)
@@ -36,5 +36,7 @@ class GD(OptimizerSpec):
             r"\theta_t = \theta_{t-1} - \eta \, g_t",
         ]
 
-    def update_param(self, p: Array, g: Array, s: Params, step: int, lr: float) -> tuple[Array, Params]:
+    def update_param(
+        self, p: Array, g: Array, s: Params, step: int, lr: float
+    ) -> tuple[Array, Params]:
         return p - lr * g, {}

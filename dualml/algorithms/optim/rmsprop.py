@@ -7,7 +7,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from dualml.algorithms.optim.base import DECAYED, GRADIENT, RULES, Array, Params, OptimizerSpec, Variants
+from dualml.algorithms.optim.base import (
+    DECAYED,
+    GRADIENT,
+    RULES,
+    Array,
+    OptimizerSpec,
+    Params,
+    Variants,
+)
 
 
 @RULES.register("rmsprop", 50)
@@ -33,12 +41,20 @@ class RMSprop(OptimizerSpec):
         "rmsprop": {"lr": 0.01, "alpha": 0.9, "eps": 1e-3},
         "rmsprop-momentum": {"lr": 0.01, "alpha": 0.9, "eps": 1e-3, "momentum": 0.8},
         "rmsprop-centered": {
-            "lr": 0.01, "alpha": 0.9, "eps": 1e-3, "centered": True, "weight_decay": 0.1,
+            "lr": 0.01,
+            "alpha": 0.9,
+            "eps": 1e-3,
+            "centered": True,
+            "weight_decay": 0.1,
         },
         "rmsprop-all": {
-            "lr": 0.01, "alpha": 0.9, "eps": 1e-3, "centered": True, "momentum": 0.8,
+            "lr": 0.01,
+            "alpha": 0.9,
+            "eps": 1e-3,
+            "centered": True,
+            "momentum": 0.8,
         },
-    }  # fmt: skip
+    }
 
     alpha: float = 0.99
     eps: float = 1e-8
@@ -73,7 +89,9 @@ class RMSprop(OptimizerSpec):
         buffer = rf"b_t = \mu \, b_{{t-1}} + {d}"
         return [*lines, buffer, r"\theta_t = \theta_{t-1} - \eta \, b_t"]
 
-    def update_param(self, p: Array, g: Array, s: Params, step: int, lr: float) -> tuple[Array, Params]:
+    def update_param(
+        self, p: Array, g: Array, s: Params, step: int, lr: float
+    ) -> tuple[Array, Params]:
         g = g + self.weight_decay * p
         v = self.alpha * s["square_avg"] + (1 - self.alpha) * g * g
         after, root = {"square_avg": v}, v

@@ -5,8 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dualml.algorithms.optim.base import (
+    DECAYED,
+    GRADIENT,
+    RULES,
+    Array,
+    OptimizerSpec,
+    Params,
+    Variants,
+)
 from dualml.common.errors import UserError
-from dualml.algorithms.optim.base import DECAYED, GRADIENT, RULES, Array, Params, OptimizerSpec, Variants
 
 
 @RULES.register("sgd", 20)
@@ -75,7 +83,9 @@ class SGD(OptimizerSpec):
             r"\theta_t = \theta_{t-1} - \eta \, " + step,
         ]
 
-    def update_param(self, p: Array, g: Array, s: Params, step: int, lr: float) -> tuple[Array, Params]:
+    def update_param(
+        self, p: Array, g: Array, s: Params, step: int, lr: float
+    ) -> tuple[Array, Params]:
         g = g + self.weight_decay * p
         if not self.momentum:
             return p - lr * g, {}

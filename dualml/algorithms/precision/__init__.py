@@ -24,8 +24,8 @@ PyTorch's for autocast, except for norms, which autocast on a CPU leaves in the 
 from dualml.algorithms.precision.rule import LayerPrecision as LayerPrecision
 from dualml.algorithms.precision.rule import Stack as Stack
 from dualml.algorithms.precision.rule import cast_parameter_names as cast_parameter_names
-from dualml.algorithms.precision.rule import low_precision_layers as low_precision_layers
 from dualml.algorithms.precision.rule import layer_precisions as layer_precisions
+from dualml.algorithms.precision.rule import low_precision_layers as low_precision_layers
 from dualml.algorithms.precision.rule import propagate_precision as propagate_precision
 from dualml.algorithms.precision.scaling import SLOT as SLOT
 from dualml.algorithms.precision.scaling import Scaler as Scaler

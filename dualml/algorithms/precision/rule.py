@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dualml.algorithms.model.base import Layer, DtypePolicy
+from dualml.algorithms.model.base import DtypePolicy, Layer
 from dualml.algorithms.model.layers import Branch, Merge, Swap
 from dualml.algorithms.model.spec import parameter_shapes
 
@@ -27,7 +27,9 @@ class LayerPrecision(NamedTuple):
     branch: bool = False
 
 
-def layer_precisions(layers: Sequence[tuple[str, Layer]], before: Stack = (False,)) -> list[LayerPrecision]:
+def layer_precisions(
+    layers: Sequence[tuple[str, Layer]], before: Stack = (False,)
+) -> list[LayerPrecision]:
     """Return the precision around each of some consecutive layers.
 
     Args:
@@ -58,12 +60,18 @@ def propagate_precision(layer: Layer, stack: Stack) -> Stack:
         return (*kept[:-1], top and kept[-1])
     if isinstance(layer, Swap):
         return (*kept[:-1], top, kept[-1])
-    return (*kept, layer.dtype_policy is DtypePolicy.PRODUCT or (top and layer.dtype_policy is DtypePolicy.SAME))
+    return (
+        *kept,
+        layer.dtype_policy is DtypePolicy.PRODUCT
+        or (top and layer.dtype_policy is DtypePolicy.SAME),
+    )
 
 
 def cast_parameter_names(layers: Sequence[tuple[str, Layer]]) -> list[str]:
     """Return the canonical names of the weights that are cast to the low-precision type."""
-    return list(parameter_shapes([item for item in layers if item[1].dtype_policy is DtypePolicy.PRODUCT]))
+    return list(
+        parameter_shapes([item for item in layers if item[1].dtype_policy is DtypePolicy.PRODUCT])
+    )
 
 
 def low_precision_layers(layers: Sequence[tuple[str, Layer]]) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dualml.common.errors import UserError
 from dualml.algorithms.precision.scaling import Scaler
+from dualml.common.errors import UserError
 
 PRECISIONS = ("fp32", "bf16", "fp16")
 LossScale = float | Literal["dynamic"] | None
@@ -30,8 +30,10 @@ class Precision:
         if self.loss_scale is None:
             return
         if self.type == "fp32":
-            raise UserError(f"loss_scale = {self.loss_scale} is for gradients of a lower type; "
-                            "leave it out, or set precision = fp16 or bf16")  # fmt: skip
+            raise UserError(
+                f"loss_scale = {self.loss_scale} is for gradients of a lower type; "
+                "leave it out, or set precision = fp16 or bf16"
+            )
         if self.loss_scale != "dynamic" and not 0 < self.loss_scale < float("inf"):
             raise UserError(f'loss_scale is "dynamic" or above 0; received {self.loss_scale}')
 

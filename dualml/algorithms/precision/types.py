@@ -47,4 +47,6 @@ def ulp(x: NDArray[Any], precision: str) -> NDArray[np.float64]:
 
 def is_representable(x: NDArray[Any], precision: str) -> bool:
     """Return whether every number is representable in the type."""
-    return bool(np.array_equal(round_to_type(x, precision), np.asarray(x, np.float64), equal_nan=True))
+    return bool(
+        np.array_equal(round_to_type(x, precision), np.asarray(x, np.float64), equal_nan=True)
+    )

@@ -9,13 +9,21 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dualml.common import machine
-from dualml.backend import Array, Backend, DevicePlacement, TrainingSpec, RemoteProcedureCalls, Segment, PipelineStages
-from dualml.backend.devices import check_present
 from dualml.algorithms.communicator import Communicator
-from dualml.common.errors import UserError
+from dualml.backend import (
+    Array,
+    Backend,
+    DevicePlacement,
+    PipelineStages,
+    RemoteProcedureCalls,
+    Segment,
+    TrainingSpec,
+)
+from dualml.backend.devices import check_present
 from dualml.backend.reference.parallel import NumpyParallel
 from dualml.backend.reference.split import NumpyPlacedStage, NumpyStage
+from dualml.common import machine
+from dualml.common.errors import UserError
 
 VARIABLES = tuple(machine.thread_variables(1))
 

@@ -61,7 +61,9 @@ class ThreadCommunicator(Communicator):
         super().__init__(place, ranks)
         self.switchboard = switchboard
 
-    def implementation_of(self, primitive: str, dtype: str = "float32", op: str = "sum") -> Implementation:
+    def implementation_of(
+        self, primitive: str, dtype: str = "float32", op: str = "sum"
+    ) -> Implementation:
         if primitive in ("exchange", "barrier", "subgroup", "tags", "any_source"):
             return Implementation("native", "queues between threads")
         if primitive == "asynchronous":
@@ -143,7 +145,9 @@ class ThreadCommunicator(Communicator):
             found.append(keys[key])
             return self._receive(key, keys[key], buffer)
 
-        return EngineWork(wait, lambda: self._first_ready(keys) is not None, source=lambda: found[0])
+        return EngineWork(
+            wait, lambda: self._first_ready(keys) is not None, source=lambda: found[0]
+        )
 
     def _first_ready(self, keys: Iterable[Any]) -> Any:
         """Return the first of these queue keys that has a message, or None."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
+from dualml.algorithms.optim import OptimizerSpec
 from dualml.backend.conformance import Mode
 from dualml.common.errors import Unsupported
-from dualml.algorithms.optim import OptimizerSpec
 
 #: Empty: the optimizer specifications are what other backends' optimizers are compared with.
 MODES: dict[str, Mode] = {}

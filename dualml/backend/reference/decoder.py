@@ -11,7 +11,7 @@ import numpy as np
 
 from dualml.algorithms.model.decoder import GroupedAttention, RMSNorm, SwiGLU, rotary_cos_sin
 from dualml.backend.reference.recurrent import sigmoid
-from dualml.backend.reference.sequence import softmax_backward, softmax
+from dualml.backend.reference.sequence import softmax, softmax_backward
 from dualml.backend.reference.types import Array, Params, as_matrix
 
 

@@ -102,7 +102,10 @@ def conv_backward(
 def window_pixels(layer: MaxPool2d, x_CHWB: Array) -> list[Array]:
     """Return views of the first, second, … pixel of every window, row by row."""
     k, s = layer.kernel, layer.step
-    h, w = (s * (side - 1) + 1 for side in strided_output_size((x_CHWB.shape[1], x_CHWB.shape[2]), k, s, 0))
+    h, w = (
+        s * (side - 1) + 1
+        for side in strided_output_size((x_CHWB.shape[1], x_CHWB.shape[2]), k, s, 0)
+    )
     return [x_CHWB[:, i : i + h : s, j : j + w : s] for i in range(k) for j in range(k)]
 
 

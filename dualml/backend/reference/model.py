@@ -11,16 +11,30 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.algorithms.model.base import Layer, DtypePolicy
+from dualml.algorithms.model.base import DtypePolicy, Layer
 from dualml.algorithms.model.layers import PADDING, Branch, Dropout, Merge, Swap
 from dualml.algorithms.model.recompute import Groups, LayerSpan, layer_spans
 from dualml.algorithms.model.spec import ModelSpec, canonical_parameter_names
 from dualml.algorithms.model.streams import carries_state
-from dualml.algorithms.precision import FULL, LayerPrecision, Precision, Stack, layer_precisions, propagate_precision
+from dualml.algorithms.precision import (
+    FULL,
+    LayerPrecision,
+    Precision,
+    Stack,
+    layer_precisions,
+    propagate_precision,
+)
 from dualml.algorithms.precision import round_to_type as rounded_to
 from dualml.backend.reference.layers import GRADIENTS, PAIRS
 from dualml.backend.reference.losses import LOSSES
-from dualml.backend.reference.types import TOKEN_MASK, LEARNING, STATE, Array, Params, float64_copies
+from dualml.backend.reference.types import (
+    LEARNING,
+    STATE,
+    TOKEN_MASK,
+    Array,
+    Params,
+    float64_copies,
+)
 
 Values = tuple[Array, ...]
 Rounding = Callable[[NDArray[Any]], Array]
@@ -99,7 +113,9 @@ def forward(
     *kept, x = values
     tape: Tape = []
     waiting = iter(masks)
-    around = layer_precisions(layers, before) if lower else [LayerPrecision(False, False)] * len(layers)
+    around = (
+        layer_precisions(layers, before) if lower else [LayerPrecision(False, False)] * len(layers)
+    )
     for (name, layer), held in zip(layers, around, strict=True):
         cache: Any = None
         product = lower if layer.dtype_policy is DtypePolicy.PRODUCT else None
@@ -167,7 +183,9 @@ def backward(tape: Tape, params: Params, gradients: Sequence[Array]) -> tuple[Va
     for entry in reversed(tape):
         if isinstance(entry, RecomputedSpan):
             stack = (*kept, flow)
-            (*inner, flow), grads = backward(entry.tape(params), params, stack[-entry.output_count :])
+            (*inner, flow), grads = backward(
+                entry.tape(params), params, stack[-entry.output_count :]
+            )
             kept = [*stack[: -entry.output_count], *inner]
             accumulate_gradients(gradients_of, grads)
             continue
@@ -182,7 +200,10 @@ def backward(tape: Tape, params: Params, gradients: Sequence[Array]) -> tuple[Va
         elif isinstance(layer, Dropout):
             flow = flow * cache
         else:
-            product, given = layer.dtype_policy is DtypePolicy.PRODUCT, layer_params(name, layer, params)
+            product, given = (
+                layer.dtype_policy is DtypePolicy.PRODUCT,
+                layer_params(name, layer, params),
+            )
             if lower and product:
                 given = {leaf: lower(w) for leaf, w in given.items()}
             flow, grads = PAIRS[type(layer)][1](layer, flow, cache, given)
@@ -202,7 +223,9 @@ def parameter_gradients(tape: Tape, params: Params, gradients: Sequence[Array]) 
     entry = tape[at]
     if isinstance(entry, RecomputedSpan):
         stack, inner = backward(tape[at + 1 :], params, gradients)
-        accumulate_gradients(inner, parameter_gradients(entry.tape(params), params, stack[-entry.output_count :]))
+        accumulate_gradients(
+            inner, parameter_gradients(entry.tape(params), params, stack[-entry.output_count :])
+        )
         return inner
     if type(entry.layer) not in GRADIENTS:
         return backward(tape[at:], params, gradients)[1]
@@ -218,7 +241,9 @@ def parameter_gradients(tape: Tape, params: Params, gradients: Sequence[Array]) 
 
 def final_states(tape: Tape) -> Params:
     """Return stateful layer → its state after the last position, (B, S, H)."""
-    entries = [entry for entry in tape if isinstance(entry, TapeEntry) and carries_state(entry.layer)]
+    entries = [
+        entry for entry in tape if isinstance(entry, TapeEntry) and carries_state(entry.layer)
+    ]
     return {entry.name: np.stack(entry.cache[-1], axis=1) for entry in entries}
 
 
@@ -231,7 +256,9 @@ def accumulate_gradients(total: Params, more: Params) -> None:
 
 def has_parameters(entry: TapeEntry | RecomputedSpan) -> bool:
     """Return whether a tape entry's layers have parameters."""
-    layers = [layer for _, layer in entry.layers] if isinstance(entry, RecomputedSpan) else [entry.layer]
+    layers = (
+        [layer for _, layer in entry.layers] if isinstance(entry, RecomputedSpan) else [entry.layer]
+    )
     return any(layer.parameters() for layer in layers)
 
 

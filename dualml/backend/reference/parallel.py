@@ -7,8 +7,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from dualml.backend import Array, GradientAccess, Layout, FrameworkDataParallel, CommOverlap, DeviceReplication
 from dualml.algorithms.communicator import Communicator
+from dualml.backend import (
+    Array,
+    CommOverlap,
+    DeviceReplication,
+    FrameworkDataParallel,
+    GradientAccess,
+    Layout,
+)
 from dualml.backend.reference.training import NumpyTraining
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from dualml.backend.stage import Block, visible_slices
 from dualml.algorithms.model.decoder import GroupedAttention
 from dualml.backend.reference.decoder import apply_rotary
 from dualml.backend.reference.types import Array
+from dualml.backend.stage import Block, visible_slices
 
 
 class NumpyBlockAttention:

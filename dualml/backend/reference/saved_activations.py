@@ -1,5 +1,6 @@
-"""Bytes that the reference's tape holds of each layer, for `dualml.algorithms.model.saved_activations`: every
-layer's output, and what its backward pass needs besides. Numbers are float64."""
+"""Bytes that the reference's tape holds of each layer, for
+`dualml.algorithms.model.saved_activations`: every layer's output, and what its backward pass needs
+besides. Numbers are float64."""
 
 from __future__ import annotations
 
@@ -8,7 +9,6 @@ from collections.abc import Mapping
 
 from dualml.algorithms.model.base import Layer, Shape
 from dualml.algorithms.model.decoder import GroupedAttention, RMSNorm, SwiGLU, Tied
-from dualml.algorithms.model.saved_activations import SavedForBackward, mask_bytes
 from dualml.algorithms.model.layers import (
     GELU,
     GRU,
@@ -31,6 +31,7 @@ from dualml.algorithms.model.layers import (
     Rows,
     Tanh,
 )
+from dualml.algorithms.model.saved_activations import SavedForBackward, mask_bytes
 
 WIDTH = 8
 
@@ -82,12 +83,20 @@ SAVED_BY_LAYER: Mapping[type[Layer], SavedForBackward] = {
     Linear: SavedForBackward(saves_input=True, saves_output=True),
     Conv2d: SavedForBackward(saves_output=True, extra_bytes=padded_image_bytes),
     MaxPool2d: SavedForBackward(saves_input=True, saves_output=True),
-    ReLU: SavedForBackward(saves_output=True, extra_bytes=lambda layer, before, after: math.prod(after)),
+    ReLU: SavedForBackward(
+        saves_output=True, extra_bytes=lambda layer, before, after: math.prod(after)
+    ),
     Tanh: SavedForBackward(saves_output=True),
-    GELU: SavedForBackward(saves_input=True, saves_output=True, extra_bytes=lambda layer, before, after: WIDTH * math.prod(after)),
+    GELU: SavedForBackward(
+        saves_input=True,
+        saves_output=True,
+        extra_bytes=lambda layer, before, after: WIDTH * math.prod(after),
+    ),
     Flatten: SavedForBackward(saves_output=True, is_view=True),
     # Row of every token, and whether the token has a row.
-    Embedding: SavedForBackward(saves_output=True, extra_bytes=lambda layer, before, after: 9 * math.prod(before)),
+    Embedding: SavedForBackward(
+        saves_output=True, extra_bytes=lambda layer, before, after: 9 * math.prod(before)
+    ),
     LSTM: SavedForBackward(saves_input=True, saves_output=True, extra_bytes=lstm_bytes),
     GRU: SavedForBackward(saves_input=True, saves_output=True, extra_bytes=gru_bytes),
     RNN: SavedForBackward(saves_input=True, saves_output=True, extra_bytes=rnn_bytes),
@@ -103,9 +112,13 @@ SAVED_BY_LAYER: Mapping[type[Layer], SavedForBackward] = {
     ),
     # σ(g); g and u are halves of the saved input.
     SwiGLU: SavedForBackward(
-        saves_input=True, saves_output=True, extra_bytes=lambda layer, before, after: WIDTH * math.prod(after)
+        saves_input=True,
+        saves_output=True,
+        extra_bytes=lambda layer, before, after: WIDTH * math.prod(after),
     ),
-    GroupedAttention: SavedForBackward(saves_input=True, saves_output=True, extra_bytes=grouped_attention_bytes),
+    GroupedAttention: SavedForBackward(
+        saves_input=True, saves_output=True, extra_bytes=grouped_attention_bytes
+    ),
     Tied: SavedForBackward(saves_input=True, saves_output=True),
     Attention: SavedForBackward(saves_input=True, saves_output=True, extra_bytes=attention_bytes),
     Position: SavedForBackward(saves_output=True),

@@ -130,7 +130,9 @@ def layer_norm_forward(layer: LayerNorm, x: Array, params: Params) -> tuple[Arra
     return normal * params["weight"] + params["bias"], (normal, scale)
 
 
-def layer_norm_backward(layer: LayerNorm, dy: Array, cache: Any, params: Params) -> tuple[Array, Params]:
+def layer_norm_backward(
+    layer: LayerNorm, dy: Array, cache: Any, params: Params
+) -> tuple[Array, Params]:
     """Return the gradients of layer normalisation. Mean and variance depend on x, too, so both
     projections of the gradient are subtracted.
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dualml.backend import Array, TrainingSpec
-from dualml.backend.shard import FlatParameterStorage, Slots, FlatLayout, parameter_spans
-from dualml.backend.shard import State as Places
 from dualml.algorithms.optim.base import State
+from dualml.backend import Array, TrainingSpec
 from dualml.backend.reference.tape import nbytes
 from dualml.backend.reference.types import Params
+from dualml.backend.shard import FlatLayout, FlatParameterStorage, Slots, parameter_spans
+from dualml.backend.shard import State as Places
 
 
 class NumpyOptimizerShard:
@@ -24,8 +24,10 @@ class NumpyOptimizerShard:
         self.recipe, self.weights = recipe, {str(i): w for i, w in enumerate(weights)}
         self._state: State = recipe.rule.init(self.weights)
         if state is not None:
-            self._state = {slot: dict(zip(self.weights, state[slot], strict=True))
-                           for slot in recipe.rule.state_keys}  # fmt: skip
+            self._state = {
+                slot: dict(zip(self.weights, state[slot], strict=True))
+                for slot in recipe.rule.state_keys
+            }
 
     def finite(self, gradients: Sequence[Array]) -> bool:
         return all(np.isfinite(g).all() for g in gradients)
@@ -69,7 +71,9 @@ class NumpyFlatParameters(FlatParameterStorage):
     #: Whether gradients are rounded to low precision as they are accumulated.
     rounds_gradients = False
 
-    def flatten(self, weights: FlatLayout, gradients: FlatLayout) -> tuple[list[Array], list[Array]]:
+    def flatten(
+        self, weights: FlatLayout, gradients: FlatLayout
+    ) -> tuple[list[Array], list[Array]]:
         self._state, self.rounds_gradients = {}, gradients.low_precision
         return bind_to_vectors(self.params, weights), bind_to_vectors(self.gradient_sums, gradients)
 

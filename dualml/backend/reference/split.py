@@ -8,34 +8,34 @@ from typing import Any
 
 import numpy as np
 
-from dualml.backend import (
-    Array,
-    Arrays,
-    BlockwiseAttention,
-    StateCarryover,
-    MemoryUsage,
-    MixedPrecisionStage,
-    PlacedStage,
-    TrainingSpec,
-    ActivationRecomputation,
-    ActivationResharding,
-    Segment,
-    MemoryReport,
-)
 from dualml.algorithms.communicator import Implementation
 from dualml.algorithms.model.decoder import GroupedAttention
 from dualml.algorithms.model.recompute import LayerSpan, layer_spans
 from dualml.algorithms.model.spec import parameter_shapes
+from dualml.backend import (
+    ActivationRecomputation,
+    ActivationResharding,
+    Array,
+    Arrays,
+    BlockwiseAttention,
+    MemoryReport,
+    MemoryUsage,
+    MixedPrecisionStage,
+    PlacedStage,
+    Segment,
+    StateCarryover,
+    TrainingSpec,
+)
 from dualml.backend.reference.losses import LOSSES
 from dualml.backend.reference.model import (
-    TapeEntry,
     Tape,
+    TapeEntry,
     backward,
     final_states,
     forward,
+    make_rounding,
     parameter_gradients,
     token_mask,
-    make_rounding,
 )
 from dualml.backend.reference.ring import NumpyBlockAttention
 from dualml.backend.reference.shard import NumpyFlatParameters
@@ -46,7 +46,13 @@ Values = tuple[Array, ...]
 
 
 class NumpyStage(
-    MemoryReport, MixedPrecisionStage, NumpyFlatParameters, ActivationRecomputation, BlockwiseAttention, ActivationResharding, StateCarryover
+    MemoryReport,
+    MixedPrecisionStage,
+    NumpyFlatParameters,
+    ActivationRecomputation,
+    BlockwiseAttention,
+    ActivationResharding,
+    StateCarryover,
 ):
     """Float64 NumPy implementation of `dualml.backend.stage.Stage`.
 
@@ -119,7 +125,16 @@ class NumpyStage(
         own, spec = self.segments[segment], self.recipe.spec
         here = token_mask(spec, values[-1]) if own.layers == spec.layers else None
         with self.overflowing():
-            return forward(own.layers, self.params, values, masks, here, self.round_value, own.low_precision, again)
+            return forward(
+                own.layers,
+                self.params,
+                values,
+                masks,
+                here,
+                self.round_value,
+                own.low_precision,
+                again,
+            )
 
     def loss(self, micro: int, values: Values, labels: Array, masks: Sequence[Array] = ()) -> float:
         segment = len(self.segments) - 1
@@ -137,7 +152,9 @@ class NumpyStage(
         self._replace_saved_input(segment, micro, None)
 
     def restore_activation(self, segment: int, micro: int, x: Array) -> None:
-        self._replace_saved_input(segment, micro, x if self.round_value is None else self.round_value(x))
+        self._replace_saved_input(
+            segment, micro, x if self.round_value is None else self.round_value(x)
+        )
 
     def _replace_saved_input(self, segment: int, micro: int, x: Array | None) -> None:
         """Replace the saved input of the segment's first layer, a `Linear`."""

@@ -38,4 +38,6 @@ def find_arrays(value: Any) -> list[Array]:
         return [value]
     if isinstance(value, dict):
         value = list(value.values())
-    return [a for item in value for a in find_arrays(item)] if isinstance(value, list | tuple) else []
+    return (
+        [a for item in value for a in find_arrays(item)] if isinstance(value, list | tuple) else []
+    )

@@ -6,37 +6,47 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dualml.backend import (
-    Array,
-    Arrays,
-    StateCarryover,
-    MemoryUsage,
-    MixedPrecision,
-    ActivationCapture,
-    TrainingSpec,
-    ActivationRecomputation,
-    BatchTrace,
-    Training,
-    MemoryReport,
-    batch_digest,
-    split_into_chunks,
-)
 from dualml.algorithms.communicator import Implementation
 from dualml.algorithms.model.streams import extra_inputs
 from dualml.algorithms.optim.base import Params, State
+from dualml.backend import (
+    ActivationCapture,
+    ActivationRecomputation,
+    Array,
+    Arrays,
+    BatchTrace,
+    MemoryReport,
+    MemoryUsage,
+    MixedPrecision,
+    StateCarryover,
+    Training,
+    TrainingSpec,
+    batch_digest,
+    split_into_chunks,
+)
 from dualml.backend.reference.losses import LOSSES
-from dualml.backend.reference.model import TapeEntry, Model
+from dualml.backend.reference.model import Model, TapeEntry
 from dualml.backend.reference.tape import nbytes, owned_bytes
 from dualml.backend.reference.types import float64_copies
 
 
-class NumpyTraining(Training, ActivationCapture, MixedPrecision, MemoryReport, ActivationRecomputation, StateCarryover):
+class NumpyTraining(
+    Training,
+    ActivationCapture,
+    MixedPrecision,
+    MemoryReport,
+    ActivationRecomputation,
+    StateCarryover,
+):
     """Float64 NumPy implementation of `dualml.backend.Training`."""
 
     def __init__(self, recipe: TrainingSpec) -> None:
         self.recipe, self.step_count = recipe, 0
         self.model = Model(recipe.spec, recipe.weights, recipe.precision, recipe.recompute)
-        self.scaler, self.hidden = recipe.precision.make_scaler(), recipe.make_hidden_states(np.float64)
+        self.scaler, self.hidden = (
+            recipe.precision.make_scaler(),
+            recipe.make_hidden_states(np.float64),
+        )
         self.x, self.y, self.loss = recipe.x, recipe.y, recipe.loss
         self._state: State = recipe.rule.init(self.model.weights)
         #: Samples of the last gradient, and their final states.
@@ -106,7 +116,9 @@ class NumpyTraining(Training, ActivationCapture, MixedPrecision, MemoryReport, A
     def trace(self, batch: Array, probe: Array) -> BatchTrace:
         with self.preserving_statistics():
             loss, grads = self.gradient(batch)
-        return BatchTrace(*self.capture_forward(batch, probe), loss=loss, gradients=self.unscale_gradients(grads))
+        return BatchTrace(
+            *self.capture_forward(batch, probe), loss=loss, gradients=self.unscale_gradients(grads)
+        )
 
     def capture_forward(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
         _, tape = self.model.forward(self.x[probe])
@@ -132,7 +144,9 @@ class NumpyTraining(Training, ActivationCapture, MixedPrecision, MemoryReport, A
         self.model.buffers = float64_copies(statistics)
 
     def state(self) -> dict[str, Arrays]:
-        own = {slot: float64_copies(named) for slot, named in self._state.items()} | self.scaler_state()
+        own = {
+            slot: float64_copies(named) for slot, named in self._state.items()
+        } | self.scaler_state()
         return own if self.hidden is None else own | self.hidden.state()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:

@@ -22,10 +22,10 @@ LANGUAGES = ("en", "zh")
 class Messages(string.Formatter):
     """Messages of one language: look up a text by its dotted key, and fill in values.
 
-    The text says how each value is written: ``{p.step:ms}`` by a function of `dualml.common.words.numbers`
-    (for several seeds, the mean), ``{n:count.update}`` with its noun, ``{arms:join}`` or
-    ``{items:semicolons}`` as a list in prose, ``{shares:each.percent}`` as a list of names with
-    numbers.
+    The text says how each value is written: ``{p.step:ms}`` by a function of
+    `dualml.common.words.numbers` (for several seeds, the mean), ``{n:count.update}`` with its noun,
+    ``{arms:join}`` or ``{items:semicolons}`` as a list in prose, ``{shares:each.percent}`` as a
+    list of names with numbers.
 
     Args:
         lang: ``en`` or ``zh``.
@@ -99,7 +99,9 @@ class Messages(string.Formatter):
 
 
 @cache
-def load_messages(lang: str, file: str = "*", package: str = "dualml.common.words") -> dict[str, str]:
+def load_messages(
+    lang: str, file: str = "*", package: str = "dualml.common.words"
+) -> dict[str, str]:
     """Load the messages of one language: dotted key → text, from all its files or from one.
 
     Args:
@@ -127,7 +129,9 @@ def section_messages(lang: str, name: str) -> dict[str, str]:
     return {k.removeprefix(f"{name}."): v for k, v in texts.items() if k.startswith(f"{name}.")}
 
 
-def all_languages(key: str, package: str = "dualml.common.words", /, **values: Any) -> dict[str, str]:
+def all_languages(
+    key: str, package: str = "dualml.common.words", /, **values: Any
+) -> dict[str, str]:
     """Return a message in every language: language → text."""
     return {lang: load_messages(lang, package=package)[key].format(**values) for lang in LANGUAGES}
 

@@ -8,13 +8,13 @@ from math import comb
 from pathlib import Path
 from typing import Any
 
-from dualml.course.grading.similarity import compare_files, select_suspicious
+from dualml.common.words import Messages
 from dualml.course.grading.pages import write_overview, write_student
 from dualml.course.grading.request import GradingRequest
 from dualml.course.grading.results import reason_of
+from dualml.course.grading.similarity import compare_files, select_suspicious
 from dualml.course.grading.tables import write_autograders, write_csv
 from dualml.course.workspace import read_skeleton
-from dualml.common.words import Messages
 
 
 def finish(

@@ -11,16 +11,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dualml.common.files import nonfinite_to_none, read_json, write_json
+from dualml.common.seeds import derive_seed
+from dualml.common.words import Messages
 from dualml.course.check import CheckResult, check
 from dualml.course.encoding import presentable
 from dualml.course.exercise import ExerciseFile
 from dualml.course.grading.request import GradingRequest as GradingRequest
-from dualml.course.grading.results import failed_result, not_graded_result, reason_of, refused_result, add_files
-from dualml.course.grading.submissions import FoundFiles, SubmissionRefused, Submission, unpack
+from dualml.course.grading.results import (
+    add_files,
+    failed_result,
+    not_graded_result,
+    reason_of,
+    refused_result,
+)
+from dualml.course.grading.submissions import FoundFiles, Submission, SubmissionRefused, unpack
 from dualml.course.source import MAX_SOURCE_BYTES, Problem
-from dualml.common.files import nonfinite_to_none, read_json, write_json
-from dualml.common.seeds import derive_seed
-from dualml.common.words import Messages
 
 RESULT = "result.json"
 #: Largest number of characters of a student's file, including escapes.
@@ -41,7 +47,9 @@ def grade(
     results: dict[str, dict[str, Any]] = {}
     assert request.fingerprint  # made once, not in every thread
     with ThreadPoolExecutor(jobs) as pool:
-        running = {pool.submit(grade_submission, request, submission): submission for submission in found}
+        running = {
+            pool.submit(grade_submission, request, submission): submission for submission in found
+        }
         try:
             for future in as_completed(running):
                 submission = running[future]
@@ -68,7 +76,9 @@ def key_of(request: GradingRequest, submission: Submission) -> str:
     return hashlib.sha256(f"{request.fingerprint}{digest}".encode()).hexdigest()
 
 
-def load_finished(request: GradingRequest, submission: Submission, key: str) -> dict[str, Any] | None:
+def load_finished(
+    request: GradingRequest, submission: Submission, key: str
+) -> dict[str, Any] | None:
     """Load the existing result of the same submission and request; None if there is none."""
     path = folder_of(request, submission) / RESULT
     try:
@@ -78,7 +88,9 @@ def load_finished(request: GradingRequest, submission: Submission, key: str) -> 
     return result if isinstance(result, dict) and result.get("key") == key else None
 
 
-def grade_submission(request: GradingRequest, submission: Submission) -> tuple[dict[str, Any], bool]:
+def grade_submission(
+    request: GradingRequest, submission: Submission
+) -> tuple[dict[str, Any], bool]:
     """Return the result of one submission, and whether it already existed."""
     words = Messages(request.lang)
     try:
@@ -95,7 +107,9 @@ def grade_submission(request: GradingRequest, submission: Submission) -> tuple[d
     return store_result(request, submission, result, words), False
 
 
-def judge_submission(request: GradingRequest, submission: Submission, words: Messages) -> dict[str, Any]:
+def judge_submission(
+    request: GradingRequest, submission: Submission, words: Messages
+) -> dict[str, Any]:
     """Judge one submission."""
     with tempfile.TemporaryDirectory(prefix="dualml-", ignore_cleanup_errors=True) as temporary:
         home = Path(temporary)
@@ -126,7 +140,9 @@ def store_result(
     return normal
 
 
-def check_one_file(request: GradingRequest, file: ExerciseFile, handed: FoundFiles, home: Path) -> CheckResult:
+def check_one_file(
+    request: GradingRequest, file: ExerciseFile, handed: FoundFiles, home: Path
+) -> CheckResult:
     """Check one of the requested files, whether it was handed in or not."""
     path = handed.paths.get(file.name, home / ".absent" / file.name)
     seed = derive_seed(0, "grade", request.secret, request.lab.name, file.name)

@@ -8,8 +8,8 @@ import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 
-from dualml.course.encoding import decode_names
 from dualml.common.errors import escape_unprintable
+from dualml.course.encoding import decode_names
 
 #: Maximum bytes of a folder's name, and of the part kept of a name that is not plain.
 MAX_NAME_BYTES, MAX_KEPT_BYTES = 150, 80

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from dualml.course.grading.similarity import SimilarPair
+from dualml.common.files import write_text
+from dualml.common.words import Messages
 from dualml.course.grading.results import iter_entries
+from dualml.course.grading.similarity import SimilarPair
 from dualml.course.grading.tables import (
     CELL,
     Results,
@@ -21,7 +23,6 @@ from dualml.course.grading.tables import (
 )
 from dualml.course.rendering import DEPTHS, problem_text
 from dualml.course.source import Problem
-from dualml.common.files import write_text
 from dualml.report.blocks import (
     Block,
     Bullets,
@@ -41,12 +42,15 @@ from dualml.report.blocks import (
     Tone,
     VerdictBlock,
 )
-from dualml.report.figure import Axis, Bar, Figure, SeriesId, Panel
+from dualml.report.figure import Axis, Bar, Figure, Panel, SeriesId
 from dualml.report.page.html import render_html
-from dualml.common.words import Messages
 
-TONES: Mapping[str, Tone] = {"met": "good", "not met": "bad", "unwritten": "near",
-                             "not judged": "muted"}  # fmt: skip
+TONES: Mapping[str, Tone] = {
+    "met": "good",
+    "not met": "bad",
+    "unwritten": "near",
+    "not judged": "muted",
+}
 
 
 def write_student(result: Mapping[str, Any], path: Path, words: Messages) -> None:
@@ -73,14 +77,18 @@ def page_of(result: Mapping[str, Any], blocks: Sequence[Block], words: Messages)
 
 def file_blocks(file: Mapping[str, Any], words: Messages) -> Iterator[Block]:
     """Yield the blocks about one file."""
-    notes = [Problem(p["kind"], p["what"], p["line"], p["text"], p["target"])
-             for p in file["problems"]]  # fmt: skip
+    notes = [
+        Problem(p["kind"], p["what"], p["line"], p["text"], p["target"]) for p in file["problems"]
+    ]
     yield from (Notice(problem_text(note, words)) for note in notes)
     if file["taken"]:
         yield Notice(words("grade.taken", points=file["taken"]))
-    heads = [Column("requirement", words("grade.requirement")), Column("for", words("grade.for"),
-             show="code"), Column("status", words("grade.status")),
-             Column("points", words("grade.points_head"), show="number")]  # fmt: skip
+    heads = [
+        Column("requirement", words("grade.requirement")),
+        Column("for", words("grade.for"), show="code"),
+        Column("status", words("grade.status")),
+        Column("points", words("grade.points_head"), show="number"),
+    ]
     rows: list[Cells] = [
         [
             e["title"],
@@ -97,7 +105,9 @@ def file_blocks(file: Mapping[str, Any], words: Messages) -> Iterator[Block]:
             yield Card(entry["title"], list(explanation_blocks(entry, words, told)))
 
 
-def explanation_blocks(entry: Mapping[str, Any], words: Messages, told: dict[str, str]) -> Iterator[Block]:
+def explanation_blocks(
+    entry: Mapping[str, Any], words: Messages, told: dict[str, str]
+) -> Iterator[Block]:
     """Yield the numbers and the explanations of the mistakes, each explained once per page."""
     if entry["call"]:
         yield Prose(f"`{entry['call']}`", small=True)
@@ -126,9 +136,15 @@ def write_overview(
     blocks: list[Block] = [
         *([Notice(words("grade.unisolated"))] if bare else []),
         SectionBlock("points", words("grade.overview.points"), list(points_blocks(results, words))),
-        SectionBlock("requirements", words("grade.overview.requirements"), [requirement_table(results, words)]),
+        SectionBlock(
+            "requirements",
+            words("grade.overview.requirements"),
+            [requirement_table(results, words)],
+        ),
         SectionBlock("mistakes", words("grade.overview.mistakes"), [mistake_table(results, words)]),
-        SectionBlock("alike", words("grade.overview.alike"), list(pair_blocks(results, alike, words))),
+        SectionBlock(
+            "alike", words("grade.overview.alike"), list(pair_blocks(results, alike, words))
+        ),
     ]
     title = words("grade.overview.title", lab=lab, n=len(results))
     write_text(path, render_html(Page(words.lang, title, "", blocks)))
@@ -144,9 +160,11 @@ def points_blocks(results: Results, words: Messages) -> Iterator[Block]:
     x, y = Axis(words("grade.students"), low=0, whole=True), Axis(names=names, grid=False)
     caption = words("grade.overview.points_caption")
     yield Figure("points", caption, caption, [Panel(bars, x, y, height=230)], width=620)
-    heads = [Column("student", words("grade.student_head")),
-             Column("points", words("grade.points_head"), show="number"),
-             Column("note", words("grade.note"))]  # fmt: skip
+    heads = [
+        Column("student", words("grade.student_head")),
+        Column("points", words("grade.points_head"), show="number"),
+        Column("note", words("grade.note")),
+    ]
     rows: list[Cells] = [
         [
             Cell(s, href=f"students/{quote(r['folder'])}/index.html"),
@@ -166,13 +184,14 @@ def requirement_table(results: Results, words: Messages) -> Table:
         for file, entry in iter_entries(dict(result)):
             counts[file, entry["name"]] += entry["status"] == "met"
             titles[file, entry["name"]] = entry["title"], entry["target"]
-    heads = [Column("requirement", words("grade.requirement")),
-             Column("for", words("grade.for"), show="code"),
-             Column("file", words("grade.file"), show="code"),
-             Column("met", words("grade.met_by"), show="number")]  # fmt: skip
+    heads = [
+        Column("requirement", words("grade.requirement")),
+        Column("for", words("grade.for"), show="code"),
+        Column("file", words("grade.file"), show="code"),
+        Column("met", words("grade.met_by"), show="number"),
+    ]
     graded = sum(r["points"] is not None for r in results.values())
-    rows: list[Cells] = [[*titles[key], key[0], f"{n} / {graded}"]
-                         for key, n in counts.items()]  # fmt: skip
+    rows: list[Cells] = [[*titles[key], key[0], f"{n} / {graded}"] for key, n in counts.items()]
     return Table("requirements", "", heads, rows)
 
 
@@ -183,9 +202,11 @@ def mistake_table(results: Results, words: Messages) -> Table:
         for _, entry in iter_entries(dict(result)):
             for mistake in entry["mistakes"]:
                 who.setdefault(mistake["name"], set()).add(student)
-    heads = [Column("mistake", words("grade.mistake"), show="code"),
-             Column("students", words("grade.students"), show="number"),
-             Column("cause", words("grade.cause"))]  # fmt: skip
+    heads = [
+        Column("mistake", words("grade.mistake"), show="code"),
+        Column("students", words("grade.students"), show="number"),
+        Column("cause", words("grade.cause")),
+    ]
     rows: list[Cells] = [
         [name, str(len(students)), words.get(f"mistake.{name}.cause", "")]
         for name, students in sorted(who.items(), key=lambda pair: (-len(pair[1]), pair[0]))
@@ -203,8 +224,14 @@ def pair_blocks(results: Results, alike: Sequence[SimilarPair], words: Messages)
             Code(mark_lines(results[s]["sources"].get(pair.file, ""), lines), f"{s}: {pair.file}")
             for s, lines in zip((pair.a, pair.b), pair.lines, strict=True)
         ]
-        head = words("grade.alike.pair", a=pair.a, b=pair.b, file=pair.file, names=pair.names,
-                     share=pair.share)  # fmt: skip
+        head = words(
+            "grade.alike.pair",
+            a=pair.a,
+            b=pair.b,
+            file=pair.file,
+            names=pair.names,
+            share=pair.share,
+        )
         yield Fold(head, [RowBlock(listings)])
 
 

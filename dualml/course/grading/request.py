@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from dualml.common.version import __version__
 from dualml.course.exercise import ExerciseFile, Lab
 from dualml.course.grading.rubric import Rubric
 from dualml.course.isolation.detect import WALLS, Isolation
-from dualml.common.version import __version__
 
 #: Version of the content of a result file.
 FORMAT = 4
@@ -44,6 +44,14 @@ class GradingRequest:
         students may see it, and a short secret could be found by trying."""
         slow = hashlib.pbkdf2_hmac("sha256", self.secret.encode(), b"dualml grade", 600_000)
         rubric, walls = self.rubric.model_dump_json(), self.isolation.kind
-        parts = [slow.hex(), self.lab.name, *(file.name for file in self.files), self.lang, rubric,
-                 __version__, str(FORMAT), walls]  # fmt: skip
+        parts = [
+            slow.hex(),
+            self.lab.name,
+            *(file.name for file in self.files),
+            self.lang,
+            rubric,
+            __version__,
+            str(FORMAT),
+            walls,
+        ]
         return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()

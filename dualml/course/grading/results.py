@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from dualml.common.words import Messages
 from dualml.course.check import CheckResult
 from dualml.course.faults import kind_of_fault
 from dualml.course.grading.request import FORMAT, GradingRequest
@@ -14,7 +15,6 @@ from dualml.course.grading.submissions import Submission
 from dualml.course.judge import Judgement
 from dualml.course.rendering import result_as_json
 from dualml.course.source import Problem, read_legible
-from dualml.common.words import Messages
 
 #: Depth of the hints on the pages: everything.
 HINTS = 3
@@ -36,13 +36,20 @@ def blank_result(request: GradingRequest, submission: Submission) -> dict[str, A
     }
 
 
-def refused_result(request: GradingRequest, submission: Submission, why: str, words: Messages) -> dict[str, Any]:
+def refused_result(
+    request: GradingRequest, submission: Submission, why: str, words: Messages
+) -> dict[str, Any]:
     """Make the result of a refused submission, with no points and the reason."""
     checked = [
-        CheckResult(file, Path(file.name), [Problem("absent", file.name)],
-                [Judgement(requirement, "not judged") for requirement in file.requirements], 0)
+        CheckResult(
+            file,
+            Path(file.name),
+            [Problem("absent", file.name)],
+            [Judgement(requirement, "not judged") for requirement in file.requirements],
+            0,
+        )
         for file in request.files
-    ]  # fmt: skip
+    ]
     return add_files(request, submission, checked, words) | {"refused": why}
 
 

@@ -18,22 +18,30 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
+from dualml.common.errors import UserError, did_you_mean
+from dualml.common.files import read_toml
+from dualml.common.strict_model import StrictModel, describe_validation_error
 from dualml.course.catalogue import load_plants
 from dualml.course.check import CheckResult
 from dualml.course.exercise import ExerciseFile, Lab
 from dualml.course.judge import Judgement
-from dualml.common.errors import UserError, did_you_mean
-from dualml.common.files import read_toml
-from dualml.common.strict_model import StrictModel, describe_validation_error
 
 #: Kinds of problems of a file that may cost points.
 PENALTIES = ("banned", "ready_made", "communication", "roundabout", "signature")
 #: Mistakes of code that does nothing, or whose result cannot be judged further; these are not
 #: slips.
-NO_ATTEMPT = frozenset({
-    "nothing", "stage_both_frozen", "changes_gathered", "draw_no_integers",
-    "order_stages", "order_incomplete", "order_twice", "order_impossible",
-})  # fmt: skip
+NO_ATTEMPT = frozenset(
+    {
+        "nothing",
+        "stage_both_frozen",
+        "changes_gathered",
+        "draw_no_integers",
+        "order_stages",
+        "order_incomplete",
+        "order_twice",
+        "order_impossible",
+    }
+)
 
 
 class Rubric(StrictModel):
@@ -52,7 +60,9 @@ class Rubric(StrictModel):
         names = (f"{file.task}:{requirement.name}", requirement.name, requirement.target, file.task)
         return next((self.points[n] for n in names if n in self.points), requirement.points)
 
-    def earned_points(self, file: ExerciseFile, judgements: Sequence[Judgement]) -> list[tuple[float, str]]:
+    def earned_points(
+        self, file: ExerciseFile, judgements: Sequence[Judgement]
+    ) -> list[tuple[float, str]]:
         """Return the points earned for each requirement, and why an unmet one earns some: ``once``
         or ``partial``."""
         charged: dict[str, set[str]] = {}
@@ -110,15 +120,19 @@ def load_rubric(path: Path | None, lab: Lab) -> Rubric:
         raise UserError(f"{path}: {describe_validation_error(error, Rubric)}") from None
     if rubric.lab not in (None, lab.name):
         raise UserError(f"{path} is a rubric of {rubric.lab}; these are submissions of {lab.name}")
-    for table, known in (("points", set(known_requirements(lab))), ("partial", set(known_mistakes(lab))),
-                         ("penalty", set(PENALTIES))):  # fmt: skip
+    for table, known in (
+        ("points", set(known_requirements(lab))),
+        ("partial", set(known_mistakes(lab))),
+        ("penalty", set(PENALTIES)),
+    ):
         for key, value in getattr(rubric, table).items():
             if key not in known:
                 raise UserError(f"{path}: {table}: unknown {key!r}{did_you_mean(key, known)}")
             most = 1.0 if table == "partial" else 1e6
             if not 0 <= value <= most:
-                raise UserError(f"{path}: {table}.{key} must be from 0 to {most:g}; "
-                                f"received {value:g}")  # fmt: skip
+                raise UserError(
+                    f"{path}: {table}.{key} must be from 0 to {most:g}; received {value:g}"
+                )
     return rubric
 
 
@@ -155,6 +169,8 @@ def known_mistakes(lab: Lab) -> Iterator[str]:
 
 def total_points(rubric: Rubric, checked: Sequence[CheckResult]) -> tuple[float, float]:
     """Return the points earned and the points possible."""
-    earned = sum(points for c in checked for points, _ in rubric.earned_points(c.file, c.judgements))
+    earned = sum(
+        points for c in checked for points, _ in rubric.earned_points(c.file, c.judgements)
+    )
     most = sum(rubric.requirement_points(c.file, j) for c in checked for j in c.judgements)
     return max(0.0, earned - sum(rubric.penalty_points(c) for c in checked)), most

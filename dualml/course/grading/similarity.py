@@ -29,8 +29,15 @@ MIN_SHARED_FINGERPRINTS = 12
 #: Minimum share and number of common fingerprints that make one file a copy, however common they
 #: are.
 MIN_COPY_SHARE, MIN_COPY_FINGERPRINTS = 0.95, 40
-SKIPPED = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT,
-           tokenize.ENCODING, tokenize.ENDMARKER}  # fmt: skip
+SKIPPED = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENCODING,
+    tokenize.ENDMARKER,
+}
 #: Hash → lines of the file on which its tokens are.
 Prints = dict[int, set[int]]
 
@@ -92,7 +99,9 @@ def fingerprints(source: str, names: bool) -> Prints:
     return kept
 
 
-def compare_files(files: Mapping[str, Mapping[str, str]], skeletons: Mapping[str, str]) -> list[SimilarPair]:
+def compare_files(
+    files: Mapping[str, Mapping[str, str]], skeletons: Mapping[str, str]
+) -> list[SimilarPair]:
     """Compare every two students' files of one name; return the pairs, the most similar first.
 
     Args:
@@ -103,10 +112,13 @@ def compare_files(files: Mapping[str, Mapping[str, str]], skeletons: Mapping[str
     for name, given in skeletons.items():
         base = [fingerprints(given, names) for names in (False, True)]
         prints = {
-            student: [drop_common(fingerprints(own_files[name], names), base[names])
-                      for names in (False, True)]
-            for student, own_files in files.items() if name in own_files
-        }  # fmt: skip
+            student: [
+                drop_common(fingerprints(own_files[name], names), base[names])
+                for names in (False, True)
+            ]
+            for student, own_files in files.items()
+            if name in own_files
+        }
         most = max(MIN_COMMON_STUDENTS, MIN_COMMON_SHARE * len(prints))
         held = [Counter(h for both in prints.values() for h in both[which]) for which in (0, 1)]
         rare = {
@@ -121,10 +133,21 @@ def compare_files(files: Mapping[str, Mapping[str, str]], skeletons: Mapping[str
             one, other = (prints if whole else rare)[a], (prints if whole else rare)[b]
             common = one[0].keys() & other[0].keys()
             if common:
-                lines = tuple(frozenset(n for h in common for n in own_prints[0][h])
-                              for own_prints in (one, other))  # fmt: skip
-                found.append(SimilarPair(a, b, name, overlap_share(one[0], other[0]), overlap_share(one[1], other[1]),
-                                  len(common), (lines[0], lines[1])))  # fmt: skip
+                lines = tuple(
+                    frozenset(n for h in common for n in own_prints[0][h])
+                    for own_prints in (one, other)
+                )
+                found.append(
+                    SimilarPair(
+                        a,
+                        b,
+                        name,
+                        overlap_share(one[0], other[0]),
+                        overlap_share(one[1], other[1]),
+                        len(common),
+                        (lines[0], lines[1]),
+                    )
+                )
     return sorted(found, key=lambda pair: (-pair.share, -pair.common, pair.a, pair.b))
 
 
@@ -135,7 +158,9 @@ def drop_common(prints: Prints, given: Prints) -> Prints:
 
 def is_copy(a: Prints, b: Prints) -> bool:
     """Return whether two files are so similar that one is a copy."""
-    return len(a.keys() & b.keys()) >= max(MIN_COPY_FINGERPRINTS, MIN_COPY_SHARE * max(len(a), len(b)))
+    return len(a.keys() & b.keys()) >= max(
+        MIN_COPY_FINGERPRINTS, MIN_COPY_SHARE * max(len(a), len(b))
+    )
 
 
 def overlap_share(a: Prints, b: Prints) -> float:
@@ -144,7 +169,9 @@ def overlap_share(a: Prints, b: Prints) -> float:
     return len(a.keys() & b.keys()) / smaller if smaller else 0.0
 
 
-def select_suspicious(found: Sequence[SimilarPair], pairs: int, most: int = 20, least: float = 0.5) -> list[SimilarPair]:
+def select_suspicious(
+    found: Sequence[SimilarPair], pairs: int, most: int = 20, least: float = 0.5
+) -> list[SimilarPair]:
     """Return the pairs to inspect: at least half similar and more similar than the class, and every
     copy. Renaming changes nothing, because it is the first thing to do for anyone who copies.
 

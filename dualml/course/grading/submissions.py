@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dualml.common.errors import UserError, escape_unprintable
 from dualml.course.faults import kind_of_fault
 from dualml.course.grading.names import folder_names, readable_names
 from dualml.course.grading.unpacking import SubmissionRefused as SubmissionRefused
 from dualml.course.grading.unpacking import content_of, copy_programs, extract, is_course_file, walk
 from dualml.course.grading.unpacking import decode_member_name as decode_member_name
 from dualml.course.workspace import NAME
-from dualml.common.errors import UserError, escape_unprintable
 
 
 @dataclass(frozen=True)
@@ -127,8 +127,17 @@ def unpack(submission: Submission, target: Path, wanted: Sequence[str]) -> Found
         handed = locate(target, wanted)
     except SubmissionRefused:
         raise
-    except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError, ValueError,
-            NotImplementedError, RuntimeError, OverflowError) as error:  # fmt: skip
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        lzma.LZMAError,
+        OSError,
+        EOFError,
+        ValueError,
+        NotImplementedError,
+        RuntimeError,
+        OverflowError,
+    ) as error:
         if kind_of_fault(error):
             raise
         what = (error.strerror if isinstance(error, OSError) else "") or str(error)

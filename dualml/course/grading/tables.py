@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dualml.common.files import write_json, write_text
+from dualml.common.words import Messages
 from dualml.course.exercise import Difference, Trouble
 from dualml.course.grading.results import iter_entries
 from dualml.course.rendering import DEPTHS, numbers_text, problem_text, trouble_text
 from dualml.course.source import Problem
-from dualml.common.files import write_json, write_text
-from dualml.common.words import Messages
 
 Results = Mapping[str, Mapping[str, Any]]
 #: Characters at the beginning of a cell that spreadsheets take for a formula.
@@ -25,9 +25,13 @@ CELL = 30_000
 def write_csv(results: Results, path: Path, words: Messages) -> None:
     """Write one row per student, in UTF-8 with a byte-order mark, so that spreadsheets read Chinese
     names."""
-    names = list(dict.fromkeys(
-        column_name(file, entry) for r in results.values() for file, entry in iter_entries(dict(r))
-    ))  # fmt: skip
+    names = list(
+        dict.fromkeys(
+            column_name(file, entry)
+            for r in results.values()
+            for file, entry in iter_entries(dict(r))
+        )
+    )
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(["student", "points", "of", "taken", "note", *names])

@@ -9,18 +9,29 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from dualml.course.encoding import decode_names
-from dualml.course.workspace import NAME
 from dualml.common.errors import UserError, escape_unprintable
 from dualml.common.files import open_to_read
+from dualml.course.encoding import decode_names
+from dualml.course.workspace import NAME
 
 #: Limits of one submission: bytes and files, packed or not, and depth of folders.
 BYTES, FILES, DEEP = 50 << 20, 2000, 12
 #: Largest number of entries of a folder or a zip, of any kind.
 ENTRIES = 10 * FILES
 #: Folders that never belong to a student's work.
-IDLE = {"__pycache__", ".git", ".ipynb_checkpoints", "__MACOSX", "rank_0", "kernel_meta",
-        ".venv", "venv", "node_modules", ".idea", ".vscode"}  # fmt: skip
+IDLE = {
+    "__pycache__",
+    ".git",
+    ".ipynb_checkpoints",
+    "__MACOSX",
+    "rank_0",
+    "kernel_meta",
+    ".venv",
+    "venv",
+    "node_modules",
+    ".idea",
+    ".vscode",
+}
 #: Allowed compression methods of a zip; the decoders of others may use any amount of memory.
 PACKED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2)
 
@@ -116,7 +127,9 @@ def extract(content: bytes, target: Path) -> None:
                 total += member.file_size
                 continue
             if member.compress_type not in PACKED:
-                raise SubmissionRefused("unreadable", f"{name}: compression method {member.compress_type}")
+                raise SubmissionRefused(
+                    "unreadable", f"{name}: compression method {member.compress_type}"
+                )
             place = target / name
             place.parent.mkdir(parents=True, exist_ok=True)
             with packed.open(member) as source, place.open("wb") as out:
@@ -135,8 +148,11 @@ def decode_member_names(members: Sequence[zipfile.ZipInfo]) -> list[str]:
     """Return the names of files in one zip. Python reads names without the UTF-8 flag in code page
     437; Chinese Windows writes GBK or Big5."""
     flagged = [bool(member.flag_bits & 0x800) for member in members]
-    raw = [m.filename.encode("cp437", "replace") for m, own in zip(members, flagged, strict=True)
-           if not own]  # fmt: skip
+    raw = [
+        m.filename.encode("cp437", "replace")
+        for m, own in zip(members, flagged, strict=True)
+        if not own
+    ]
     others = iter(decode_names(raw, lambda name: name.decode("cp437")))
     return [m.filename if own else next(others) for m, own in zip(members, flagged, strict=True)]
 

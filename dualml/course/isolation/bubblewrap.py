@@ -15,9 +15,9 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 
+from dualml.common.machine import python_argv
 from dualml.course.isolation.root import HOME, QUOTA, Contents
 from dualml.launch.process import IMPORT_S
-from dualml.common.machine import python_argv
 
 #: Program that prints, as JSON, the result of `find_contents` and the imported files of dualml.
 DESCRIBE = """
@@ -67,9 +67,13 @@ def describe(
     """Return the contents of the root, and the files of dualml that the server imports."""
     try:
         done = subprocess.run(
-            [*python_argv("-c", DESCRIBE), *modules], env=dict(environ), stdin=subprocess.DEVNULL,
-            capture_output=True, timeout=IMPORT_S, check=True,
-        )  # fmt: skip
+            [*python_argv("-c", DESCRIBE), *modules],
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=IMPORT_S,
+            check=True,
+        )
         shown, links, hidden, ours = json.loads(done.stdout.splitlines()[-1])
     except (subprocess.SubprocessError, ValueError, IndexError) as error:
         raise OSError(f"what a check needs cannot be found out: {error}") from None

@@ -21,19 +21,30 @@ from dataclasses import dataclass
 from typing import Any
 
 from dualml.backend import backends
+from dualml.common.bounded_io import Header
+from dualml.common.errors import escape_unprintable
+from dualml.common.machine import python_argv
 from dualml.course.exercise import MachineFault
 from dualml.course.frames import Arrays, receive, send
 from dualml.course.isolation import bubblewrap
 from dualml.course.isolation.detect import Isolation, Kind, candidates
-from dualml.common.errors import escape_unprintable
 from dualml.launch.process import IMPORT_S
-from dualml.common.machine import python_argv
-from dualml.common.bounded_io import Header
 
 #: Variables that a server inherits, if they are set: library paths and numbers of threads.
 #: Students' code sees no other variable of the environment.
-INHERITED_VARIABLES = ("LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHASHSEED", "LANG", "LC_ALL", "LC_CTYPE",
-          "TZ", "OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "KMP_AFFINITY", "TMPDIR")  # fmt: skip
+INHERITED_VARIABLES = (
+    "LD_LIBRARY_PATH",
+    "PYTHONPATH",
+    "PYTHONHASHSEED",
+    "LANG",
+    "LC_ALL",
+    "LC_CTYPE",
+    "TZ",
+    "OPENBLAS_CORETYPE",
+    "OPENBLAS_L2_SIZE",
+    "KMP_AFFINITY",
+    "TMPDIR",
+)
 #: Time limits in seconds: for setting up the isolation, and for the rest of a warden's message once
 #: it has begun.
 WALLS_S, MESSAGE_S, END_S, POLL_S = 30.0, 30.0, 10.0, 0.1
@@ -51,8 +62,13 @@ class IsolationServer:
     def __init__(self, backend: str, network: bool, kind: Kind = "namespaces") -> None:
         info = backends()[backend or "numpy"]
         environ = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
-        environ |= {**info.environ(1), "PYTHONDONTWRITEBYTECODE": "1", "HOME": "/tmp",
-                    "CUDA_VISIBLE_DEVICES": "", "PATH": "/usr/bin:/bin"}  # fmt: skip
+        environ |= {
+            **info.environ(1),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "HOME": "/tmp",
+            "CUDA_VISIBLE_DEVICES": "",
+            "PATH": "/usr/bin:/bin",
+        }
         paths = filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))
         environ["PYTHONPATH"] = os.pathsep.join(map(os.path.abspath, paths))
         self.channel, theirs = socket.socketpair(socket.AF_UNIX, MESSAGES)
@@ -69,10 +85,14 @@ class IsolationServer:
             words = [*around, *module, str(theirs.fileno()), backend or "numpy", kind, *modules]
             self.process = subprocess.Popen(
                 words,
-                env=environ, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                stderr=self.errors, cwd="/", start_new_session=True,
+                env=environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self.errors,
+                cwd="/",
+                start_new_session=True,
                 pass_fds=[theirs.fileno()],
-            )  # fmt: skip
+            )
 
     def start(self, walls: bool, network: bool, descriptors: Sequence[int]) -> int:
         """Have the server fork a warden, and return the warden's process number.

@@ -55,6 +55,7 @@ def candidates() -> list[Isolation]:
         "auto": [WALLS, Isolation("bubblewrap")],
     }
     if wanted not in kinds:
-        raise UserError(f"{SWITCH} must be auto, none, {' or '.join(list(kinds)[:2])}; "
-                        f"received {wanted!r}")  # fmt: skip
+        raise UserError(
+            f"{SWITCH} must be auto, none, {' or '.join(list(kinds)[:2])}; received {wanted!r}"
+        )
     return kinds[wanted]

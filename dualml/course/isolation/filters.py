@@ -57,9 +57,14 @@ REFUSED_SYSCALLS: dict[str, tuple[int, int]] = {
 CLONE, CLONE3 = (56, 220), (435, 435)
 #: System calls that act on a process and are allowed only for this process itself; for some of them
 #: 0 means itself.
-SELF_ONLY_SYSCALLS = {"kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131),
-       "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
-       "prlimit64": (302, 261)}  # fmt: skip
+SELF_ONLY_SYSCALLS = {
+    "kill": (62, 129),
+    "tkill": (200, 130),
+    "tgkill": (234, 131),
+    "rt_sigqueueinfo": (129, 138),
+    "rt_tgsigqueueinfo": (297, 240),
+    "prlimit64": (302, 261),
+}
 THREAD = 0x00010000  # CLONE_THREAD
 SOCKET = (41, 198)
 #: Socket families that ranks with a network need: IPv4, IPv6, and netlink, which lists interfaces.
@@ -81,8 +86,8 @@ LANDLOCK_PATH_BENEATH = 1  # LANDLOCK_RULE_PATH_BENEATH
 
 def filter_system_calls(network: bool) -> bool:
     """Refuse system calls that a student's code does not need, for this process and its threads:
-    the calls of `REFUSED_SYSCALLS`, new processes (not threads), and sockets except those of `FAMILIES` with
-    a ``network``.
+    the calls of `REFUSED_SYSCALLS`, new processes (not threads), and sockets except those of
+    `FAMILIES` with a ``network``.
 
     Needs ``NO_NEW_PRIVS``.
 
@@ -110,9 +115,13 @@ def compile_filter(network: bool, own: int) -> list[bytes]:
     column, architecture = ARCHITECTURES[MACHINE]
     refuse, absent = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS
     program = [
-        bpf(BPF_LOAD, ARCHITECTURE_AT), bpf(BPF_JEQ, architecture, 1, 0), bpf(BPF_RETURN, KILL),
-        bpf(BPF_LOAD, NUMBER_AT), bpf(BPF_JGE, X32, 0, 1), bpf(BPF_RETURN, refuse),
-    ]  # fmt: skip
+        bpf(BPF_LOAD, ARCHITECTURE_AT),
+        bpf(BPF_JEQ, architecture, 1, 0),
+        bpf(BPF_RETURN, KILL),
+        bpf(BPF_LOAD, NUMBER_AT),
+        bpf(BPF_JGE, X32, 0, 1),
+        bpf(BPF_RETURN, refuse),
+    ]
     for numbers in REFUSED_SYSCALLS.values():
         if numbers[column] >= 0:
             program += [bpf(BPF_JEQ, numbers[column], 0, 1), bpf(BPF_RETURN, refuse)]
@@ -120,14 +129,21 @@ def compile_filter(network: bool, own: int) -> list[bytes]:
         whom = own if name != "tkill" else -1  # of a thread nobody knows whose it is
         zero = 0 if name == "prlimit64" else whom
         program += [
-            bpf(BPF_JEQ, numbers[column], 0, 5), bpf(BPF_LOAD, ARGUMENT_AT), bpf(BPF_JEQ, whom, 2, 0),
-            bpf(BPF_JEQ, zero, 1, 0), bpf(BPF_RETURN, refuse), bpf(BPF_RETURN, ALLOW),
-        ]  # fmt: skip
+            bpf(BPF_JEQ, numbers[column], 0, 5),
+            bpf(BPF_LOAD, ARGUMENT_AT),
+            bpf(BPF_JEQ, whom, 2, 0),
+            bpf(BPF_JEQ, zero, 1, 0),
+            bpf(BPF_RETURN, refuse),
+            bpf(BPF_RETURN, ALLOW),
+        ]
     program += [bpf(BPF_JEQ, CLONE3[column], 0, 1), bpf(BPF_RETURN, absent)]
     program += [
-        bpf(BPF_JEQ, CLONE[column], 0, 4), bpf(BPF_LOAD, ARGUMENT_AT), bpf(BPF_JSET, THREAD, 1, 0),
-        bpf(BPF_RETURN, refuse), bpf(BPF_RETURN, ALLOW),
-    ]  # fmt: skip
+        bpf(BPF_JEQ, CLONE[column], 0, 4),
+        bpf(BPF_LOAD, ARGUMENT_AT),
+        bpf(BPF_JSET, THREAD, 1, 0),
+        bpf(BPF_RETURN, refuse),
+        bpf(BPF_RETURN, ALLOW),
+    ]
     families = FAMILIES if network else ()
     program += [
         bpf(BPF_JEQ, SOCKET[column], 0, 2 + 2 * len(families)),
@@ -169,6 +185,8 @@ def allow_beneath(rules: int, path: str, rights: int) -> None:
     try:
         rights &= ALL_RIGHTS if os.path.isdir(path) else FILE_RIGHTS
         rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, place))
-        syscall("landlock_add_rule", LANDLOCK_ADD, rules, LANDLOCK_PATH_BENEATH, ctypes.byref(rule), 0)
+        syscall(
+            "landlock_add_rule", LANDLOCK_ADD, rules, LANDLOCK_PATH_BENEATH, ctypes.byref(rule), 0
+        )
     finally:
         os.close(place)

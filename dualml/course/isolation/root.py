@@ -34,9 +34,21 @@ from dualml.course.isolation.syscalls import (
 #: Folder of a student's files, where they may write: bytes and files per rank.
 HOME, QUOTA, INODES = "/home/student", 64 << 20, 4096
 #: Paths that programs expect on every Linux, visible if they exist.
-SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/etc/ld.so.cache",
-          "/etc/localtime", "/etc/alternatives", "/sys/devices/system/cpu", "/proc/cpuinfo",
-          "/proc/meminfo", "/nix/store", "/gnu/store")  # fmt: skip
+SYSTEM = (
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/lib32",
+    "/bin",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/alternatives",
+    "/sys/devices/system/cpu",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/nix/store",
+    "/gnu/store",
+)
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 #: Modules of a framework's operators.
 OPERATORS = re.compile(r"mindspore\.ops(\.|$)|torch(\._C.*)?$|^$")
@@ -115,7 +127,9 @@ def own_packages(packages: Iterable[str], shown: Sequence[str]) -> Iterable[str]
     for folder in packages:
         real = os.path.realpath(folder)
         if any(real == there or real.startswith(f"{there}/") for there in shown):
-            yield from (f"{real}/{name}" for name in os.listdir(real) if HIDDEN_PACKAGES.fullmatch(name))
+            yield from (
+                f"{real}/{name}" for name in os.listdir(real) if HIDDEN_PACKAGES.fullmatch(name)
+            )
 
 
 def ready_made_files() -> Iterable[str]:

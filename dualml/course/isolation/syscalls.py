@@ -62,15 +62,28 @@ def unshare(flags: int) -> None:
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
     """Mount a file system, or a part of one at another place (`MS_BIND`)."""
-    call_libc("mount", source.encode(), os.fsencode(target), kind.encode() or None,
-           ctypes.c_ulong(flags), options.encode() or None)  # fmt: skip
+    call_libc(
+        "mount",
+        source.encode(),
+        os.fsencode(target),
+        kind.encode() or None,
+        ctypes.c_ulong(flags),
+        options.encode() or None,
+    )
 
 
 def make_read_only(path: str) -> None:
     """Make everything below a mount read-only, whatever else is mounted there."""
     attributes = (ctypes.c_uint64 * 4)(ATTR_RDONLY | ATTR_NOSUID, 0, 0, 0)
-    syscall("mount_setattr", MOUNT_SETATTR, -100, ctypes.c_char_p(os.fsencode(path)),
-            AT_RECURSIVE, ctypes.byref(attributes), ctypes.sizeof(attributes))  # fmt: skip
+    syscall(
+        "mount_setattr",
+        MOUNT_SETATTR,
+        -100,
+        ctypes.c_char_p(os.fsencode(path)),
+        AT_RECURSIVE,
+        ctypes.byref(attributes),
+        ctypes.sizeof(attributes),
+    )
 
 
 def change_root(path: str) -> None:

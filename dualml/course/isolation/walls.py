@@ -16,8 +16,14 @@ from dualml.launch.child import on_death_of_parent
 
 #: User of students' code, inside and outside, if the judge is root: nobody.
 NOBODY = 65534
-NAMESPACES = (syscalls.NEWNS | syscalls.NEWPID | syscalls.NEWNET | syscalls.NEWIPC
-              | syscalls.NEWUTS | syscalls.NEWCGROUP)  # fmt: skip
+NAMESPACES = (
+    syscalls.NEWNS
+    | syscalls.NEWPID
+    | syscalls.NEWNET
+    | syscalls.NEWIPC
+    | syscalls.NEWUTS
+    | syscalls.NEWCGROUP
+)
 
 
 class Walls:

@@ -111,8 +111,9 @@ def run_job(
 def send_outcome(control: socket.socket, members: Sequence[Member], mediator: Mediator) -> bool:
     """Send the result of a call to the judge; return whether it was the last one of this group of
     ranks."""
-    troubles = [[m.rank, m.trouble.kind, m.trouble.message, m.trouble.line]
-                for m in members if m.trouble]  # fmt: skip
+    troubles = [
+        [m.rank, m.trouble.kind, m.trouble.message, m.trouble.line] for m in members if m.trouble
+    ]
     last = any(m.is_gone or (m.trouble and m.trouble.kind == "timeout") for m in members)
     seconds = max(m.seconds for m in members)
     header = {"event": "over", "troubles": troubles, "seconds": seconds, "last": last}

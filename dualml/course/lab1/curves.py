@@ -11,20 +11,26 @@ from typing import Any
 
 import numpy as np
 
+from dualml.common.seeds import make_generator
 from dualml.course.exercise import Array, Arrays, ExerciseCall
 from dualml.course.lab1.rules import RULES, State, cast_hyperparameters
 from dualml.experiment.data.dataset import normalised
 from dualml.experiment.data.sources import load
-from dualml.common.seeds import make_generator
 
 SAMPLES, BATCH, UPDATES, CLASSES = 2000, 50, 80, 10
 #: Learning rates with which each optimizer learns well here.
 HYPER: dict[str, dict[str, Any]] = {
     "GD": {"lr": 0.05},
     "SGD": {"lr": 0.02, "momentum": 0.9, "weight_decay": 0.0, "nesterov": False},
-    "Adam": {"lr": 0.003, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.0,
-             "decoupled": False, "bias_correction": True},
-}  # fmt: skip
+    "Adam": {
+        "lr": 0.003,
+        "betas": [0.9, 0.999],
+        "eps": 1e-8,
+        "weight_decay": 0.0,
+        "decoupled": False,
+        "bias_correction": True,
+    },
+}
 #: Tolerance of a right answer: this multiple of the float32 rule's own error, plus this constant.
 ROUNDOFF_FACTOR, MIN_TOLERANCE = 30, 1e-5
 

@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from dualml.course.exercise import RIGHT, Answer, Arrays, ExerciseCall, Difference, Flags, Requirement
+from dualml.course.exercise import (
+    RIGHT,
+    Answer,
+    Arrays,
+    Difference,
+    ExerciseCall,
+    Flags,
+    Requirement,
+)
 from dualml.course.lab1.rules import trajectory
 
 #: Shapes of the parameters: two equal ones, for state that is shared by mistake; a name that
@@ -26,24 +34,67 @@ COMMON = ("sign", "nothing", "no_lr", "twice", "first_parameter", "last_paramete
 DECAY = ("decay_ignored", "decay_sign", "decay_double", "decay_l1", "decay_exempt", "decay_alone")
 #: Mistakes in SGD with weight decay.
 SGD_DECAY = (*DECAY, "decay_decoupled", "decay_no_lr", "decay_afterwards")
-MOMENTUM = ("momentum_ignored", "dampened", "lr_in_buffer", "buffer_of_parameter", "aliased",
-            "first_skipped", "first_lost", "aliased#2", "shared_state")  # fmt: skip
-NESTEROV = ("nesterov_ignored", "nesterov_alone", "nesterov_twice", "nesterov_kept",
-            "nesterov_again")  # fmt: skip
+MOMENTUM = (
+    "momentum_ignored",
+    "dampened",
+    "lr_in_buffer",
+    "buffer_of_parameter",
+    "aliased",
+    "first_skipped",
+    "first_lost",
+    "aliased#2",
+    "shared_state",
+)
+NESTEROV = (
+    "nesterov_ignored",
+    "nesterov_alone",
+    "nesterov_twice",
+    "nesterov_kept",
+    "nesterov_again",
+)
 MOMENTS = (
-    "first_no_complement", "first_complement_swapped", "second_no_complement",
-    "second_complement_swapped", "betas_swapped", "v_not_squared", "v_of_absolute", "v_of_first",
-    "v_maximum", "old_moments", "first_missing", "root_missing", "eps_inside",
-    "eps_ignored", "shared_state", "moments_shared", "betas_fixed",
-    "moments_forgotten", "moments_forgotten#2", "moments_forgotten#3", "second_weight_squared",
-)  # fmt: skip
+    "first_no_complement",
+    "first_complement_swapped",
+    "second_no_complement",
+    "second_complement_swapped",
+    "betas_swapped",
+    "v_not_squared",
+    "v_of_absolute",
+    "v_of_first",
+    "v_maximum",
+    "old_moments",
+    "first_missing",
+    "root_missing",
+    "eps_inside",
+    "eps_ignored",
+    "shared_state",
+    "moments_shared",
+    "betas_fixed",
+    "moments_forgotten",
+    "moments_forgotten#2",
+    "moments_forgotten#3",
+    "second_weight_squared",
+)
 CORRECTION = (
-    "never_corrected", "first_uncorrected", "second_uncorrected", "power_missing",
-    "power_missing#2", "step_from_zero", "step_late",
-    "step_frozen", "step_per_parameter", "power_as_product", "correction_multiplied",
-    "corrected_kept", "eps_before_correction", "corrected_after_root", "correction_betas",
-    "correction_betas#2", "correction_betas#3", "correction_root_missing",
-)  # fmt: skip
+    "never_corrected",
+    "first_uncorrected",
+    "second_uncorrected",
+    "power_missing",
+    "power_missing#2",
+    "step_from_zero",
+    "step_late",
+    "step_frozen",
+    "step_per_parameter",
+    "power_as_product",
+    "correction_multiplied",
+    "corrected_kept",
+    "eps_before_correction",
+    "corrected_after_root",
+    "correction_betas",
+    "correction_betas#2",
+    "correction_betas#3",
+    "correction_root_missing",
+)
 Draw = np.random.Generator
 
 
@@ -84,7 +135,10 @@ def make_adam_draw(decay: bool = False, decoupled: bool = False, corrected: bool
         """Draw hyperparameters of Adam."""
         return {
             "lr": draw_lr(draw),
-            "betas": [round_for_display(draw.uniform(0.6, 0.8)), round_for_display(draw.uniform(0.85, 0.98))],
+            "betas": [
+                round_for_display(draw.uniform(0.6, 0.8)),
+                round_for_display(draw.uniform(0.85, 0.98)),
+            ],
             "eps": round_for_display(draw.uniform(0.01, 0.2)),
             "weight_decay": round_for_display(draw.uniform(0.1, 0.4)) if decay else 0.0,
             "decoupled": decoupled,
@@ -141,8 +195,9 @@ class OptimizerRequirement(Requirement):
             for step in range(2, STEPS + 1, 2):
                 arrays[f"g/{step}/{name}"] *= 0
         # A gradient of exactly 0 would distinguish a missing epsilon from a tiny one.
-        drawn = {n: np.where((a.round(2) == 0) & (a != 0), 0.05, a.round(2))
-                 for n, a in arrays.items()}  # fmt: skip
+        drawn = {
+            n: np.where((a.round(2) == 0) & (a != 0), 0.05, a.round(2)) for n, a in arrays.items()
+        }
         rounded_arrays = {n: a.astype(np.float32) for n, a in drawn.items()}
         return [ExerciseCall("optimizer", self.target, options, [rounded_arrays])]
 
@@ -257,7 +312,16 @@ def optimizer_requirements(backend: str) -> list[Requirement]:
             # A Python number that counts in construct has 64 bits once it is compiled.
             errors = (("Data type conversion", "compiled_constant"),) if target == "Adam" else ()
             name = f"{target.lower()}.graph"
-            found.append(OptimizerRequirement(name, target, hyper, more, mode="graph", errors=errors,
-                               otherwise="compiled_apart"))  # fmt: skip
+            found.append(
+                OptimizerRequirement(
+                    name,
+                    target,
+                    hyper,
+                    more,
+                    mode="graph",
+                    errors=errors,
+                    otherwise="compiled_apart",
+                )
+            )
     order = ["GD", "SGD", "Adam"]
     return sorted(found, key=lambda requirement: order.index(requirement.target))

@@ -2,8 +2,8 @@
 
 A rule is a function of one parameter ``p``, its gradient ``g``, its state ``s`` (changed in place),
 its number of updates ``t`` (from 1), the hyperparameters ``h`` and the mistakes ``f``; it returns
-the new parameter. Without mistakes it equals the rule of `dualml.algorithms.optim`, as the tests check. Every
-number has the dtype of ``p``: tolerances are derived from the effect of float32.
+the new parameter. Without mistakes it equals the rule of `dualml.algorithms.optim`, as the tests
+check. Every number has the dtype of ``p``: tolerances are derived from the effect of float32.
 """
 
 from __future__ import annotations
@@ -249,7 +249,9 @@ def trajectory(
             counts[owner[name]] += 1
             calls += 1
             own = groups.get(name, {})
-            h = cast_hyperparameters({**options["hyper"], **({} if "first_group" in flags else own)}, number)
+            h = cast_hyperparameters(
+                {**options["hyper"], **({} if "first_group" in flags else own)}, number
+            )
             if "rates" in options and "initial_lr" not in flags:
                 h["lr"] = number(options["rates"][step - 1])
             if "decay_exempt" in flags and ("beta" in name or "gamma" in name):

@@ -7,12 +7,18 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from dualml.common.words import Messages
 from dualml.course.exercise import Array, ExerciseCall, ExerciseFile
-from dualml.course.lab1.curves import UPDATES, make_calls, reference_losses, observed_losses, loss_tolerance
+from dualml.course.lab1.curves import (
+    UPDATES,
+    loss_tolerance,
+    make_calls,
+    observed_losses,
+    reference_losses,
+)
 from dualml.course.study import Run, Study
 from dualml.report.blocks import Block, Cell, Cells, Column, Table, Tone
-from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, SeriesId, Panel
-from dualml.common.words import Messages
+from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Panel, SeriesId
 
 COLOURS = {"GD": "blue", "SGD": "vermilion", "Adam": "green"}
 STROKES = {"torch": "wide", "mindspore": "dashes"}
@@ -40,13 +46,20 @@ def figure(
 ) -> Figure:
     """Make the figure of the losses."""
     updates = np.arange(1, UPDATES + 1, dtype=np.float64)
-    lines = [LineMark(updates, rule, SeriesId(arm=target, series="rule"))
-             for target, rule in rules.items()]  # fmt: skip
-    lines += [LineMark(updates, curve, SeriesId(arm=target, backend=backend))
-              for (target, backend), curve in curves.items()]  # fmt: skip
+    lines = [
+        LineMark(updates, rule, SeriesId(arm=target, series="rule"))
+        for target, rule in rules.items()
+    ]
+    lines += [
+        LineMark(updates, curve, SeriesId(arm=target, backend=backend))
+        for (target, backend), curve in curves.items()
+    ]
     keys = [LegendEntry("arm", target, color=COLOURS[target]) for target in rules]
-    keys += [LegendEntry("backend", b, stroke=s) for b, s in STROKES.items()
-             if any(backend == b for _, backend in curves)]  # fmt: skip
+    keys += [
+        LegendEntry("backend", b, stroke=s)
+        for b, s in STROKES.items()
+        if any(backend == b for _, backend in curves)
+    ]
     keys.append(LegendEntry("series", "rule", label=words("study.rule"), stroke="hair"))
     x, y = Axis(words("study.update")), Axis(words("study.loss"), scale="auto")
     caption = words("study.lab1.caption", data=data)
@@ -79,8 +92,16 @@ def table(
             equal = bool(off[worst] <= allowed[worst])
             tone: Tone = "good" if equal else "bad"
             verdict = words("verdict.equal" if equal else "verdict.different")
-            rows.append([target, backend, f"{curve[-FINAL_UPDATES:].mean():.4f}", f"{off[worst]:.1e}",
-                         f"{allowed[worst]:.1e}", Cell(verdict, tone)])  # fmt: skip
+            rows.append(
+                [
+                    target,
+                    backend,
+                    f"{curve[-FINAL_UPDATES:].mean():.4f}",
+                    f"{off[worst]:.1e}",
+                    f"{allowed[worst]:.1e}",
+                    Cell(verdict, tone),
+                ]
+            )
     return Table("curves", words("study.lab1.table"), heads, rows)
 
 
@@ -93,12 +114,14 @@ def questions(curves: Mapping[tuple[str, str], Array], words: Messages) -> list[
             goal = float(own["SGD"][-FINAL_UPDATES:].mean())
             first = next((n for n, v in enumerate(own["Adam"], 1) if v <= goal), None)
             if first is not None:
-                asked.append(words("study.lab1.sooner", backend=backend, n=first, loss=goal,
-                                   of=UPDATES))  # fmt: skip
+                asked.append(
+                    words("study.lab1.sooner", backend=backend, n=first, loss=goal, of=UPDATES)
+                )
         if {"GD", "SGD"} <= own.keys():
             rough = {t: float(np.abs(np.diff(own[t])).mean()) for t in ("GD", "SGD")}
-            asked.append(words("study.lab1.rough", backend=backend, gd=rough["GD"],
-                               sgd=rough["SGD"]))  # fmt: skip
+            asked.append(
+                words("study.lab1.rough", backend=backend, gd=rough["GD"], sgd=rough["SGD"])
+            )
         if asked:
             break
     for target in ("GD", "SGD", "Adam"):

@@ -15,8 +15,10 @@ STARTS = (
     (r"calls itself rank", "group_same_rank"),
     (r"(MASTER_ADDR|MASTER_PORT|MS_\w+) expected, but not set", "group_no_address"),
 )
-BEFORE_GROUP = (r"(?i)process group has not been init|Communication has not been init",
-                "group_before_start")  # fmt: skip
+BEFORE_GROUP = (
+    r"(?i)process group has not been init|Communication has not been init",
+    "group_before_start",
+)
 BEFORE_RPC = (r"(?i)rpc.* not.* init|init_rpc", "rpc_before_start")
 
 
@@ -42,11 +44,14 @@ class GroupStartRequirement(Requirement):
 
     def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:
         return [
-            ExerciseCall(self.kind, self.target, {"comm": True, "hyper": {}}, [
-                {"value": np.asarray(float(draw.integers(1, 50)))} for _ in range(size)
-            ])
+            ExerciseCall(
+                self.kind,
+                self.target,
+                {"comm": True, "hyper": {}},
+                [{"value": np.asarray(float(draw.integers(1, 50)))} for _ in range(size)],
+            )
             for size in self.sizes
-        ]  # fmt: skip
+        ]
 
     def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
         values = [float(own["value"]) for own in call.arrays]
@@ -68,9 +73,14 @@ def group_requirements(rpc: bool) -> list[Requirement]:
     """Return the requirements, including those on remote calls if the framework has them."""
     flags = ("group_left", "group_unreturned")
     kind = "group" if rpc else "cluster"
-    group = GroupStartRequirement("group.sum", "run_group", (2, 3), flags, (*STARTS, BEFORE_GROUP), kind)
+    group = GroupStartRequirement(
+        "group.sum", "run_group", (2, 3), flags, (*STARTS, BEFORE_GROUP), kind
+    )
     if not rpc:
         return [group]
     flags = ("rpc_left", "group_unreturned")
     errors = (*STARTS, BEFORE_RPC)
-    return [group, GroupStartRequirement("agents.call", "run_rpc", (3,), flags, errors, remote=True)]
+    return [
+        group,
+        GroupStartRequirement("agents.call", "run_rpc", (3,), flags, errors, remote=True),
+    ]

@@ -13,8 +13,8 @@ from dualml.course.exercise import (
     Answer,
     Array,
     Arrays,
-    ExerciseCall,
     Difference,
+    ExerciseCall,
     Flags,
     Requirement,
 )
@@ -75,7 +75,9 @@ class TimingRequirement(Requirement):
         waking = 0.0 if "measure_milliseconds" in flags else WAKING_S
         return [{"seconds": SHARE * times + waking} for _ in range(2)]
 
-    def problem(self, call: ExerciseCall, answer: Answer) -> tuple[Difference, tuple[str, ...]] | None:
+    def problem(
+        self, call: ExerciseCall, answer: Answer
+    ) -> tuple[Difference, tuple[str, ...]] | None:
         found = super().problem(call, answer)
         if found is None or found[0].index is None:
             return found

@@ -12,8 +12,8 @@ from dualml.course.exercise import (
     RIGHT,
     Answer,
     Arrays,
-    ExerciseCall,
     Difference,
+    ExerciseCall,
     Flags,
     Requirement,
 )
@@ -22,14 +22,39 @@ from dualml.course.lab2 import rules
 from dualml.course.lab2.measuring import LATE_S, WRONG_COLLECTIVE, TimingRequirement
 
 SHAPES = ((3, 2), (4,), ())
-SUMS = ("sum_unweighted", "sum_undivided", "sum_weighted_undivided", "sum_by_ranks",
-        "sum_own_count", "sum_root_count", "sum_first_tensor", "sum_root_only", "sum_own_missing",
-        "sum_root_missing", "sum_divided_twice", "sum_wrong_root", "sum_whole_share")  # fmt: skip
-MEANS = ("average_sum", "average_root_only", "average_root", "average_first_tensor",
-         "average_without_own")  # fmt: skip
-RING = ("ring_overwritten", "ring_reduce_short", "ring_gather_short", "ring_remainder",
-        "ring_gather_adds", "ring_mean", "ring_forward", "ring_forward#2",
-        "ring_forward#3")  # fmt: skip
+SUMS = (
+    "sum_unweighted",
+    "sum_undivided",
+    "sum_weighted_undivided",
+    "sum_by_ranks",
+    "sum_own_count",
+    "sum_root_count",
+    "sum_first_tensor",
+    "sum_root_only",
+    "sum_own_missing",
+    "sum_root_missing",
+    "sum_divided_twice",
+    "sum_wrong_root",
+    "sum_whole_share",
+)
+MEANS = (
+    "average_sum",
+    "average_root_only",
+    "average_root",
+    "average_first_tensor",
+    "average_without_own",
+)
+RING = (
+    "ring_overwritten",
+    "ring_reduce_short",
+    "ring_gather_short",
+    "ring_remainder",
+    "ring_gather_adds",
+    "ring_mean",
+    "ring_forward",
+    "ring_forward#2",
+    "ring_forward#3",
+)
 TRAFFIC = ("ring_everything", *RING)
 #: Number of elements by which a few chunks differ.
 ELEMENTS = 4.0
@@ -78,7 +103,10 @@ class CollectiveRequirement(Requirement):
 
     def calls(self, draw: Draw) -> list[ExerciseCall]:
         options = {"comm": True, "hyper": {}, **(self.options or {})}
-        return [ExerciseCall(self.kind, self.target, options, self.draw_inputs(draw, n)) for n in self.ranks]
+        return [
+            ExerciseCall(self.kind, self.target, options, self.draw_inputs(draw, n))
+            for n in self.ranks
+        ]
 
     def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
         return [self.select_keys(a) for a in self.rule(call.arrays, flags, np.float64)]
@@ -112,7 +140,9 @@ class CollectiveRequirement(Requirement):
 class UnchangedInputRequirement(CollectiveRequirement):
     """Requirement on inputs that must stay unchanged; only one mistake changes them."""
 
-    def problem(self, call: ExerciseCall, answer: Answer) -> tuple[Difference, tuple[str, ...]] | None:
+    def problem(
+        self, call: ExerciseCall, answer: Answer
+    ) -> tuple[Difference, tuple[str, ...]] | None:
         wrong = super().problem(call, answer)
         return None if wrong is None else (wrong[0], ("ring_in_place",))
 
@@ -121,10 +151,12 @@ def draw_uneven(draw: Draw, ranks: int) -> list[dict[str, Any]]:
     """Draw gradients, and different numbers of samples for all ranks."""
     counts = draw.choice(np.arange(2, 12), ranks, replace=False)
     return [
-        {**{f"t/{i}": draw_array(draw, s) for i, s in enumerate(SHAPES)},
-         "samples": np.asarray(counts[r], np.int32)}
+        {
+            **{f"t/{i}": draw_array(draw, s) for i, s in enumerate(SHAPES)},
+            "samples": np.asarray(counts[r], np.int32),
+        }
         for r in range(ranks)
-    ]  # fmt: skip
+    ]
 
 
 def draw_gradients(draw: Draw, ranks: int) -> list[dict[str, Any]]:
@@ -150,7 +182,9 @@ def draw_long_vector(draw: Draw, ranks: int) -> list[dict[str, Any]]:
     return [{"t": draw_array(draw, (rows,))} for _ in range(ranks)]
 
 
-def mean_requirements(target: str, collectives: Sequence[str], name: str, how: str = "") -> list[Requirement]:
+def mean_requirements(
+    target: str, collectives: Sequence[str], name: str, how: str = ""
+) -> list[Requirement]:
     """Return the requirements on one way to average gradients: on one rank, and on several
     ranks."""
     options: dict[str, Any] = {"collectives": list(collectives)}
@@ -158,11 +192,27 @@ def mean_requirements(target: str, collectives: Sequence[str], name: str, how: s
         options["how"] = {"how": how}
     many = (2, 3, 4) if not how else (3,)
     return [
-        CollectiveRequirement(f"{name}.uneven", target, "aggregate", rules.average_gradients, draw_uneven, many, SUMS,
-                 options),
-        CollectiveRequirement(f"{name}.alone", target, "aggregate", rules.average_gradients, draw_uneven, (1,), SUMS,
-                 options),
-    ]  # fmt: skip
+        CollectiveRequirement(
+            f"{name}.uneven",
+            target,
+            "aggregate",
+            rules.average_gradients,
+            draw_uneven,
+            many,
+            SUMS,
+            options,
+        ),
+        CollectiveRequirement(
+            f"{name}.alone",
+            target,
+            "aggregate",
+            rules.average_gradients,
+            draw_uneven,
+            (1,),
+            SUMS,
+            options,
+        ),
+    ]
 
 
 def requirements() -> list[Requirement]:

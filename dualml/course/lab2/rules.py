@@ -29,9 +29,15 @@ def average_gradients(
 
 
 def combine_tensor(
-    rank: int, tensor: int, own: Sequence[Any], weighted: Sequence[Any], counts: Sequence[Any],
-    total: Any, f: Flags, number: Number,
-) -> Any:  # fmt: skip
+    rank: int,
+    tensor: int,
+    own: Sequence[Any],
+    weighted: Sequence[Any],
+    counts: Sequence[Any],
+    total: Any,
+    f: Flags,
+    number: Number,
+) -> Any:
     """Combine one tensor on one rank."""
     n = number(len(own))
     if ("sum_root_only" in f and rank) or ("sum_first_tensor" in f and tensor):
@@ -114,8 +120,13 @@ def ring_all_reduce(
     whole = "ring_everything" in flags or "ring_whole" in flags
     out = []
     for r in range(n):
-        total: Any = sum(flat) if whole else np.concatenate([*chunks[r], flat[r][even:]]
-                if "ring_remainder" in flags else chunks[r])  # fmt: skip
+        total: Any = (
+            sum(flat)
+            if whole
+            else np.concatenate(
+                [*chunks[r], flat[r][even:]] if "ring_remainder" in flags else chunks[r]
+            )
+        )
         total = total / number(n) if "ring_mean" in flags else total
         sent = (n - 1) * flat[r].size if whole else elements[r]
         messages = n - 1 if whole else first + second

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from dualml.common.words import Messages
 from dualml.course.exercise import Array, ExerciseCall, ExerciseFile
 from dualml.course.study import Run, Study
 from dualml.report.blocks import Block, Cells, Column, Table
-from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, SeriesId, Panel
-from dualml.common.words import Messages
+from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Panel, SeriesId
 
 SIZES = tuple(4 * 4**n for n in range(1, 11))
 RANKS = 2
@@ -77,8 +77,9 @@ def table(
     for backend, seen in times.items():
         alpha, beta = fits[backend]
         speed = "" if beta == 0 else f"{1e-9 / beta:.3g}"
-        rows.append([backend, f"{1e3 * seen[0]:.3g}", f"{1e3 * seen[-1]:.3g}",
-                     f"{1e6 * alpha:,.0f}", speed])  # fmt: skip
+        rows.append(
+            [backend, f"{1e3 * seen[0]:.3g}", f"{1e3 * seen[-1]:.3g}", f"{1e6 * alpha:,.0f}", speed]
+        )
     return Table("measured", words("study.lab2.table"), heads, rows)
 
 

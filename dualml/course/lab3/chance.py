@@ -18,8 +18,8 @@ LOG = math.log(2 * TESTS_PER_FALSE_ALARM)
 
 def chi_square_bound(freedom: int) -> float:
     """Return a bound that a χ² variable with this many degrees of freedom exceeds with probability
-    1 / TESTS_PER_FALSE_ALARM at most (Laurent & Massart 2000, "Adaptive estimation of a quadratic functional",
-    lemma 1)."""
+    1 / TESTS_PER_FALSE_ALARM at most (Laurent & Massart 2000, "Adaptive estimation of a quadratic
+    functional", lemma 1)."""
     return freedom + 2 * math.sqrt(freedom * LOG) + 2 * LOG
 
 

@@ -30,8 +30,11 @@ def is_unrepeatable(lists: SampleLists) -> bool:
     """Return whether equal arguments give different lists; for samplers, whether another one
     differs already in the first epoch."""
     if lists.fresh:
-        return any(not np.array_equal(a, lists.fresh[ask])
-                   for ask, a in lists.first.items() if ask[2] == lists.epochs[0])  # fmt: skip
+        return any(
+            not np.array_equal(a, lists.fresh[ask])
+            for ask, a in lists.first.items()
+            if ask[2] == lists.epochs[0]
+        )
     return check_repeatable(lists) is not None
 
 
@@ -130,8 +133,11 @@ def ranks_overlap(lists: SampleLists) -> bool:
 
 def draws_from_own_part(lists: SampleLists) -> bool:
     """Return whether in many epochs no two ranks ever have the same sample."""
-    seen = [np.unique(np.concatenate(lists.epoch_lists(rank, seed)))
-            for seed in lists.seeds for rank in lists.asked_ranks]  # fmt: skip
+    seen = [
+        np.unique(np.concatenate(lists.epoch_lists(rank, seed)))
+        for seed in lists.seeds
+        for rank in lists.asked_ranks
+    ]
     return lists.ranks > 1 and sum(map(len, seen)) <= lists.n * len(lists.seeds)
 
 

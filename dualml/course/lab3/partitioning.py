@@ -9,7 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from dualml.course.exercise import RIGHT, Answer, Arrays, ExerciseCall, Difference, Flags, Requirement
+from dualml.course.exercise import (
+    RIGHT,
+    Answer,
+    Arrays,
+    Difference,
+    ExerciseCall,
+    Flags,
+    Requirement,
+)
 from dualml.course.lab3 import properties as p
 from dualml.course.lab3.lists import Ask, SampleLists, list_types, unpack_lists
 from dualml.course.lab3.mistakes import find_mistake
@@ -49,7 +57,9 @@ class PropertyRequirement(Requirement):
         """Read the lists of an answer."""
         raise NotImplementedError
 
-    def problem(self, call: ExerciseCall, answer: Answer) -> tuple[Difference, tuple[str, ...]] | None:
+    def problem(
+        self, call: ExerciseCall, answer: Answer
+    ) -> tuple[Difference, tuple[str, ...]] | None:
         lists = self.read_lists(call, answer.arrays[0])
         for holds in (p.check_indices, *self.properties):
             seen = holds(lists)
@@ -62,8 +72,10 @@ class PropertyRequirement(Requirement):
 def draw_cases(draw: Draw) -> list[dict[str, Any]]:
     """Draw numbers of samples that the ranks cannot share evenly, with two or more left over."""
     size = [int(k) for k in draw.integers(7, 12, size=2)]
-    return [{"n": 3 * size[0] + 2, "ranks": 3}, {"n": 4 * size[1] + int(draw.integers(2, 4)),
-                                                 "ranks": 4}]  # fmt: skip
+    return [
+        {"n": 3 * size[0] + 2, "ranks": 3},
+        {"n": 4 * size[1] + int(draw.integers(2, 4)), "ranks": 4},
+    ]
 
 
 def draw_two_seeds(draw: Draw) -> list[int]:
@@ -87,14 +99,21 @@ class PartitionRequirement(PropertyRequirement):
         cases = draw_cases(draw)
         if self.repeats_over:
             cases = cases[:1]
-        return [ExerciseCall("sample_lists", self.target, self.options(case, draw), [{}]) for case in cases]
+        return [
+            ExerciseCall("sample_lists", self.target, self.options(case, draw), [{}])
+            for case in cases
+        ]
 
     def options(self, case: dict[str, Any], draw: Draw) -> dict[str, Any]:
         seeds, epochs, ranks = draw_two_seeds(draw), range(3), range(case["ranks"])
         if self.repeats_over == "epochs":
             seeds, epochs = seeds[:1], range(STATISTICS_DRAWS)
         elif self.repeats_over == "seeds":
-            seeds, epochs, ranks = list(range(seeds[0], seeds[0] + STATISTICS_DRAWS)), range(1), range(1)
+            seeds, epochs, ranks = (
+                list(range(seeds[0], seeds[0] + STATISTICS_DRAWS)),
+                range(1),
+                range(1),
+            )
         asks = [[r, seed, epoch] for seed in seeds for epoch in epochs for r in ranks]
         return {"hyper": case, "asks": asks, "again": not self.repeats_over}
 
@@ -102,16 +121,26 @@ class PartitionRequirement(PropertyRequirement):
         case, asks = call.options["hyper"], [tuple(ask) for ask in call.options["asks"]]
         found = unpack_lists(arrays)
         first: dict[Ask, Any] = dict(zip(asks, found, strict=False))
-        again = dict(zip(asks[::-1], found[len(asks) :], strict=True)) if len(
-            found) > len(asks) else first  # fmt: skip
+        again = (
+            dict(zip(asks[::-1], found[len(asks) :], strict=True))
+            if len(found) > len(asks)
+            else first
+        )
 
         def title(ask: Ask) -> str:
             """Return a call as the student would write it."""
             rank, seed, epoch = ask
             return f"{self.target}({case['n']}, {case['ranks']}, {rank=}, {seed=}, {epoch=})"
 
-        return SampleLists(case["n"], case["ranks"], first, again, *list_types(arrays),
-                     bool(arrays["touched"]), title)  # fmt: skip
+        return SampleLists(
+            case["n"],
+            case["ranks"],
+            first,
+            again,
+            *list_types(arrays),
+            bool(arrays["touched"]),
+            title,
+        )
 
 
 def function_requirements() -> list[Requirement]:

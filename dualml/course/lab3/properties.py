@@ -8,7 +8,7 @@ from itertools import combinations, product
 import numpy as np
 
 from dualml.course.exercise import Array
-from dualml.course.lab3.chance import chi_square_bound, chi_square
+from dualml.course.lab3.chance import chi_square, chi_square_bound
 from dualml.course.lab3.lists import Ask, SampleLists, Violation, has_same_samples, is_same_list
 
 Property = Callable[[SampleLists], Violation | None]
@@ -26,8 +26,11 @@ def check_indices(lists: SampleLists) -> Violation | None:
         if len(a) and not (a.min() >= 0 and a.max() < lists.n):
             low = a.min() < 0
             title = lists.title(ask)
-            return Violation(f"min({title})" if low else f"max({title})",
-                        int(a.min() if low else a.max()), 0 if low else lists.n - 1)  # fmt: skip
+            return Violation(
+                f"min({title})" if low else f"max({title})",
+                int(a.min() if low else a.max()),
+                0 if low else lists.n - 1,
+            )
     return None
 
 

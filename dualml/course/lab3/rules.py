@@ -50,8 +50,9 @@ def broadcast_start(ranks: Sequence[Arrays], f: Flags, number: Any) -> list[Arra
     return out
 
 
-def combine_gradient(name: str, gradients: Sequence[Weights], sizes: Sequence[int], rank: int,
-             f: Flags, number: Any) -> Any:  # fmt: skip
+def combine_gradient(
+    name: str, gradients: Sequence[Weights], sizes: Sequence[int], rank: int, f: Flags, number: Any
+) -> Any:
     """Return the gradient of one parameter with which a rank makes its update."""
     own, count, total = gradients[rank][name], len(sizes), sum(sizes)
     shares = [number(size) / number(total) for size in sizes]
@@ -72,10 +73,14 @@ def combine_gradient(name: str, gradients: Sequence[Weights], sizes: Sequence[in
     return mean / number(count) if "update_divided_twice" in f else mean
 
 
-def reported_loss(losses: Sequence[Any], sizes: Sequence[int], rank: int, f: Flags, number: Any) -> Any:
+def reported_loss(
+    losses: Sequence[Any], sizes: Sequence[int], rank: int, f: Flags, number: Any
+) -> Any:
     """Return the loss that a rank reports."""
-    seen = [number(0) if not size and "update_loss_nan" not in f else loss
-            for loss, size in zip(losses, sizes, strict=True)]  # fmt: skip
+    seen = [
+        number(0) if not size and "update_loss_nan" not in f else loss
+        for loss, size in zip(losses, sizes, strict=True)
+    ]
     if "update_loss_local" in f:
         return seen[rank]
     if "update_loss_unweighted" in f:
@@ -97,8 +102,10 @@ def trajectory(
     out: list[dict[str, Any]] = [{} for _ in ranks]
     for step in range(1, options["steps"] + 1):
         sizes = [len(own[f"y/{step}"]) for own in ranks]
-        given = [[own[key].astype(number) for key in ("p/shift", f"x/{step}", f"y/{step}")]
-                 for own in ranks]  # fmt: skip
+        given = [
+            [own[key].astype(number) for key in ("p/shift", f"x/{step}", f"y/{step}")]
+            for own in ranks
+        ]
         found = [loss_and_gradient(p, *own) for p, own in zip(weights, given, strict=True)]
         gradients = [gradient for _, gradient in found]
         if "update_accumulated" in f:
@@ -126,11 +133,15 @@ def trajectory(
     return [dict(own) for own in out]
 
 
-def average_parameters(weights: Sequence[Weights], sizes: Sequence[int], f: Flags, number: Any) -> list[Any]:
+def average_parameters(
+    weights: Sequence[Weights], sizes: Sequence[int], f: Flags, number: Any
+) -> list[Any]:
     """Return the mean of the parameters, once for every rank."""
     even = "update_unweighted" in f
-    shares = [number(1) / number(len(sizes)) if even else number(s) / number(sum(sizes))
-              for s in sizes]  # fmt: skip
-    mean = {name: sum(p[name] * s for p, s in zip(weights, shares, strict=True))
-            for name in WEIGHTS}  # fmt: skip
+    shares = [
+        number(1) / number(len(sizes)) if even else number(s) / number(sum(sizes)) for s in sizes
+    ]
+    mean = {
+        name: sum(p[name] * s for p, s in zip(weights, shares, strict=True)) for name in WEIGHTS
+    }
     return [dict(mean) for _ in weights]

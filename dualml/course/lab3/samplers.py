@@ -11,8 +11,15 @@ import numpy as np
 
 from dualml.course.exercise import Arrays, ExerciseCall, Requirement
 from dualml.course.lab3 import properties as p
-from dualml.course.lab3.partitioning import PARTS, SIZES, Draw, PropertyRequirement, draw_cases, draw_two_seeds
 from dualml.course.lab3.lists import Ask, SampleLists, Violation, list_types, unpack_lists
+from dualml.course.lab3.partitioning import (
+    PARTS,
+    SIZES,
+    Draw,
+    PropertyRequirement,
+    draw_cases,
+    draw_two_seeds,
+)
 
 #: Epoch 1 occurs twice, because a sampler must be able to return to it.
 EPOCHS = (0, 1, 2, 1)
@@ -66,8 +73,13 @@ class SamplerRequirement(PropertyRequirement):
         case = draw_cases(draw)[int(draw.integers(2))]
         hyper = {**case, "kind": self.kind}
         asks = [list(ask) for ask in product(range(case["ranks"]), draw_two_seeds(draw))]
-        options = {"hyper": hyper, "asks": asks, "epochs": list(EPOCHS),
-                   "batch": BATCH, "load": self.load}  # fmt: skip
+        options = {
+            "hyper": hyper,
+            "asks": asks,
+            "epochs": list(EPOCHS),
+            "batch": BATCH,
+            "load": self.load,
+        }
         return [ExerciseCall("sampler", self.target, options, [{}])]
 
     def read_lists(self, call: ExerciseCall, arrays: Arrays) -> SampleLists:
@@ -80,8 +92,10 @@ class SamplerRequirement(PropertyRequirement):
         def title(ask: Ask) -> str:
             """Return a sampler as the student would write it."""
             rank, seed, epoch = ask
-            return (f"Sampler({case['n']}, {case['ranks']}, {rank=}, {seed=}, kind={self.kind!r})"
-                    f".set_epoch({epoch})")  # fmt: skip
+            return (
+                f"Sampler({case['n']}, {case['ranks']}, {rank=}, {seed=}, kind={self.kind!r})"
+                f".set_epoch({epoch})"
+            )
 
         # A repeated epoch must give the same list.
         back = len(EPOCHS) - 1
@@ -95,8 +109,18 @@ class SamplerRequirement(PropertyRequirement):
                 first[ask], again[ask] = found["first"][number], found["again"][number]
                 loaded[ask], fresh[ask] = found["loaded"][number], found["fresh"][number]
                 lengths[ask] = int(arrays["lengths"][number])
-        return SampleLists(case["n"], case["ranks"], first, again, *list_types(arrays, "first/"),
-                     bool(arrays["touched"]), title, loaded, fresh, lengths)  # fmt: skip
+        return SampleLists(
+            case["n"],
+            case["ranks"],
+            first,
+            again,
+            *list_types(arrays, "first/"),
+            bool(arrays["touched"]),
+            title,
+            loaded,
+            fresh,
+            lengths,
+        )
 
 
 def sampler_requirements() -> list[Requirement]:

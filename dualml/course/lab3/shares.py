@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from dualml.course.exercise import Array
-from dualml.course.lab3.chance import square_sum_moments, mean_bound, share_variance
+from dualml.course.lab3.chance import mean_bound, share_variance, square_sum_moments
 from dualml.course.lab3.lists import Violation
 
 ALPHAS = (0.1, 1.0, 100.0)
@@ -44,8 +44,9 @@ class LabelParts:
     def label_counts(self) -> Array:
         """Number of samples of each label on each rank, shape (asks, labels, ranks)."""
         labels, of = np.unique(self.labels, return_inverse=True)
-        counted = [[np.bincount(of[part], minlength=len(labels)) for part in parts]
-                   for parts in self.first]  # fmt: skip
+        counted = [
+            [np.bincount(of[part], minlength=len(labels)) for part in parts] for parts in self.first
+        ]
         held: Array = np.array(counted).transpose(0, 2, 1)
         return held
 
@@ -119,9 +120,9 @@ def check_seeds_differ(parts: LabelParts) -> Violation | None:
 
 def check_shuffled(parts: LabelParts) -> Violation | None:
     """Check that the samples of a label are not assigned in their order: if ranks share a label,
-    consecutive samples change ranks more often than necessary. If a second rank has `MIN_SECOND_RANK_SAMPLES` or more
-    samples of a label, chance violates this once in thousands of cases; it is reported only if all
-    cases violate it."""
+    consecutive samples change ranks more often than necessary. If a second rank has
+    `MIN_SECOND_RANK_SAMPLES` or more samples of a label, chance violates this once in thousands of
+    cases; it is reported only if all cases violate it."""
     seen: tuple[int, int] | None = None
     for found, held in zip(parts.first, parts.label_counts, strict=True):
         holder = np.full(len(parts.labels), -1)
@@ -152,27 +153,41 @@ def check_concentration(parts: LabelParts) -> Violation | None:
     if not parts.label_shares.size:
         return Violation(f"sum(map(len, {parts.title(0)}))", 0, len(parts.labels))
     for alpha in ALPHAS:
-        squares, (mean, variance) = parts.sums_of_squares(alpha), square_sum_moments(alpha, parts.ranks)
+        squares, (mean, variance) = (
+            parts.sums_of_squares(alpha),
+            square_sum_moments(alpha, parts.ranks),
+        )
         most = mean_bound(variance, squares.size) + ROUNDED
         if abs(squares.mean() - mean) > most:
-            return Violation(f"mean(Σ_r p_r²), α = {alpha:g}", round(float(squares.mean()), 3),
-                        f"{mean:.3f} ± {most:.3f}")  # fmt: skip
+            return Violation(
+                f"mean(Σ_r p_r²), α = {alpha:g}",
+                round(float(squares.mean()), 3),
+                f"{mean:.3f} ± {most:.3f}",
+            )
         shares = parts.label_shares[[a == alpha for a, _ in parts.asks]]
         most = mean_bound(share_variance(alpha, parts.ranks), squares.size) + ROUNDED
         for rank, share in enumerate(shares.mean((0, 1))):
             if abs(share - 1 / parts.ranks) > most:
-                return Violation(f"mean(p_{rank}), α = {alpha:g}", round(float(share), 3),
-                            f"{1 / parts.ranks:.3f} ± {most:.3f}")  # fmt: skip
+                return Violation(
+                    f"mean(p_{rank}), α = {alpha:g}",
+                    round(float(share), 3),
+                    f"{1 / parts.ranks:.3f} ± {most:.3f}",
+                )
     return None
 
 
 # --- typical mistakes -----------------------------------------------------------------------------
 
 
-def matches_alpha(parts: LabelParts, alpha_of: Callable[[float], float], most: float = 0.05) -> bool:
+def matches_alpha(
+    parts: LabelParts, alpha_of: Callable[[float], float], most: float = 0.05
+) -> bool:
     """Return whether Σ p² is about that of another α."""
     return all(
-        abs(float(parts.sums_of_squares(alpha).mean()) - square_sum_moments(alpha_of(alpha), parts.ranks)[0])
+        abs(
+            float(parts.sums_of_squares(alpha).mean())
+            - square_sum_moments(alpha_of(alpha), parts.ranks)[0]
+        )
         < most
         for alpha in ALPHAS
     )
@@ -191,7 +206,11 @@ def misses_label(parts: LabelParts) -> bool:
 def has_equal_label_shares(parts: LabelParts) -> bool:
     """Return whether all labels have the same shares, apart from rounding to integers."""
     several = parts.label_shares.shape[1] > 1
-    return several and bool((np.ptp(parts.label_shares, axis=1) < CLOSE).all()) and not has_even_shares(parts)
+    return (
+        several
+        and bool((np.ptp(parts.label_shares, axis=1) < CLOSE).all())
+        and not has_even_shares(parts)
+    )
 
 
 def has_even_shares(parts: LabelParts) -> bool:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.course.exercise import Answer, Arrays, ExerciseCall, Difference
+from dualml.course.exercise import Answer, Arrays, Difference, ExerciseCall
 from dualml.course.lab3 import shares as s
-from dualml.course.lab3.partitioning import Draw, PropertyRequirement, draw_two_seeds
 from dualml.course.lab3.lists import list_types, unpack_lists
+from dualml.course.lab3.partitioning import Draw, PropertyRequirement, draw_two_seeds
 
 #: Number of seeds per α that are drawn to test statistical properties.
 SEEDS_PER_ALPHA = 120
@@ -33,16 +33,24 @@ class LabelSkewRequirement(PropertyRequirement):
         seed = draw_two_seeds(draw)[0]
         asks = [[alpha, seed + k] for alpha in s.ALPHAS for k in range(SEEDS_PER_ALPHA)]
         options = {"hyper": {"ranks": 4}, "asks": asks}
-        return [ExerciseCall("label_parts", self.target, options, [{"labels": draw.permutation(labels)}])]
+        return [
+            ExerciseCall(
+                "label_parts", self.target, options, [{"labels": draw.permutation(labels)}]
+            )
+        ]
 
-    def problem(self, call: ExerciseCall, answer: Answer) -> tuple[Difference, tuple[str, ...]] | None:
+    def problem(
+        self, call: ExerciseCall, answer: Answer
+    ) -> tuple[Difference, tuple[str, ...]] | None:
         arrays = answer.arrays[0]
         parts = read_parts(call, arrays)
         for holds in (s.check_indices, *self.properties):
             seen = holds(parts)
             if seen is not None:
                 difference = Difference(0, seen.what, None, seen.value, seen.expected)
-                found = [f for f in self.flags if holds is not s.check_indices and s.DETECTORS[f](parts)]
+                found = [
+                    f for f in self.flags if holds is not s.check_indices and s.DETECTORS[f](parts)
+                ]
                 return difference, tuple(found[:1])
         return None
 
@@ -52,9 +60,15 @@ def read_parts(call: ExerciseCall, arrays: Arrays) -> s.LabelParts:
     found, ends = unpack_lists(arrays), np.cumsum(arrays["counts"])
     grouped = [found[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
     asks = [(float(a), int(s)) for a, s in call.options["asks"]]
-    return s.LabelParts(call.arrays[0]["labels"], call.options["hyper"]["ranks"], asks,
-                 grouped[: len(asks)], grouped[len(asks) :], *list_types(arrays),
-                 bool(arrays["touched"]))  # fmt: skip
+    return s.LabelParts(
+        call.arrays[0]["labels"],
+        call.options["hyper"]["ranks"],
+        asks,
+        grouped[: len(asks)],
+        grouped[len(asks) :],
+        *list_types(arrays),
+        bool(arrays["touched"]),
+    )
 
 
 def skew_requirements() -> list[LabelSkewRequirement]:

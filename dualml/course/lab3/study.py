@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from dualml.common.seeds import make_generator
+from dualml.common.words import Messages
 from dualml.course.exercise import Array, ExerciseCall, ExerciseFile
 from dualml.course.lab3.rules import trajectory
 from dualml.course.lab3.training import FEATURES, OUTPUTS, draw_parameters
 from dualml.course.study import Run, Study
 from dualml.report.blocks import Block, Cell, Cells, Column, Table, Tone
-from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, SeriesId, Panel
-from dualml.common.seeds import make_generator
-from dualml.common.words import Messages
+from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Panel, SeriesId
 
 RANKS, UPDATES, BATCH = (1, 2, 4), 60, 24
 COLOURS = {1: "blue", 2: "vermilion", 4: "green"}
@@ -66,12 +66,18 @@ def figure(curves: Mapping[tuple[int, str], Array], rule: Array, words: Messages
     updates = np.arange(1, UPDATES + 1, dtype=np.float64)
     lines = [LineMark(updates, rule, SeriesId(series="rule"), weight="faint")]
     lines += [
-        LineMark(updates, curve, SeriesId(arm=str(n), backend=b)) for (n, b), curve in curves.items()
+        LineMark(updates, curve, SeriesId(arm=str(n), backend=b))
+        for (n, b), curve in curves.items()
     ]
-    keys = [LegendEntry("arm", str(n), label=words.count("rank", n), color=COLOURS[n]) for n in RANKS
-            if any(ranks == n for ranks, _ in curves)]  # fmt: skip
+    keys = [
+        LegendEntry("arm", str(n), label=words.count("rank", n), color=COLOURS[n])
+        for n in RANKS
+        if any(ranks == n for ranks, _ in curves)
+    ]
     keys += [
-        LegendEntry("backend", b, stroke=s) for b, s in STROKES.items() if any(c == b for _, c in curves)
+        LegendEntry("backend", b, stroke=s)
+        for b, s in STROKES.items()
+        if any(c == b for _, c in curves)
     ]
     keys.append(LegendEntry("series", "rule", label=words("study.rule"), stroke="hair"))
     caption = words("study.lab3.caption", batch=BATCH)
@@ -94,8 +100,9 @@ def table(curves: Mapping[tuple[int, str], Array], rule: Array, words: Messages)
         equal = away <= ALLOWED
         tone: Tone = "good" if equal else "bad"
         verdict = words("verdict.equal" if equal else "verdict.different")
-        rows.append([str(ranks), backend, f"{curve[-10:].mean():.4f}", f"{away:.1e}",
-                     Cell(verdict, tone)])  # fmt: skip
+        rows.append(
+            [str(ranks), backend, f"{curve[-10:].mean():.4f}", f"{away:.1e}", Cell(verdict, tone)]
+        )
     return Table("curves", words("study.lab3.table", allowed=ALLOWED), heads, rows)
 
 

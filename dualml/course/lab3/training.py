@@ -9,21 +9,31 @@ from typing import Any
 
 import numpy as np
 
-from dualml.course.exercise import RIGHT, Arrays, ExerciseCall, Difference, Flags, Requirement
-from dualml.course.lab3.rules import WEIGHTS, loss_and_gradient, broadcast_start, trajectory
+from dualml.course.exercise import RIGHT, Arrays, Difference, ExerciseCall, Flags, Requirement
+from dualml.course.lab3.rules import WEIGHTS, broadcast_start, loss_and_gradient, trajectory
 
 #: Sizes of the network's layers, and number of updates.
 FEATURES, HIDDEN_SIZE, OUTPUTS, STEPS = 4, 3, 2, 3
-SHAPES = {"w1": (FEATURES, HIDDEN_SIZE), "b1": (HIDDEN_SIZE,), "w2": (HIDDEN_SIZE, OUTPUTS), "b2": (OUTPUTS,),
-          "shift": (FEATURES,)}  # fmt: skip
+SHAPES = {
+    "w1": (FEATURES, HIDDEN_SIZE),
+    "b1": (HIDDEN_SIZE,),
+    "w2": (HIDDEN_SIZE, OUTPUTS),
+    "b2": (OUTPUTS,),
+    "shift": (FEATURES,),
+}
 #: Tolerance of a right answer: this multiple of the float32 rule's own error, and this many units
 #: in the last place of the largest number.
 MARGIN, PLACES = 16, 8
 Draw = np.random.Generator
 Sizes = Callable[[Draw, int], list[int]]
 
-LOCAL = ("update_local", "update_result_unused", "update_first_alone", "update_last_alone",
-         "update_root_only")  # fmt: skip
+LOCAL = (
+    "update_local",
+    "update_result_unused",
+    "update_first_alone",
+    "update_last_alone",
+    "update_root_only",
+)
 SCALED = (
     "update_summed",
     "update_divided_twice",
@@ -103,9 +113,15 @@ class SameStartRequirement(RankResultRequirement):
     """Requirement on equal initial parameters, from different ones on every rank."""
 
     def calls(self, draw: Draw) -> list[ExerciseCall]:
-        return [ExerciseCall("same_start", self.target, {"comm": True, "hyper": {}},
-                     [draw_parameters(draw) for _ in range(ranks)])
-                for ranks in self.ranks]  # fmt: skip
+        return [
+            ExerciseCall(
+                "same_start",
+                self.target,
+                {"comm": True, "hyper": {}},
+                [draw_parameters(draw) for _ in range(ranks)],
+            )
+            for ranks in self.ranks
+        ]
 
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
         return broadcast_start(call.arrays, flags, number)
@@ -131,8 +147,11 @@ class UpdateRequirement(RankResultRequirement):
 
     def make_call(self, draw: Draw, ranks: int) -> ExerciseCall:
         """Make a call on this number of ranks."""
-        hyper = {"lr": round(float(draw.uniform(0.1, 0.3)), 2), "adaptive": self.adaptive,
-                 "eps": 0.1}  # fmt: skip
+        hyper = {
+            "lr": round(float(draw.uniform(0.1, 0.3)), 2),
+            "adaptive": self.adaptive,
+            "eps": 0.1,
+        }
         options = {"comm": True, "hyper": hyper, "steps": STEPS, "loss": self.loss}
         start = draw_parameters(draw)
         arrays: list[dict[str, Any]] = [dict(start) for _ in range(ranks)]

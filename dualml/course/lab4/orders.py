@@ -8,15 +8,26 @@ from typing import Any
 
 import numpy as np
 
-from dualml.course.exercise import Answer, ExerciseCall, Difference, Requirement
+from dualml.course.exercise import Answer, Difference, ExerciseCall, Requirement
 
 #: Time units of a forward and of a backward pass.
 FORWARD, BACKWARD = 1, 2
 Order = list[tuple[int, int]]
-FLAGS = ("order_gpipe_for_1f1b", "order_1f1b_for_gpipe", "warm_up_long", "warm_up_short",
-         "warm_up_reversed", "order_last_missing", "order_backward_reversed", "order_naive",
-         "order_incomplete", "order_twice", "order_impossible", "order_kept_too_long",
-         "order_slow")  # fmt: skip
+FLAGS = (
+    "order_gpipe_for_1f1b",
+    "order_1f1b_for_gpipe",
+    "warm_up_long",
+    "warm_up_short",
+    "warm_up_reversed",
+    "order_last_missing",
+    "order_backward_reversed",
+    "order_naive",
+    "order_incomplete",
+    "order_twice",
+    "order_impossible",
+    "order_kept_too_long",
+    "order_slow",
+)
 
 
 def make_schedule(stages: int, count: int, kind: str, flag: str = "") -> list[Order]:
@@ -31,8 +42,11 @@ def make_schedule(stages: int, count: int, kind: str, flag: str = "") -> list[Or
     orders = []
     for stage in range(stages):
         ahead = stages - stage - 1
-        ahead = {"warm_up_long": ahead + 1, "warm_up_short": max(0, ahead - 1),
-                 "warm_up_reversed": stage}.get(flag, ahead)  # fmt: skip
+        ahead = {
+            "warm_up_long": ahead + 1,
+            "warm_up_short": max(0, ahead - 1),
+            "warm_up_reversed": stage,
+        }.get(flag, ahead)
         ahead = count if kind == "gpipe" else min(ahead, count)
         order = [(0, m) for m in range(ahead)]
         back = range(count)[::-1] if flag == "order_backward_reversed" else range(count)
@@ -113,10 +127,16 @@ class ScheduleRequirement(Requirement):
             stages = int(draw.integers(2, 6))
             sizes.append((stages, stages + int(draw.integers(1, 5))))
         sizes += [(4, 2), (1, int(draw.integers(1, 5)))]
-        return [ExerciseCall("orders", self.target, {"stages": p, "micro_batches": m, "kind": self.kind},
-                     [{}]) for p, m in sizes]  # fmt: skip
+        return [
+            ExerciseCall(
+                "orders", self.target, {"stages": p, "micro_batches": m, "kind": self.kind}, [{}]
+            )
+            for p, m in sizes
+        ]
 
-    def problem(self, call: ExerciseCall, answer: Answer) -> tuple[Difference, tuple[str, ...]] | None:
+    def problem(
+        self, call: ExerciseCall, answer: Answer
+    ) -> tuple[Difference, tuple[str, ...]] | None:
         p, count = call.options["stages"], call.options["micro_batches"]
         arrays = answer.arrays[0]
         if int(arrays["stages"]) != p:
@@ -132,7 +152,9 @@ class ScheduleRequirement(Requirement):
                 return difference, (flag,)
         return difference, (general,)
 
-    def find_violation(self, orders: list[Order], p: int, count: int) -> tuple[Difference, str] | None:
+    def find_violation(
+        self, orders: list[Order], p: int, count: int
+    ) -> tuple[Difference, str] | None:
         """Return the first violation, and its kind of mistake; None if there is none."""
         every = {(way, m) for way in (0, 1) for m in range(count)}
         for s, order in enumerate(orders):

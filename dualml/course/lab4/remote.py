@@ -35,16 +35,24 @@ class RpcPipelineRequirement(Requirement):
     errors: Sequence[tuple[str, str]] = ()
 
     def calls(self, draw: Draw) -> list[ExerciseCall]:
-        options = {"comm": True, "hyper": {}, "lr": round_for_display(draw.uniform(0.1, 0.4)),
-                   "steps": STEPS}  # fmt: skip
+        options = {
+            "comm": True,
+            "hyper": {},
+            "lr": round_for_display(draw.uniform(0.1, 0.4)),
+            "steps": STEPS,
+        }
         arrays: dict[str, Any] = {
-            "w0": draw_array(draw, WIDTH, FEATURES), "b0": draw_array(draw, WIDTH),
-            "w1": draw_array(draw, OUTPUTS, WIDTH), "b1": draw_array(draw, OUTPUTS),
-        }  # fmt: skip
+            "w0": draw_array(draw, WIDTH, FEATURES),
+            "b0": draw_array(draw, WIDTH),
+            "w1": draw_array(draw, OUTPUTS, WIDTH),
+            "b1": draw_array(draw, OUTPUTS),
+        }
         for step in range(1, STEPS + 1):
             arrays[f"x/{step}"] = draw_array(draw, SAMPLES, FEATURES)
             arrays[f"y/{step}"] = draw_array(draw, SAMPLES, OUTPUTS)
-        return [ExerciseCall("remote", self.target, options, [arrays, *({} for _ in range(RANKS - 1))])]
+        return [
+            ExerciseCall("remote", self.target, options, [arrays, *({} for _ in range(RANKS - 1))])
+        ]
 
     def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
         return self.compute(call, flags, np.float64)
@@ -55,15 +63,24 @@ class RpcPipelineRequirement(Requirement):
         if "stage_both_frozen" in flags:
             flags = flags | {"stage_first_frozen", "stage_second_frozen"}
         ranks = [
-            {"weight": own["w0"], "bias": own["b0"],
-             **{k: a for k, a in own.items() if k[:2] == "x/"}},
-            {"weight": own["w1"], "bias": own["b1"],
-             **{k: a for k, a in own.items() if k[:2] == "y/"}},
-        ]  # fmt: skip
+            {
+                "weight": own["w0"],
+                "bias": own["b0"],
+                **{k: a for k, a in own.items() if k[:2] == "x/"},
+            },
+            {
+                "weight": own["w1"],
+                "bias": own["b1"],
+                **{k: a for k, a in own.items() if k[:2] == "y/"},
+            },
+        ]
         options = {**call.options, "micro_batches": 1}
         out: dict[str, Any] = {}
         if "rpc_first_unseen" in flags:
-            return [train_without_first_update(options, ranks, number), *({} for _ in range(RANKS - 1))]
+            return [
+                train_without_first_update(options, ranks, number),
+                *({} for _ in range(RANKS - 1)),
+            ]
         made = rules.train_stages(options, ranks, flags, number)
         for step in range(1, STEPS + 1):
             out[f"{step}/loss"] = made[1][f"{step}/loss"]
@@ -79,14 +96,19 @@ class RpcPipelineRequirement(Requirement):
         return [dict.fromkeys(exact, most), *({} for _ in range(RANKS - 1))]
 
 
-def train_without_first_update(options: dict[str, Any], ranks: Sequence[Arrays], number: Any) -> Arrays:
+def train_without_first_update(
+    options: dict[str, Any], ranks: Sequence[Arrays], number: Any
+) -> Arrays:
     """Compute a training whose first update changes nothing, while the others are right."""
     first = rules.train_stages({**options, "steps": 1}, ranks, RIGHT, number)
     late = [
-        {k if "/" not in k else f"{k[:2]}{int(k[2:]) - 1}": a for k, a in own.items()
-         if "/" not in k or k[2:] != "1"}
+        {
+            k if "/" not in k else f"{k[:2]}{int(k[2:]) - 1}": a
+            for k, a in own.items()
+            if "/" not in k or k[2:] != "1"
+        }
         for own in ranks
-    ]  # fmt: skip
+    ]
     made = rules.train_stages({**options, "steps": STEPS - 1}, late, RIGHT, number)
     out: dict[str, Any] = {"1/loss": first[1]["1/loss"]}
     for i in (0, 1):

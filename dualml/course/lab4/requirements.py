@@ -8,7 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from dualml.course.exercise import RIGHT, Answer, Arrays, ExerciseCall, Difference, Flags, Requirement
+from dualml.course.exercise import (
+    RIGHT,
+    Answer,
+    Arrays,
+    Difference,
+    ExerciseCall,
+    Flags,
+    Requirement,
+)
 from dualml.course.lab1.requirements import MARGIN, PLACES, max_finite, round_for_display
 from dualml.course.lab4 import rules
 
@@ -16,13 +24,35 @@ Draw = np.random.Generator
 FEATURES, WIDTH, OUTPUTS, STEPS = 4, 3, 2, 3
 #: Numbers of features divisible by 1, 2, 3 and 4 ranks.
 WIDE, NARROW, SAMPLES = 12, 5, 4
-STAGES = ("stage_undivided", "stage_divided_twice", "stage_last_alone", "stage_first_micro_batch",
-          "stage_first_frozen", "stage_second_frozen", "stage_order_crossed",
-          "stage_last_gradient", "stage_accumulated")  # fmt: skip
-COLUMN = ("column_reversed", "column_bias_missing", "column_gradient_local",
-          "column_gradient_mean", "bias_gradient_mean", "weight_gradient_mean")  # fmt: skip
-ROW = ("row_not_reduced", "row_bias_every_rank", "row_bias_missing", "row_mean", "row_reversed",
-       "row_gradient_reduced", "bias_gradient_mean", "weight_gradient_mean")  # fmt: skip
+STAGES = (
+    "stage_undivided",
+    "stage_divided_twice",
+    "stage_last_alone",
+    "stage_first_micro_batch",
+    "stage_first_frozen",
+    "stage_second_frozen",
+    "stage_order_crossed",
+    "stage_last_gradient",
+    "stage_accumulated",
+)
+COLUMN = (
+    "column_reversed",
+    "column_bias_missing",
+    "column_gradient_local",
+    "column_gradient_mean",
+    "bias_gradient_mean",
+    "weight_gradient_mean",
+)
+ROW = (
+    "row_not_reduced",
+    "row_bias_every_rank",
+    "row_bias_missing",
+    "row_mean",
+    "row_reversed",
+    "row_gradient_reduced",
+    "bias_gradient_mean",
+    "weight_gradient_mean",
+)
 #: Patterns of errors if ranks make different requests or one makes none, and the mistakes that they
 #: show.
 RANK_MISMATCH = (
@@ -63,8 +93,14 @@ class ModelParallelRequirement(Requirement):
 
     def make_stage_call(self, draw: Draw, ranks: int) -> ExerciseCall:
         """Make a call of pipeline stages."""
-        options = {"comm": True, "hyper": {}, "lr": round_for_display(draw.uniform(0.1, 0.4)),
-                   "steps": STEPS, "micro_batches": self.micro_batches, "width": WIDTH}  # fmt: skip
+        options = {
+            "comm": True,
+            "hyper": {},
+            "lr": round_for_display(draw.uniform(0.1, 0.4)),
+            "steps": STEPS,
+            "micro_batches": self.micro_batches,
+            "width": WIDTH,
+        }
         samples = 2 * self.micro_batches
         arrays: list[dict[str, Any]] = [
             {"weight": draw_array(draw, WIDTH, FEATURES), "bias": draw_array(draw, WIDTH)},
@@ -95,7 +131,10 @@ class ModelParallelRequirement(Requirement):
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
         """Compute each rank's results that count, with these mistakes in a dtype."""
         made = self.rule(call.options, call.arrays, flags, number)
-        return [{k: a for k, a in own.items() if not self.result_keys or k in self.result_keys} for own in made]
+        return [
+            {k: a for k, a in own.items() if not self.result_keys or k in self.result_keys}
+            for own in made
+        ]
 
     def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
         exact, single = (self.compute(call, flags, n) for n in (np.float64, np.float32))
@@ -116,7 +155,9 @@ class AllReduceCountRequirement(ModelParallelRequirement):
     forward: int = 0
     backward: int = 0
 
-    def problem(self, call: ExerciseCall, answer: Answer) -> tuple[Difference, tuple[str, ...]] | None:
+    def problem(
+        self, call: ExerciseCall, answer: Answer
+    ) -> tuple[Difference, tuple[str, ...]] | None:
         for rank, arrays in enumerate(answer.arrays):
             for key, most in (("forward", self.forward), ("backward", self.backward)):
                 made = len(arrays[key])
@@ -129,11 +170,28 @@ def requirements() -> list[Requirement]:
     """Return the requirements on stages and layers."""
     return [
         ModelParallelRequirement("stages.whole", "train_step", rules.train_stages, STAGES),
-        ModelParallelRequirement("stages.micro", "train_step", rules.train_stages, STAGES, micro_batches=4),
-        ModelParallelRequirement("column.forward", "ColumnLinear", rules.column_layer, COLUMN, (2, 3, 1), result_keys=("y",)),
-        ModelParallelRequirement("column.backward", "ColumnLinear", rules.column_layer, COLUMN, (2, 4)),
-        AllReduceCountRequirement("column.sums", "ColumnLinear", rules.column_layer, ("too_many_sums",), (2,), backward=1),
-        ModelParallelRequirement("row.forward", "RowLinear", rules.row_layer, ROW, (2, 3, 1), result_keys=("y",)),
+        ModelParallelRequirement(
+            "stages.micro", "train_step", rules.train_stages, STAGES, micro_batches=4
+        ),
+        ModelParallelRequirement(
+            "column.forward",
+            "ColumnLinear",
+            rules.column_layer,
+            COLUMN,
+            (2, 3, 1),
+            result_keys=("y",),
+        ),
+        ModelParallelRequirement(
+            "column.backward", "ColumnLinear", rules.column_layer, COLUMN, (2, 4)
+        ),
+        AllReduceCountRequirement(
+            "column.sums", "ColumnLinear", rules.column_layer, ("too_many_sums",), (2,), backward=1
+        ),
+        ModelParallelRequirement(
+            "row.forward", "RowLinear", rules.row_layer, ROW, (2, 3, 1), result_keys=("y",)
+        ),
         ModelParallelRequirement("row.backward", "RowLinear", rules.row_layer, ROW, (2, 4)),
-        AllReduceCountRequirement("row.sums", "RowLinear", rules.row_layer, ("too_many_sums",), (2,), forward=1),
+        AllReduceCountRequirement(
+            "row.sums", "RowLinear", rules.row_layer, ("too_many_sums",), (2,), forward=1
+        ),
     ]

@@ -118,11 +118,15 @@ def row_layer(
         y: Any = products[r] if "row_not_reduced" in f else sum(products)
         y = y / number(n) if "row_mean" in f else y
         back = sum(backs) if "row_gradient_reduced" in f else backs[r]
-        out.append(add_parameter_gradients(y + bias, back, ranks[r]["g"].astype(number), x, f, number))
+        out.append(
+            add_parameter_gradients(y + bias, back, ranks[r]["g"].astype(number), x, f, number)
+        )
     return out
 
 
-def add_parameter_gradients(y: Any, back: Any, g: Any, x: Any, f: Flags, number: Number) -> dict[str, Any]:
+def add_parameter_gradients(
+    y: Any, back: Any, g: Any, x: Any, f: Flags, number: Number
+) -> dict[str, Any]:
     """Add the gradients of the parameters, which need no other rank, to a layer's results."""
     bias = g.mean(0) if "bias_gradient_mean" in f else g.sum(0)
     weight = g.T @ x / number(len(x)) if "weight_gradient_mean" in f else g.T @ x

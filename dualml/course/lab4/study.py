@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dualml.common.words import Messages
 from dualml.course.exercise import ExerciseCall, ExerciseFile
 from dualml.course.lab4.orders import BACKWARD, FORWARD, Order, max_in_flight, start_times
 from dualml.course.study import Run, Study
 from dualml.report.blocks import Block, Cells, Column, Table
-from dualml.report.figure import Axis, BoxMark, Figure, LegendEntry, SeriesId, Panel
-from dualml.common.words import Messages
+from dualml.report.figure import Axis, BoxMark, Figure, LegendEntry, Panel, SeriesId
 
 STAGES, COUNT = 4, 8
 KINDS = ("gpipe", "1f1b")
@@ -18,7 +18,9 @@ KINDS = ("gpipe", "1f1b")
 def study(files: Sequence[ExerciseFile], run: Run, words: Messages) -> Study:
     """Make the study of Lab 4."""
     asked = [
-        ExerciseCall("orders", "schedule", {"stages": STAGES, "micro_batches": COUNT, "kind": kind}, [{}])
+        ExerciseCall(
+            "orders", "schedule", {"stages": STAGES, "micro_batches": COUNT, "kind": kind}, [{}]
+        )
         for kind in KINDS
     ]
     orders: dict[str, list[Order]] = {}
@@ -26,8 +28,11 @@ def study(files: Sequence[ExerciseFile], run: Run, words: Messages) -> Study:
         if file.task == "schedule":
             for kind, answer in zip(KINDS, run(file, asked), strict=True):
                 arrays = answer.arrays[0] if answer.trouble is None else {}
-                made = [[(int(a), int(b)) for a, b in arrays[str(s)]] for s in range(STAGES)
-                        if str(s) in arrays]  # fmt: skip
+                made = [
+                    [(int(a), int(b)) for a, b in arrays[str(s)]]
+                    for s in range(STAGES)
+                    if str(s) in arrays
+                ]
                 if len(made) == STAGES and start_times(made) is not None:
                     orders[kind] = made
     if not orders:
@@ -42,8 +47,10 @@ def figure(orders: dict[str, list[Order]], words: Messages) -> Block:
     for kind, made in orders.items():
         x, y = Axis(words("study.lab4.time"), low=0), Axis(names=names, grid=False)
         panels.append(Panel(list(boxes(made)), x, y, title=kind, height=130))
-    keys = [LegendEntry("series", "F", label=words("study.lab4.forward"), color="forward"),
-            LegendEntry("series", "B", label=words("study.lab4.backward"), color="backward")]  # fmt: skip
+    keys = [
+        LegendEntry("series", "F", label=words("study.lab4.forward"), color="forward"),
+        LegendEntry("series", "B", label=words("study.lab4.backward"), color="backward"),
+    ]
     caption = words("study.lab4.caption", p=STAGES, m=COUNT, f=FORWARD, b=BACKWARD)
     return Figure("schedules", caption, caption, panels, keys, share_x="all")
 
@@ -77,7 +84,9 @@ def table(orders: dict[str, list[Order]], words: Messages) -> Table:
     for kind, made in orders.items():
         time = last_end(made)
         idle = 1 - COUNT * (FORWARD + BACKWARD) / time
-        rows.append([kind, str(time), f"{100 * idle:.1f}", " · ".join(str(max_in_flight(o)) for o in made)])
+        rows.append(
+            [kind, str(time), f"{100 * idle:.1f}", " · ".join(str(max_in_flight(o)) for o in made)]
+        )
     return Table("schedules", words("study.lab4.table"), heads, rows)
 
 

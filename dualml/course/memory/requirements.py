@@ -9,15 +9,32 @@ from typing import Any
 import numpy as np
 
 from dualml.course.differences import first_difference
-from dualml.course.exercise import RIGHT, Answer, Arrays, ExerciseCall, Difference, Flags, Requirement
+from dualml.course.exercise import (
+    RIGHT,
+    Answer,
+    Arrays,
+    Difference,
+    ExerciseCall,
+    Flags,
+    Requirement,
+)
 from dualml.course.lab1.requirements import MARGIN, PLACES, max_finite, round_for_display
 from dualml.course.memory.rules import zero_adam
 
 STEPS = 4
 #: A number of elements divisible by 1, 2, 3 and 4 ranks.
 ELEMENTS = 24
-FLAGS = ("own_gradient", "summed", "divided_twice", "zero_step_frozen", "zero_uncorrected",
-         "not_gathered", "changes_gathered", "parts_reversed", "gathered_backwards")  # fmt: skip
+FLAGS = (
+    "own_gradient",
+    "summed",
+    "divided_twice",
+    "zero_step_frozen",
+    "zero_uncorrected",
+    "not_gathered",
+    "changes_gathered",
+    "parts_reversed",
+    "gathered_backwards",
+)
 
 
 @dataclass
@@ -43,16 +60,26 @@ class ZeroRequirement(Requirement):
         """Make a call on this number of ranks."""
         hyper = {
             "lr": round_for_display(draw.uniform(0.02, 0.2)),
-            "betas": [round_for_display(draw.uniform(0.6, 0.8)), round_for_display(draw.uniform(0.85, 0.98))],
+            "betas": [
+                round_for_display(draw.uniform(0.6, 0.8)),
+                round_for_display(draw.uniform(0.85, 0.98)),
+            ],
             "eps": round_for_display(draw.uniform(0.01, 0.2)),
         }
         p = draw.normal(size=ELEMENTS).round(2).astype(np.float32)
         arrays = [
-            {"p": p, **{f"g/{s}": draw.normal(size=ELEMENTS).round(2).astype(np.float32)
-                        for s in range(1, STEPS + 1)}}
+            {
+                "p": p,
+                **{
+                    f"g/{s}": draw.normal(size=ELEMENTS).round(2).astype(np.float32)
+                    for s in range(1, STEPS + 1)
+                },
+            }
             for _ in range(ranks)
-        ]  # fmt: skip
-        return ExerciseCall("zero", self.target, {"hyper": hyper, "steps": STEPS, "comm": True}, arrays)
+        ]
+        return ExerciseCall(
+            "zero", self.target, {"hyper": hyper, "steps": STEPS, "comm": True}, arrays
+        )
 
     def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
         return [self.select_keys(a) for a in zero_adam(call.options, call.arrays, flags)]
@@ -75,7 +102,9 @@ class ZeroRequirement(Requirement):
         most = MARGIN * max(map(max_finite, off)) + PLACES * np.spacing(np.float32(largest))
         return [dict.fromkeys(e, np.asarray(most)) for e in exact]
 
-    def problem(self, call: ExerciseCall, answer: Answer) -> tuple[Difference, tuple[str, ...]] | None:
+    def problem(
+        self, call: ExerciseCall, answer: Answer
+    ) -> tuple[Difference, tuple[str, ...]] | None:
         wrong = first_difference(answer.arrays, self.expected(call), self.tolerance(call))
         if wrong is None:
             return None

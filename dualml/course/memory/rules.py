@@ -57,7 +57,9 @@ def zero_adam(
     return list(out)
 
 
-def gather_parameters(now: Any, parts: Sequence[Any], rank: int, spans: Sequence[slice], f: Flags) -> Any:
+def gather_parameters(
+    now: Any, parts: Sequence[Any], rank: int, spans: Sequence[slice], f: Flags
+) -> Any:
     """Return the parameters of a rank after the all-gather."""
     if "not_gathered" in f:
         new = now.copy()
@@ -73,8 +75,12 @@ def gather_parameters(now: Any, parts: Sequence[Any], rank: int, spans: Sequence
 def collective_sizes(n: int, length: int, flags: Flags) -> dict[str, Any]:
     """Return the elements that one update passes to each collective: N to the reduce-scatter, N/n
     to the all-gather, none to the others."""
-    sent = {"reduce_scatter": [n * length], "all_gather": [length], "all_reduce": [],
-            "broadcast": []}  # fmt: skip
+    sent = {
+        "reduce_scatter": [n * length],
+        "all_gather": [length],
+        "all_reduce": [],
+        "broadcast": [],
+    }
     if "all_reduced" in flags:
         sent |= {"all_reduce": [n * length], "reduce_scatter": []}
     if "not_gathered" in flags:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dualml.course.exercise import RIGHT, Arrays, ExerciseCall, Difference, Flags, Requirement
+from dualml.course.exercise import RIGHT, Arrays, Difference, ExerciseCall, Flags, Requirement
 from dualml.course.lab1.requirements import MARGIN, PLACES, max_finite, round_for_display
 from dualml.course.methods.rules import scaled_training
 
@@ -16,10 +16,17 @@ SHAPES: dict[str, tuple[int, ...]] = {"a": (3,), "b": (2, 2), "c": ()}
 #: Approximate size of the largest gradient before scaling; the smallest float16 number is 6e-8.
 SMALL = 2e-6
 UNSCALING = ("not_unscaled", "unscaled_in_half", "multiplied_again")
-OVERFLOW = ("overflow_unseen", "nan_unseen", "infinity_unseen", "minus_unseen",
-            "first_gradient_alone", "updated_anyway", "updated_until", "never_falls")  # fmt: skip
-GROWTH = ("never_grows", "grows_always", "count_kept", "count_not_begun_anew",
-          "factors_swapped")  # fmt: skip
+OVERFLOW = (
+    "overflow_unseen",
+    "nan_unseen",
+    "infinity_unseen",
+    "minus_unseen",
+    "first_gradient_alone",
+    "updated_anyway",
+    "updated_until",
+    "never_falls",
+)
+GROWTH = ("never_grows", "grows_always", "count_kept", "count_not_begun_anew", "factors_swapped")
 #: Kinds of overflow, and the weight whose gradient overflows.
 KINDS = ((np.inf, "a"), (np.nan, "b"), (-np.inf, "c"))
 
@@ -53,7 +60,9 @@ class LossScalerRequirement(Requirement):
             "interval": self.interval,
         }
         options = {"hyper": hyper, "steps": self.steps, "lr": float(draw.integers(2000, 9000))}
-        arrays: dict[str, Any] = {"loss": np.asarray(round_for_display(draw.uniform(0.5, 3.0)), np.float32)}
+        arrays: dict[str, Any] = {
+            "loss": np.asarray(round_for_display(draw.uniform(0.5, 3.0)), np.float32)
+        }
         for name, shape in SHAPES.items():
             arrays[f"p/{name}"] = np.asarray(draw.normal(size=shape).round(2), np.float32)
         kinds = draw.permutation(len(KINDS))
@@ -79,8 +88,9 @@ class LossScalerRequirement(Requirement):
         weights = [a for k, a in exact.items() if k[-1] in SHAPES]
         largest = max(map(max_finite, weights))
         most = MARGIN * max(map(max_finite, off)) + PLACES * np.spacing(np.float32(largest))
-        return [{k: np.asarray(1e-5 * max_finite(a) if "s" in k else most)
-                 for k, a in exact.items()}]  # fmt: skip
+        return [
+            {k: np.asarray(1e-5 * max_finite(a) if "s" in k else most) for k, a in exact.items()}
+        ]
 
     def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
         step, _, name = difference.key.partition("/")

@@ -20,7 +20,9 @@ def has_overflow(gradients: Sequence[Any], f: Flags) -> bool:
         return False
     if "minus_unseen" in f:
         return any(bool(np.any(np.isnan(g) | (g == np.inf))) for g in looked)
-    bad = next((test for flag, test in DETECTED_OVERFLOW.items() if flag in f), lambda g: ~np.isfinite(g))
+    bad = next(
+        (test for flag, test in DETECTED_OVERFLOW.items() if flag in f), lambda g: ~np.isfinite(g)
+    )
     return any(bool(np.any(bad(g))) for g in looked)
 
 

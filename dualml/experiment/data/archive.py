@@ -8,11 +8,11 @@ import tarfile
 import zlib
 from pathlib import Path, PurePosixPath
 
+from dualml.common.errors import UserError
+from dualml.common.files import read_bytes
 from dualml.experiment.data.cifar import read_verified_records
 from dualml.experiment.data.idx import file_error
 from dualml.experiment.data.registry import RecordInfo
-from dualml.common.errors import UserError
-from dualml.common.files import read_bytes
 
 #: Most members of an archive that are read; CIFAR's archives have eight.
 MAX_MEMBERS = 64
@@ -72,7 +72,9 @@ def unpack_archive(info: RecordInfo, path: Path, data: bytes, remedy: str) -> di
                 stream = archive.extractfile(member)
                 assert stream is not None
                 inside = path / member.name
-                found[file.name] = read_verified_records(inside, file, remedy, stream.read(file.size + 1))
+                found[file.name] = read_verified_records(
+                    inside, file, remedy, stream.read(file.size + 1)
+                )
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise file_error(path, f"is no whole archive: {error}", remedy) from None
     if missing := [name for name in wanted if name not in found]:

@@ -16,15 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.experiment.data.idx import file_error
-from dualml.experiment.data.registry import COLOUR, RecordFile, RecordInfo
 from dualml.common.errors import UserError
 from dualml.common.files import read_bytes
+from dualml.experiment.data.idx import file_error
+from dualml.experiment.data.registry import COLOUR, RecordFile, RecordInfo
 
 Array = NDArray[Any]
 
 
-def read_verified_records(path: Path, file: RecordFile, remedy: str, data: bytes | None = None) -> bytes:
+def read_verified_records(
+    path: Path, file: RecordFile, remedy: str, data: bytes | None = None
+) -> bytes:
     """Return the bytes of a record file after checking its length and checksum.
 
     Args:
@@ -94,7 +96,8 @@ def encode_records(images: Array, *labels: Array) -> bytes:
         UserError: images of another shape or type.
     """
     if images.dtype != np.uint8 or images.shape[1:] != COLOUR:
-        raise UserError(f"images must be uint8 (N, 3, 32, 32); received {images.dtype} of shape "
-                        f"{images.shape}")  # fmt: skip
+        raise UserError(
+            f"images must be uint8 (N, 3, 32, 32); received {images.dtype} of shape {images.shape}"
+        )
     columns = [np.asarray(label, np.uint8).reshape(-1, 1) for label in labels]
     return np.hstack([*columns, images.reshape(len(images), -1)]).tobytes()

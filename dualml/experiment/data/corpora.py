@@ -8,6 +8,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+from dualml.common.errors import UserError
+from dualml.common.files import MAX_TEXT_BYTES, read_bytes
+from dualml.common.parse import is_unicode
+from dualml.common.words import LANGUAGES, all_languages, load_messages
 from dualml.experiment.data import labelled, text
 from dualml.experiment.data.dataset import Dataset, Source
 from dualml.experiment.data.feelings import make_labelled_sentences
@@ -15,10 +19,6 @@ from dualml.experiment.data.locations import env_dir
 from dualml.experiment.data.registry import DATASETS, GENERATED, LABELLED, TEXTS, TextInfo
 from dualml.experiment.data.sentences import make_sentences
 from dualml.experiment.data.wordpiece import WordPiece
-from dualml.common.errors import UserError
-from dualml.common.files import MAX_TEXT_BYTES, read_bytes
-from dualml.common.parse import is_unicode
-from dualml.common.words import LANGUAGES, all_languages, load_messages
 
 SUFFIXES = (".txt", ".md")
 
@@ -72,7 +72,9 @@ def load_text(
     if labels:
         rows = make_labelled_sentences() if path is None else read_entries(info, path)
         pieces = WordPiece.open(Path(pretrained)) if pretrained else None
-        return labelled.make_labelled_dataset(info.name, source, rows, info.classes, pieces=pieces, **sizes)
+        return labelled.make_labelled_dataset(
+            info.name, source, rows, info.classes, pieces=pieces, **sizes
+        )
     lines = generate_lines(info) if path is None else [line for line, _ in read_entries(info, path)]
     lines = text.to_characters(lines) if tokens == "characters" else lines
     return text.make_text_dataset(info.name, source, lines, **sizes)
@@ -80,7 +82,11 @@ def load_text(
 
 def generate_lines(info: TextInfo) -> list[text.Line]:
     """Return the lines of a text that dualml generates itself."""
-    return make_sentences() if info.name == GENERATED else [line for line, _ in make_labelled_sentences()]
+    return (
+        make_sentences()
+        if info.name == GENERATED
+        else [line for line, _ in make_labelled_sentences()]
+    )
 
 
 def load_text_file(path: Path, words: int, length: int, tokens: text.Tokens = "words") -> Dataset:
@@ -166,10 +172,16 @@ def stand_in_notice(wanted: TextInfo, used: TextInfo, notice: str) -> dict[str, 
     """Return the notice for console and report that a generated text stands in, by language."""
     why = missing_notice(wanted)
     values = {
-        "used": used.name, "what": used.what, "lines": used.lines, "wanted": wanted.name,
-        "remedy": wanted.remedy, "file": wanted.file, "size": wanted.size,
+        "used": used.name,
+        "what": used.what,
+        "lines": used.lines,
+        "wanted": wanted.name,
+        "remedy": wanted.remedy,
+        "file": wanted.file,
+        "size": wanted.size,
         "sha256": wanted.sha256[:12],
-    }  # fmt: skip
+    }
     return {
-        lang: load_messages(lang)[f"notice.{notice}"].format(why=why[lang], **values) for lang in LANGUAGES
+        lang: load_messages(lang)[f"notice.{notice}"].format(why=why[lang], **values)
+        for lang in LANGUAGES
     }

@@ -9,9 +9,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.common.errors import UserError
 from dualml.experiment.data.registry import Constant
 from dualml.experiment.data.wordpiece import WordPiece
-from dualml.common.errors import UserError
 
 Array = NDArray[Any]
 Source = Literal["env", "cache", "download", "embedded", "generated", "file"]

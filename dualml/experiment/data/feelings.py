@@ -15,7 +15,17 @@ OTHER_FEELING_PERCENT = 20
 #: Parts of a sentence: person, time, activity, place; spaces separate words.
 PERSONS = ("我", "他", "妹妹", "老师", "同学", "爸爸", "邻居", "医生")
 TIMES = ("今天", "昨天", "早上", "周末", "晚上", "刚才", "下课 后")
-ACTIVITIES = ("看 电影", "写 作业", "坐 地铁", "吃 午饭", "等 快递", "考试", "跑步", "开会", "整理 房间")
+ACTIVITIES = (
+    "看 电影",
+    "写 作业",
+    "坐 地铁",
+    "吃 午饭",
+    "等 快递",
+    "考试",
+    "跑步",
+    "开会",
+    "整理 房间",
+)
 PLACES = ("在 学校", "在 家", "在 公司", "在 路上", "在 医院")
 #: Words of each feeling in the order of its classes in ``datasets.toml``; the first class is no
 #: feeling.
@@ -26,7 +36,7 @@ WORDS = (
     ("觉得 恶心", "受不了 这 味道", "一点 也 不 喜欢", "看 都 不 想 看", "真 没意思"),
     ("气 得 发抖", "大声 吵架", "太 过分 了", "摔 了 门", "忍无可忍"),
     ("笑 个 不停", "开心 极 了", "高兴 得 跳 起来", "终于 成功 了", "一点 也 不 难过"),
-)  # fmt: skip
+)
 
 
 def make_labelled_sentences() -> list[tuple[Words, int]]:
@@ -44,5 +54,9 @@ def make_labelled_sentence(draw: HashRandom) -> tuple[Words, int]:
     parts += [draw.weighted_choice(ACTIVITIES)] if draw.chance(70) else []
     parts += ["，", draw.weighted_choice(WORDS[label])]
     if draw.chance(OTHER_FEELING_PERCENT):
-        parts += ["，", draw.weighted_choice(PERSONS), draw.weighted_choice(WORDS[draw.randbelow(len(WORDS))])]
+        parts += [
+            "，",
+            draw.weighted_choice(PERSONS),
+            draw.weighted_choice(WORDS[draw.randbelow(len(WORDS))]),
+        ]
     return [*" ".join(parts).split(), "。"], label

@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from dualml.experiment.data.archive import unpack_archive
-from dualml.experiment.data.locations import cache_folder, read_verified, find_file, write_atomic
-from dualml.experiment.data.registry import DatasetInfo, IdxFile, RecordFile, RecordInfo
-from dualml.common.errors import UserError
 from dualml.common.bounded_io import read_body
+from dualml.common.errors import UserError
+from dualml.experiment.data.archive import unpack_archive
+from dualml.experiment.data.locations import cache_folder, find_file, read_verified, write_atomic
+from dualml.experiment.data.registry import DatasetInfo, IdxFile, RecordFile, RecordInfo
 
 PROBE_S = 4.5  # for all mirrors together, name resolution included
 CONNECT_S, READ_S = 4.0, 10.0
@@ -107,7 +107,9 @@ def fetch_archive(mirror: str, info: RecordInfo) -> dict[str, bytes]:
     Raises:
         MirrorError: the mirror does not have it, keeps failing, or sends something else.
     """
-    data = fetch_with_retries(mirror, info.archive, info.size, max(FILE_S, info.size / MIN_BYTES_PER_S))
+    data = fetch_with_retries(
+        mirror, info.archive, info.size, max(FILE_S, info.size / MIN_BYTES_PER_S)
+    )
     try:
         return unpack_archive(info, Path(info.archive), data, "")
     except UserError as error:
@@ -163,7 +165,9 @@ def fetch_url(url: str, text: str, most: int, seconds: float | None = None) -> b
     with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task(text, total=None)
         limit = FILE_S if seconds is None else seconds
-        return run_with_timeout(limit, partial(stream_url, url, most, partial(bar.update, task), limit))
+        return run_with_timeout(
+            limit, partial(stream_url, url, most, partial(bar.update, task), limit)
+        )
 
 
 def run_with_timeout(seconds: float, work: Callable[[], bytes]) -> bytes:
@@ -190,7 +194,9 @@ def run_with_timeout(seconds: float, work: Callable[[], bytes]) -> bytes:
     return result
 
 
-def stream_url(url: str, most: int, on_progress: Callable[..., Any], seconds: float | None = None) -> bytes:
+def stream_url(
+    url: str, most: int, on_progress: Callable[..., Any], seconds: float | None = None
+) -> bytes:
     """Download ``url`` as the server stores it, and report the progress to ``on_progress``."""
     limit = FILE_S if seconds is None else seconds
     import requests
@@ -245,7 +251,9 @@ def probe_mirrors(mirrors: Sequence[str], name: str) -> dict[str, str]:
         else:
             faults.pop(mirror, None)
 
-    threads = [threading.Thread(target=probe_mirror, args=(mirror,), daemon=True) for mirror in mirrors]
+    threads = [
+        threading.Thread(target=probe_mirror, args=(mirror,), daemon=True) for mirror in mirrors
+    ]
     deadline = time.monotonic() + PROBE_S
     for thread in threads:
         thread.start()

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.common.arrays import fingerprint
+from dualml.common.errors import UserError
 from dualml.experiment.data.dataset import Dataset, Source
 from dualml.experiment.data.text import TEST_DIVISOR, UNKNOWN, Line, build_vocabulary
 from dualml.experiment.data.wordpiece import WordPiece
-from dualml.common.errors import UserError
 
 #: Tokens 0 and 1; the first is `dualml.algorithms.model.layers.PADDING`.
 SPECIAL = ("<pad>", UNKNOWN)
@@ -75,7 +75,10 @@ def make_labelled_dataset(
     labels = np.array([label for _, label in entries], np.int64)
     train, validation, test = split_slices(name, len(lines))
     if pieces is None:
-        known, cut = build_vocabulary(lines[train], words, SPECIAL), sum(len(x) > length for x in lines)
+        known, cut = (
+            build_vocabulary(lines[train], words, SPECIAL),
+            sum(len(x) > length for x in lines),
+        )
         rows = encode_lines(lines, known, length)
     else:
         known, (rows, cut) = pieces.words, pieces.encode_sentences(name, lines, length)

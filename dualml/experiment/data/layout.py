@@ -6,10 +6,10 @@ import hashlib
 import shutil
 from pathlib import Path
 
+from dualml.common.machine import cache_dir
 from dualml.experiment.data import idx
 from dualml.experiment.data.locations import find_file, write_atomic
 from dualml.experiment.data.registry import FILE_NAMES
-from dualml.common.machine import cache_dir
 
 
 def plain_folder(folder: Path) -> Path:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from dualml.experiment.data import archive, cifar, idx
-from dualml.experiment.data.registry import DatasetInfo, IdxFile, RecordFile, RecordInfo
 from dualml.common.errors import UserError
 from dualml.common.files import write_bytes
 from dualml.common.machine import cache_dir
+from dualml.experiment.data import archive, cifar, idx
+from dualml.experiment.data.registry import DatasetInfo, IdxFile, RecordFile, RecordInfo
 
 Kind = Literal["env", "cache"]
 

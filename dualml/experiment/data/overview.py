@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from dualml.common.arrays import fingerprint
+from dualml.common.errors import UserError
 from dualml.experiment.data import corpora, digits
 from dualml.experiment.data.locations import locate, verify_files
 from dualml.experiment.data.registry import DATASETS, TEXTS, DatasetInfo, TextInfo
-from dualml.common.errors import UserError
 
 Row = dict[str, Any]
 
@@ -69,7 +69,13 @@ def check_text(info: TextInfo, folder: Path | None) -> list[Row]:
     if folder is not None and not folder.is_dir():
         raise UserError(f"{folder} is not a folder; remedy: name the one with {info.file}")
     if info.generated:
-        return [{"file": "the lines made here", "path": None, "problem": corpora.check_text_file(info, None)}]
+        return [
+            {
+                "file": "the lines made here",
+                "path": None,
+                "problem": corpora.check_text_file(info, None),
+            }
+        ]
     path = corpora.find_text_file(info) if folder is None else folder / info.file
     if path is None:
         raise UserError(f"{info.name} is not in DUALML_DATA; remedy: {info.remedy}")

@@ -78,9 +78,18 @@ def load_partial(planned: Mapping[str, Any], *, samples: bool, labels: bool) -> 
         for array in (train_y, test_y)
     ]
     return Dataset(
-        info.name, place.kind, None, train_x, y[0], test_x, y[1], sha256=planned["sha256"],
-        mean=info.mean, std=info.std, classes=tuple(info.classes),
-    )  # fmt: skip
+        info.name,
+        place.kind,
+        None,
+        train_x,
+        y[0],
+        test_x,
+        y[1],
+        sha256=planned["sha256"],
+        mean=info.mean,
+        std=info.std,
+        classes=tuple(info.classes),
+    )
 
 
 def has_idx_files(info: DatasetInfo) -> bool:

@@ -27,8 +27,10 @@ def parse_pairs(text: str) -> tuple[Pair, ...]:
     return tuple((one, several) for one, several in one_of_each)
 
 
-PEOPLE = parse_pairs("child children, teacher teachers, dog dogs, student students, farmer farmers, "
-               "cat cats, doctor doctors, bird birds, king kings")  # fmt: skip
+PEOPLE = parse_pairs(
+    "child children, teacher teachers, dog dogs, student students, farmer farmers, "
+    "cat cats, doctor doctors, bird birds, king kings"
+)
 BOOK, LETTER, SONG, HOUSE, BOAT, ROAD, TREE, GARDEN, RIVER, PICTURE = parse_pairs(
     "book books, letter letters, song songs, house houses, boat boats, road roads, tree trees, "
     "garden gardens, river rivers, picture pictures"
@@ -42,11 +44,15 @@ THING_ADJECTIVES = ("new", "small", "red", "long", "green", "beautiful")
 PLACES = ("in", "near", "behind", "under")
 
 #: Verbs without an object, verbs with people as object, and verbs with their possible objects.
-INTRANSITIVE_VERBS = parse_pairs("sleeps sleep, sings sing, waits wait, runs run, laughs laugh, dreams dream")
+INTRANSITIVE_VERBS = parse_pairs(
+    "sleeps sleep, sings sing, waits wait, runs run, laughs laugh, dreams dream"
+)
 PEOPLE_VERBS = parse_pairs("sees see, likes like, helps help, follows follow")
 THING_VERBS = tuple(
     zip(
-        parse_pairs("reads read, writes write, paints paint, plants plant, crosses cross, builds build"),
+        parse_pairs(
+            "reads read, writes write, paints paint, plants plant, crosses cross, builds build"
+        ),
         (
             (BOOK, LETTER),
             (LETTER, BOOK, SONG),
@@ -61,7 +67,10 @@ THING_VERBS = tuple(
 #: Verbs that take a clause.
 CLAUSE_VERBS = parse_pairs("says say, thinks think, knows know")
 #: Adverbs of frequency and of manner.
-FREQUENCY_ADVERBS, MANNER_ADVERBS = ("often", "never", "always"), ("quietly", "slowly", "happily", "alone")
+FREQUENCY_ADVERBS, MANNER_ADVERBS = (
+    ("often", "never", "always"),
+    ("quietly", "slowly", "happily", "alone"),
+)
 TIMES = ("in the morning", "at night", "after school", "on sunday")
 LINKS = ("and", "but", "because", "when")
 
@@ -119,16 +128,25 @@ def make_subject(draw: HashRandom, number: int, depth: int) -> Words:
     words = make_noun_phrase(draw, number, PEOPLE, PEOPLE_ADJECTIVES)
     more = draw.randbelow(10) if depth < MAX_CLAUSE_DEPTH else 9
     if more < 2:
-        words += [draw.weighted_choice(PLACES), *make_noun_phrase(draw, draw.randbelow(2), SITES, THING_ADJECTIVES)]
+        words += [
+            draw.weighted_choice(PLACES),
+            *make_noun_phrase(draw, draw.randbelow(2), SITES, THING_ADJECTIVES),
+        ]
     elif more == 2:
         words += ["that", *make_predicate(draw, number, MAX_CLAUSE_DEPTH)]
     elif more == 3:
         other = draw.randbelow(2)
-        words += ["that", *make_noun_phrase(draw, other, PEOPLE, PEOPLE_ADJECTIVES), draw.weighted_choice(PEOPLE_VERBS)[other]]
+        words += [
+            "that",
+            *make_noun_phrase(draw, other, PEOPLE, PEOPLE_ADJECTIVES),
+            draw.weighted_choice(PEOPLE_VERBS)[other],
+        ]
     return words
 
 
-def make_noun_phrase(draw: HashRandom, number: int, nouns: Sequence[Pair], kinds: Sequence[str]) -> Words:
+def make_noun_phrase(
+    draw: HashRandom, number: int, nouns: Sequence[Pair], kinds: Sequence[str]
+) -> Words:
     """Draw an article, perhaps an adjective, and a noun; ``number`` 0 is singular, 1 plural."""
     kind = [draw.weighted_choice(kinds)] if draw.chance(35) else []
     return [draw.weighted_choice(ARTICLES[number]), *kind, draw.weighted_choice(nouns)[number]]
@@ -143,7 +161,20 @@ def make_predicate(draw: HashRandom, number: int, depth: int) -> Words:
         return [*often, draw.weighted_choice(INTRANSITIVE_VERBS)[number], *how]
     if what < 7:
         verb, things = draw.weighted_choice(THING_VERBS)
-        return [*often, verb[number], *make_noun_phrase(draw, draw.randbelow(2), things, THING_ADJECTIVES)]
+        return [
+            *often,
+            verb[number],
+            *make_noun_phrase(draw, draw.randbelow(2), things, THING_ADJECTIVES),
+        ]
     if what < 9 or depth >= MAX_CLAUSE_DEPTH:
-        return [*often, draw.weighted_choice(PEOPLE_VERBS)[number], *make_subject(draw, draw.randbelow(2), MAX_CLAUSE_DEPTH)]
-    return [*often, draw.weighted_choice(CLAUSE_VERBS)[number], "that", *make_clause(draw, depth + 1)]
+        return [
+            *often,
+            draw.weighted_choice(PEOPLE_VERBS)[number],
+            *make_subject(draw, draw.randbelow(2), MAX_CLAUSE_DEPTH),
+        ]
+    return [
+        *often,
+        draw.weighted_choice(CLAUSE_VERBS)[number],
+        "that",
+        *make_clause(draw, depth + 1),
+    ]

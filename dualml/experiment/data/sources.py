@@ -1,7 +1,8 @@
 """Loading of a dataset by name from the first source that has it.
 
 The sources are `DUALML_DATA`, the user's cache, a download, and, only if the dataset was not
-requested by name, the embedded digits with a notice. For texts see `dualml.experiment.data.corpora`.
+requested by name, the embedded digits with a notice. For texts see
+`dualml.experiment.data.corpora`.
 """
 
 from __future__ import annotations
@@ -14,14 +15,21 @@ from typing import Any
 import numpy as np
 
 from dualml.common.arrays import fingerprint
+from dualml.common.words import LANGUAGES, all_languages, load_messages
 from dualml.experiment.data import cifar, corpora, digits, idx, user_images
 from dualml.experiment.data.dataset import Array, Dataset, Source
 from dualml.experiment.data.fetch import OFFLINE, Unreachable, download
-from dualml.experiment.data.locations import read_verified, locate, find_file
-from dualml.experiment.data.registry import EMBEDDED, Constant, DatasetInfo, IdxFile, RecordInfo, find_dataset
+from dualml.experiment.data.locations import find_file, locate, read_verified
+from dualml.experiment.data.registry import (
+    EMBEDDED,
+    Constant,
+    DatasetInfo,
+    IdxFile,
+    RecordInfo,
+    find_dataset,
+)
 from dualml.experiment.data.stats import statistics
 from dualml.experiment.data.text import LENGTH, WORDS, Tokens
-from dualml.common.words import LANGUAGES, all_languages, load_messages
 
 
 def load(
@@ -37,7 +45,8 @@ def load(
     """Load the dataset ``name``, or the embedded one in its place.
 
     Args:
-        name: name of a known dataset, path of a folder of images (`dualml.experiment.data.user_images`), or
+        name: name of a known dataset, path of a folder of images
+            (`dualml.experiment.data.user_images`), or
             path of a text file: it has a separator, ends in ``.txt`` or ``.md``, or exists.
         explicit: the user named the dataset, so that no other one may replace it.
         words, length: largest vocabulary size of a text, and the tokens of a window.
@@ -55,7 +64,9 @@ def load(
         return load_user_images(Path(name))
     if corpora.is_text(name):
         sizes: dict[str, Any] = {"words": words, "length": length, "tokens": tokens}
-        return corpora.load_text(name, explicit=explicit, labels=labels, pretrained=pretrained, **sizes)
+        return corpora.load_text(
+            name, explicit=explicit, labels=labels, pretrained=pretrained, **sizes
+        )
     info = find_dataset(name)
     if info.embedded:
         return load_embedded(info, None)
@@ -94,7 +105,9 @@ def load_folder(info: DatasetInfo, folder: Path, source: Source) -> Dataset:
     remedy = info.env_remedy if source == "env" else info.remedy
     if isinstance(info, RecordInfo):
         return assemble_dataset(info, source, None, cifar.read_images(info, folder, remedy), folder)
-    arrays = [read_idx_file(folder, file, remedy) for file in info.files if isinstance(file, IdxFile)]
+    arrays = [
+        read_idx_file(folder, file, remedy) for file in info.files if isinstance(file, IdxFile)
+    ]
     return assemble_dataset(info, source, None, arrays, folder)
 
 
@@ -169,9 +182,14 @@ def stand_in_notice(wanted: DatasetInfo, used: DatasetInfo, why: str) -> dict[st
     """Return the notice for console and report that the embedded dataset stands in, by language."""
     reasons = all_languages("notice.offline") if why == OFFLINE else dict.fromkeys(LANGUAGES, why)
     values = {
-        "used": used.name, "what": used.what, "train": used.train, "test": used.test,
-        "wanted": wanted.name, "remedy": wanted.remedy,
-    }  # fmt: skip
+        "used": used.name,
+        "what": used.what,
+        "train": used.train,
+        "test": used.test,
+        "wanted": wanted.name,
+        "remedy": wanted.remedy,
+    }
     return {
-        lang: load_messages(lang)["notice.images"].format(why=reasons[lang], **values) for lang in LANGUAGES
+        lang: load_messages(lang)["notice.images"].format(why=reasons[lang], **values)
+        for lang in LANGUAGES
     }

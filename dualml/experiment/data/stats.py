@@ -1,4 +1,5 @@
-"""Mean and standard deviation per channel of a set of images, for `dualml.experiment.data.normalised`.
+"""Mean and standard deviation per channel of a set of images, for
+`dualml.experiment.data.normalised`.
 
 Sums of bytes and of their squares are integers and exact; images are processed in small batches,
 and only the two quotients at the end are rounded.
@@ -12,8 +13,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from dualml.experiment.data.dataset import Array, with_channel_axis
 from dualml.common.errors import UserError
+from dualml.experiment.data.dataset import Array, with_channel_axis
 
 #: Number of images that are processed together.
 CHUNK_IMAGES = 1000

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.common.arrays import fingerprint
-from dualml.experiment.data.dataset import Dataset, Source
 from dualml.common.errors import UserError
 from dualml.common.files import read_bytes
 from dualml.common.machine import usable_memory
+from dualml.experiment.data.dataset import Dataset, Source
 
 Line = list[str]
 Tokens = Literal["words", "characters"]
@@ -122,7 +122,9 @@ def encode_stream(lines: Sequence[Line], known: Sequence[str]) -> NDArray[np.int
     return np.array(stream, np.int32)
 
 
-def make_windows(stream: NDArray[np.int32], length: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def make_windows(
+    stream: NDArray[np.int32], length: int
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Cut a stream into independent windows: tokens int32 (N, length), and the next tokens int64
     (N, length).
 

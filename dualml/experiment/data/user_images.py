@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from dualml.common.errors import UserError
+from dualml.common.files import read_text
 from dualml.experiment.data import cifar
 from dualml.experiment.data.idx import file_error
 from dualml.experiment.data.registry import COLOUR, RecordFile, RecordInfo
-from dualml.common.errors import UserError
-from dualml.common.files import read_text
 
 TRAIN, TEST, NAMES = re.compile(r"data_batch_\d+\.bin"), "test_batch.bin", "batches.meta.txt"
 #: Bytes of a record: the class and the image.
@@ -51,8 +51,21 @@ def describe_folder(folder: Path) -> RecordInfo:
     path = folder / NAMES
     lines = read_text(path, MAX_NAMES_BYTES).split() if path.is_file() else []
     return RecordInfo(
-        name=folder.resolve().name, what=f"images of {folder}", licence="the user's own",
-        provenance=str(folder), train=sum(counts[:-1]), test=counts[-1], classes=lines,
-        mean=(0.0,) * COLOUR[0], std=(1.0,) * COLOUR[0], home=folder.name, archive="", inside="",
-        size=0, sha256="", labels=1, label=0, shards=shards,
-    )  # fmt: skip
+        name=folder.resolve().name,
+        what=f"images of {folder}",
+        licence="the user's own",
+        provenance=str(folder),
+        train=sum(counts[:-1]),
+        test=counts[-1],
+        classes=lines,
+        mean=(0.0,) * COLOUR[0],
+        std=(1.0,) * COLOUR[0],
+        home=folder.name,
+        archive="",
+        inside="",
+        size=0,
+        sha256="",
+        labels=1,
+        label=0,
+        shards=shards,
+    )

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from dualml.algorithms.model.layers import PADDING
 from dualml.common.errors import UserError
 from dualml.common.files import MAX_TEXT_BYTES, read_bytes
-from dualml.algorithms.model.layers import PADDING
 from dualml.common.strict_model import describe_validation_error
 
 VOCABULARY, SETTINGS = "vocab.txt", "tokenizer_config.json"
@@ -119,7 +119,11 @@ class WordPiece:
                 one.
         """
         check_length(length)
-        tokenizer, rows, cut = self.make_tokenizer(), np.full((len(lines), length), PADDING, np.int32), 0
+        tokenizer, rows, cut = (
+            self.make_tokenizer(),
+            np.full((len(lines), length), PADDING, np.int32),
+            0,
+        )
         start, end = self.token_ids[START], self.token_ids[END]
         for at, line in enumerate(lines):
             tokens = tokenizer.encode(" ".join(line)).ids

@@ -13,8 +13,8 @@ from typing import Any
 
 from dualml.common.errors import UserError
 from dualml.common.files import read_bytes
-from dualml.experiment.methods.registry import METHODS, MethodInfo
 from dualml.common.parse import from_json
+from dualml.experiment.methods.registry import METHODS, MethodInfo
 
 #: Largest number of bytes of a configuration.
 MAX_CONFIG_BYTES = 2**16
@@ -45,8 +45,10 @@ def read_config(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"method_config: {path} is not JSON: {error}") from None
     if not isinstance(table, dict):
-        raise UserError(f"method_config: {path} must be an object of JSON, as {{\"zero_optimization"
-                        "\": {\"reduce_bucket_size\": 1000000}}")  # fmt: skip
+        raise UserError(
+            f'method_config: {path} must be an object of JSON, as {{"zero_optimization'
+            '": {"reduce_bucket_size": 1000000}}'
+        )
     return table
 
 
@@ -68,22 +70,36 @@ def check_config(
     info = next((m for m in taking if m.name == name), None)
     if info is None:
         known = ", ".join(m.name for m in taking)
-        raise UserError(f"method_config is for methods that take one ({known}); method = "
-                        f"{name or 'none'}: leave it out")  # fmt: skip
+        raise UserError(
+            f"method_config is for methods that take one ({known}); method = "
+            f"{name or 'none'}: leave it out"
+        )
     for key in config:
         if key not in KEYS:
-            raise UserError(f"method_config has {key}, which dualml does not hand on to "
-                            f"{info.title}: leave it out")  # fmt: skip
-    wrong = [*_batches(config, batch_size, world_size), *_optimizer(config, rule),
-             *_clipping(config), *_precision(config, info), *_sharing(config, info)]  # fmt: skip
+            raise UserError(
+                f"method_config has {key}, which dualml does not hand on to "
+                f"{info.title}: leave it out"
+            )
+    wrong = [
+        *_batches(config, batch_size, world_size),
+        *_optimizer(config, rule),
+        *_clipping(config),
+        *_precision(config, info),
+        *_sharing(config, info),
+    ]
     if wrong:
         raise UserError(f"method_config contradicts the arm: {'; '.join(wrong)}")
 
 
 def without_planned_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a configuration that agrees with the plan without the keys that the plan decides."""
-    decided = ("train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps",
-               "optimizer", "scheduler")  # fmt: skip
+    decided = (
+        "train_batch_size",
+        "train_micro_batch_size_per_gpu",
+        "gradient_accumulation_steps",
+        "optimizer",
+        "scheduler",
+    )
     return {key: value for key, value in config.items() if key not in decided}
 
 

@@ -9,22 +9,22 @@ from typing import Any
 
 import numpy as np
 
-from dualml.parallel.aggregation.parallel import gather_mean_losses
+from dualml.algorithms.communicator import Communicator
 from dualml.backend import (
+    ActivationCapture,
     Array,
     Arrays,
     Backend,
-    MemoryUsage,
-    ActivationCapture,
-    TrainingSpec,
     BatchTrace,
-    Training,
     MemoryReport,
+    MemoryUsage,
+    Training,
+    TrainingSpec,
 )
 from dualml.backend.capability import Capability
-from dualml.algorithms.communicator import Communicator
 from dualml.common.errors import TrialError
 from dualml.experiment.methods.skips import SkippedUpdates
+from dualml.parallel.aggregation.parallel import gather_mean_losses
 
 
 class MethodTraining(Training, ActivationCapture):
@@ -83,7 +83,9 @@ class MethodTraining(Training, ActivationCapture):
                 equally many samples.
         """
 
-    def steps_from_loader(self, batches: Sequence[Array], first: int) -> Iterator[tuple[Array, Any]]:
+    def steps_from_loader(
+        self, batches: Sequence[Array], first: int
+    ) -> Iterator[tuple[Array, Any]]:
         """Make an update for each of these global batches, the first of them number ``first``, on
         this rank's part as the engine's loader gives it.
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from dualml.backend import Array, Backend
 from dualml.algorithms.communicator import Communicator
 from dualml.algorithms.communicator.parts import slice_lengths
+from dualml.backend import Array, Backend
 from dualml.experiment.methods.engine import EngineDataParallel, MethodTraining
 
 
@@ -42,10 +42,14 @@ class EngineLoaderParallel(EngineDataParallel):
         return loss, share
 
 
-def make_data_parallel(backend: Backend, training: MethodTraining, comm: Communicator) -> EngineDataParallel:
+def make_data_parallel(
+    backend: Backend, training: MethodTraining, comm: Communicator
+) -> EngineDataParallel:
     """Make the training of a method on one of several ranks.
 
     Raises:
         TrialError: the engine is in another group than the ranks of the trial.
     """
-    return (EngineLoaderParallel if training.prepared else EngineDataParallel)(backend, training, comm)
+    return (EngineLoaderParallel if training.prepared else EngineDataParallel)(
+        backend, training, comm
+    )

@@ -24,8 +24,8 @@ class MethodInfo:
         ranks: ``one`` process, ``several``, or ``any`` number.
         precision: precision of most of its arithmetic: ``fp32``, ``bf16``, ``fp16``.
         casts: language → where a low-precision method casts differently from dualml's rule
-            (`dualml.algorithms.precision`); ``entries`` are the entries about it in the catalogue of
-            differences (`dualml.parity.diffs`).
+            (`dualml.algorithms.precision`); ``entries`` are the entries about it in the catalogue
+            of differences (`dualml.parity.diffs`).
         package: package of an engine that is not part of the framework; ``series`` is the tested
             part of its version, ``install`` the command that installs it.
         moved: bytes that a rank sends in an update, as a multiple of (n - 1)/n of the model's
@@ -39,7 +39,8 @@ class MethodInfo:
             are sharded like the state and count as state.
         beside: language → what else it holds in memory, or where shards are not equal.
         file: file that it shares with other methods, which differ by their ``options``.
-        configured: whether it takes its engine's own configuration (`dualml.experiment.methods.config`).
+        configured: whether it takes its engine's own configuration
+            (`dualml.experiment.methods.config`).
         prepared: whether its engine's loader distributes every global batch, in slices of a full
             batch's size, so that in a smaller batch the last ranks have fewer samples.
         unsupported: why it does not run on such a machine at all; ``page`` is the source.
@@ -99,7 +100,9 @@ class MethodInfo:
 @functools.cache
 def _load_registry() -> Mapping[str, Mapping[str, MethodInfo]]:
     """Load backend → method → facts from ``methods.toml``."""
-    table = tomllib.loads(files("dualml.experiment.methods").joinpath("methods.toml").read_text("utf-8"))
+    table = tomllib.loads(
+        files("dualml.experiment.methods").joinpath("methods.toml").read_text("utf-8")
+    )
     return {
         backend: {name: MethodInfo(name=name, **facts) for name, facts in methods.items()}
         for backend, methods in table.items()

@@ -29,8 +29,8 @@ class Progress:
     Updates made, seconds of training, bytes of records, SHA-256 of the traced batches and of all
     samples so far (see `dualml.experiment.sample_digest`), the confusion of the last evaluation,
     the results of the weights in ``best.safetensors``, the divergence of the ranks' weights at
-    traced updates, the checks of `dualml.experiment.store.agreement`, and the number of samples that each
-    rank trained on.
+    traced updates, the checks of `dualml.experiment.store.agreement`, and the number of samples
+    that each rank trained on.
     """
 
     step: Count = 0

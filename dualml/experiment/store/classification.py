@@ -21,8 +21,8 @@ class ClassMeasures(Means):
 
 
 class Classification(Record):
-    """A trial's `dualml.common.confusion.classification_report`, for the kept weights if there are any,
-    else for the final ones."""
+    """A trial's `dualml.common.confusion.classification_report`, for the kept weights if there are
+    any, else for the final ones."""
 
     classes: list[ClassMeasures]
     accuracy: Number

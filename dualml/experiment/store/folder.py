@@ -10,12 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from dualml.common.errors import UserError
-from dualml.experiment.plan import Plan
 from dualml.common.machine import git_revision
-from dualml.experiment.store.manifest import RUN, DataRecord, Key, Options, RunRecord, TrialRecord, read_run
+from dualml.common.version import __version__
+from dualml.experiment.plan import Plan
+from dualml.experiment.store.manifest import (
+    RUN,
+    DataRecord,
+    Key,
+    Options,
+    RunRecord,
+    TrialRecord,
+    read_run,
+)
 from dualml.experiment.store.plan import plan_folder, restore_plan, save_plan
 from dualml.experiment.store.trial import trial_folder
-from dualml.common.version import __version__
 
 LOCK = ".lock"
 #: Linux's list of all held locks, with the inode of each file.

@@ -41,9 +41,11 @@ class Record(BaseModel):
             return {
                 key: v
                 for key, v in value.items()
-                if v is not None or key not in fields or fields[key].default in (None, ...)
+                if v is not None
+                or key not in fields
+                or fields[key].default in (None, ...)
                 or fields[key].is_required()
-            }  # fmt: skip
+            }
         return value
 
     def describe(self) -> dict[str, Any]:

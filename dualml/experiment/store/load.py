@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dualml.common.errors import UserError
-from dualml.parallel.split.timeline import COLUMNS
 from dualml.experiment.store.costs import COLLECTIVES, COST, CostRecord
 from dualml.experiment.store.findings import read_findings
 from dualml.experiment.store.manifest import RESULTS, RUN, TrialRecord, read_run
@@ -18,11 +17,12 @@ from dualml.experiment.store.merge import merge
 from dualml.experiment.store.plan import PLAN, PlanChanged, plan_folder, restore_plan
 from dualml.experiment.store.plan_record import PlanRecord
 from dualml.experiment.store.records import Array, Curve, read_records
-from dualml.experiment.store.run import TrialComparison, RunData, Serial, Trial
+from dualml.experiment.store.run import RunData, Serial, Trial, TrialComparison
 from dualml.experiment.store.times import TIMELINE, TIMES, ColumnFile
 from dualml.experiment.store.trial import trial_folder
 from dualml.experiment.store.usage import Usage, read_usage, summarize_samples
 from dualml.experiment.store.verdicts import PARITY, JudgedRecord, ParityRecord, SerialRecord
+from dualml.parallel.split.timeline import COLUMNS
 
 T = TypeVar("T")
 #: Metrics of classes and ranks that are not drawn as curves.
@@ -199,7 +199,11 @@ def read_distances(place: Path, ranks: int) -> tuple[Array, ...]:
         if not curves:
             return ()
         steps = np.unique(np.concatenate([curve.step for curve in curves]))
-        rows.append(np.stack([steps, *(values_at(steps, records.get(name)) for name in UNDRAWN_METRICS)], axis=1))
+        rows.append(
+            np.stack(
+                [steps, *(values_at(steps, records.get(name)) for name in UNDRAWN_METRICS)], axis=1
+            )
+        )
     return tuple(rows)
 
 
@@ -217,7 +221,9 @@ def parity_fields(parity: ParityRecord | None) -> dict[str, Any]:
         return {"comparisons": None, "parity_settings": {}}
     return {
         "comparisons": tuple(
-            TrialComparison(arm=c.arm, seed=c.seed, a=c.a, b=c.b, verdict=c.verdict, **comparison_fields(c))
+            TrialComparison(
+                arm=c.arm, seed=c.seed, a=c.a, b=c.b, verdict=c.verdict, **comparison_fields(c)
+            )
             for c in parity.comparisons
         ),
         "serial": serial_comparisons(parity.serial),
@@ -229,10 +235,17 @@ def parity_fields(parity: ParityRecord | None) -> dict[str, Any]:
 def serial_comparisons(records: Sequence[SerialRecord]) -> tuple[Serial, ...]:
     """Return the comparisons between arms on one backend."""
     return tuple(
-        Serial(arm=s.arm, seed=s.seed, a=s.backend, b=s.backend, against=s.against,
-               verdict=s.verdict or "", **comparison_fields(s))
+        Serial(
+            arm=s.arm,
+            seed=s.seed,
+            a=s.backend,
+            b=s.backend,
+            against=s.against,
+            verdict=s.verdict or "",
+            **comparison_fields(s),
+        )
         for s in records
-    )  # fmt: skip
+    )
 
 
 def comparison_fields(record: JudgedRecord) -> dict[str, Any]:

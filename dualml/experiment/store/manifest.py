@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from dualml.common.errors import UserError, did_you_mean
-from dualml.experiment.schema import Experiment
 from dualml.common.files import nonfinite_to_none
+from dualml.experiment.schema import Experiment
 from dualml.experiment.store.agreement import AgreementRecord
 from dualml.experiment.store.best import BestRecord
 from dualml.experiment.store.classification import Classification
@@ -98,7 +98,8 @@ class DeviceMemory(Record):
 
 class OffloadTraffic(Record):
     """Transfers of one rank in all updates since the trial started or resumed
-    (`dualml.parallel.offload.traffic.OffloadCounters`), and the bytes kept in host memory and on disk."""
+    (`dualml.parallel.offload.traffic.OffloadCounters`), and the bytes kept in host memory and on
+    disk."""
 
     host: Count
     disk: Count

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dualml.common.errors import UserError
-from dualml.experiment.store.run import TrialComparison, RunData, Serial, Trial
+from dualml.experiment.store.run import RunData, Serial, Trial, TrialComparison
 
 
 def merge(runs: Sequence[RunData]) -> RunData:

@@ -15,7 +15,7 @@ import numpy as np
 
 from dualml.common.errors import UserError
 from dualml.common.files import open_to_read
-from dualml.experiment.store.records import Array, Curve, Row, make_curve, records_path, group_rows
+from dualml.experiment.store.records import Array, Curve, Row, group_rows, make_curve, records_path
 
 #: Largest number of bytes that one poll reads, and that are read of a file in total.
 MAX_POLL_BYTES, MAX_TOTAL_BYTES = 16 * 2**20, 256 * 2**20

@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
+from dualml.algorithms.model.spec import ModelSpec
 from dualml.common.arrays import read_npz
 from dualml.common.errors import UserError
-from dualml.experiment.fingerprint import arrays_digest, hash_parts, fingerprint_parts
+from dualml.common.files import convert_read_errors, write_bytes
+from dualml.experiment.fingerprint import arrays_digest, fingerprint_parts, hash_parts
 from dualml.experiment.plan import Plan
 from dualml.experiment.schema import Experiment
-from dualml.common.files import convert_read_errors, write_bytes
-from dualml.algorithms.model.spec import ModelSpec
-from dualml.parallel.split import traffic
-from dualml.parallel.split.plan import SplitPlan
 from dualml.experiment.store.jsonfile import JsonFile
 from dualml.experiment.store.plan_record import PlanRecord
 from dualml.experiment.store.protocol import parse_experiment
 from dualml.experiment.store.tensors import WEIGHTS, Arrays
+from dualml.parallel.split import traffic
+from dualml.parallel.split.plan import SplitPlan
 
 PLAN = JsonFile("plan.json", PlanRecord, version=1)
 ORDER = "order.npz"
@@ -61,7 +61,9 @@ def describe_splits(plan: Plan) -> dict[str, Any]:
     return {
         name: {
             "cut": list(split.cut),
-            **traffic.describe(split, arms[name].batch_size, lower=arms[name].plan_precision.is_low),
+            **traffic.describe(
+                split, arms[name].batch_size, lower=arms[name].plan_precision.is_low
+            ),
         }
         for name, split in plan.splits.items()
     }
@@ -87,7 +89,9 @@ def restore_plan(folder: Path, plan_hash: str | None = None) -> Plan:
     experiment = parse_experiment(record.experiment, folder / PLAN.name)
     with convert_read_errors(f"{folder}: not a readable plan"):
         splits = planned_splits(record, experiment)
-        parts = fingerprint_parts(experiment, record.model, data, weights, order, record.models, splits)
+        parts = fingerprint_parts(
+            experiment, record.model, data, weights, order, record.models, splits
+        )
     check_parts(folder, record, parts)
     check_hash(folder, parts, plan_hash)
     deals = {key: [each.describe() for each in deal] for key, deal in record.deals.items()}
@@ -114,8 +118,10 @@ def check_parts(folder: Path, record: PlanRecord, parts: Mapping[str, str]) -> N
 def check_hash(folder: Path, parts: Mapping[str, str], plan_hash: str | None) -> None:
     """Raise `PlanChanged` if the hash of the parts is not the one in ``run.json``."""
     if plan_hash is not None and (own := hash_parts(parts)) != plan_hash:
-        raise PlanChanged(f"{folder}: the plan's hash is {own[:12]}, run.json's {plan_hash[:12]}: "
-                      "one of them was changed, or is of another run")  # fmt: skip
+        raise PlanChanged(
+            f"{folder}: the plan's hash is {own[:12]}, run.json's {plan_hash[:12]}: "
+            "one of them was changed, or is of another run"
+        )
 
 
 def planned_splits(record: PlanRecord, experiment: Experiment) -> dict[str, SplitPlan]:

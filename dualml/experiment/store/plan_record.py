@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import PlainSerializer, PlainValidator, model_validator
 
-from dualml.common.errors import UserError
-from dualml.common.files import convert_read_errors
 from dualml.algorithms.model.layers import LAYERS
 from dualml.algorithms.model.spec import ModelSpec
+from dualml.common.errors import UserError
+from dualml.common.files import convert_read_errors
 from dualml.experiment.store.jsonfile import Count, Name, Number, Record
 from dualml.experiment.store.manifest import DataRecord
 from dualml.experiment.store.protocol import Protocol

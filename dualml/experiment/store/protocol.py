@@ -13,11 +13,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, ValidationError
 
-from dualml.common.errors import UserError
-from dualml.experiment.schema import Experiment
 from dualml.algorithms.optim import RULES, LRSchedule
-from dualml.parallel.partition import PARTITIONS
+from dualml.common.errors import UserError
 from dualml.common.strict_model import describe_validation_error
+from dualml.experiment.schema import Experiment
+from dualml.parallel.partition import PARTITIONS
 
 #: Kinds of validation errors that another version of dualml may not have.
 VERSION_ERRORS = ("missing", "extra_forbidden", "literal_error")
@@ -69,4 +69,6 @@ def parse_experiment(protocol: Mapping[str, Any], path: Path) -> Experiment:
     try:
         return Experiment.model_validate(protocol)
     except ValidationError as error:
-        raise UserError(f"{path}: experiment.{describe_validation_error(error, Experiment)}") from None
+        raise UserError(
+            f"{path}: experiment.{describe_validation_error(error, Experiment)}"
+        ) from None

@@ -11,8 +11,8 @@ from typing import Any
 
 from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
-from dualml.experiment.config_diff import ConfigDiff
 from dualml.experiment.batches import partition_key
+from dualml.experiment.config_diff import ConfigDiff
 from dualml.experiment.lenient import read_arm
 from dualml.experiment.plan import Plan
 from dualml.experiment.store.agreement import AgreementRecord
@@ -39,14 +39,14 @@ class Trial:
         peak_memory_mb: peak memory of its processes in MiB.
         how: communication primitive → how the communicator executed it.
         full_batch: whether every update sees all samples.
-        curves: metric → its curve, as rank 0 recorded it; `dualml.experiment.store.table` has the curves of
-            classes and of all ranks.
+        curves: metric → its curve, as rank 0 recorded it; `dualml.experiment.store.table` has the
+            curves of classes and of all ranks.
         folder: folder of the trial's files.
         world_size, processes: number of ranks requested, and of processes that trained.
         samples: for each rank, how many samples it trained on and the fingerprint of their order.
         step_s: quartiles of the seconds of an update.
-        clock: clock of the seconds of updates and collectives, see `dualml.common.clock`; empty in runs of
-            older versions.
+        clock: clock of the seconds of updates and collectives, see `dualml.common.clock`; empty in
+            runs of older versions.
         sent_bytes: bytes sent in an update by the rank that sends most.
         threads: threads per rank, if they were recorded for the trial itself.
         ranks: mean seconds per update of each rank, empty for one rank; ``times`` has the
@@ -292,8 +292,10 @@ class RunData:
     @functools.cached_property
     def contrast(self) -> ConfigDiff:
         """Controlled comparison of the arms' settings."""
-        return ConfigDiff(self.arms, {arm: plan["cut"] for arm, plan in self.splits.items()
-                                    if plan.get("cut") is not None})  # fmt: skip
+        return ConfigDiff(
+            self.arms,
+            {arm: plan["cut"] for arm, plan in self.splits.items() if plan.get("cut") is not None},
+        )
 
     @functools.cached_property
     def settings(self) -> dict[str, Arm]:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dualml.common.errors import UserError
-from dualml.experiment.fingerprint import canonical, arrays_digest, sha256
-from dualml.experiment.schema import Experiment
 from dualml.algorithms.model.spec import ModelSpec
+from dualml.common.errors import UserError
+from dualml.experiment.fingerprint import arrays_digest, canonical, sha256
+from dualml.experiment.schema import Experiment
 from dualml.experiment.store.baseline import BASELINE, FOLDS, folded_shapes
 from dualml.experiment.store.manifest import RUN, Key, RunRecord, TrialRecord, check_run, read_run
 from dualml.experiment.store.plan import PLAN, plan_folder, restore_plan

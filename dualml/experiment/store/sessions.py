@@ -128,7 +128,9 @@ def iter_failures(run: Path, number: int) -> Iterator[tuple[int, Path, RankFailu
             if note.result is not None:
                 check_result(note.result)
         except UserError as error:
-            note = RankFailure(code=-1, reason=f"left a note that cannot be read: {error}", result=None)
+            note = RankFailure(
+                code=-1, reason=f"left a note that cannot be read: {error}", result=None
+            )
         yield int(digits), path, note
 
 

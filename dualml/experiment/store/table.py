@@ -8,7 +8,7 @@ from typing import Any
 
 from dualml.common.files import nonfinite_to_none
 from dualml.experiment.store.records import read_lines
-from dualml.experiment.store.run import TrialComparison, RunData, Serial, Trial
+from dualml.experiment.store.run import RunData, Serial, Trial, TrialComparison
 from dualml.experiment.store.verdicts import VERDICTS
 
 Table = dict[str, list[Any]]
@@ -44,7 +44,10 @@ def records(run: RunData) -> Table:
     for trial in run.trials:
         for rank in range(trial.world_size):
             whose = {**trial_key(trial), "rank": rank}
-            append_rows(table, (whose | nonfinite_to_none(record) for record in read_lines(trial.folder, rank)))
+            append_rows(
+                table,
+                (whose | nonfinite_to_none(record) for record in read_lines(trial.folder, rank)),
+            )
     return {
         name: values
         for name, values in table.items()
@@ -86,12 +89,26 @@ def verdicts(run: RunData) -> Table:
     table = empty_table(VERDICT)
     for each in decided_comparisons(run):
         first = each.first_divergence or {}
-        append_rows(table, [nonfinite_to_none({
-            **{name: getattr(each, name) for name in ("arm", "seed", "a", "b", "verdict")},
-            "against": each.against if isinstance(each, Serial) else None,
-            "reason": each.reason, "steps": each.steps, "ratio": each.worst,
-            **{f"first_{name}": first.get(name) for name in ("step", "phase", "tensor")},
-        })])  # fmt: skip
+        append_rows(
+            table,
+            [
+                nonfinite_to_none(
+                    {
+                        **{
+                            name: getattr(each, name)
+                            for name in ("arm", "seed", "a", "b", "verdict")
+                        },
+                        "against": each.against if isinstance(each, Serial) else None,
+                        "reason": each.reason,
+                        "steps": each.steps,
+                        "ratio": each.worst,
+                        **{
+                            f"first_{name}": first.get(name) for name in ("step", "phase", "tensor")
+                        },
+                    }
+                )
+            ],
+        )
     return table
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parallel.aggregation.times import PARTS
 from dualml.common.arrays import read_npz
 from dualml.common.errors import UserError
 from dualml.common.files import write_bytes
+from dualml.parallel.aggregation.times import PARTS
 from dualml.parallel.split.timeline import COLUMNS
 
 Columns = dict[str, NDArray[np.float64]]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dualml.common.errors import UserError
 from dualml.experiment.store.envelope import Envelope, read_envelope
-from dualml.experiment.store.records import update_losses, read_records
+from dualml.experiment.store.records import read_records, update_losses
 from dualml.experiment.store.tensors import read_trace, read_weights
 from dualml.experiment.store.trial import RESULT
 

@@ -6,9 +6,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 
-from dualml.interface.api.runs import Run
 from dualml.common.errors import UserError
 from dualml.experiment.store.run_operand import are_run_operands
+from dualml.interface.api.runs import Run
 
 
 class ComparisonResult(Protocol):

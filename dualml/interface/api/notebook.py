@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.experiment.store.table import trials
 from dualml.report.blocks import Cell, VerdictBlock
-from dualml.report.columns import verdict_cell, status_cell, table
+from dualml.report.columns import status_cell, table, verdict_cell
 from dualml.report.headline import headline
 from dualml.report.measures import loss_unit
 from dualml.report.page.html import render_blocks
-from dualml.experiment.store.run import RunData
-from dualml.experiment.store.table import trials
-from dualml.common.words import Messages, numbers
 
 COLUMNS = ("arm", "backend", "seed", "status", "final_loss", "test_accuracy", "train_s", "verdict")
 
@@ -22,14 +22,28 @@ def html(run: RunData) -> Markup:
     known = trials(run)
     rows = [
         [
-            arm, backend, str(seed), status_cell(state, words), loss, accuracy, seconds,
+            arm,
+            backend,
+            str(seed),
+            status_cell(state, words),
+            loss,
+            accuracy,
+            seconds,
             Cell(numbers.MISSING) if verdict is None else verdict_cell(verdict, words),
         ]
         for arm, backend, seed, state, loss, accuracy, seconds, verdict in zip(
             *(known[name] for name in COLUMNS), strict=True
         )
-    ]  # fmt: skip
-    heads = ("`arm`", "backend", "seed:", "status", f"final_loss:{loss_unit(run)}",
-             "test_accuracy:percent", "train_s:seconds", "verdict")  # fmt: skip
+    ]
+    heads = (
+        "`arm`",
+        "backend",
+        "seed:",
+        "status",
+        f"final_loss:{loss_unit(run)}",
+        "test_accuracy:percent",
+        "train_s:seconds",
+        "verdict",
+    )
     tone, sentence = headline(run, words)
     return render_blocks([VerdictBlock(sentence, tone), *table(words, "trials", heads, rows)], 3)

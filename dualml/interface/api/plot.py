@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dualml.interface.api.tools import as_list, import_optional
 from dualml.common.errors import UserError, did_you_mean
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData, Trial
+from dualml.interface.api.tools import as_list, import_optional
 from dualml.report import curves, legend
 from dualml.report.draw.palette import COLORS, STROKES
 from dualml.report.measures import loss_unit
-from dualml.experiment.store.run import RunData, Trial
-from dualml.common.words import Messages
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,13 +91,17 @@ class Plot:
         }
         recorded = {name for trials in drawn.values() for t in trials for name in t.curves}
         if metric not in recorded:
-            raise UserError(f"these trials have no curve {metric!r}{did_you_mean(metric, recorded)}")
+            raise UserError(
+                f"these trials have no curve {metric!r}{did_you_mean(metric, recorded)}"
+            )
         axes = make_axes() if ax is None else ax
         scale = 100.0 if metric.endswith("accuracy") else 1.0
         looks = line_styles(run, arms, backends)
         for place, trials in drawn.items():
             named = [n for n, several in zip(place, (arms, backends), strict=True) if several[1:]]
-            draw_trials(axes, trials, metric, against, scale, looks[place], " · ".join(named) or place[0])
+            draw_trials(
+                axes, trials, metric, against, scale, looks[place], " · ".join(named) or place[0]
+            )
         font, words = font_options(words)
         axes.set_xlabel(words(f"axis.{against}"), **font)
         axes.set_ylabel(axis_label(run, metric, words), **font)
@@ -109,7 +113,9 @@ class Plot:
 
 def make_axes() -> Axes:
     """Create a new figure with one pair of axes."""
-    axes: Axes = import_optional("matplotlib.pyplot").subplots(figsize=(8, 4.5), layout="constrained")[1]
+    axes: Axes = import_optional("matplotlib.pyplot").subplots(
+        figsize=(8, 4.5), layout="constrained"
+    )[1]
     return axes
 
 
@@ -118,7 +124,9 @@ def check_names(kind: str, asked: Any, known: Sequence[Any]) -> list[Any]:
     names = as_list(asked)
     for name in names:
         if name not in known:
-            raise UserError(f"no {kind} {name!r} in this run{did_you_mean(str(name), map(str, known))}")
+            raise UserError(
+                f"no {kind} {name!r} in this run{did_you_mean(str(name), map(str, known))}"
+            )
     return names
 
 
@@ -137,9 +145,11 @@ def line_styles(
         width, dashes, alpha = STROKES[strokes[backend]]
         style: Any = (0, [float(dash) / width for dash in dashes.split()]) if dashes else "-"
         looks[arm, backend] = {
-            "color": COLORS[colors[arm]][0], "linewidth": POINT * width, "linestyle": style,
+            "color": COLORS[colors[arm]][0],
+            "linewidth": POINT * width,
+            "linestyle": style,
             "alpha": alpha,
-        }  # fmt: skip
+        }
     return looks
 
 
@@ -160,8 +170,9 @@ def draw_trials(
             axes.plot(line.x, scale * line.raw, color=color, linewidth=0.7, alpha=0.25)
         axes.plot(line.x, scale * line.mean, label=name, **look)
         if len(good) > 1:
-            axes.fill_between(line.x, scale * line.low, scale * line.high, color=color, alpha=0.12,
-                              linewidth=0)  # fmt: skip
+            axes.fill_between(
+                line.x, scale * line.low, scale * line.high, color=color, alpha=0.12, linewidth=0
+            )
     broken = [trial for trial in trials if not trial.ok and metric in trial.curves]
     for trial in broken:
         curve, alone = trial.curves[metric], not good and trial is broken[0]

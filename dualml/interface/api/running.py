@@ -8,10 +8,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from dualml.interface.api.runs import Run, load
-from dualml.interface.api.tools import as_list
 from dualml.common.errors import UserError
 from dualml.common.words import Messages
+from dualml.interface.api.runs import Run, load
+from dualml.interface.api.tools import as_list
 
 
 def run(
@@ -75,9 +75,9 @@ def run(
         >>> done.plot.loss()
     """
     from dualml.launch.external import detect_external_launch
-    from dualml.runner.session.runner import run_request
     from dualml.runner.session.execution import EXIT_INTERRUPTED
     from dualml.runner.session.prepare import RunRequest
+    from dualml.runner.session.runner import run_request
 
     if (there := detect_external_launch()) is not None:
         raise UserError(
@@ -122,8 +122,8 @@ def experiments(lang: str = "en") -> dict[str, str]:
     Raises:
         UserError: the language is unknown.
     """
-    from dualml.experiment.find import experiment_files
     from dualml.common.files import read_toml
+    from dualml.experiment.find import experiment_files
 
     lang = Messages(lang).lang
     return {name: read_toml(path)["title"][lang] for name, path in experiment_files().items()}

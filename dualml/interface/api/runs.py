@@ -10,14 +10,14 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from dualml.interface.api.plot import Plot
-from dualml.interface.api.tools import import_optional
 from dualml.common.errors import UserError, did_you_mean
 from dualml.experiment.store import load as stored
 from dualml.experiment.store import table
 from dualml.experiment.store.records import Curve
-from dualml.experiment.store.run import TrialComparison, Trial
 from dualml.experiment.store.run import RunData as StoredRun
+from dualml.experiment.store.run import Trial, TrialComparison
+from dualml.interface.api.plot import Plot
+from dualml.interface.api.tools import import_optional
 
 if TYPE_CHECKING:
     from pandas import DataFrame

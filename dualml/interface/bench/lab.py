@@ -10,15 +10,15 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from dualml.interface.bench.section import AddRow, BenchJob
 from dualml.common.errors import TrialError
-from dualml.common.machine import run_bounded, python_argv
-from dualml.parity.pairs import compare_trajectories
+from dualml.common.machine import python_argv, run_bounded
 from dualml.experiment.store.envelope import Envelope
 from dualml.experiment.store.manifest import RUN, read_run
 from dualml.experiment.store.plan import PLAN, plan_folder
 from dualml.experiment.store.trajectory import Trajectory, read_trajectory
 from dualml.experiment.store.trial import trial_folder
+from dualml.interface.bench.section import AddRow, BenchJob
+from dualml.parity.pairs import compare_trajectories
 
 #: Backend name of the reference.
 REFERENCE = "numpy"
@@ -57,7 +57,11 @@ def arms_for(job: BenchJob) -> Sequence[str]:
 
 
 def run_lab(
-    job: BenchJob, backend: str, device: str, name: str = "", environ: Mapping[str, str] | None = None
+    job: BenchJob,
+    backend: str,
+    device: str,
+    name: str = "",
+    environ: Mapping[str, str] | None = None,
 ) -> LabRun:
     """Run lab 1 in its quick form on the embedded digits, in a separate process, once per folder.
 
@@ -72,10 +76,27 @@ def run_lab(
     if (folder / RUN.name).exists():
         return LabRun(folder, backend, device)
     words = [word for arm in arms_for(job) for word in ("--arm", arm)]
-    command = python_argv("-m", "dualml", "run", "lab1", "--quick", "--data", "digits",
-                     "--backend", backend, "--device", device, "--out", str(folder), "--threads",
-                     str(job.threads), "--no-report", "--no-find", *words,
-                     *(QUICK_OPTIONS if job.quick else ()))  # fmt: skip
+    command = python_argv(
+        "-m",
+        "dualml",
+        "run",
+        "lab1",
+        "--quick",
+        "--data",
+        "digits",
+        "--backend",
+        backend,
+        "--device",
+        device,
+        "--out",
+        str(folder),
+        "--threads",
+        str(job.threads),
+        "--no-report",
+        "--no-find",
+        *words,
+        *(QUICK_OPTIONS if job.quick else ()),
+    )
     ended = run_bounded(command, job.seconds, {**os.environ, **(environ or {})})
     if ended.code is None:
         raise TrialError(f"dualml run on {device} took longer than {job.seconds:.0f} s")
@@ -102,9 +123,12 @@ def compare_trials(
         "verdict": judged["verdict"],
         "envelopes": judged["evidence"].get("worst_ratio"),
         "accuracies": judged.get("outcome", {}).get("test_accuracy"),
-        **({"reason": {"key": "divergence", **judged["first_divergence"]}}
-           if judged.get("first_divergence") else {}),
-    }  # fmt: skip
+        **(
+            {"reason": {"key": "divergence", **judged["first_divergence"]}}
+            if judged.get("first_divergence")
+            else {}
+        ),
+    }
 
 
 def section(job: BenchJob, add: AddRow) -> None:

@@ -7,23 +7,53 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dualml.interface.bench.section import REASON, BenchSection
 from dualml.common.files import write_bytes
+from dualml.common.words import Messages, numbers
+from dualml.interface.bench.section import REASON, BenchSection
 from dualml.report.blocks import Cell, Column, Table
 from dualml.report.page.markdown import escape
 from dualml.report.page.markdown import table as markdown
 from dualml.report.verdicts import format_divergence
-from dualml.common.words import Messages, numbers
 
 PAGES = {"en": "gpu.md", "zh": "gpu.zh.md"}
 LINKS = {"en": "English · [中文](gpu.zh.md)", "zh": "[English](gpu.md) · 中文"}
 #: Facts about the machine that affect the figures, in this order.
-FACTS = ("device_name", "gpus", "cuda_driver", "torch", "build", "cudnn", "python", "numpy", "cpu",
-         "cores", "memory", "threads", "git")  # fmt: skip
+FACTS = (
+    "device_name",
+    "gpus",
+    "cuda_driver",
+    "torch",
+    "build",
+    "cudnn",
+    "python",
+    "numpy",
+    "cpu",
+    "cores",
+    "memory",
+    "threads",
+    "git",
+)
 #: Columns of numbers.
-NUMBERS = ("envelopes", "accuracies", "passed", "failed", "skipped", "seconds", "product",
-           "convolution", "milliseconds", "per_ours", "per_float32", "loss", "first_gap",
-           "last_gap", "ranks", "bytes", "allocated", "reserved")  # fmt: skip
+NUMBERS = (
+    "envelopes",
+    "accuracies",
+    "passed",
+    "failed",
+    "skipped",
+    "seconds",
+    "product",
+    "convolution",
+    "milliseconds",
+    "per_ours",
+    "per_float32",
+    "loss",
+    "first_gap",
+    "last_gap",
+    "ranks",
+    "bytes",
+    "allocated",
+    "reserved",
+)
 
 
 def tables(results: Mapping[str, Any], lang: str) -> Iterator[Table]:
@@ -39,10 +69,14 @@ def section_table(section: Mapping[str, Any], words: Messages) -> Table:
     shown = [key for key in keys if any(key in row for row in rows)] or keys[:1]
     shown += [REASON] if any(REASON in row for row in rows) else []
     columns = [
-        Column(key, words(f"bench.column.{key}"), column_unit(key, words),
-               "number" if key in NUMBERS else "text")
+        Column(
+            key,
+            words(f"bench.column.{key}"),
+            column_unit(key, words),
+            "number" if key in NUMBERS else "text",
+        )
         for key in shown
-    ]  # fmt: skip
+    ]
     cells = [[cell(key, row, words) for key in shown] for row in rows]
     return Table(section["name"], words(f"bench.title.{section['name']}"), columns, cells)
 
@@ -100,7 +134,9 @@ def facts(results: Mapping[str, Any], lang: str) -> list[str]:
     return [words("bench.fact_line", name=named[k], value=machine[k]) for k in named]
 
 
-def render_page(known: Sequence[BenchSection], lang: str, results: Mapping[str, Any] | None = None) -> str:
+def render_page(
+    known: Sequence[BenchSection], lang: str, results: Mapping[str, Any] | None = None
+) -> str:
     """Render the whole page; a section that was not measured says so.
 
     Args:
@@ -126,7 +162,9 @@ def render_page(known: Sequence[BenchSection], lang: str, results: Mapping[str, 
     return re.sub(r"\n{3,}", "\n\n", "\n\n".join(map(str.strip, parts))) + "\n"
 
 
-def write_pages(folder: Path, known: Sequence[BenchSection], results: Mapping[str, Any] | None) -> list[Path]:
+def write_pages(
+    folder: Path, known: Sequence[BenchSection], results: Mapping[str, Any] | None
+) -> list[Path]:
     """Write the pages in both languages; return their paths."""
     paths = []
     for lang, name in PAGES.items():

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from dualml.backend import BackendInfo
-from dualml.interface.bench.section import JOB, REASON, BenchJob, BenchSection
-from dualml.interface.bench.work import MACHINE
 from dualml.common.errors import UserError
 from dualml.common.files import read_json, write_json
-from dualml.common.machine import ProcessResult, run_bounded, python_argv
+from dualml.common.machine import ProcessResult, python_argv, run_bounded
+from dualml.interface.bench.section import JOB, REASON, BenchJob, BenchSection
+from dualml.interface.bench.work import MACHINE
 
 RESULTS = "bench.json"
 #: Maximum seconds to import a framework and open a device.
@@ -91,7 +91,9 @@ def run_section(info: BackendInfo, section: BenchSection, job: BenchJob, folder:
     return section_result(section, state, time.monotonic() - begin, rows)
 
 
-def run_process(info: BackendInfo, name: str, job: BenchJob, limit: float, *target: str) -> ProcessResult:
+def run_process(
+    info: BackendInfo, name: str, job: BenchJob, limit: float, *target: str
+) -> ProcessResult:
     """Run `dualml.interface.bench.work` in a process; its output is written to ``NAME.log``."""
     folder = Path(job.folder)
     write_json(folder / JOB, asdict(job))
@@ -107,12 +109,18 @@ def last_line(ended: ProcessResult) -> str:
     return lines[-1][:300] if lines else f"ended with code {ended.code}"
 
 
-def section_result(section: BenchSection, state: str, seconds: float, rows: list[Results]) -> Results:
+def section_result(
+    section: BenchSection, state: str, seconds: float, rows: list[Results]
+) -> Results:
     """Return the result of a section as a JSON-serializable dict."""
     columns = list(section.columns)
     return {
-        "name": section.name, "state": state, "seconds": seconds, "columns": columns, "rows": rows
-    }  # fmt: skip
+        "name": section.name,
+        "state": state,
+        "seconds": seconds,
+        "columns": columns,
+        "rows": rows,
+    }
 
 
 def all_passed(results: Results) -> bool:

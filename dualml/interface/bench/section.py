@@ -65,7 +65,10 @@ class BenchJob:
 
 
 LAB = BenchSection(
-    "lab", "dualml.interface.bench.lab:section", 240, ("arm", "pair", "verdict", "envelopes", "accuracies")
+    "lab",
+    "dualml.interface.bench.lab:section",
+    240,
+    ("arm", "pair", "verdict", "envelopes", "accuracies"),
 )
 SUITE = BenchSection(
     "conformance",

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from dualml.interface.bench.section import AddRow, BenchJob
 from dualml.common.machine import run_bounded
+from dualml.interface.bench.section import AddRow, BenchJob
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "tests" / "conformance"
@@ -32,9 +32,22 @@ def section(job: BenchJob, add: AddRow) -> None:
         name = file.stem.removeprefix("test_")
         begin, report = time.monotonic(), Path(job.folder) / f"conformance-{name}.xml"
         words = ["-k", QUICK_SELECTION[1]] if job.quick else []
-        command = [sys.executable, "-P", "-m", "pytest", str(file), "-q", "--tb=line", *words,
-                   "-p", "pytest_timeout", "-p", "no:cacheprovider", f"--rootdir={ROOT}",
-                   f"--junitxml={report}"]  # fmt: skip
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "pytest",
+            str(file),
+            "-q",
+            "--tb=line",
+            *words,
+            "-p",
+            "pytest_timeout",
+            "-p",
+            "no:cacheprovider",
+            f"--rootdir={ROOT}",
+            f"--junitxml={report}",
+        ]
         ended = run_bounded(command, max(1.0, end - begin), suite_environ(job))
         cells: dict[str, Any] = {"suite": name, "seconds": time.monotonic() - begin}
         if report.exists():

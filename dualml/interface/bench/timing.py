@@ -59,7 +59,9 @@ class RatioRow:
         return {**asdict(self), "met": self.meets_target}
 
 
-def time_interleaved(variants: Mapping[str, Callable[[], float]], rounds: int, warm_up: int = 2) -> Times:
+def time_interleaved(
+    variants: Mapping[str, Callable[[], float]], rounds: int, warm_up: int = 2
+) -> Times:
     """Run the variants alternately; return name → time in each round.
 
     Args:

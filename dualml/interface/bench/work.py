@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from dualml.backend import backends
-from dualml.interface.bench.section import JOB, REASON, BenchJob
 from dualml.common.errors import TrialError, Unsupported, UserError
 from dualml.common.files import nonfinite_to_none, read_json, write_json
+from dualml.interface.bench.section import JOB, REASON, BenchJob
 
 MACHINE = "machine"
 #: Maximum characters of an error in a table.

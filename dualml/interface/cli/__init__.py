@@ -29,12 +29,12 @@ def main() -> None:
     try:
         from typer.main import get_command
 
+        from dualml.common.errors import UserError
+        from dualml.common.variables import unknown_variables
         from dualml.interface.cli.app import app
         from dualml.interface.cli.complete import skip_checks
         from dualml.interface.cli.defaults import Defaults, read_defaults
-        from dualml.interface.cli.help import requested_language, localise
-        from dualml.common.errors import UserError
-        from dualml.common.variables import unknown_variables
+        from dualml.interface.cli.help import localise, requested_language
 
         lang, completing = requested_language(sys.argv[1:]), COMPLETING in os.environ
         command = get_command(app)
@@ -72,8 +72,8 @@ def report_error(error: Exception, lang: str = "en") -> int:
     again."""
     from typer import Abort, Exit, TyperException
 
-    from dualml.interface.cli.usage import translate, usage_message
     from dualml.common.errors import Unsupported, UserError
+    from dualml.interface.cli.usage import translate, usage_message
 
     if isinstance(error, Exit):
         return int(error.exit_code)

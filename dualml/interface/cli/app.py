@@ -8,12 +8,13 @@ from typing import Annotated
 
 import typer
 
-from dualml.interface.cli.compare_runs import baseline
+from dualml.common.version import __version__
 from dualml.interface.cli.bench import bench
 from dualml.interface.cli.capabilities import capabilities
 from dualml.interface.cli.checkpoint import app as checkpoint
 from dualml.interface.cli.clean import clean
 from dualml.interface.cli.compare import compare
+from dualml.interface.cli.compare_runs import baseline
 from dualml.interface.cli.config import config
 from dualml.interface.cli.course import check, new
 from dualml.interface.cli.data import app as data
@@ -42,12 +43,14 @@ from dualml.interface.cli.split import split
 from dualml.interface.cli.submit import submit
 from dualml.interface.cli.tensorboard import tensorboard
 from dualml.interface.cli.top import top
-from dualml.common.version import __version__
 
 app = typer.Typer(
-    name="dualml", no_args_is_help=True, suggest_commands=False, pretty_exceptions_enable=False,
+    name="dualml",
+    no_args_is_help=True,
+    suggest_commands=False,
+    pretty_exceptions_enable=False,
     context_settings={"help_option_names": [*HELP]},
-)  # fmt: skip
+)
 
 
 def print_version(asked: bool) -> None:
@@ -59,7 +62,9 @@ def print_version(asked: bool) -> None:
 
 @app.callback()
 def main(
-    version: Annotated[bool, typer.Option("--version", callback=print_version, is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True)
+    ] = False,
     lang: Annotated[str | None, LANG] = None,
 ) -> None:
     """Handle the options before the command, which apply to every command."""

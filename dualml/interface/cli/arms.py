@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from dualml.parallel.aggregation.settings import Aggregation
+from dualml.algorithms.optim import LRSchedule
+from dualml.common.words import Messages, numbers
 from dualml.experiment.arm import Arm
 from dualml.experiment.schema import Experiment
-from dualml.algorithms.optim import LRSchedule
+from dualml.parallel.aggregation.settings import Aggregation
 from dualml.report.blocks import Column, Table
-from dualml.common.words import Messages, numbers
 
 #: Setting → its unit, a key of the message section ``unit``.
 UNITS = {"batch_size": "samples", "seconds": "seconds"}
@@ -32,7 +32,10 @@ def arm_tables(experiment: Experiment, words: Messages) -> Iterator[Table]:
         caption = group if name == group else f"{group} ({name})"
         caption += words("list.colon") + format_settings(own, words) if own else ""
         rows = [
-            [arm, *(values.get(key) or default_setting(experiment.arms[arm], key) for key in varied)]
+            [
+                arm,
+                *(values.get(key) or default_setting(experiment.arms[arm], key) for key in varied),
+            ]
             for arm, values in arms.items()
         ]
         columns = [Column("arm", words("column.arm"))]
@@ -108,7 +111,10 @@ def arm_settings(arm: Arm) -> dict[str, str]:
     ours = arm.split is None and not arm.method
     if ours and (arm.world_size > 1 or strategy != Aggregation().strategy):
         values["aggregation"] = format_call(strategy, combined)
-    values |= {f"recurrent.{key}": format_value(value) for key, value in arm.recurrent.explicit_values.items()}
+    values |= {
+        f"recurrent.{key}": format_value(value)
+        for key, value in arm.recurrent.explicit_values.items()
+    }
     split = arm.split.describe() if arm.split else {}
     values |= {f"split.{key}": format_value(value) for key, value in split.items()}
     if arm.offload is not None:

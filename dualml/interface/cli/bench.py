@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dualml.common.errors import UserError, did_you_mean
 from dualml.interface.cli import complete
 from dualml.interface.cli.options import DEVICE, RUNS, AsJson, Lang
 from dualml.interface.cli.output import print_json, print_text
-from dualml.common.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from dualml.interface.bench.section import BenchSection
@@ -33,13 +33,13 @@ def bench(
 ) -> None:
     """Measure what a backend does on a device, in tables; exit with 1 if a check fails."""
     from dualml.backend import select_backends
-    from dualml.interface.bench.page import facts, tables, write_pages
-    from dualml.interface.bench.run import RESULTS, run_sections, all_passed
-    from dualml.interface.bench.section import BenchJob, list_sections
     from dualml.common.files import read_json
     from dualml.common.machine import default_threads, parse_device
-    from dualml.report.page import terminal
     from dualml.common.words import Messages
+    from dualml.interface.bench.page import facts, tables, write_pages
+    from dualml.interface.bench.run import RESULTS, all_passed, run_sections
+    from dualml.interface.bench.section import BenchJob, list_sections
+    from dualml.report.page import terminal
 
     info, *more = select_backends(backend)
     if more:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dualml.interface.cli.options import BACKEND, DEVICE, AsJson, Lang
-from dualml.interface.cli.output import print_json
 from dualml.common.errors import UserError
 from dualml.common.machine import parse_device
+from dualml.common.words import section_messages
+from dualml.interface.cli.options import BACKEND, DEVICE, AsJson, Lang
+from dualml.interface.cli.output import print_json
 from dualml.report.blocks import Cell, Tone
 from dualml.report.page import terminal
-from dualml.common.words import section_messages
 
 if TYPE_CHECKING:
     from dualml.runner.capabilities import CapabilityColumn
@@ -48,8 +48,8 @@ def capabilities(
     words = section_messages(lang, "capabilities")
     installed = [info for info in backends().values() if info.installed()]
     chosen = installed if backend in (None, "all") else select_backends(backend)
-    from dualml.runner.capabilities import probe_backends
     from dualml.algorithms.communicator import PRIMITIVES
+    from dualml.runner.capabilities import probe_backends
 
     with Console(stderr=True).status("") as status:
         columns = probe_backends(

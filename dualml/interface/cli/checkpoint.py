@@ -23,11 +23,11 @@ def show(
     lang: Lang = "en",
 ) -> None:
     """Show the tensors, the step and the layout of a checkpoint, without reading tensor data."""
+    from dualml.common.words import Messages
+    from dualml.report.page import terminal
     from dualml.runner.checkpoint import open_checkpoint
     from dualml.runner.checkpoint.display import describe_checkpoint, tensor_table, title_lines
     from dualml.runner.checkpoint.weights import check_same_model
-    from dualml.report.page import terminal
-    from dualml.common.words import Messages
 
     checkpoint = open_checkpoint(path)
     if like is not None:
@@ -55,11 +55,11 @@ def convert(
     lang: Lang = "en",
 ) -> None:
     """Convert a checkpoint to another format or another number of files, bit for bit."""
+    from dualml.common.words import Messages
     from dualml.runner.checkpoint import open_checkpoint
     from dualml.runner.checkpoint.convert import convert as write
     from dualml.runner.checkpoint.display import describe_checkpoint, title_lines
     from dualml.runner.checkpoint.weights import select_weights
-    from dualml.common.words import Messages
 
     checkpoint = open_checkpoint(source)
     if weights:

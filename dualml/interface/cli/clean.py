@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from dualml.common.errors import UserError
 from dualml.interface.cli.options import RUN, RUNS, AsJson, Lang
 from dualml.interface.cli.output import complain, print_json, print_text
-from dualml.common.errors import UserError
 
 
 def clean(
@@ -27,11 +27,11 @@ def clean(
 
     Lists them first and asks for confirmation.
     """
-    from dualml.interface.housekeeping import listing, removal
-    from dualml.runner.jobs.store import Jobs, jobs_folder
-    from dualml.report.page import terminal
     from dualml.common.words import Messages
     from dualml.common.words.numbers import nbytes
+    from dualml.interface.housekeeping import listing, removal
+    from dualml.report.page import terminal
+    from dualml.runner.jobs.store import Jobs, jobs_folder
 
     filtered = older is not None or failed or keep is not None
     if bool(folders) == filtered:
@@ -41,8 +41,9 @@ def clean(
         choice = removal.plan_named(listing.rows_of_folders(folders), jobs)
     else:
         seconds = None if older is None else removal.parse_age(older)
-        choice = removal.plan_filtered(RUNS, listing.list_runs(RUNS, None), jobs, older=seconds,
-                                failed=failed, keep=keep or 0)  # fmt: skip
+        choice = removal.plan_filtered(
+            RUNS, listing.list_runs(RUNS, None), jobs, older=seconds, failed=failed, keep=keep or 0
+        )
     size = sum(row.size for row in choice.to_remove)
     if not json:
         for path, why in choice.kept.items():
@@ -50,7 +51,9 @@ def clean(
         if choice.to_remove:
             terminal.show(listing.runs_table(choice.to_remove, words))
         key = "runs.would_go" if dry_run else "runs.goes"
-        print_text(words.plural(key, len(choice.to_remove), n=len(choice.to_remove), size=nbytes(size)))
+        print_text(
+            words.plural(key, len(choice.to_remove), n=len(choice.to_remove), size=nbytes(size))
+        )
     if choice.to_remove and not dry_run:
         if not yes and (json or not sys.stdin.isatty()):
             raise UserError("nothing was removed: say --yes, as nobody is here to be asked")
@@ -60,8 +63,14 @@ def clean(
             removal.remove_run(row)
             complain(words("runs.gone", path=row.summary.path))
     if json:
-        print_json({
-            "dry_run": dry_run, "bytes": size,
-            "removed": [{"path": str(r.summary.path), "bytes": r.size} for r in choice.to_remove],
-            "kept": [{"path": str(path), "why": why} for path, why in choice.kept.items()],
-        }, "clean")  # fmt: skip
+        print_json(
+            {
+                "dry_run": dry_run,
+                "bytes": size,
+                "removed": [
+                    {"path": str(r.summary.path), "bytes": r.size} for r in choice.to_remove
+                ],
+                "kept": [{"path": str(path), "why": why} for path, why in choice.kept.items()],
+            },
+            "clean",
+        )

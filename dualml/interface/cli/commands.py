@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dualml.interface.cli.queueing import check_queue_options, check_render_options, queue_job
 from dualml.common.errors import UserError
+from dualml.interface.cli.queueing import check_queue_options, check_render_options, queue_job
 from dualml.runner.jobs.command import folder_label, script_path
 
 
@@ -29,8 +29,10 @@ def submit_command(command: list[str], before: Sequence[str], given: dict[str, A
         raise UserError("after -- stands a command: dualml submit -- python run.py")
     if before:
         raise UserError(f"before -- stand options of submit; received {before[0]!r}")
-    for option, instead in (("ranks_per_node", "--workers, of all nodes together"),
-                            ("gpus_per_node", "--gpus-per-worker")):  # fmt: skip
+    for option, instead in (
+        ("ranks_per_node", "--workers, of all nodes together"),
+        ("gpus_per_node", "--gpus-per-worker"),
+    ):
         if given[option] not in (0, 1):
             raise UserError(f"--{option.replace('_', '-')} is of runs; a command has {instead}")
     size, each = given["workers"] or 1, given["gpus_per_worker"] or 0
@@ -47,11 +49,14 @@ def submit_command(command: list[str], before: Sequence[str], given: dict[str, A
     if given["gpus"] and each:
         raise UserError("--gpus and --gpus-per-worker say the same twice; leave one of them out")
     asked: dict[str, Any] = {
-        "command": command, "workers": size, "nodes": given["nodes"],
-        "mindspore": given["mindspore"], "cores": given["cores"],
+        "command": command,
+        "workers": size,
+        "nodes": given["nodes"],
+        "mindspore": given["mindspore"],
+        "cores": given["cores"],
         "gpus": (given["gpus"] or size * each) if given["on"] == "local" else 0,
         "memory": parse_bytes(given["memory"], "--memory") if given["memory"] else 0,
-    }  # fmt: skip
+    }
     if given["out"] is not None:
         check_folder(given["out"])
     queue_job(given, [], asked, on_node, on_node * each, folder_label(command))

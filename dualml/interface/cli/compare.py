@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dualml.interface.cli.options import AsJson, Lang
-from dualml.interface.cli.output import print_json, print_text
 from dualml.common.errors import UserError
 from dualml.common.files import MAX_TEXT_BYTES, read_bytes, read_toml
+from dualml.interface.cli.options import AsJson, Lang
+from dualml.interface.cli.output import print_json, print_text
 from dualml.report.blocks import Column, Table
 from dualml.report.page import terminal
 
@@ -61,25 +61,49 @@ def compare(
 
     Exits with 0 if they are equal, 3 if they are different, 2 if they cannot be compared.
     """
-    from dualml.interface.cli.run import parse_seeds
     from dualml.experiment.store.run_operand import are_run_operands
+    from dualml.interface.cli.run import parse_seeds
 
     seeds = parse_seeds(seed or [])
-    of_runs = {"--arm": arm, "--pair": pair, "--backend": backend, "--metric": metric,
-               "--slower": slower, "--more-memory": more_memory, "--html": html,
-               "--markdown": markdown}  # fmt: skip
-    of_models = {"--inputs": inputs, "--shape": shape, "--loss": loss, "--optimizer": optimizer,
-                 "--steps": steps, "--eval": evaluation or None}  # fmt: skip
+    of_runs = {
+        "--arm": arm,
+        "--pair": pair,
+        "--backend": backend,
+        "--metric": metric,
+        "--slower": slower,
+        "--more-memory": more_memory,
+        "--html": html,
+        "--markdown": markdown,
+    }
+    of_models = {
+        "--inputs": inputs,
+        "--shape": shape,
+        "--loss": loss,
+        "--optimizer": optimizer,
+        "--steps": steps,
+        "--eval": evaluation or None,
+    }
     folders = Path(a).is_dir() and Path(b).is_dir()
     if folders and are_run_operands(Path(a), Path(b)):
         from dualml.interface.cli.compare_runs import compare_folders
 
         refuse_options({**of_models, "--map": map_}, "models", a, b, "runs")
         against = compare_folders(
-            a, b, arms=arm or None, pair=pair or [], backend=backend or [], seeds=seeds or None,
-            metrics=metric or None, margin=margin, slower=slower, more_memory=more_memory,
-            html=html, markdown=markdown, json=json, lang=lang,
-        )  # fmt: skip
+            a,
+            b,
+            arms=arm or None,
+            pair=pair or [],
+            backend=backend or [],
+            seeds=seeds or None,
+            metrics=metric or None,
+            margin=margin,
+            slower=slower,
+            more_memory=more_memory,
+            html=html,
+            markdown=markdown,
+            json=json,
+            lang=lang,
+        )
         raise typer.Exit(CODES["different"] if against.failures else CODES[against.verdict])
     refuse_options(of_runs, "runs", a, b, "none")
     from dualml.parity.models import run
@@ -96,18 +120,33 @@ def compare(
         arrays, targets = load_batch(inputs, shape or [], drawn)
         rule = None if optimizer is None else {"name": optimizer, "lr": lr}
         comparison = run.compare(
-            a, b, arrays, targets=targets, loss=loss, optimizer=rule, map=asked,
-            steps=1 if steps is None else steps, train=not evaluation, seed=drawn, margin=margin,
+            a,
+            b,
+            arrays,
+            targets=targets,
+            loss=loss,
+            optimizer=rule,
+            map=asked,
+            steps=1 if steps is None else steps,
+            train=not evaluation,
+            seed=drawn,
+            margin=margin,
             timeout=timeout,
-        )  # fmt: skip
+        )
         errors = [note.values["text"] for note in comparison.notes if note.key == "raised"]
-        if shape and len(errors) == len(comparison.sides) and re.search(INTEGER_ERROR, " ".join(errors)):
+        if (
+            shape
+            and len(errors) == len(comparison.sides)
+            and re.search(INTEGER_ERROR, " ".join(errors))
+        ):
             comparison = replace(comparison, notes=(*comparison.notes, Note("drawn")))
     else:
         one = next(word for word in (a, b) if ":" not in word or Path(word).is_dir())
         if there := model_builders(Path(one)):
-            raise UserError(f"{one}: say what builds the model, as {one}:{there[-1]}; there are "
-                            f"{', '.join(there)}")  # fmt: skip
+            raise UserError(
+                f"{one}: say what builds the model, as {one}:{there[-1]}; there are "
+                f"{', '.join(there)}"
+            )
         raise UserError(
             f"compare takes two folders (of runs, traces or dumps), or two models 'file.py:Name'; "
             f"{one!r} is " + ("a folder, the other is not" if Path(one).is_dir() else "neither")
@@ -119,7 +158,9 @@ def compare(
     raise typer.Exit(CODES[comparison.verdict])
 
 
-def refuse_options(options: dict[str, Any], option_kind: str, a: str, b: str, subject_kind: str) -> None:
+def refuse_options(
+    options: dict[str, Any], option_kind: str, a: str, b: str, subject_kind: str
+) -> None:
     """Raise `UserError` if an option was given that does not apply to the kind of A and B.
 
     Args:
@@ -213,14 +254,22 @@ def show_comparison(comparison: ModelComparison, lang: str) -> None:
     print_text(comparison.paragraph(language))
     rows = [
         [
-            format_message(language, f"phase.{phase}"), str(widest["arrays"]), str(widest["step"]),
-            widest["tensor"], f"{widest['distance']:.1e}", f"{widest['envelope']:.1e}",
+            format_message(language, f"phase.{phase}"),
+            str(widest["arrays"]),
+            str(widest["step"]),
+            widest["tensor"],
+            f"{widest['distance']:.1e}",
+            f"{widest['envelope']:.1e}",
             f"{widest['ratio']:.3g}",
         ]
         for phase, widest in comparison.phases.items()
-    ]  # fmt: skip
+    ]
     columns = [
-        Column(key, format_message(language, f"column.{key}"), show="number" if key in NUMBERS else "text")
+        Column(
+            key,
+            format_message(language, f"column.{key}"),
+            show="number" if key in NUMBERS else "text",
+        )
         for key in ("phase", "arrays", "step", "tensor", "distance", "envelope", "ratio")
     ]
     if rows:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dualml.interface.cli.options import AsJson, Lang
-from dualml.interface.cli.output import check_streams, print_json, print_text, write_page
 from dualml.common.errors import UserError
 from dualml.common.words import Messages
+from dualml.interface.cli.options import AsJson, Lang
+from dualml.interface.cli.output import check_streams, print_json, print_text, write_page
 
 if TYPE_CHECKING:
     from dualml.parity.against import RunComparison
@@ -50,7 +50,9 @@ def compare_folders(
     if markdown is not None:
         from dualml.report.page.markdown import render_markdown as text_of
 
-        write_page(markdown, text_of(comparison_page(against, words, drawn=False)), make_parents=True)
+        write_page(
+            markdown, text_of(comparison_page(against, words, drawn=False)), make_parents=True
+        )
     if json:
         print_json(against.describe(), "compare-runs")
     elif not streamed:
@@ -76,9 +78,9 @@ def baseline(
     lang: Lang = "en",
 ) -> None:
     """Save the part of a run that later runs are compared with; small enough for a repository."""
+    from dualml.common.words import numbers
     from dualml.experiment.store.baseline import write_baseline
     from dualml.experiment.store.run_operand import read_run_operand
-    from dualml.common.words import numbers
 
     side = read_run_operand(folder)
     if side.folded:

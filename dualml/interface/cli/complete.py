@@ -12,8 +12,8 @@ from typing import Any
 
 import typer
 
-from dualml.interface.cli.help import command_parameters
 from dualml.common.words import load_messages
+from dualml.interface.cli.help import command_parameters
 
 PACKAGE = Path(__file__).resolve().parent.parent
 RUN = "run.json"
@@ -43,8 +43,8 @@ def exercises() -> Iterable[str]:
 def arms(context: typer.Context) -> list[str]:
     """List the arms and groups of the lab or run that precedes on the command line."""
     from dualml.common.errors import UserError
-    from dualml.experiment.find import locate
     from dualml.common.files import read_json, read_toml
+    from dualml.experiment.find import locate
 
     named = (context.params.get(name) for name in ("lab", "what", "folder", "resume"))
     # While the option has no value yet, preceding words are not assigned to parameters.

@@ -9,13 +9,13 @@ from typing import Any
 
 import typer
 
+from dualml.common.variables import CONFIG, KNOWN_VARIABLES, OPTIONS, is_secret
+from dualml.common.words import Messages
 from dualml.interface.cli.defaults import Defaults, general_options, user_file
 from dualml.interface.cli.options import AsJson, Lang
 from dualml.interface.cli.output import print_json, print_text
 from dualml.report.blocks import Column, Table
 from dualml.report.page import terminal
-from dualml.common.variables import CONFIG, KNOWN_VARIABLES, OPTIONS, is_secret
-from dualml.common.words import Messages
 
 
 @dataclass(frozen=True)
@@ -38,20 +38,31 @@ def config(context: typer.Context, json: AsJson = False, lang: Lang = "en") -> N
     """Show the defaults of options that apply here, and where each of them is set."""
     defaults = context.obj or Defaults()
     chosen = list(list_defaults(context.find_root().command, defaults))
-    variables = {name: "…" if is_secret(name) else os.environ[name] for name in KNOWN_VARIABLES
-                 if os.environ.get(name) and name not in OPTIONS}  # fmt: skip
+    variables = {
+        name: "…" if is_secret(name) else os.environ[name]
+        for name in KNOWN_VARIABLES
+        if os.environ.get(name) and name not in OPTIONS
+    }
     read = [str(file.path) for file in defaults.files]
     looked = [] if CONFIG in variables else [str(user_file())]
     missing = [path for path in looked if path not in read]
     if json:
-        print_json({
-            "settings": [asdict(setting) for setting in chosen], "variables": variables,
-            "files": read,
-        }, "config")  # fmt: skip
+        print_json(
+            {
+                "settings": [asdict(setting) for setting in chosen],
+                "variables": variables,
+                "files": read,
+            },
+            "config",
+        )
         return
     words = Messages(lang)
     rows = [
-        [one.key, format_value(one.value), (one.place or words("config.built_in")).replace(", line ", ":")]
+        [
+            one.key,
+            format_value(one.value),
+            (one.place or words("config.built_in")).replace(", line ", ":"),
+        ]
         for one in chosen
     ]
     heads = [Column(key, words(f"config.{key}")) for key in ("key", "value", "place")]
@@ -68,9 +79,15 @@ def config(context: typer.Context, json: AsJson = False, lang: Lang = "en") -> N
 
 def list_defaults(root: Any, defaults: Defaults) -> Iterator[OptionDefault]:
     """Yield every general default, then defaults of single commands that files set."""
-    given = {name: os.environ.get(uses[0][1].envvar) for name, uses in general_options(root).items()}
-    overruled = {(command, parameter.name) for name, uses in general_options(root).items() if given[name]
-                 for command, parameter in uses}  # fmt: skip
+    given = {
+        name: os.environ.get(uses[0][1].envvar) for name, uses in general_options(root).items()
+    }
+    overruled = {
+        (command, parameter.name)
+        for name, uses in general_options(root).items()
+        if given[name]
+        for command, parameter in uses
+    }
     standing = {p.keys: p for use, p in defaults.entries.items() if use not in overruled}
     for name, uses in general_options(root).items():
         parameter, place = uses[0][1], standing.pop((name,), None)

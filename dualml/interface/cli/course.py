@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dualml.common.errors import UserError, did_you_mean
+from dualml.common.words import Messages
 from dualml.interface.cli import complete
 from dualml.interface.cli.options import LANG, AsJson
 from dualml.interface.cli.output import complain, print_json
-from dualml.common.errors import UserError, did_you_mean
-from dualml.common.words import Messages
 
 if TYPE_CHECKING:
     from dualml.course.check import CheckResult
@@ -97,7 +97,9 @@ def select_files(workspace: Workspace, names: Sequence[str]) -> Selection:
     of_files = set[str]().union(*own.values())
     for name in names:
         if name not in inside | of_files:
-            raise UserError(f"nothing here is called {name!r}{did_you_mean(name, inside | of_files)}")
+            raise UserError(
+                f"nothing here is called {name!r}{did_you_mean(name, inside | of_files)}"
+            )
     asked = set(names)
     parts = asked - of_files
     files = [f for f in workspace.files if parts == asked or asked & own[f.name]]
@@ -115,8 +117,8 @@ def check_files(
     workspace: Workspace, wanted: Selection, seed: int, words: Messages, *, quiet: bool
 ) -> Iterator[CheckResult]:
     """Check each file, with a progress bar, and yield the results."""
-    from dualml.course.check import report_missing_framework
     from dualml.course.check import check as check_file
+    from dualml.course.check import report_missing_framework
     from dualml.course.isolation.client import find_isolation
     from dualml.runner.session.progress import show_activity
 
@@ -126,7 +128,9 @@ def check_files(
         check_installed([file for file, _ in wanted])
     for file, test in wanted:
         if file not in here:
-            yield report_missing_framework(file, workspace.path / file.name, seed, missing_install_command(file))
+            yield report_missing_framework(
+                file, workspace.path / file.name, seed, missing_install_command(file)
+            )
             continue
         said = words("course.checking", file=file.name)
         with report_machine_faults(file):

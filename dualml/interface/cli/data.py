@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
+from dualml.common.errors import UserError
 from dualml.interface.cli import complete
 from dualml.interface.cli.limits import Command
 from dualml.interface.cli.options import AsJson
 from dualml.interface.cli.output import print_json, print_text
-from dualml.common.errors import UserError
 from dualml.report.blocks import Column, Table
 from dualml.report.page import terminal
 
@@ -86,7 +86,11 @@ def verify(
     from dualml.experiment.data.overview import check_dataset, check_text
     from dualml.experiment.data.registry import TEXTS, find_dataset
 
-    rows = check_text(TEXTS[name], folder) if name in TEXTS else check_dataset(find_dataset(name), folder)
+    rows = (
+        check_text(TEXTS[name], folder)
+        if name in TEXTS
+        else check_dataset(find_dataset(name), folder)
+    )
     if as_json:
         print_json(rows)
     else:

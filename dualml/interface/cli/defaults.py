@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
-from dualml.interface.cli.project import ALLOWED, find_project
 from dualml.common.errors import UserError, did_you_mean
 from dualml.common.files import is_regular, read_text, read_toml
 from dualml.common.parse import find_line
 from dualml.common.variables import CONFIG, NO_FILE
+from dualml.interface.cli.project import ALLOWED, find_project
 
 #: Type of an option → the TOML types it takes, and their description in messages.
 KINDS: Mapping[Any, tuple[tuple[type, ...], str]] = {
@@ -113,7 +113,9 @@ def user_file() -> Path:
 def find_defaults() -> Defaults:
     """Find the files that apply here, in ascending precedence, without reading them."""
     if chosen := os.environ.get(CONFIG):
-        return Defaults(files=() if chosen == NO_FILE else (DefaultsFile(Path(chosen).expanduser(), ()),))
+        return Defaults(
+            files=() if chosen == NO_FILE else (DefaultsFile(Path(chosen).expanduser(), ()),)
+        )
     user, project = user_file(), find_project()
     found = [DefaultsFile(user, ())] if is_regular(user) else []
     if project.path is not None:
@@ -143,7 +145,9 @@ def read_defaults(root: Any) -> Defaults:
     return defaults
 
 
-def _read_command_table(defaults: Defaults, file: DefaultsFile, command: Any, keys: Names, value: Any) -> None:
+def _read_command_table(
+    defaults: Defaults, file: DefaultsFile, command: Any, keys: Names, value: Any
+) -> None:
     """Read the table of a command, or of a group of commands."""
     if not isinstance(value, dict):
         raise UserError(f"{file.location(keys)}: {keys[-1]} is a command: a table of its options")

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dualml.interface.cli import complete
-from dualml.interface.cli.options import AsJson, Lang
-from dualml.interface.cli.output import complain, print_json, print_text
 from dualml.common.errors import UserError
 from dualml.common.files import write_bytes
 from dualml.common.words import section_messages
+from dualml.interface.cli import complete
+from dualml.interface.cli.options import AsJson, Lang
+from dualml.interface.cli.output import complain, print_json, print_text
 
 if TYPE_CHECKING:
     from dualml.backend import BackendInfo
@@ -83,7 +83,9 @@ def check_page(
         raise UserError(f"--page measures both frameworks; install {info.name}: {info.install}")
 
 
-def measure_entries(entries: Sequence[DifferenceEntry], sides: Mapping[str, BackendInfo], lang: Language) -> list[EntryResult]:
+def measure_entries(
+    entries: Sequence[DifferenceEntry], sides: Mapping[str, BackendInfo], lang: Language
+) -> list[EntryResult]:
     """Measure the entries, with a status line."""
     from rich.console import Console
 
@@ -101,7 +103,7 @@ def describe_entries(
     device: str,
 ) -> dict[str, Any]:
     """Return everything as a JSON-serializable dict; ``ok`` is None if nothing was measured."""
-    from dualml.parity.diffs.code import package_of, code_with_helpers
+    from dualml.parity.diffs.code import code_with_helpers, package_of
     from dualml.parity.diffs.messages import describe_entry
 
     both: Sequence[EntryResult | None] = measured or [None] * len(entries)
@@ -111,7 +113,9 @@ def describe_entries(
         "measured": measured is not None,
         "ok": None if measured is None else not any(one.problem for one in measured),
         "entries": [
-            describe_entry(entry, one, {side: code_with_helpers(entry, package_of(side)) for side in versions})
+            describe_entry(
+                entry, one, {side: code_with_helpers(entry, package_of(side)) for side in versions}
+            )
             for entry, one in zip(entries, both, strict=True)
         ],
     }
@@ -127,7 +131,11 @@ def report_problems(measured: Sequence[EntryResult], lang: Language) -> int:
 
 
 def write_pages(
-    folder: Path, measured: Sequence[EntryResult], versions: Mapping[str, str | None], *, quiet: bool
+    folder: Path,
+    measured: Sequence[EntryResult],
+    versions: Mapping[str, str | None],
+    *,
+    quiet: bool,
 ) -> None:
     """Write the pages of the catalogue in all languages."""
     from dualml.parity.diffs.page import PAGES, render_page

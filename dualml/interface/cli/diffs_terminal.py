@@ -11,13 +11,19 @@ from rich.syntax import Syntax
 from rich.table import Table as Grid
 from rich.text import Text
 
+from dualml.common.words import section_messages
 from dualml.interface.cli.output import print_text
-from dualml.parity.diffs.code import probe_code, package_of, helper_source
+from dualml.parity.diffs.code import helper_source, package_of, probe_code
 from dualml.parity.diffs.measure import DEVICE, SIDES
-from dualml.parity.diffs.messages import table_cells, listing_heading, is_silent, format_silence, measured_sentence
+from dualml.parity.diffs.messages import (
+    format_silence,
+    is_silent,
+    listing_heading,
+    measured_sentence,
+    table_cells,
+)
 from dualml.report.blocks import Cell, Column, Table
 from dualml.report.page import terminal
-from dualml.common.words import section_messages
 
 if TYPE_CHECKING:
     from dualml.backend import BackendInfo
@@ -109,10 +115,15 @@ def print_listings(entry: DifferenceEntry, words: Mapping[str, str], console: Co
     """Print the code of both sides, side by side if it fits."""
     codes = {side: probe_code(entry, package_of(side)) for side in SIDES}
     for variant in ("plain", "equal"):
-        parts = [(listing_heading(side, variant, words), codes[side].get(variant)) for side in SIDES]
+        parts = [
+            (listing_heading(side, variant, words), codes[side].get(variant)) for side in SIDES
+        ]
         if any(text is not None for _, text in parts):
             print_side_by_side(parts, words, console)
-    parts = [(listing_heading(side, "helpers", words), helper_source([entry], package_of(side))) for side in SIDES]
+    parts = [
+        (listing_heading(side, "helpers", words), helper_source([entry], package_of(side)))
+        for side in SIDES
+    ]
     if any(text for _, text in parts):
         print_side_by_side([(head, text) for head, text in parts if text], words, console)
 
@@ -122,7 +133,10 @@ def print_side_by_side(
 ) -> None:
     """Print listings side by side if the console is wide enough, otherwise one after the other."""
     shown = [
-        (Text(head, "bold"), Text(words["code.unchanged"], "dim") if text is None else highlight_python(text))
+        (
+            Text(head, "bold"),
+            Text(words["code.unchanged"], "dim") if text is None else highlight_python(text),
+        )
         for head, text in parts
     ]
     widths = [max(line.cell_len for one in pair for line in one.split()) for pair in shown]

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from dualml.common.words import section_messages
 from dualml.interface.cli.options import AsJson, Lang
 from dualml.interface.cli.output import print_json, print_text
 from dualml.report.blocks import Cell, Cells, Column, Table, Tone
 from dualml.report.page import terminal
-from dualml.common.words import section_messages
 
 if TYPE_CHECKING:
     from dualml.interface.doctor import Diagnosis

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
+from dualml.common.errors import escape_unprintable
+from dualml.common.files import read_toml
+from dualml.common.words import Messages
+from dualml.experiment.find import experiment_files
 from dualml.interface.cli.options import LAB, SET, AsJson, Lang
 from dualml.interface.cli.output import print_json, print_text
-from dualml.common.errors import escape_unprintable
-from dualml.experiment.find import experiment_files
-from dualml.common.files import read_toml
 from dualml.report.page import terminal
-from dualml.common.words import Messages
 
 
 def list_(json: AsJson = False, lang: Lang = "en") -> None:
@@ -52,7 +52,7 @@ def show(
         return
     from rich.console import Console
 
-    from dualml.interface.cli.arms import describe_common, arm_tables
+    from dualml.interface.cli.arms import arm_tables, describe_common
 
     words, console = Messages(lang), Console(highlight=False)
     title = experiment.title.get(lang) or experiment.title.get("en", "")

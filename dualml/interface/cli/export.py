@@ -23,8 +23,8 @@ def export(
     lang: Lang = "en",
 ) -> None:
     """Write the records of runs as CSV, Parquet, for TensorBoard, MLflow, W&B, or as a trace."""
-    from dualml.report.export import export as write
     from dualml.common.words import Messages
+    from dualml.report.export import export as write
 
     with suggest_force():
         done = write(folders, to, out, lang=lang, online=online, force=force)

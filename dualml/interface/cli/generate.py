@@ -25,13 +25,18 @@ def generate(
     lang: Lang = "en",
 ) -> None:
     """Continue a text with a trained language model."""
-    from dualml.runner.session import generate as session
     from dualml.common.words import Messages
+    from dualml.runner.session import generate as session
 
     made = session.generate(
-        folder, arm=arm, backend=backend, prompt=prompt, length=length, temperature=temperature,
+        folder,
+        arm=arm,
+        backend=backend,
+        prompt=prompt,
+        length=length,
+        temperature=temperature,
         seed=seed,
-    )  # fmt: skip
+    )
     if json:
         print_json(made.describe(), "generate")
         return

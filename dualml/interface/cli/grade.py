@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dualml.common.errors import UserError, did_you_mean
+from dualml.common.words import Messages
 from dualml.interface.cli import complete
 from dualml.interface.cli.course import COURSE_BACKEND, check_installed, report_machine_faults
 from dualml.interface.cli.options import LANG, AsJson
 from dualml.interface.cli.output import complain, print_json
-from dualml.common.errors import UserError, did_you_mean
-from dualml.common.words import Messages
 
 if TYPE_CHECKING:
     from dualml.course.exercise import ExerciseFile
@@ -39,6 +39,7 @@ def grade(
     lang: Annotated[str, LANG] = "en",
 ) -> None:
     """Grade the submissions of a class with secret random inputs: points, pages, an overview."""
+    from dualml.common.machine import usable_cores
     from dualml.course.grading import grade as grading
     from dualml.course.grading import rubric as rubrics
     from dualml.course.grading.finish import finish
@@ -47,7 +48,6 @@ def grade(
     from dualml.course.labs import load_lab as lab_of
     from dualml.course.workspace import BACKENDS
     from dualml.course.workspace import select_files as files_of
-    from dualml.common.machine import usable_cores
 
     words, exercises, warnings = Messages(lang), lab_of(lab), list[str]()
     if backend not in BACKENDS:
@@ -71,10 +71,17 @@ def grade(
     results = grade_with_progress(request, found, jobs or usable_cores(), words, quiet=json)
     written, unwritten = finish(request, results, words)
     if json:
-        students = {s: {k: r[k] for k in ("points", "most", "refused", "not_graded")}
-                    for s, r in results.items()}  # fmt: skip
-        answer = {"lab": lab, "out": str(out), "isolation": around.kind, "students": students,
-                  "passed_over": others}  # fmt: skip
+        students = {
+            s: {k: r[k] for k in ("points", "most", "refused", "not_graded")}
+            for s, r in results.items()
+        }
+        answer = {
+            "lab": lab,
+            "out": str(out),
+            "isolation": around.kind,
+            "students": students,
+            "passed_over": others,
+        }
         print_json(answer, "grade")
     else:
         show_class(results, others, written, words)
@@ -103,8 +110,10 @@ def isolation_for(files: Sequence[ExerciseFile], unisolated: bool, words: Messag
         with report_machine_faults(file):
             around = find_isolation(file.backend)
         if around.why == f"{SWITCH}=none":
-            raise UserError(f"{around.why} switches the isolation off: unset it, or add "
-                            "--unisolated, which every result then says")  # fmt: skip
+            raise UserError(
+                f"{around.why} switches the isolation off: unset it, or add "
+                "--unisolated, which every result then says"
+            )
         if not around.walls:
             raise UserError(words("grade.no_walls", why=around.why))
     return around
@@ -145,9 +154,11 @@ def grade_with_progress(
 
 
 def show_class(
-    results: Mapping[str, Mapping[str, Any]], others: Sequence[str], written: Sequence[Path],
+    results: Mapping[str, Mapping[str, Any]],
+    others: Sequence[str],
+    written: Sequence[Path],
     words: Messages,
-) -> None:  # fmt: skip
+) -> None:
     """Print who was not graded and why, the number of graded students, and the files written."""
     from dualml.course.grading.tables import state_of
 

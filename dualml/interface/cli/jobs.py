@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
+from dualml.common.errors import UserError, escape_unprintable
 from dualml.interface.cli.options import JOB, AsJson, Lang
 from dualml.interface.cli.output import print_json, print_text
-from dualml.common.errors import UserError, escape_unprintable
 
 Job = Annotated[str, JOB]
 
@@ -19,11 +19,11 @@ def jobs(
     lang: Lang = "en",
 ) -> None:
     """List waiting and running jobs, and the last ones that ended."""
+    from dualml.common.words import Messages
+    from dualml.report.page import terminal
     from dualml.runner.jobs.control import list_jobs
     from dualml.runner.jobs.store import Jobs, jobs_folder
     from dualml.runner.jobs.table import jobs_table
-    from dualml.report.page import terminal
-    from dualml.common.words import Messages
 
     found = list_jobs(Jobs(jobs_folder()), everything)
     if json:
@@ -36,10 +36,10 @@ def jobs(
 
 def status(job: Job, json: AsJson = False, lang: Lang = "en") -> None:
     """Show the state of a job, and of each worker of a command."""
+    from dualml.common.words import Messages
+    from dualml.report.page import terminal
     from dualml.runner.jobs.status import describe, job_tables
     from dualml.runner.jobs.store import Jobs, jobs_folder
-    from dualml.report.page import terminal
-    from dualml.common.words import Messages
 
     jobs = Jobs(jobs_folder())
     described = describe(jobs, jobs.job(jobs.find_number(job)))

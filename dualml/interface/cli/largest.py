@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dualml.common.errors import TrialError, UserError
+from dualml.common.words import Messages
 from dualml.interface.cli.options import AsJson, Lang
 from dualml.interface.cli.output import complain, print_json, print_text
-from dualml.common.errors import TrialError, UserError
 from dualml.report.page import terminal
-from dualml.common.words import Messages
 
 if TYPE_CHECKING:
-    from dualml.runner.largest.search import SizeSearch
     from dualml.experiment.store.largest import LargestRecord, SizeAttempt
+    from dualml.runner.largest.search import SizeSearch
 
 Option = typer.Option
 MAX_RANKS, MAX_UPDATES, MAX_BATCH = 64, 1000, 4096
@@ -38,14 +38,14 @@ def largest(
 ) -> None:
     """Train larger and larger models within a memory limit until one does not fit."""
     from dualml.backend import select_backends
+    from dualml.experiment.store.largest import LARGEST
     from dualml.planning.cost.units import parse_bytes
-    from dualml.runner.largest import search
     from dualml.planning.planner.layouts import RECOMPUTED
     from dualml.planning.planner.models import find_model
     from dualml.planning.planner.request import parse_choices
     from dualml.planning.planner.zoo import shape_from_spec, spec_from_shape
     from dualml.report import largest as shown
-    from dualml.experiment.store.largest import LARGEST
+    from dualml.runner.largest import search
 
     check_range("--ranks", ranks, MAX_RANKS)
     check_range("--updates", updates, MAX_UPDATES)
@@ -57,11 +57,13 @@ def largest(
         )
     shape = shape_from_spec(spec_from_shape(find_model(model, overrides=set_ or ())))
     options: dict[str, Any] = {
-        "ranks": ranks, "batch": batch, "updates": updates,
+        "ranks": ranks,
+        "batch": batch,
+        "updates": updates,
         "limit": parse_bytes(memory, "--memory"),
         "zero": [int(stage) for stage in parse_choices(zero, [str(s) for s in range(4)], "--zero")],
         "recompute": parse_choices(recompute, RECOMPUTED, "--recompute"),
-    }  # fmt: skip
+    }
     if ranks == 1 and options["zero"] != [0]:
         raise UserError(f"--zero {zero} shares out what ranks hold; use --ranks 2 or more, or 0")
     names = [info.name for info in select_backends(backend)]
@@ -96,8 +98,8 @@ def train_settings(
         The record, None if nothing succeeded, and the first error, None if nothing failed. An error
         does not stop the remaining settings.
     """
-    from dualml.runner.largest import search
     from dualml.experiment.store.largest import LARGEST
+    from dualml.runner.largest import search
 
     rows, record, failed = list[dict[str, Any]](), None, None
     for setting in settings:

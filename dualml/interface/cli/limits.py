@@ -9,9 +9,9 @@ from typing import Any
 
 from typer.core import TyperCommand
 
-from dualml.interface.cli.defaults import value_origin
 from dualml.common.errors import UserError
 from dualml.common.parse import DIGITS, INTEGER_BOUND
+from dualml.interface.cli.defaults import value_origin
 
 
 class Command(TyperCommand):
@@ -36,7 +36,9 @@ def value_origins(context: Any, problem: str) -> Iterator[str]:
     """Yield notes about values in an error message that come from a variable or a file."""
     for name, value in context.params.items():
         words = [value] if isinstance(value, str | Path) else value if type(value) is list else []
-        if any(repr(str(word)) in problem for word in words) and (place := value_origin(context, name)):
+        if any(repr(str(word)) in problem for word in words) and (
+            place := value_origin(context, name)
+        ):
             yield f" ({place})"
 
 

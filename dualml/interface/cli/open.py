@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
+from dualml.common.files import open_to_read
 from dualml.interface.cli.options import LANG, RUN, RUNS, AsJson
 from dualml.interface.cli.output import print_json, print_text
-from dualml.common.files import open_to_read
 
 
 def open_(
@@ -18,11 +18,11 @@ def open_(
     lang: Annotated[str | None, LANG] = None,
 ) -> None:
     """Show the report of a run in a browser, or print its URL if there is no browser here."""
-    from dualml.interface.housekeeping.listing import latest_run
-    from dualml.report import render
     from dualml.experiment.store.manifest import RUN as MANIFEST
     from dualml.experiment.store.manifest import read_run
     from dualml.experiment.store.report import report_path
+    from dualml.interface.housekeeping.listing import latest_run
+    from dualml.report import render
 
     folder = RUNS if run is None else run
     if run is None or (folder.is_dir() and not (folder / MANIFEST.name).exists()):

@@ -19,8 +19,8 @@ RUNS = Path("runs")
 
 def check_language(context: typer.Context, lang: str | None) -> str | None:
     """Return the language, or raise `UserError` if it is unknown."""
-    from dualml.interface.cli.defaults import value_origin
     from dualml.common.errors import UserError
+    from dualml.interface.cli.defaults import value_origin
 
     if lang not in (None, "en", "zh"):
         place = value_origin(context, "lang")
@@ -30,9 +30,13 @@ def check_language(context: typer.Context, lang: str | None) -> str | None:
 
 
 LANG = typer.Option(
-    "--lang", metavar="en|zh", envvar="DUALML_LANG", show_envvar=False, callback=check_language,
+    "--lang",
+    metavar="en|zh",
+    envvar="DUALML_LANG",
+    show_envvar=False,
+    callback=check_language,
     autocompletion=complete.languages,
-)  # fmt: skip
+)
 Lang = Annotated[str, LANG]
 AsJson = Annotated[bool, typer.Option("--json")]
 

@@ -14,9 +14,9 @@ import typer
 
 from dualml.common.errors import UserError, escape_unprintable
 from dualml.common.files import nonfinite_to_none
-from dualml.report.page import terminal
-from dualml.interface.schemas import schema_id
 from dualml.common.words import Messages
+from dualml.interface.schemas import schema_id
+from dualml.report.page import terminal
 
 MAX_MESSAGE_CHARS = 2000  # maximum characters of a message
 #: Characters that JSON allows and a terminal interprets: controls beyond ASCII, and marks

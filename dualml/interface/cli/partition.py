@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dualml.common.errors import UserError
+from dualml.common.words import section_messages
 from dualml.interface.cli import complete
 from dualml.interface.cli.options import DATA, SET, AsJson, Lang
 from dualml.interface.cli.output import print_json, print_text
-from dualml.common.errors import UserError
 from dualml.report.blocks import Cell, Cells, Column, Table
 from dualml.report.page import terminal
-from dualml.common.words import section_messages
 
 if TYPE_CHECKING:
     from dualml.parallel.partition import Index, Partition, PartitionStats
@@ -74,7 +74,9 @@ def partition(
     show_partition(rule, statement, samples.train_y, about, notice, lang)
     if out is not None:
         if rule.changes_features:
-            print_text(section_messages(lang, "partition.shown")["lists_only"].format(rule=rule.name))
+            print_text(
+                section_messages(lang, "partition.shown")["lists_only"].format(rule=rule.name)
+            )
         print_text(f"→ {out}")
 
 
@@ -84,7 +86,10 @@ def list_rules(as_json: bool, lang: str) -> None:
 
     from dualml.parallel.partition import PARTITIONS
 
-    words, described = section_messages(lang, "partition.shown"), section_messages(lang, "partition.rule")
+    words, described = (
+        section_messages(lang, "partition.shown"),
+        section_messages(lang, "partition.rule"),
+    )
     rows: list[dict[str, Any]] = []
     for name, rule in PARTITIONS.items():
         english = (rule.__doc__ or "").splitlines()[0].replace("`", "")
@@ -129,7 +134,9 @@ def show_partition(
     print_text(f"SHA-256 {statement.sha256}")
 
 
-def histogram_table(statement: PartitionStats, labels: Index, words: dict[str, str], width: int) -> Table:
+def histogram_table(
+    statement: PartitionStats, labels: Index, words: dict[str, str], width: int
+) -> Table:
     """Make a table with samples, label counts, EMD and JS per rank, and a row for the dataset.
 
     Label counts are shaded cells; on a narrow terminal, bars in one cell.
@@ -178,7 +185,9 @@ def compact_number(count: int) -> str:
     return str(count)
 
 
-def summary_sentences(rule: Partition, statement: PartitionStats, words: dict[str, str]) -> list[str]:
+def summary_sentences(
+    rule: Partition, statement: PartitionStats, words: dict[str, str]
+) -> list[str]:
     """Return sentences on coverage, repeated samples, empty ranks, and the next epoch."""
     s, share = statement, statement.missed / statement.samples
     missed = words["missed"].format(n=s.missed, of=s.samples, share=share)

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dualml.interface.cli.output import print_json, print_text
 from dualml.common.errors import UserError
+from dualml.common.words import section_messages
+from dualml.interface.cli.output import print_json, print_text
 from dualml.report.blocks import Column, Table
 from dualml.report.page import terminal
-from dualml.common.words import section_messages
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from dualml.planning.cost.pipeline_request import PipelineRequest
     from dualml.parallel.split.schedule import Action, Grid
+    from dualml.planning.cost.pipeline_request import PipelineRequest
 
 PANEL = "Pipelines"
 Name = Annotated[str | None, typer.Option(metavar="NAME", rich_help_panel=PANEL)]
@@ -48,7 +48,11 @@ def wants_pipeline(given: Mapping[str, Any], usual: Mapping[str, Parameter]) -> 
         UserError: options of pipelines and of aggregations are mixed.
     """
     wanted = given["pipeline"] is not None or given["grid"] is not None
-    others = [name for name in usual if name not in (*PIPELINE_OPTIONS, *SHARED_OPTIONS)] if wanted else PIPELINE_OPTIONS
+    others = (
+        [name for name in usual if name not in (*PIPELINE_OPTIONS, *SHARED_OPTIONS)]
+        if wanted
+        else PIPELINE_OPTIONS
+    )
     wrong = [name for name in others if given[name] != usual[name].default]
     options_given = ", ".join(f"--{name.replace('_', '-')}" for name in wrong)
     if wrong and wanted:
@@ -114,7 +118,11 @@ def show_pipeline(request: PipelineRequest, path: Path | None, lang: str) -> Non
 
 def idle_share(request: PipelineRequest, lang: str) -> str:
     """Return a sentence with the share of idle ticks, and its theoretical value if there is one."""
-    words, grid, theory = section_messages(lang, "simulate_pipeline"), request.grid, request.theoretical_bubble
+    words, grid, theory = (
+        section_messages(lang, "simulate_pipeline"),
+        request.grid,
+        request.theoretical_bubble,
+    )
     if theory is None:
         return words["idle"].format(idle=percent(grid.idle()), theory="")
     formula = "(p−1)/p" if request.name == "naive" else "(p−1)/(m+p−1)"

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dualml.common.errors import UserError
+from dualml.common.words import Messages
 from dualml.interface.cli import complete
 from dualml.interface.cli.options import AsJson, Lang
 from dualml.interface.cli.output import check_streams, print_json, print_text, write_page
-from dualml.common.errors import UserError
 from dualml.report.blocks import Column, Table
 from dualml.report.page import terminal
-from dualml.common.words import Messages
 
 if TYPE_CHECKING:
     from dualml.planning.planner.search import LayoutPlan
@@ -137,16 +137,28 @@ def list_all(as_json: bool, lang: str) -> None:
         return
     words = Messages(lang)
     rows = [
-        [name, format_count(s.parameters), str(s.layers), str(s.hidden), str(s.heads), str(s.sequence)]
+        [
+            name,
+            format_count(s.parameters),
+            str(s.layers),
+            str(s.hidden),
+            str(s.heads),
+            str(s.sequence),
+        ]
         for name, (s, _, _) in known_models().items()
     ]
     _print_list("models", ("parameters", "layers", "hidden", "heads", "sequence"), rows, words)
     print_text()
     rows = [
-        [d.name, format_bytes(d.memory), f"{d.peaks['mixed'] / 1e12:.4g} TFLOP/s", format_rate(d.inside),
-         format_rate(d.between)]
+        [
+            d.name,
+            format_bytes(d.memory),
+            f"{d.peaks['mixed'] / 1e12:.4g} TFLOP/s",
+            format_rate(d.inside),
+            format_rate(d.between),
+        ]
         for d in devices().values()
-    ]  # fmt: skip
+    ]
     _print_list("devices", ("memory", "peak", "inside", "between"), rows, words)
 
 
@@ -171,8 +183,8 @@ def show_published(as_json: bool, lang: str) -> None:
 
 def show_run(folder: Path, as_json: bool, lang: str) -> None:
     """Print the measured memory of a run's ranks, compared with the planner's prediction."""
-    from dualml.report.plan.measured import describe, compare_memory, memory_table
     from dualml.experiment.store.load import load
+    from dualml.report.plan.measured import compare_memory, describe, memory_table
 
     rows = list(compare_memory(load([folder])))
     if not rows:

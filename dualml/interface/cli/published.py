@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dualml.interface.cli.output import print_json, print_text
 from dualml.common.errors import UserError
 from dualml.common.words import Messages
+from dualml.interface.cli.output import print_json, print_text
 
 
 def print_published(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
@@ -17,9 +17,10 @@ def print_published(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> No
         UserError: options other than ``--json`` and ``--lang`` were given.
     """
     other = [
-        key for key, default in defaults.items()
+        key
+        for key, default in defaults.items()
         if key not in ("published", "json", "lang") and given[key] != default.default
-    ]  # fmt: skip
+    ]
     if other:
         raise UserError(
             f"--published shows what others measured; leave out --{other[0].replace('_', '-')}"

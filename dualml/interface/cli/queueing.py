@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from dualml.common.errors import UserError
 from dualml.interface.cli.options import RUNS
 from dualml.interface.cli.output import print_json, print_text
-from dualml.common.errors import UserError
 
 
 def check_queue_options(given: dict[str, Any], ranks: bool, gpus_per_node: int) -> None:
@@ -21,9 +21,13 @@ def check_queue_options(given: dict[str, Any], ranks: bool, gpus_per_node: int) 
         )
     if on != "local":
         return
-    of_slurm = {"nodes": given["nodes"] > 1, "ranks-per-node": ranks,
-                "gpus-per-node": gpus_per_node, "partition": given["partition"],
-                "sbatch": given["sbatch"]}  # fmt: skip
+    of_slurm = {
+        "nodes": given["nodes"] > 1,
+        "ranks-per-node": ranks,
+        "gpus-per-node": gpus_per_node,
+        "partition": given["partition"],
+        "sbatch": given["sbatch"],
+    }
     for option, value in of_slurm.items():
         if value:
             others = "" if option in ("partition", "sbatch") else ", compose and kubernetes"
@@ -39,8 +43,19 @@ def check_render_options(given: dict[str, Any]) -> None:
 
 def render_options(given: dict[str, Any]) -> dict[str, Any]:
     """Return the options to render, under the names that `dualml.runner.render` uses."""
-    same = ("cores", "memory", "nodes", "time", "lang", "render", "kind", "image", "name", "rate",
-            "disk")  # fmt: skip
+    same = (
+        "cores",
+        "memory",
+        "nodes",
+        "time",
+        "lang",
+        "render",
+        "kind",
+        "image",
+        "name",
+        "rate",
+        "disk",
+    )
     kept = {option: given[option] for option in same}
     return {**kept, "ranks": given["ranks_per_node"], "gpus": given["gpus_per_node"]}
 
@@ -62,18 +77,23 @@ def queue_job(
         ranks_per_node, gpus_per_node: for Slurm.
         label: name of its folder if no name or folder is given.
     """
+    from dualml.common.words import Messages
     from dualml.runner.jobs.control import submit as put
     from dualml.runner.jobs.sbatch import sbatch_options
     from dualml.runner.jobs.store import Jobs, jobs_folder
     from dualml.runner.render.quantities import parse_time_limit
-    from dualml.common.words import Messages
 
     on, time, wait = given["on"], given["time"], given["wait_at_most"]
     if on == "slurm":
         asked["options"] = sbatch_options(
-            nodes=given["nodes"], ranks_per_node=ranks_per_node, gpus_per_node=gpus_per_node,
-            time=time, partition=given["partition"], sbatch=given["sbatch"] or [], wait=wait,
-        )  # fmt: skip
+            nodes=given["nodes"],
+            ranks_per_node=ranks_per_node,
+            gpus_per_node=gpus_per_node,
+            time=time,
+            partition=given["partition"],
+            sbatch=given["sbatch"] or [],
+            wait=wait,
+        )
     elif time is not None:
         asked["limit"] = parse_time_limit(time)
     asked |= {"name": given["name"], "wait": wait or 0, "lang": given["lang"]}
@@ -82,8 +102,13 @@ def queue_job(
     job = put(jobs, on, words, given["out"] or RUNS / f"{label}-job{{id}}", **asked)
     state = jobs.state(job.id)
     if given["json"]:
-        described = {"id": job.id, "out": job.out, "status": state.status, "slurm": state.slurm,
-                     "name": job.name}  # fmt: skip
+        described = {
+            "id": job.id,
+            "out": job.out,
+            "status": state.status,
+            "slurm": state.slurm,
+            "name": job.name,
+        }
         print_json(described, "job")
     else:
         print_text(Messages(given["lang"])("jobs.submitted", id=job.id, out=job.out))

@@ -6,9 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dualml.interface.cli.output import print_json, print_text
-from dualml.interface.cli.submit_options import FORBIDDEN_OPTIONS, load_experiment, parse_run_options
 from dualml.common.errors import UserError
+from dualml.interface.cli.output import print_json, print_text
+from dualml.interface.cli.submit_options import (
+    FORBIDDEN_OPTIONS,
+    load_experiment,
+    parse_run_options,
+)
 
 if TYPE_CHECKING:
     from dualml.experiment.schema import Experiment
@@ -39,10 +43,12 @@ def render_run(on: str, words: list[str], options: Mapping[str, Any], as_json: b
     given = parse_run_options(words, FORBIDDEN_OPTIONS | FIXED_OPTIONS)
     nodes, ranks = options["nodes"], options["ranks"]
     asked = make_render_request(
-        load_for_ranks(given, nodes * ranks), given, words=words,
+        load_for_ranks(given, nodes * ranks),
+        given,
+        words=words,
         **parse_numbers(options),
         **{key: options[key] for key in FORWARDED_OPTIONS},
-    )  # fmt: skip
+    )
     if on == "compose":
         written = files.compose_files(asked)
     else:
@@ -90,8 +96,8 @@ def check_render_folder(on: str, options: Mapping[str, Any]) -> None:
 
 def write_files(folder: Path, written: Mapping[str, str], lang: str, as_json: bool) -> None:
     """Write the files, and print their names."""
-    from dualml.runner.render import files
     from dualml.common.words import Messages
+    from dualml.runner.render import files
 
     files.write_files(folder, written)
     if as_json:

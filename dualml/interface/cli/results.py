@@ -9,9 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
-from dualml.interface.cli.options import ARM, LANG, RUN, AsJson, Lang
-from dualml.interface.cli.output import complain, print_findings, print_json, print_text, print_verdicts
 from dualml.common.words import Messages
+from dualml.interface.cli.options import ARM, LANG, RUN, AsJson, Lang
+from dualml.interface.cli.output import (
+    complain,
+    print_findings,
+    print_json,
+    print_text,
+    print_verdicts,
+)
 
 Force = Annotated[bool, typer.Option("--force")]
 
@@ -49,9 +55,9 @@ def parity(
 ) -> None:
     """Compare the backends of a run folder again and print the verdicts; exit with 3 if one is
     `different`."""
+    from dualml.experiment.store.findings import read_findings
     from dualml.parity.judge import judge_run, worst_verdict, write_parity
     from dualml.runner.session.execution import EXIT_DIFFERENT, EXIT_OK
-    from dualml.experiment.store.findings import read_findings
 
     with suggest_force():
         verdicts = judge_run(folder, verify=not force)
@@ -79,10 +85,10 @@ def find(
 ) -> None:
     """Find where and why backends differ, by replaying the update that diverges; exit with 3 if
     they do."""
-    from dualml.parity.judge import judge_run
-    from dualml.runner.session.execution import EXIT_DIFFERENT, EXIT_OK, find_causes
     from dualml.experiment.store.findings import read_findings
     from dualml.experiment.store.folder import RunFolder, lock_run_folder
+    from dualml.parity.judge import judge_run
+    from dualml.runner.session.execution import EXIT_DIFFERENT, EXIT_OK, find_causes
 
     words = Messages(lang)
     opened, plan = RunFolder.open(folder)

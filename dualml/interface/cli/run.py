@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from dualml.common.errors import UserError
 from dualml.interface.cli import complete, signals
 from dualml.interface.cli.defaults import value_origin
 from dualml.interface.cli.options import (
@@ -24,7 +25,6 @@ from dualml.interface.cli.options import (
     AsJson,
 )
 from dualml.interface.cli.output import complain, print_json, print_run
-from dualml.common.errors import UserError
 
 #: Options that a run folder fixes: --resume does not take them from variables and files.
 DECIDED = (
@@ -62,11 +62,11 @@ def run(
     tensorboard: Annotated[bool, typer.Option("--tensorboard")] = False,
 ) -> None:
     """Run an experiment on one or more backends and write a run folder."""
-    from dualml.runner.session.runner import run_request
-    from dualml.runner.session.execution import EXIT_INTERRUPTED
-    from dualml.runner.session.prepare import RunRequest
     from dualml.experiment.store.findings import read_findings
     from dualml.experiment.store.manifest import RUN
+    from dualml.runner.session.execution import EXIT_INTERRUPTED
+    from dualml.runner.session.prepare import RunRequest
+    from dualml.runner.session.runner import run_request
 
     given = dict(context.params)
     if resume is not None:
@@ -103,11 +103,16 @@ def run(
         signals.ignore_signals()
     if done.folder is not None and json:
         path = done.folder.path
-        print_json({
-            "folder": str(path), "exit_code": done.code, **RUN.content(done.folder.run),
-            "parity": done.parity.get("comparisons", []),
-            "findings": [finding.describe() for finding in read_findings(path)],
-        }, "run")  # fmt: skip
+        print_json(
+            {
+                "folder": str(path),
+                "exit_code": done.code,
+                **RUN.content(done.folder.run),
+                "parity": done.parity.get("comparisons", []),
+                "findings": [finding.describe() for finding in read_findings(path)],
+            },
+            "run",
+        )
     elif done.folder is not None and done.code != EXIT_INTERRUPTED:
         print_run(done.folder, done.parity, lang or done.folder.run.lang, report=not no_report)
     if done.remedy:

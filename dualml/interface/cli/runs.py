@@ -7,19 +7,19 @@ from typing import Annotated
 
 import typer
 
+from dualml.common.errors import UserError
 from dualml.interface.cli.options import RUNS, AsJson, Lang
 from dualml.interface.cli.output import print_json, print_text
-from dualml.common.errors import UserError
 
 
 def runs(
     folder: Annotated[Path, typer.Argument()] = RUNS, json: AsJson = False, lang: Lang = "en"
 ) -> None:
     """List the runs in a folder and those of jobs, the newest first."""
-    from dualml.interface.housekeeping.listing import list_runs, runs_table
-    from dualml.runner.jobs.store import Jobs, jobs_folder
-    from dualml.report.page import terminal
     from dualml.common.words import Messages
+    from dualml.interface.housekeeping.listing import list_runs, runs_table
+    from dualml.report.page import terminal
+    from dualml.runner.jobs.store import Jobs, jobs_folder
 
     if folder != RUNS and not folder.is_dir():
         raise UserError(f"{folder} is no folder; name one that has runs in it, or a run")

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from dualml.common.errors import UserError
 from dualml.interface.cli.options import RUNS, Lang
 from dualml.interface.cli.output import complain, print_text
-from dualml.common.errors import UserError
 
 
 def serve(
@@ -19,9 +19,9 @@ def serve(
     lang: Lang = "en",
 ) -> None:
     """Show runs and jobs in a browser while they run, until Ctrl-C."""
-    from dualml.runner.jobs.store import Jobs, jobs_folder
-    from dualml.interface.serve.server import PageServer
     from dualml.common.words import Messages
+    from dualml.interface.serve.server import PageServer
+    from dualml.runner.jobs.store import Jobs, jobs_folder
 
     if folder != RUNS and not folder.is_dir():
         raise UserError(f"{folder} is no folder; name one that has runs in it, or a run")

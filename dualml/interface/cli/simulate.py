@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dualml.common.errors import UserError
+from dualml.common.words import section_messages
+from dualml.common.words.numbers import MISSING
 from dualml.interface.cli import complete
 from dualml.interface.cli import pipeline as pipelines
 from dualml.interface.cli import published as publications
 from dualml.interface.cli.options import AsJson, Lang
 from dualml.interface.cli.output import print_json, print_text
-from dualml.common.errors import UserError
 from dualml.report.blocks import Cell, Cells, Column, Table
 from dualml.report.page import terminal
-from dualml.common.words import section_messages
-from dualml.common.words.numbers import MISSING
 
 if TYPE_CHECKING:
     from dualml.planning.cost.link import Link
@@ -110,7 +110,9 @@ def simulate(
     show_predictions(request, fit, lang, busbw)
 
 
-def show_predictions(request: CostRequest, fit: Path | None, lang: str, busbw: bool = False) -> None:
+def show_predictions(
+    request: CostRequest, fit: Path | None, lang: str, busbw: bool = False
+) -> None:
     """Print one row per strategy and one column per number of ranks, in as many tables as needed.
 
     The cells are seconds, or bus bandwidth with ``busbw``.

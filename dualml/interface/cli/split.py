@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dualml.common.errors import TrialError, UserError
+from dualml.common.words import Messages
+from dualml.common.words.numbers import quantity
 from dualml.interface.cli import complete
 from dualml.interface.cli.options import ARM, AsJson, Lang
 from dualml.interface.cli.output import check_streams, print_json, print_text, write_page
-from dualml.common.errors import TrialError, UserError
 from dualml.report.blocks import Column, Table
 from dualml.report.page import terminal
-from dualml.common.words import Messages
-from dualml.common.words.numbers import quantity
 
 if TYPE_CHECKING:
     from dualml.parallel.split.plan import SplitPlan
@@ -45,8 +45,8 @@ def split(
     lang: Lang = "en",
 ) -> None:
     """Split a model into stages and slices, and show the bytes on every link."""
-    from dualml.experiment.split import Split
     from dualml.algorithms.model import model
+    from dualml.experiment.split import Split
     from dualml.parallel.split.traffic import describe
 
     times: dict[str, float] | None = None
@@ -60,10 +60,17 @@ def split(
             times = measure_layers(backend, what, batch)
         try:
             settings = Split(
-                stages=stages, cut=cut or [], balance=asked, schedule=schedule,  # type: ignore[arg-type]
-                micro_batches=micro_batches, tensor=tensor, data=data,
-                sequence=sequence, regather=regather, context=context,
-            )  # fmt: skip
+                stages=stages,
+                cut=cut or [],
+                balance=asked,
+                schedule=schedule,  # type: ignore[arg-type]
+                micro_batches=micro_batches,
+                tensor=tensor,
+                data=data,
+                sequence=sequence,
+                regather=regather,
+                context=context,
+            )
         except ValueError as error:
             raise UserError(first_problem(error)) from None
         plan = settings.plan(spec, ranks, times)
@@ -88,9 +95,9 @@ def first_problem(error: ValueError) -> str:
 
 def plan_of_arm(lab: str, arm: str) -> tuple[SplitPlan, int, bool]:
     """Return the plan of an arm, its batch size, and whether it trains in low precision."""
+    from dualml.algorithms.model import model
     from dualml.experiment.load import load
     from dualml.experiment.split import reference_times
-    from dualml.algorithms.model import model
 
     experiment = load(lab, arms=[arm])
     arm, settings = next(iter(experiment.arms.items()))
@@ -133,9 +140,10 @@ def show_split(plan: SplitPlan, described: Mapping[str, Any], lang: str) -> None
     words = Messages(lang)
     title = "split.context" if plan.shared == "context" else "split.title"
     print_text(
-        words(title, model=plan.spec.name, n=plan.world_size, mesh=plan.mesh,
-              batch=described["batch"])
-    )  # fmt: skip
+        words(
+            title, model=plan.spec.name, n=plan.world_size, mesh=plan.mesh, batch=described["batch"]
+        )
+    )
     columns = [Column(key, words(f"split.{key}")) for key in ("rank", "holds")]
     columns.append(Column("parameters", words("split.parameters"), show="number"))
     rows = [
@@ -148,22 +156,37 @@ def show_split(plan: SplitPlan, described: Mapping[str, Any], lang: str) -> None
         print_text(words("split.times", values=listed))
     for link in described["links"]:
         print_text(
-            words("split.link", source=link["source"], target=link["target"],
-                  what=words(f"split.{link['what']}"), n=link["messages"],
-                  size=quantity(link["nbytes"]))
-        )  # fmt: skip
+            words(
+                "split.link",
+                source=link["source"],
+                target=link["target"],
+                what=words(f"split.{link['what']}"),
+                n=link["messages"],
+                size=quantity(link["nbytes"]),
+            )
+        )
     for moved in described.get("transfers", ()):
         print_text(
-            words("split.transfer", rank=moved["rank"], source=moved["source"],
-                  target=moved["target"], what=words(f"split.{moved['what']}"),
-                  n=moved["messages"], size=quantity(moved["nbytes"]))
-        )  # fmt: skip
+            words(
+                "split.transfer",
+                rank=moved["rank"],
+                source=moved["source"],
+                target=moved["target"],
+                what=words(f"split.{moved['what']}"),
+                n=moved["messages"],
+                size=quantity(moved["nbytes"]),
+            )
+        )
     for each in described["meetings"]:
         print_text(
-            words("split.collective", ranks=", ".join(map(str, each["ranks"])),
-                  kind=collective_name(each["kind"], words), n=each["calls"],
-                  size=quantity(each["nbytes"]))
-        )  # fmt: skip
+            words(
+                "split.collective",
+                ranks=", ".join(map(str, each["ranks"])),
+                kind=collective_name(each["kind"], words),
+                n=each["calls"],
+                size=quantity(each["nbytes"]),
+            )
+        )
     if len(plan.stages) > 1:
         print_text(words("split.schedule", name=plan.schedule, m=plan.micro_batches))
         print_text(str(plan.grid))

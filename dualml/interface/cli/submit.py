@@ -7,12 +7,22 @@ from typing import Annotated, Any
 
 import typer
 
+from dualml.common.errors import UserError, did_you_mean
 from dualml.interface.cli.defaults import Defaults
 from dualml.interface.cli.options import LAB, AsJson, Lang
-from dualml.interface.cli.queueing import check_queue_options, check_render_options, render_options, queue_job
+from dualml.interface.cli.queueing import (
+    check_queue_options,
+    check_render_options,
+    queue_job,
+    render_options,
+)
 from dualml.interface.cli.separator import COMMAND
-from dualml.interface.cli.submit_options import FORBIDDEN_OPTIONS, add_defaults, load_experiment, parse_run_options
-from dualml.common.errors import UserError, did_you_mean
+from dualml.interface.cli.submit_options import (
+    FORBIDDEN_OPTIONS,
+    add_defaults,
+    load_experiment,
+    parse_run_options,
+)
 
 #: Where a job may run.
 PLACES = ("local", "slurm", "compose", "kubernetes")

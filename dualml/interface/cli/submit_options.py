@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from dualml.interface.cli.defaults import Defaults, command_options, value_origin
 from dualml.common.errors import UserError
+from dualml.interface.cli.defaults import Defaults, command_options, value_origin
 
 if TYPE_CHECKING:
     from dualml.experiment.schema import Experiment
@@ -33,7 +33,11 @@ def add_defaults(words: list[str], defaults: Defaults) -> list[str]:
     more = list[str]()
     for name, parameter in command_options(command).items():
         value = context.params[parameter.name]
-        if name not in RESERVED_OPTIONS and value_origin(context, parameter.name) and value is not False:
+        if (
+            name not in RESERVED_OPTIONS
+            and value_origin(context, parameter.name)
+            and value is not False
+        ):
             given = [] if value is True else value if parameter.multiple else [value]
             more += [f"--{name}"] * (value is True)
             more += [word for one in given for word in (f"--{name}", str(one))]
@@ -69,12 +73,16 @@ def make_run_command() -> Any:
 
 def load_experiment(given: Mapping[str, Any], world_size: int | None) -> Experiment:
     """Load the experiment that options of ``dualml run`` describe."""
-    from dualml.interface.cli.run import parse_seeds
     from dualml.experiment.load import load
+    from dualml.interface.cli.run import parse_seeds
 
     return load(
-        given["lab"], overrides=given["set_"] or [], arms=given["arm"] or [],
-        seeds=parse_seeds(given["seed"] or []), data=given["data"], quick=given["quick"],
+        given["lab"],
+        overrides=given["set_"] or [],
+        arms=given["arm"] or [],
+        seeds=parse_seeds(given["seed"] or []),
+        data=given["data"],
+        quick=given["quick"],
         model=given["model"],
         world_size=world_size,
-    )  # fmt: skip
+    )

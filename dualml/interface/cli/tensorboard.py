@@ -16,9 +16,9 @@ def tensorboard(
     lang: Lang = "en",
 ) -> None:
     """Show a job's curves in TensorBoard until Ctrl-C."""
-    from dualml.runner.jobs.tensorboard import serve_board
-    from dualml.runner.jobs.store import Jobs, jobs_folder
     from dualml.common.words import Messages
+    from dualml.runner.jobs.store import Jobs, jobs_folder
+    from dualml.runner.jobs.tensorboard import serve_board
 
     jobs = Jobs(jobs_folder())
     found = jobs.job(jobs.find_number(job))

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
+from dualml.common.errors import UserError, did_you_mean
 from dualml.interface.cli import complete
 from dualml.interface.cli.options import RUNS, AsJson, Lang
 from dualml.interface.cli.output import print_json
-from dualml.common.errors import UserError, did_you_mean
 
 
 def top(
@@ -29,9 +29,9 @@ def top(
     from rich.console import Console, Group
     from rich.live import Live
 
+    from dualml.common.words import Messages
     from dualml.report.live_usage import active_ranks, tables
     from dualml.report.page.terminal import render
-    from dualml.common.words import Messages
 
     words, console = Messages(lang), Console(highlight=False)
 
@@ -39,7 +39,7 @@ def top(
         """Render the current tables."""
         ranks = [rank for run in run_folders(what) for rank in active_ranks(run)]
         grids = [render(t, console.width) for t in tables(ranks, words, runs=what is None)]
-        return Group(*grids if grids else [words("usage.none")])  # fmt: skip
+        return Group(*grids if grids else [words("usage.none")])
 
     if json:
         ranks = [rank.describe() for run in run_folders(what) for rank in active_ranks(run)]

@@ -6,9 +6,9 @@ import re
 from functools import cache, partial
 from typing import Any
 
-from dualml.interface.cli.defaults import command_options, value_origin
 from dualml.common.errors import did_you_mean
 from dualml.common.words import load_messages
+from dualml.interface.cli.defaults import command_options, value_origin
 
 #: The parser names the variable even if the value does not come from it.
 VARIABLE = r" \(env var: '\w+'\)"

@@ -31,10 +31,16 @@ class Diagnosis:
     def describe(self, lang: str) -> dict[str, Any]:
         """Return the diagnosis as a JSON-serializable dict, with texts in one language."""
         rows = [
-            {"section": section, "item": one.item, "mark": one.mark, "text": one.text(lang),
-             "remedy": one.remedy(lang) or None}
-            for section, findings in self.sections.items() for one in findings
-        ]  # fmt: skip
+            {
+                "section": section,
+                "item": one.item,
+                "mark": one.mark,
+                "text": one.text(lang),
+                "remedy": one.remedy(lang) or None,
+            }
+            for section, findings in self.sections.items()
+            for one in findings
+        ]
         return {"ok": self.ok, "backends": self.works, "findings": rows}
 
 

@@ -8,9 +8,9 @@ import signal
 from typing import Any
 
 from dualml.backend import BackendInfo
+from dualml.common.machine import ProcessResult, python_argv, run_bounded
 from dualml.interface.doctor.finding import DoctorFinding, make_finding
 from dualml.interface.doctor.probe import PREFIX
-from dualml.common.machine import ProcessResult, run_bounded, python_argv
 
 #: Seconds for one backend: an import from a cold disk, and a measurement of at most fifty.
 LIMIT = 120.0
@@ -24,7 +24,9 @@ def examine_backend(info: BackendInfo, seconds: float = LIMIT) -> tuple[list[Doc
     return read_probe(info, ended, seconds)
 
 
-def read_probe(info: BackendInfo, ended: ProcessResult, seconds: float) -> tuple[list[DoctorFinding], bool]:
+def read_probe(
+    info: BackendInfo, ended: ProcessResult, seconds: float
+) -> tuple[list[DoctorFinding], bool]:
     """Parse what a probe printed; if it did not finish, add a finding about how it ended."""
     findings: list[DoctorFinding] = []
     for line in ended.out.splitlines():

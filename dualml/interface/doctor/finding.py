@@ -53,9 +53,13 @@ def make_finding(
         remedy: message below ``doctor.remedy``, or a command, which is used as it is.
         package: package of the messages; a backend has its own.
     """
-    says = all_languages(f"doctor.says.{key}", package, **values) if key else same_text(values["text"])
+    says = (
+        all_languages(f"doctor.says.{key}", package, **values) if key else same_text(values["text"])
+    )
     known = f"doctor.remedy.{remedy}" in load_messages("en", package=package)
-    todo = all_languages(f"doctor.remedy.{remedy}", package, **values) if known else same_text(remedy)
+    todo = (
+        all_languages(f"doctor.remedy.{remedy}", package, **values) if known else same_text(remedy)
+    )
     return DoctorFinding(item, mark, says["en"], says["zh"], todo["en"], todo["zh"])
 
 
@@ -71,7 +75,9 @@ def version_finding(package: str, version: str, extra: str, note: str = "") -> D
     if wanted.contains(version, prereleases=True):
         return make_finding(package, "ok", text=shown)
     remedy = f"pip install 'dualml[{extra}]'"
-    return make_finding(package, "warn", "untested", remedy, shown=shown, wanted=format_specifier(wanted))
+    return make_finding(
+        package, "warn", "untested", remedy, shown=shown, wanted=format_specifier(wanted)
+    )
 
 
 def declared_versions(package: str, extra: str) -> SpecifierSet:

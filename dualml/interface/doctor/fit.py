@@ -22,8 +22,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from dualml.common import machine
-from dualml.interface.doctor.finding import DoctorFinding, declared_versions, make_finding
 from dualml.common.parse import from_toml
+from dualml.interface.doctor.finding import DoctorFinding, declared_versions, make_finding
 
 INDEX = "https://download.pytorch.org/whl/{build}"
 #: File with the version of CANN, below its folder.
@@ -148,7 +148,9 @@ def cuda_row(version: str) -> Mapping[str, Any]:
 def oldest_driver(version: str) -> str:
     """Return the oldest driver that runs any CUDA of the same major version; empty if unknown."""
     major = version.partition(".")[0]
-    rows = (row for row in published_releases()["cuda"] if row["version"].partition(".")[0] == major)
+    rows = (
+        row for row in published_releases()["cuda"] if row["version"].partition(".")[0] == major
+    )
     return next((str(row["driver"]) for row in rows), "")
 
 
@@ -193,8 +195,15 @@ def _torch_finding(there: MachineFacts) -> DoctorFinding:
     if chosen.cuda is None:
         return make_finding("torch", "ok", "torch_cpu", **values)
     key = "torch_cuda" if chosen.full_support else "torch_cuda_minor"
-    return make_finding("torch", "ok", key, **values, cuda=chosen.cuda["version"],
-                   least=chosen.cuda["driver"], whole=chosen.cuda["toolkit_driver"])  # fmt: skip
+    return make_finding(
+        "torch",
+        "ok",
+        key,
+        **values,
+        cuda=chosen.cuda["version"],
+        least=chosen.cuda["driver"],
+        whole=chosen.cuda["toolkit_driver"],
+    )
 
 
 def _mindspore_finding(there: MachineFacts) -> DoctorFinding:
@@ -206,5 +215,10 @@ def _mindspore_finding(there: MachineFacts) -> DoctorFinding:
     key = "mindspore_npu" if there.npu else "mindspore_cpu"
     # The driver in the row is Huawei's, that in `there` NVIDIA's.
     values = vars(there) | {name: row[name] for name in ("version", "cann", "driver")}
-    return make_finding("mindspore", "ok", key, **values,
-                   command=f"pip install 'mindspore=={row['version']}' 'numpy<2'")  # fmt: skip
+    return make_finding(
+        "mindspore",
+        "ok",
+        key,
+        **values,
+        command=f"pip install 'mindspore=={row['version']}' 'numpy<2'",
+    )

@@ -1,4 +1,5 @@
-"""Examine one backend in this process, then end it: ``python -m dualml.interface.doctor.probe NAME``.
+"""Examine one backend in this process, then end it: ``python -m dualml.interface.doctor.probe
+NAME``.
 
 Every finding is printed as soon as it is made, so that a framework that crashes or hangs loses none
 of the earlier ones. The environment is that of a worker.
@@ -14,8 +15,8 @@ import sys
 from collections.abc import Iterator
 
 from dualml.backend import BackendInfo, backends
-from dualml.interface.doctor.finding import DoctorFinding
 from dualml.common.errors import UserError
+from dualml.interface.doctor.finding import DoctorFinding
 
 #: Prefix of our lines, because frameworks also print to stdout.
 PREFIX = "@dualml "

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from importlib.metadata import version
 
 from dualml.common import machine
-from dualml.interface.doctor.finding import DoctorFinding, make_finding
 from dualml.common.network import (
     LEVELS,
     NCCL_DEBUG,
@@ -19,6 +18,7 @@ from dualml.common.network import (
     unknown_interfaces,
 )
 from dualml.common.version import __version__
+from dualml.interface.doctor.finding import DoctorFinding, make_finding
 
 OLDEST_PYTHON = (3, 11)
 #: MindSpore 2.10 has no wheels for anything newer.

@@ -11,14 +11,14 @@ from typing import Any
 
 from dualml.common.errors import UserError
 from dualml.common.files import resolve_links
-from dualml.runner.jobs.store import Jobs
-from dualml.report.blocks import Cell, Column, Table
-from dualml.interface.serve.cache import Cache
-from dualml.interface.serve.summaries import RunSummary, runs_by_name, summarize, newest_first
-from dualml.interface.serve.tables import format_created, state_cell, verdict_cell
-from dualml.experiment.store.manifest import check_run
 from dualml.common.words import Messages
 from dualml.common.words.numbers import nbytes
+from dualml.experiment.store.manifest import check_run
+from dualml.interface.serve.cache import Cache
+from dualml.interface.serve.summaries import RunSummary, newest_first, runs_by_name, summarize
+from dualml.interface.serve.tables import format_created, state_cell, verdict_cell
+from dualml.report.blocks import Cell, Column, Table
+from dualml.runner.jobs.store import Jobs
 
 COLUMNS = ("run", "experiment", "created", "state", "backends", "verdict", "size")
 
@@ -38,11 +38,17 @@ class RunRow:
         """Return the row as a JSON-serializable dict."""
         run = self.summary
         return {
-            "path": str(run.path), "experiment": run.name, "created": run.created,
-            "state": "unreadable" if run.problem else run.state, "problem": run.problem or None,
-            "backends": list(run.backends), "ended": run.ended, "trials": run.total,
-            "verdict": run.verdict or None, "bytes": self.size,
-        }  # fmt: skip
+            "path": str(run.path),
+            "experiment": run.name,
+            "created": run.created,
+            "state": "unreadable" if run.problem else run.state,
+            "problem": run.problem or None,
+            "backends": list(run.backends),
+            "ended": run.ended,
+            "trials": run.total,
+            "verdict": run.verdict or None,
+            "bytes": self.size,
+        }
 
 
 def list_runs(root: Path, jobs: Jobs | None) -> list[RunRow]:
@@ -54,7 +60,9 @@ def list_runs(root: Path, jobs: Jobs | None) -> list[RunRow]:
     """
     outs = [] if jobs is None else [Path(jobs.job(number).out) for number in jobs.numbers()]
     cache = Cache()
-    runs = newest_first(summarize(cache, name, path) for name, path in runs_by_name(root, outs).items())
+    runs = newest_first(
+        summarize(cache, name, path) for name, path in runs_by_name(root, outs).items()
+    )
     return [RunRow(run, folder_size(run.path)) for run in runs]
 
 
@@ -67,7 +75,9 @@ def rows_of_folders(folders: Sequence[Path]) -> list[RunRow]:
     for folder in folders:
         check_run(folder)
     unique = {resolve_links(folder): folder for folder in folders}
-    return [RunRow(summarize(Cache(), str(path), path), folder_size(path)) for path in unique.values()]
+    return [
+        RunRow(summarize(Cache(), str(path), path), folder_size(path)) for path in unique.values()
+    ]
 
 
 def latest_run(root: Path) -> Path:
@@ -109,10 +119,14 @@ def walk_files(folder: Path) -> Iterator[os.DirEntry[str]]:
 def runs_table(found: Sequence[RunRow], words: Messages) -> Table:
     """Make the table of runs."""
     columns = [
-        Column(name, words(f"runs.{name}"), show="number" if name == "size" else "text",
-               optional=name in ("created", "size", "backends"))
+        Column(
+            name,
+            words(f"runs.{name}"),
+            show="number" if name == "size" else "text",
+            optional=name in ("created", "size", "backends"),
+        )
         for name in COLUMNS
-    ]  # fmt: skip
+    ]
     return Table("runs", "", columns, [row_cells(row, words) for row in found])
 
 
@@ -123,6 +137,11 @@ def row_cells(row: RunRow, words: Messages) -> list[Cell | str]:
         now = Cell(words("status.unreadable"), "bad", run.problem)
         return [run.path.name, "", "", now, "", "", nbytes(row.size)]
     return [
-        run.id, run.name, format_created(run.created), state_cell(run.state, words), ", ".join(run.backends),
-        verdict_cell(run.verdict, words), nbytes(row.size),
-    ]  # fmt: skip
+        run.id,
+        run.name,
+        format_created(run.created),
+        state_cell(run.state, words),
+        ", ".join(run.backends),
+        verdict_cell(run.verdict, words),
+        nbytes(row.size),
+    ]

@@ -11,11 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dualml.common.errors import UserError
-from dualml.report.export.base import EXPORT
-from dualml.report.export.live import TENSORBOARD
 from dualml.common.files import resolve_links
-from dualml.interface.housekeeping.listing import RunRow
-from dualml.runner.jobs.store import WAITING, Jobs
 from dualml.experiment.store.costs import COST
 from dualml.experiment.store.findings import FINDINGS
 from dualml.experiment.store.folder import LOCK, lock_run_folder
@@ -24,6 +20,10 @@ from dualml.experiment.store.manifest import RUN
 from dualml.experiment.store.sessions import SESSIONS
 from dualml.experiment.store.trial import HOSTS
 from dualml.experiment.store.verdicts import PARITY
+from dualml.interface.housekeeping.listing import RunRow
+from dualml.report.export.base import EXPORT
+from dualml.report.export.live import TENSORBOARD
+from dualml.runner.jobs.store import WAITING, Jobs
 
 #: Names that a run folder may contain; `COSTS` matches further ones: ``cost.torch-n2.json``.
 RUN_FOLDER_NAMES = (

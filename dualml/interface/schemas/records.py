@@ -13,11 +13,11 @@ from typing import Any
 from pydantic import BaseModel
 
 from dualml.common.files import write_bytes
-from dualml.interface.schemas import schema_id
 from dualml.experiment.store.findings import FindingRecord, FindingsRecord
 from dualml.experiment.store.largest import LargestRecord
 from dualml.experiment.store.manifest import RunRecord
 from dualml.experiment.store.verdicts import ComparisonRecord, ParityRecord
+from dualml.interface.schemas import schema_id
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 #: Folder of the schemas.
@@ -27,10 +27,16 @@ SCHEMA_FOLDER = Path(__file__).resolve().parent
 def record_schemas() -> Mapping[str, dict[str, Any]]:
     """Return name → schema."""
     findings: Any = (list[FindingRecord], ...)
-    of_run: dict[str, Any] = {"folder": (str, ...), "exit_code": (int, ...), "findings": findings,
-                              "parity": (list[ComparisonRecord], ...)}  # fmt: skip
+    of_run: dict[str, Any] = {
+        "folder": (str, ...),
+        "exit_code": (int, ...),
+        "findings": findings,
+        "parity": (list[ComparisonRecord], ...),
+    }
     return {
-        "run": schema_of_record("run", "A run: run.json, its verdicts, what was found", RunRecord, of_run),
+        "run": schema_of_record(
+            "run", "A run: run.json, its verdicts, what was found", RunRecord, of_run
+        ),
         "parity": schema_of_record(
             "parity", "The verdicts of a run", ParityRecord, {"findings": findings}
         ),

@@ -68,8 +68,8 @@ class Cache:
         return cast(T, value)
 
     def read(self, path: Path, read: Callable[[Path], T]) -> T:
-        """Call ``read`` with the file's folder, as readers of `dualml.experiment.store` expect, and cache
-        the result."""
+        """Call ``read`` with the file's folder, as readers of `dualml.experiment.store` expect, and
+        cache the result."""
         return self.get_or_make((path, read), file_stamp(path), lambda: read(path.parent))
 
     def is_current(self, path: Path, read: Callable[[Path], T]) -> bool:

@@ -49,7 +49,10 @@ class Connections:
         with self._lock:
             if sock in self._guests:
                 return True
-            if len(self._guests) >= min(MAX_GUESTS, self._files // 4) or sock not in self._strangers:
+            if (
+                len(self._guests) >= min(MAX_GUESTS, self._files // 4)
+                or sock not in self._strangers
+            ):
                 return False
             del self._strangers[sock]
             self._guests.add(sock)

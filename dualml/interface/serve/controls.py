@@ -6,21 +6,30 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
-from dualml.report.page.html import tag
 from dualml.common.words import Messages
+from dualml.report.page.html import tag
 
 
 def checkbox(name: str, value: str, label: str, *, form: str = "", checked: bool = False) -> Markup:
     """Make a checkbox of a form."""
-    start = tag("input", type="checkbox", name=name, value=value, aria_label=label, form=form,
-                checked="checked" if checked else "")  # fmt: skip
+    start = tag(
+        "input",
+        type="checkbox",
+        name=name,
+        value=value,
+        aria_label=label,
+        form=form,
+        checked="checked" if checked else "",
+    )
     return Markup(start.removesuffix("</input>"))
 
 
 def select_box(name: str, label: str, options: Mapping[str, str], chosen: str) -> Markup:
     """Make a drop-down list from value → text, with one value selected."""
-    shown = [tag("option", text, value=value, selected="selected" if value == chosen else "")
-             for value, text in options.items()]  # fmt: skip
+    shown = [
+        tag("option", text, value=value, selected="selected" if value == chosen else "")
+        for value, text in options.items()
+    ]
     return tag("label", tag("span", label), tag("select", *shown, name=name))
 
 
@@ -34,8 +43,19 @@ def form(
         kept: other parameters of the URL, which stay.
         anchor: the section of the page to scroll to.
     """
-    hidden = [Markup('<input type="hidden" name="{}" value="{}">').format(name, value)
-              for name, values in kept.items() for value in values]  # fmt: skip
+    hidden = [
+        Markup('<input type="hidden" name="{}" value="{}">').format(name, value)
+        for name, values in kept.items()
+        for value in values
+    ]
     button = tag("button", words("serve.show"), type="submit")
-    return tag("form", *hidden, *parts, button, method="get", action=f"/run#{anchor}",
-               class_="choice", data_auto="yes")  # fmt: skip
+    return tag(
+        "form",
+        *hidden,
+        *parts,
+        button,
+        method="get",
+        action=f"/run#{anchor}",
+        class_="choice",
+        data_auto="yes",
+    )

@@ -6,17 +6,26 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from dualml.common.words import Messages
+from dualml.interface.serve.run import RunView, TrialView
 from dualml.report import curves, legend
 from dualml.report.draw.palette import CYCLE
-from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
-from dualml.interface.serve.run import RunView, TrialView
-from dualml.common.words import Messages
+from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
 
 #: Metrics to choose from, in this order. Per-class and per-rank metrics are in the report only.
 METRICS = (
-    "loss", "test_accuracy", "train_accuracy", "validation_accuracy", "test_loss", "train_loss",
-    "validation_loss", "test_perplexity", "train_perplexity", "divergence", "drift",
-)  # fmt: skip
+    "loss",
+    "test_accuracy",
+    "train_accuracy",
+    "validation_accuracy",
+    "test_loss",
+    "train_loss",
+    "validation_loss",
+    "test_perplexity",
+    "train_perplexity",
+    "divergence",
+    "drift",
+)
 #: Maximum number of arms per figure (one colour each), and of panels per figure.
 ARMS, PANELS = len(CYCLE), 8
 #: Points of all curves of a figure together, and minimum and maximum per curve.
@@ -51,10 +60,13 @@ def arm_groups(runs: Sequence[RunView], words: Messages) -> dict[str, tuple[str,
     return {arms[0]: (words.join(arms), arms) for arms in cuts}
 
 
-def one_run_figure(seen: RunView, arms: Sequence[str], metric: str, axis: str, words: Messages) -> Figure:
+def one_run_figure(
+    seen: RunView, arms: Sequence[str], metric: str, axis: str, words: Messages
+) -> Figure:
     """Draw every trial of these arms of one run: colours are arms, line styles are backends."""
-    trials = [(SeriesId(t.record.arm, t.record.backend), t)
-              for t in seen.trials if t.record.arm in arms]  # fmt: skip
+    trials = [
+        (SeriesId(t.record.arm, t.record.backend), t) for t in seen.trials if t.record.arm in arms
+    ]
     marks = trial_marks(trials, metric, axis, len(trials))
     panel = Panel(marks, x_axis(axis, words), y_axis([seen], metric, words), height=300)
     return make_figure([panel], legend.distinct_colors(list(arms)), [seen], metric, words)
@@ -72,7 +84,8 @@ def runs_figure(
     total = sum(map(len, by_arm.values()))
     x, y = x_axis(axis, words), y_axis(runs, metric, words)
     panels = [
-        Panel(trial_marks(trials, metric, axis, total), x, y, arm, 220) for arm, trials in by_arm.items()
+        Panel(trial_marks(trials, metric, axis, total), x, y, arm, 220)
+        for arm, trials in by_arm.items()
     ]
     colours = legend.distinct_colors([seen.summary.id for seen in runs], kind="series")
     return make_figure(panels, colours, runs, metric, words, columns=min(2, len(panels) or 1))
@@ -94,9 +107,13 @@ def make_figure(
     title = words(f"serve.metric.{metric}")
     backends = dict.fromkeys(t.record.backend for seen in runs for t in seen.trials)
     return Figure(
-        "curves", words.join_sentences(notes), words("serve.alt", metric=title), panels,
-        [*colours, *backend_legend(list(backends))], columns=columns,
-    )  # fmt: skip
+        "curves",
+        words.join_sentences(notes),
+        words("serve.alt", metric=title),
+        panels,
+        [*colours, *backend_legend(list(backends))],
+        columns=columns,
+    )
 
 
 def backend_legend(backends: Sequence[str]) -> list[LegendEntry]:
@@ -104,7 +121,9 @@ def backend_legend(backends: Sequence[str]) -> list[LegendEntry]:
     if len(backends) == 1:
         return [LegendEntry("backend", backends[0], stroke="solid")]
     spare = iter(legend.SPARE * len(backends))
-    return [LegendEntry("backend", b, stroke=legend.FRAMEWORKS.get(b) or next(spare)) for b in backends]
+    return [
+        LegendEntry("backend", b, stroke=legend.FRAMEWORKS.get(b) or next(spare)) for b in backends
+    ]
 
 
 def x_axis(axis: str, words: Messages) -> Axis:
@@ -122,13 +141,19 @@ def y_axis(runs: Sequence[RunView], metric: str, words: Messages) -> Axis:
     return Axis(label, "auto")
 
 
-def trial_marks(trials: Sequence[tuple[SeriesId, TrialView]], metric: str, axis: str, total: int) -> list[Mark]:
+def trial_marks(
+    trials: Sequence[tuple[SeriesId, TrialView]], metric: str, axis: str, total: int
+) -> list[Mark]:
     """Make the marks of all trials of a panel, in a figure with ``total`` curves."""
     points = max(MIN_CURVE_POINTS, min(MAX_CURVE_POINTS, MAX_FIGURE_POINTS // max(1, total)))
-    return [mark for owner, trial in trials for mark in curve_marks(trial, owner, metric, axis, points)]
+    return [
+        mark for owner, trial in trials for mark in curve_marks(trial, owner, metric, axis, points)
+    ]
 
 
-def curve_marks(trial: TrialView, owner: SeriesId, metric: str, axis: str, points: int) -> Iterator[Mark]:
+def curve_marks(
+    trial: TrialView, owner: SeriesId, metric: str, axis: str, points: int
+) -> Iterator[Mark]:
     """Yield the marks of one curve: the raw values, the smoothed line, and a marker at its end."""
     line = curves.mean_curve([trial], metric, axis)
     if line is None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from dualml.common.errors import UserError
 from dualml.common.files import resolve_links
+from dualml.interface.serve.cache import Cache
 from dualml.runner.jobs import slurm
 from dualml.runner.jobs.control import JobRow, make_rows
-from dualml.runner.jobs.store import JOB, STATE, WAITING, JobSpec, Jobs, JobState
-from dualml.interface.serve.cache import Cache
+from dualml.runner.jobs.store import JOB, STATE, WAITING, Jobs, JobSpec, JobState
 
 #: Minimum seconds between two Slurm queries about one job: the controller is shared.
 ASK_S = 15.0

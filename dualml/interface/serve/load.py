@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dualml.report.live_usage import active_ranks, tables
-from dualml.report.blocks import Block
 from dualml.common.words import Messages
+from dualml.report.blocks import Block
+from dualml.report.live_usage import active_ranks, tables
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dualml.common.files import open_to_read, resolve_links
+from dualml.experiment.store.trial import HOSTS, find_logs, trial_folder
 from dualml.interface.serve.cache import file_stamp
 from dualml.interface.serve.run import RunView
-from dualml.experiment.store.trial import HOSTS, find_logs, trial_folder
 
 #: Bytes to show from the end of an existing log, and maximum number of logs to choose from.
 TAIL_BYTES, MAX_LOGS = 64 * 2**10, 500
@@ -40,8 +40,11 @@ def list_logs(run: Path, seen: RunView, more: Iterable[tuple[str, Path]]) -> dic
             every[f"{path.parent.relative_to(run / 'trials').as_posix()}/{path.stem}"] = path
     for path in find_logs(run / HOSTS):
         every[f"hosts/{path.stem}"] = path
-    written = {name: file_stamp(path) for name, path in every.items()
-               if path in own or is_inside(path, run)}  # fmt: skip
+    written = {
+        name: file_stamp(path)
+        for name, path in every.items()
+        if path in own or is_inside(path, run)
+    }
     there = {name: (at[1] > 0, at[2]) for name, at in written.items() if at is not None}
     order = sorted(there, key=lambda name: there[name], reverse=True)
     return {name: every[name] for name in order[:MAX_LOGS]}

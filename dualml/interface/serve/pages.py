@@ -11,21 +11,28 @@ from markupsafe import Markup
 
 from dualml.common.errors import UserError
 from dualml.common.files import is_regular, resolve_links
-from dualml.runner.jobs.store import Jobs
-from dualml.report.blocks import Block, Card, Notice, Prose, RowBlock
-from dualml.report.page.html import tag
+from dualml.common.words import LANGUAGES, Messages
+from dualml.experiment.store.report import report_path
 from dualml.interface.serve import figures, tables
 from dualml.interface.serve.cache import Cache
 from dualml.interface.serve.controls import form, select_box
-from dualml.interface.serve.summaries import MAX_RUNS, UNREAD, RunSummary, runs_by_name, summarize_all, newest_first
-from dualml.interface.serve.jobs import JobMonitor, CachedJobs
+from dualml.interface.serve.jobs import CachedJobs, JobMonitor
 from dualml.interface.serve.load import read_load
 from dualml.interface.serve.logs import TAIL_BYTES, LogChunk, is_inside, list_logs, read_log
 from dualml.interface.serve.ranks import ranks_table
 from dualml.interface.serve.run import RunView, RunWatcher
 from dualml.interface.serve.shell import LiveBlock, PageSection, make_live, render_page
-from dualml.experiment.store.report import report_path
-from dualml.common.words import LANGUAGES, Messages
+from dualml.interface.serve.summaries import (
+    MAX_RUNS,
+    UNREAD,
+    RunSummary,
+    newest_first,
+    runs_by_name,
+    summarize_all,
+)
+from dualml.report.blocks import Block, Card, Notice, Prose, RowBlock
+from dualml.report.page.html import tag
+from dualml.runner.jobs.store import Jobs
 
 #: Maximum number of runs side by side.
 SIDE_BY_SIDE = 8
@@ -71,7 +78,9 @@ class Pages:
         queue: list[Block]
         try:
             rows = self.monitor.rows()
-            queue = [tables.make_jobs_table(rows, known, words) if rows else Prose(words("jobs.none"))]
+            queue = [
+                tables.make_jobs_table(rows, known, words) if rows else Prose(words("jobs.none"))
+            ]
         except UserError as error:
             rows, queue = [], [Notice(str(error))]
         shown, everything = newest_first(found), list[Block]()
@@ -81,17 +90,33 @@ class Pages:
             everything = [tables.make_runs_table(shown[:MAX_RUNS], words, selectable=True)]
         if len(shown) > MAX_RUNS:
             everything.append(Prose(words("serve.more", n=len(shown) - MAX_RUNS), small=True))
-        choice = tag("form", tag("button", words("serve.together"), type="submit"), id="choice",
-                     method="get", action="/run")  # fmt: skip
+        choice = tag(
+            "form",
+            tag("button", words("serve.together"), type="submit"),
+            id="choice",
+            method="get",
+            action="/run",
+        )
         busy = any(run.state in ("running", UNREAD) for run in found)
         busy = busy or any(row.state.status in ("queued", "running") for row in rows)
         parts = [
-            PageSection("runs", words("serve.part.runs"), [make_live(*everything), *([choice] * bool(shown))]),
+            PageSection(
+                "runs",
+                words("serve.part.runs"),
+                [make_live(*everything), *([choice] * bool(shown))],
+            ),
             PageSection("jobs", words("serve.part.jobs"), [make_live(*queue)]),
         ]
         about = words("serve.about", folder=str(self.root))
-        return render_page(words, words("serve.title"), about, parts, languages=language_links("/", {}),
-                    home=True, is_running=busy)  # fmt: skip
+        return render_page(
+            words,
+            words("serve.title"),
+            about,
+            parts,
+            languages=language_links("/", {}),
+            home=True,
+            is_running=busy,
+        )
 
     def runs_page(self, query: Query, words: Messages, *, without_log: bool = False) -> str:
         """Render the page of one run, or of several side by side.
@@ -114,12 +139,21 @@ class Pages:
         """Render the page of one run."""
         run, title = seen.summary, seen.record.experiment.get("title") or {}
         parts = [
-            PageSection("state", words("serve.part.state"), [make_live(*self.state_part(run, words))]),
-            PageSection("curves", words("serve.part.curves"), self.curves_part([seen], query, words)),
-            PageSection("verdicts", words("serve.part.verdicts"),
-                 [make_live(*tables.verdict_blocks(run.path, self.cache, words))]),
-            PageSection("trials", words("serve.part.trials"), [make_live(*tables.trial_blocks(seen, words))]),
-        ]  # fmt: skip
+            PageSection(
+                "state", words("serve.part.state"), [make_live(*self.state_part(run, words))]
+            ),
+            PageSection(
+                "curves", words("serve.part.curves"), self.curves_part([seen], query, words)
+            ),
+            PageSection(
+                "verdicts",
+                words("serve.part.verdicts"),
+                [make_live(*tables.verdict_blocks(run.path, self.cache, words))],
+            ),
+            PageSection(
+                "trials", words("serve.part.trials"), [make_live(*tables.trial_blocks(seen, words))]
+            ),
+        ]
         load = read_load(run.path, words)
         there = list_logs(run.path, seen, self.monitor.logs(run.path))
         kept = query_without(query, "trial", "log")
@@ -132,29 +166,53 @@ class Pages:
         parts.append(PageSection("ranks", words("serve.part.ranks"), [asked, make_live(*table)]))
         if load.blocks:
             parts.append(PageSection("load", words("serve.part.load"), [make_live(*load.blocks)]))
-        parts.append(PageSection("log", words("serve.part.log"), self.log_part(there, run, query, words, without_log)))
+        parts.append(
+            PageSection(
+                "log", words("serve.part.log"), self.log_part(there, run, query, words, without_log)
+            )
+        )
         about = title.get(words.lang, "") if isinstance(title, dict) else ""
-        return render_page(words, run.id, about or run.name, parts, home=False,
-                    languages=language_links("/run", query),
-                    is_running=run.state == "running")  # fmt: skip
+        return render_page(
+            words,
+            run.id,
+            about or run.name,
+            parts,
+            home=False,
+            languages=language_links("/run", query),
+            is_running=run.state == "running",
+        )
 
     def comparison_page(self, seen: Sequence[RunView], query: Query, words: Messages) -> str:
         """Render the page that compares several runs."""
         found = [each.summary for each in seen]
-        cards = [Card(run.id, tables.verdict_blocks(run.path, self.cache, words), code=True)
-                 for run in found]  # fmt: skip
+        cards = [
+            Card(run.id, tables.verdict_blocks(run.path, self.cache, words), code=True)
+            for run in found
+        ]
         parts = [
             PageSection(
-                "state", words("serve.part.state"), [make_live(tables.make_runs_table(found, words, selectable=False))]
+                "state",
+                words("serve.part.state"),
+                [make_live(tables.make_runs_table(found, words, selectable=False))],
             ),
             PageSection("curves", words("serve.part.curves"), self.curves_part(seen, query, words)),
-            PageSection("results", words("serve.part.results"), [make_live(tables.make_results_table(seen, words))]),
+            PageSection(
+                "results",
+                words("serve.part.results"),
+                [make_live(tables.make_results_table(seen, words))],
+            ),
             PageSection("verdicts", words("serve.part.verdicts"), [make_live(RowBlock(cards))]),
-        ]  # fmt: skip
+        ]
         about = words.join([run.id for run in found])
-        return render_page(words, words("serve.side_by_side", n=len(seen)), about, parts, home=False,
-                    languages=language_links("/run", query),
-                    is_running=any(run.state == "running" for run in found))  # fmt: skip
+        return render_page(
+            words,
+            words("serve.side_by_side", n=len(seen)),
+            about,
+            parts,
+            home=False,
+            languages=language_links("/run", query),
+            is_running=any(run.state == "running" for run in found),
+        )
 
     # --- parts --------------------------------------------------------------------------------
 
@@ -166,7 +224,9 @@ class Pages:
             blocks.append(Prose(link))
         return [*blocks, Prose(str(run.path), small=True)]
 
-    def curves_part(self, runs: Sequence[RunView], query: Query, words: Messages) -> list[Markup | LiveBlock]:
+    def curves_part(
+        self, runs: Sequence[RunView], query: Query, words: Messages
+    ) -> list[Markup | LiveBlock]:
         """Make the section with the curves, and the controls to choose them."""
         metrics = {m: words(f"serve.metric.{m}") for m in figures.recorded_metrics(runs)}
         axes = {axis: words(f"axis.{axis}") for axis in AXES}
@@ -174,8 +234,10 @@ class Pages:
         groups = figures.arm_groups(runs, words)
         group = query_value(query, "group", groups)
         arms = groups[group][1] if group else ()
-        choice = [select_box("metric", words("serve.metric_of"), metrics, metric),
-                  select_box("axis", words("serve.axis"), axes, axis)]  # fmt: skip
+        choice = [
+            select_box("metric", words("serve.metric_of"), metrics, metric),
+            select_box("axis", words("serve.axis"), axes, axis),
+        ]
         if len(groups) > 1:
             labels = {name: label for name, (label, _) in groups.items()}
             choice.append(select_box("group", words("serve.group"), labels, group))
@@ -185,27 +247,50 @@ class Pages:
                 return make_live(figures.one_run_figure(runs[0], arms, metric, axis, words))
             return make_live(figures.runs_figure(runs, arms, metric, axis, words))
 
-        drawn = [(seen.summary.id, t.record.key, t.state, t.size) for seen in runs
-                 for t in seen.trials if t.record.arm in arms]  # fmt: skip
+        drawn = [
+            (seen.summary.id, t.record.key, t.state, t.size)
+            for seen in runs
+            for t in seen.trials
+            if t.record.arm in arms
+        ]
         shown = self.cache.get_or_make(("figure", metric, axis, words.lang, *arms), drawn, draw)
-        return [form(choice, query_without(query, "metric", "axis", "group"), words, "curves"), shown]
+        return [
+            form(choice, query_without(query, "metric", "axis", "group"), words, "curves"),
+            shown,
+        ]
 
     def log_part(
-        self, there: Mapping[str, Path], run: RunSummary, query: Query, words: Messages, without_log: bool
+        self,
+        there: Mapping[str, Path],
+        run: RunSummary,
+        query: Query,
+        words: Messages,
+        without_log: bool,
     ) -> list[Markup | LiveBlock]:
         """Make the section with a log, and the controls to choose it."""
         if not there:
             return [make_live(Prose(words("serve.no_log"), small=True))]
         wanted = query_value(query, "log", there)
-        choice = [select_box("log", words("serve.log_of"), {n: n for n in there},
-                         wanted)]  # fmt: skip
+        choice = [select_box("log", words("serve.log_of"), {n: n for n in there}, wanted)]
         piece = LogChunk("", 0, 0) if without_log else read_log(there[wanted])
-        follow = tag("label", Markup('<input type="checkbox" id="follow" checked>'),
-                     " " + words("serve.follow"), class_="follow")  # fmt: skip
-        shown = tag("pre", piece.text, id="text", tabindex="0", role="log", data_end=str(piece.end),
-                    data_log=tables.page_url("log", run=run.id, log=wanted),
-                    data_most=str(4 * TAIL_BYTES), data_empty=words("serve.no_log"),
-                    aria_label=wanted)  # fmt: skip
+        follow = tag(
+            "label",
+            Markup('<input type="checkbox" id="follow" checked>'),
+            " " + words("serve.follow"),
+            class_="follow",
+        )
+        shown = tag(
+            "pre",
+            piece.text,
+            id="text",
+            tabindex="0",
+            role="log",
+            data_end=str(piece.end),
+            data_log=tables.page_url("log", run=run.id, log=wanted),
+            data_most=str(4 * TAIL_BYTES),
+            data_empty=words("serve.no_log"),
+            aria_label=wanted,
+        )
         return [form(choice, query_without(query, "log"), words, "log"), follow, shown]
 
     # --- files --------------------------------------------------------------------------------

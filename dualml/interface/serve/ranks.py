@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from dualml.report.blocks import Block, Cell, Cells, Column, Prose, Table
-from dualml.interface.serve import tables
-from dualml.interface.serve.cache import file_stamp
-from dualml.interface.serve.run import RunView, TrialView, RunWatcher, find_log
+from dualml.common.words import Messages, numbers
 from dualml.experiment.store.records import records_path
 from dualml.experiment.store.trial import trial_folder
-from dualml.common.words import Messages, numbers
+from dualml.interface.serve import tables
+from dualml.interface.serve.cache import file_stamp
+from dualml.interface.serve.run import RunView, RunWatcher, TrialView, find_log
+from dualml.report.blocks import Block, Cell, Cells, Column, Prose, Table
 
 #: Pattern by which ``run.json`` names the rank that failed.
 FAULT = re.compile(r"rank (\d+)\b")
@@ -50,12 +50,18 @@ def ranks_table(
         link = ""
         if log in named:
             link = (
-                tables.page_url(run=seen.summary.id, trial=tables.trial_key(trial), log=named[log]) + "#log"
+                tables.page_url(run=seen.summary.id, trial=tables.trial_key(trial), log=named[log])
+                + "#log"
             )
-        rows.append([Cell(str(rank), href=link), machines.get(rank, numbers.MISSING),
-                     tables.state_cell(rank_state(trial, rank), words),
-                     numbers.quantity(rank_step(watch, seen, trial, rank)),
-                     last_activity(seen, trial, rank, log)])  # fmt: skip
+        rows.append(
+            [
+                Cell(str(rank), href=link),
+                machines.get(rank, numbers.MISSING),
+                tables.state_cell(rank_state(trial, rank), words),
+                numbers.quantity(rank_step(watch, seen, trial, rank)),
+                last_activity(seen, trial, rank, log),
+            ]
+        )
     return tables.trial_key(trial), [Table("ranks", words("serve.part.ranks"), heads, rows)]
 
 

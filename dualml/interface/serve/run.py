@@ -10,12 +10,12 @@ from typing import Any
 
 from dualml.common.errors import UserError
 from dualml.common.files import is_regular
-from dualml.interface.serve.cache import Cache, file_stamp
-from dualml.interface.serve.summaries import RunSummary, summarize
-from dualml.experiment.store.metrics_tail import MetricsTail
 from dualml.experiment.store.manifest import Key, RunRecord, TrialRecord, read_run
+from dualml.experiment.store.metrics_tail import MetricsTail
 from dualml.experiment.store.records import Curve, records_path
 from dualml.experiment.store.trial import JOB, log_path, trial_folder
+from dualml.interface.serve.cache import Cache, file_stamp
+from dualml.interface.serve.summaries import RunSummary, summarize
 
 #: Trials that share one launch of ranks are prepared within so many nanoseconds of each other.
 SAME_LAUNCH_NS = 2 * 10**9
@@ -93,12 +93,19 @@ class RunWatcher:
         for arm in (arm for arm in arms if arm in ran):
             groups.setdefault(arms[arm].get("group") or "main", []).append(arm)
         groups = dict(sorted(groups.items(), key=lambda item: item[0] != "main"))
-        trials = [self.view_trial(path, trial, arms.get(trial.arm) or {}, found, now)
-                  for trial in record.trials]  # fmt: skip
+        trials = [
+            self.view_trial(path, trial, arms.get(trial.arm) or {}, found, now)
+            for trial in record.trials
+        ]
         return RunView(found, record, trials, groups)
 
     def view_trial(
-        self, run: Path, record: TrialRecord, arm: Mapping[str, Any], found: RunSummary, now: Key | None
+        self,
+        run: Path,
+        record: TrialRecord,
+        arm: Mapping[str, Any],
+        found: RunSummary,
+        now: Key | None,
     ) -> TrialView:
         """Return the current view of a trial."""
         records = self.poll_records(trial_folder(run, record.key))
@@ -107,10 +114,15 @@ class RunWatcher:
         if state == "interrupted" and found.state == "running":
             state = "running" if record.key == now else "waiting"
         return TrialView(
-            record, state, max(record.world_size, arm.get("world_size", 1)),
-            arm.get("batch_size") == 0, dict(records.curves), records.step, records.problem,
+            record,
+            state,
+            max(record.world_size, arm.get("world_size", 1)),
+            arm.get("batch_size") == 0,
+            dict(records.curves),
+            records.step,
+            records.problem,
             size,
-        )  # fmt: skip
+        )
 
     def poll_records(self, trial: Path, rank: int = 0) -> MetricsTail:
         """Return the records of a rank, updated with what was written since the last call."""

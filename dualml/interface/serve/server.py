@@ -23,13 +23,13 @@ from urllib.parse import parse_qs, urlsplit
 
 from dualml.common.errors import UserError
 from dualml.common.files import open_to_read
-from dualml.runner.jobs.store import Jobs
-from dualml.interface.serve.connections import Connections, RequestStream, HeadTooLong
+from dualml.common.words import LANGUAGES, Messages
+from dualml.interface.serve.connections import Connections, HeadTooLong, RequestStream
 from dualml.interface.serve.gate import Gate
 from dualml.interface.serve.headers import HEADERS, REPORT_POLICY
 from dualml.interface.serve.pages import Pages, query_value
 from dualml.interface.serve.shell import script_text, stylesheet
-from dualml.common.words import LANGUAGES, Messages
+from dualml.runner.jobs.store import Jobs
 
 #: Seconds until the next request's headers must be complete, and that a response may wait for its
 #: reader; length of the accept queue; maximum number of values in a query.
@@ -191,7 +191,9 @@ class PageHandler(BaseHTTPRequestHandler):
                 self.send_page(pages.runs_page(query, words, without_log="live" in query))
             case "/log":
                 piece = pages.log_chunk(query)
-                self.send_text(200, piece.text, {"X-Start": str(piece.start), "X-End": str(piece.end)})
+                self.send_text(
+                    200, piece.text, {"X-Start": str(piece.start), "X-End": str(piece.end)}
+                )
             case "/report":
                 self.send_file(pages.report_file(query))
             case "/style.css":
@@ -229,7 +231,9 @@ class PageHandler(BaseHTTPRequestHandler):
 
     def send_text(self, code: int, text: str, more: Mapping[str, str] | None = None) -> None:
         """Send a text as plain text."""
-        self.send_content(code, text.encode(errors="backslashreplace"), "text/plain; charset=utf-8", more)
+        self.send_content(
+            code, text.encode(errors="backslashreplace"), "text/plain; charset=utf-8", more
+        )
 
     def send_file(self, path: Path) -> None:
         """Send a report from its file."""

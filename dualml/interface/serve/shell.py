@@ -9,10 +9,10 @@ from importlib.resources import files
 
 from markupsafe import Markup
 
+from dualml.common.words import LANGUAGES, Messages
 from dualml.report.blocks import Block
 from dualml.report.draw import script
-from dualml.report.page.html import render_blocks, page_css, tag
-from dualml.common.words import LANGUAGES, Messages
+from dualml.report.page.html import page_css, render_blocks, tag
 
 #: Seconds between two updates of a page: while something is running, and otherwise.
 EVERY_S, IDLE_S = 2, 5

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from dualml.common.errors import UserError
 from dualml.common.files import is_regular, resolve_links
-from dualml.report.headline import verdict_rank
-from dualml.interface.serve.cache import Cache, file_stamp
 from dualml.experiment.store.folder import is_locked
 from dualml.experiment.store.summaries import HEAD, VERDICTS, ParitySummaryRecord
 from dualml.experiment.store.trial import rank_files
+from dualml.interface.serve.cache import Cache, file_stamp
+from dualml.report.headline import verdict_rank
 
 #: Maximum depth of the folders to search, and maximum number of runs to show.
 MAX_DEPTH, MAX_RUNS = 3, 500
@@ -58,8 +58,11 @@ def find_run_folders(root: Path, deep: int = MAX_DEPTH) -> Iterator[Path]:
         yield root
         return
     try:
-        inside = sorted(entry.path for entry in os.scandir(root)
-                        if not entry.name.startswith(".") and entry.is_dir())  # fmt: skip
+        inside = sorted(
+            entry.path
+            for entry in os.scandir(root)
+            if not entry.name.startswith(".") and entry.is_dir()
+        )
     except OSError:
         return
     for path in inside if deep else ():
@@ -88,7 +91,9 @@ def summarize_all(cache: Cache, paths: Mapping[str, Path]) -> list[RunSummary]:
     begin, found = time.monotonic(), list[RunSummary]()
     for name in sorted(paths, key=lambda name: stamps[name][2], reverse=True):
         path = paths[name]
-        late = time.monotonic() - begin > READ_S and not cache.is_current(path / HEAD.name, HEAD.read)
+        late = time.monotonic() - begin > READ_S and not cache.is_current(
+            path / HEAD.name, HEAD.read
+        )
         found.append(RunSummary(name, path, state=UNREAD) if late else summarize(cache, name, path))
     return found
 
@@ -104,7 +109,9 @@ def summarize(cache: Cache, name: str, path: Path) -> RunSummary:
         verdicts = cache.read(path / VERDICTS.name, VERDICTS.read_if_present)
     ended = [trial for trial in head.trials if trial.status != "interrupted"]
     total, left = len(head.trials), None
-    if is_locked(path) or (is_locked(path) is None and recently_written(path) and len(ended) < total):
+    if is_locked(path) or (
+        is_locked(path) is None and recently_written(path) and len(ended) < total
+    ):
         state = "running"
         if ended:
             left = sum(trial.wall_s or 0.0 for trial in ended) / len(ended) * (total - len(ended))
@@ -113,10 +120,18 @@ def summarize(cache: Cache, name: str, path: Path) -> RunSummary:
     else:
         state = "failed" if any(trial.status == "failed" for trial in ended) else "ok"
     return RunSummary(
-        name, path, "", head.name, head.created, state, len(ended), total,
-        "" if verdicts is None else worst_verdict(verdicts), left,
+        name,
+        path,
+        "",
+        head.name,
+        head.created,
+        state,
+        len(ended),
+        total,
+        "" if verdicts is None else worst_verdict(verdicts),
+        left,
         tuple(dict.fromkeys(trial.backend for trial in head.trials)),
-    )  # fmt: skip
+    )
 
 
 def worst_verdict(verdicts: ParitySummaryRecord) -> str:

@@ -10,19 +10,19 @@ from urllib.parse import urlencode
 
 from dualml.common.errors import UserError
 from dualml.common.files import resolve_links
-from dualml.runner.jobs import table as jobs_table
-from dualml.runner.jobs.control import JobRow
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.findings import FINDINGS, read_findings
+from dualml.experiment.store.verdicts import PARITY
+from dualml.interface.serve.cache import Cache
+from dualml.interface.serve.controls import checkbox
+from dualml.interface.serve.run import RunView, TrialView
+from dualml.interface.serve.summaries import UNREAD, RunSummary
 from dualml.report.blocks import Block, Bullets, Cell, Column, Item, Notice, Prose, Table, Tone
 from dualml.report.columns import SIGNS, STATUS_TONES, VERDICT_TONES, columns
 from dualml.report.page.html import tag
 from dualml.report.verdicts import serial_lines, verdict_table
-from dualml.interface.serve.cache import Cache
-from dualml.interface.serve.controls import checkbox
-from dualml.interface.serve.summaries import UNREAD, RunSummary
-from dualml.interface.serve.run import RunView, TrialView
-from dualml.experiment.store.findings import FINDINGS, read_findings
-from dualml.experiment.store.verdicts import PARITY
-from dualml.common.words import Messages, numbers
+from dualml.runner.jobs import table as jobs_table
+from dualml.runner.jobs.control import JobRow
 
 TONES: Mapping[str, Tone] = {**STATUS_TONES, "running": "near", "waiting": "", "interrupted": "bad"}
 
@@ -70,8 +70,10 @@ def format_duration(seconds: float | None, words: Messages) -> str:
 
 def state_cell(name: str, words: Messages) -> Cell:
     """Return the cell for the state of a run or a trial."""
-    return Cell(words.get(f"serve.state.{name}", words.get(f"status.{name}", name)),
-                TONES.get(name, "muted"))  # fmt: skip
+    return Cell(
+        words.get(f"serve.state.{name}", words.get(f"status.{name}", name)),
+        TONES.get(name, "muted"),
+    )
 
 
 def verdict_cell(name: str, words: Messages) -> Cell:
@@ -83,7 +85,9 @@ def verdict_cell(name: str, words: Messages) -> Cell:
     return Cell(f"{SIGNS[tone]} {text}", tone)
 
 
-def make_jobs_table(rows: Sequence[JobRow], known: Mapping[Path, RunSummary], words: Messages) -> Table:
+def make_jobs_table(
+    rows: Sequence[JobRow], known: Mapping[Path, RunSummary], words: Messages
+) -> Table:
     """Make the table of ``dualml jobs``, with links to the runs and their verdicts.
 
     Args:
@@ -91,16 +95,27 @@ def make_jobs_table(rows: Sequence[JobRow], known: Mapping[Path, RunSummary], wo
     """
     table = jobs_table.jobs_table(rows, words)
     kept = [k for k, column in enumerate(table.columns) if column.key not in ("seconds", "left")]
-    heads = [*(table.columns[k] for k in kept[:-1]), Column("since", words("serve.column.since")),
-             Column("left", words("serve.column.left")), *columns(words, "verdict"),
-             table.columns[kept[-1]]]  # fmt: skip
+    heads = [
+        *(table.columns[k] for k in kept[:-1]),
+        Column("since", words("serve.column.since")),
+        Column("left", words("serve.column.left")),
+        *columns(words, "verdict"),
+        table.columns[kept[-1]],
+    ]
     lines = []
     for row, cells in zip(rows, table.rows, strict=True):
         run = known.get(resolve_links(Path(row.job.out)))
         left, worst = (run.remaining_s, run.verdict) if run else (row.seconds_left, "")
         out = Cell(str(cells[-1]), href=page_url(run=run.id) if run else "")
-        lines.append([*(cells[k] for k in kept[:-1]), format_time(row.state.since),
-                      format_duration(left, words), verdict_cell(worst, words), out])  # fmt: skip
+        lines.append(
+            [
+                *(cells[k] for k in kept[:-1]),
+                format_time(row.state.since),
+                format_duration(left, words),
+                verdict_cell(worst, words),
+                out,
+            ]
+        )
     return Table("jobs", words("serve.part.jobs"), heads, lines)
 
 
@@ -113,7 +128,10 @@ def make_runs_table(found: Sequence[RunSummary], words: Messages, *, selectable:
     names = ("run", "name", "state", "trials", "left", "verdict", "created")
     heads = [Column(name, words(f"serve.column.{name}")) for name in names]
     return Table(
-        "runs", words("serve.part.runs"), heads, [run_cells(run, words, selectable) for run in found]
+        "runs",
+        words("serve.part.runs"),
+        heads,
+        [run_cells(run, words, selectable) for run in found],
     )
 
 
@@ -128,9 +146,14 @@ def run_cells(run: RunSummary, words: Messages, selectable: bool) -> list[Cell |
     if run.problem:
         return [Cell(link), "", Cell(words("status.unreadable"), "bad", run.problem), *[""] * 4]
     return [
-        Cell(link), run.name, state_cell(run.state, words), f"{run.ended}/{run.total}",
-        format_duration(run.remaining_s, words), verdict_cell(run.verdict, words), format_created(run.created),
-    ]  # fmt: skip
+        Cell(link),
+        run.name,
+        state_cell(run.state, words),
+        f"{run.ended}/{run.total}",
+        format_duration(run.remaining_s, words),
+        verdict_cell(run.verdict, words),
+        format_created(run.created),
+    ]
 
 
 def verdict_blocks(path: Path, cache: Cache, words: Messages) -> list[Block]:
@@ -155,8 +178,18 @@ def verdict_blocks(path: Path, cache: Cache, words: Messages) -> list[Block]:
 def trial_blocks(seen: RunView, words: Messages) -> list[Block]:
     """Return the table of trials, after a notice for each whose records cannot be read."""
     loss = Column("loss", words("serve.metric.train_loss"), show="number")
-    heads = columns(words, "`arm`", "backend", "seed:", "status", "updates:", loss,
-                    "test_accuracy:percent", "wall_s:seconds", "reason")  # fmt: skip
+    heads = columns(
+        words,
+        "`arm`",
+        "backend",
+        "seed:",
+        "status",
+        "updates:",
+        loss,
+        "test_accuracy:percent",
+        "wall_s:seconds",
+        "reason",
+    )
     rows = [trial_cells(trial, words) for trial in seen.trials]
     problems = [Notice(trial.problem) for trial in seen.trials if trial.problem]
     return [*problems, Table("trials", words("serve.part.trials"), heads, rows)]
@@ -170,10 +203,16 @@ def trial_cells(trial: TrialView, words: Messages) -> list[Cell | str]:
         loss, accuracy = last_value(trial, "train_loss"), last_value(trial, "test_accuracy")
     why = "" if trial.state in ("running", "waiting") else t.reason or ""
     return [
-        t.arm, t.backend, str(t.seed), state_cell(trial.state, words), numbers.quantity(trial.updates),
-        numbers.loss(loss), numbers.percent(accuracy).removesuffix(" %"),
-        numbers.quantity(t.wall_s), why,
-    ]  # fmt: skip
+        t.arm,
+        t.backend,
+        str(t.seed),
+        state_cell(trial.state, words),
+        numbers.quantity(trial.updates),
+        numbers.loss(loss),
+        numbers.percent(accuracy).removesuffix(" %"),
+        numbers.quantity(t.wall_s),
+        why,
+    ]
 
 
 def last_value(trial: TrialView, metric: str) -> float | None:

@@ -11,10 +11,10 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 
 from dualml.common.errors import UserError
-from dualml.experiment.arm import MAX_RANKS
 from dualml.common.files import read_toml
-from dualml.launch.hosts.hostfile import is_hostfile, read_hostfile
 from dualml.common.strict_model import StrictModel, describe_validation_error
+from dualml.experiment.arm import MAX_RANKS
+from dualml.launch.hosts.hostfile import is_hostfile, read_hostfile
 
 Ranks = Annotated[int, Field(ge=1, le=MAX_RANKS)]
 Port = Annotated[int, Field(ge=1, le=65535)]

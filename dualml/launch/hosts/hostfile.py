@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dualml.common.errors import UserError
-from dualml.experiment.arm import MAX_RANKS
 from dualml.common.files import read_bytes
 from dualml.common.strict_model import clip_text
+from dualml.experiment.arm import MAX_RANKS
 
 #: Largest hostfile in bytes: enough for the longest line of every possible rank, with comments.
 MAX_HOSTFILE_BYTES = 2**20

@@ -16,13 +16,13 @@ from typing import Any
 
 from dualml.common.errors import UserError
 from dualml.common.files import open_to_append
-from dualml.launch.hosts.file import RemoteHost, Hosts
-from dualml.launch.greeting import mismatch_reason
-from dualml.launch.rank_server import LEAVE_S
-from dualml.launch.supervise import end_processes, last_lines
-from dualml.common.machine import run_bounded, python_argv
+from dualml.common.machine import python_argv, run_bounded
 from dualml.common.network import network_variables
 from dualml.common.version import __version__
+from dualml.launch.greeting import mismatch_reason
+from dualml.launch.hosts.file import Hosts, RemoteHost
+from dualml.launch.rank_server import LEAVE_S
+from dualml.launch.supervise import end_processes, last_lines
 
 CONNECT_S = 10
 #: Longest survey in seconds: it imports dualml, but no framework.
@@ -38,8 +38,16 @@ def ssh_command(host: RemoteHost, words: Sequence[str]) -> list[str]:
     """Return the ssh command that runs ``words`` in the shell of the other machine, each of them
     quoted."""
     port = ["-p", str(host.port)] if host.port else []
-    given = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}",
-             "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3"]  # fmt: skip
+    given = [
+        "-o",
+        "BatchMode=yes",
+        "-o",
+        f"ConnectTimeout={CONNECT_S}",
+        "-o",
+        "ServerAliveInterval=5",
+        "-o",
+        "ServerAliveCountMax=3",
+    ]
     return ["ssh", "-T", *given, *port, *host.options, "--", host.ssh, shlex.join(words)]
 
 
@@ -73,7 +81,9 @@ def survey_hosts(hosts: Hosts, address: Address, same: Mapping[str, str], device
         raise UserError("; ".join(wrong))
 
 
-def survey_host(host: RemoteHost, address: Address, same: Mapping[str, str], device: str) -> str | None:
+def survey_host(
+    host: RemoteHost, address: Address, same: Mapping[str, str], device: str
+) -> str | None:
     """Survey a machine, and return why it cannot take part; None if it can."""
     words = python_command(host, "dualml.launch.hosts.survey", address[0], str(address[1]))
     before = time.time()
@@ -149,8 +159,8 @@ def start_remote(
     """Start all ranks but rank 0. When the block is left they have a moment to end, then they are
     ended.
 
-    They inherit this process's network variables (`dualml.common.network`); those in a host's own table
-    take precedence.
+    They inherit this process's network variables (`dualml.common.network`); those in a host's own
+    table take precedence.
 
     Args:
         hosts: the machines.

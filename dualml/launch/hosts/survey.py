@@ -11,9 +11,9 @@ import tempfile
 import time
 
 from dualml.backend import backends
-from dualml.launch.credentials import versions
-from dualml.launch.connection import describe_error
 from dualml.common.machine import query_gpus
+from dualml.launch.connection import describe_error
+from dualml.launch.credentials import versions
 
 REACH_S = 5.0
 

@@ -67,13 +67,21 @@ class UsageSampler:
         begin = cpu_seconds()
         sent, received = socket_traffic() or (None, None)
         values: dict[str, Any] = {
-            "at": time.time(), "host": self.host, "pid": os.getpid(), "phase": self.phase,
-            "done": self.done, "total": self.total, "cpu_s": time.process_time(),
-            "memory": resident_bytes(), "sent": sent, "received": received,
+            "at": time.time(),
+            "host": self.host,
+            "pid": os.getpid(),
+            "phase": self.phase,
+            "done": self.done,
+            "total": self.total,
+            "cpu_s": time.process_time(),
+            "memory": resident_bytes(),
+            "sent": sent,
+            "received": received,
             "collectives_s": None if self.comm is None else self.comm.traffic.seconds,
             "device": self.device() if self.device is not None else None,
-            "sampling_s": self.spent, **self.machine.sample(),
-        }  # fmt: skip
+            "sampling_s": self.spent,
+            **self.machine.sample(),
+        }
         values |= {"last": True} if last else {}
         sample = Sample(**{key: value for key, value in values.items() if value is not None})
         with open_to_append(self.path) as file:

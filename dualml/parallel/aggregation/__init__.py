@@ -12,14 +12,17 @@ from dualml.parallel.aggregation.hierarchical import Hierarchical as Hierarchica
 from dualml.parallel.aggregation.neighbour import Neighbour as Neighbour
 from dualml.parallel.aggregation.parameter_server import ParameterServer as ParameterServer
 from dualml.parallel.aggregation.reduce_broadcast import ReduceBroadcast as ReduceBroadcast
-from dualml.parallel.aggregation.reduce_scatter import ReduceScatterAllGather as ReduceScatterAllGather
+from dualml.parallel.aggregation.reduce_scatter import (
+    ReduceScatterAllGather as ReduceScatterAllGather,
+)
 from dualml.parallel.aggregation.ring import Ring as Ring
 from dualml.parallel.aggregation.schedule import CollectiveSchedule as CollectiveSchedule
 from dualml.parallel.aggregation.schedule import StepGroup as StepGroup
 from dualml.parallel.aggregation.schedule import Transfer as Transfer
 from dualml.parallel.aggregation.tree import Tree as Tree
 
-#: Asynchronous server, which is no all-reduce strategy: see `dualml.parallel.aggregation.asynchronous`.
+#: Asynchronous server, which is no all-reduce strategy: see
+#: `dualml.parallel.aggregation.asynchronous`.
 ASYNCHRONOUS = "parameter_server_async"
 #: The framework's own data parallel training: see `dualml.parallel.aggregation.native`.
 NATIVE = "native"

@@ -8,14 +8,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dualml.parallel.aggregation.base import Strategy
-from dualml.parallel.aggregation.parallel import DataParallel
-from dualml.parallel.aggregation.parameter_server import ParameterServer
-from dualml.parallel.aggregation.settings import Aggregation
 from dualml.backend import Array, Arrays, BatchTrace
 from dualml.backend.capability import Tensor
 from dualml.common.errors import CommunicationError
 from dualml.common.seeds import make_generator
+from dualml.parallel.aggregation.base import Strategy
+from dualml.parallel.aggregation.parallel import DataParallel
+from dualml.parallel.aggregation.parameter_server import ParameterServer
+from dualml.parallel.aggregation.settings import Aggregation
 
 POLL_S = 0.0005
 
@@ -37,7 +37,8 @@ class AsyncParameterServer(DataParallel):
     Parameter Server", NeurIPS.
 
     Attributes:
-        formulas: messages, bytes and time of a worker, as in `dualml.parallel.aggregation.Strategy`.
+        formulas: messages, bytes and time of a worker, as in
+            `dualml.parallel.aggregation.Strategy`.
         update_log: one (step, rank, staleness) per update, in order; on rank 0 only.
     """
 
@@ -66,7 +67,11 @@ class AsyncParameterServer(DataParallel):
         return True
 
     def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
-        return self.compute_stale_gradient(part, factor) if self.comm.rank == 0 else super().compute(part, factor)
+        return (
+            self.compute_stale_gradient(part, factor)
+            if self.comm.rank == 0
+            else super().compute(part, factor)
+        )
 
     def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
         if self.comm.rank:
@@ -152,8 +157,10 @@ class AsyncParameterServer(DataParallel):
                 last = time.monotonic()
             elif time.monotonic() - last > self.comm.context.timeout:
                 late = [r for r, done in enumerate(self.steps) if done < step]
-                raise CommunicationError(f"no gradient in {self.comm.context.timeout:g} s of rank "
-                                         f"{', '.join(map(str, late))}")  # fmt: skip
+                raise CommunicationError(
+                    f"no gradient in {self.comm.context.timeout:g} s of rank "
+                    f"{', '.join(map(str, late))}"
+                )
             else:
                 time.sleep(POLL_S)
 
@@ -180,7 +187,9 @@ class AsyncParameterServer(DataParallel):
         """Return the trace of the batch; its gradient is the one that this rank would push next."""
         part, _, factor = self.local_batch(batch)
         _, gradients = self.compute_stale_gradient(part, factor)
-        return BatchTrace(*self.capture_forward(batch, probe), 0.0, dict(self.buckets.unflatten(gradients)))
+        return BatchTrace(
+            *self.capture_forward(batch, probe), 0.0, dict(self.buckets.unflatten(gradients))
+        )
 
     def state(self) -> dict[str, Arrays]:
         held = {f"bucket{i}": self.comm.numpy(p) for i, p in enumerate(self.stale_params)}

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from dualml.parallel.aggregation.schedule import CollectiveSchedule, StepGroup, count_step_groups
 from dualml.algorithms.communicator.base import Communicator
 from dualml.common.errors import UserError
 from dualml.common.registry import ClassRegistry
+from dualml.parallel.aggregation.schedule import CollectiveSchedule, StepGroup, count_step_groups
 
 Tensor = Any
 
@@ -79,7 +79,11 @@ class Strategy:
         """Return the number of messages and of elements that the busiest rank sends, which are also
         those that it receives; n ≥ 2."""
         schedule = self.schedule(n)
-        moved = (f(rank, length) for f in (schedule.sent_volume, schedule.received_volume) for rank in range(n))
+        moved = (
+            f(rank, length)
+            for f in (schedule.sent_volume, schedule.received_volume)
+            for rank in range(n)
+        )
         return max(moved, key=lambda pair: (pair[1], pair[0]))
 
 

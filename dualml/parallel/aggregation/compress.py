@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from dualml.parallel.aggregation.base import Strategy, Tensor
 from dualml.algorithms.communicator.base import Communicator
 from dualml.common.errors import TrialError
+from dualml.parallel.aggregation.base import Strategy, Tensor
 
 
 def sum_fp16(strategy: Strategy, comm: Communicator, x: Tensor) -> Tensor:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from dualml.parallel.aggregation.base import Strategy
 from dualml.algorithms.communicator.base import Communicator
+from dualml.parallel.aggregation.base import Strategy
 
 Tensor = Any
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dualml.algorithms.communicator.parts import part_start
 from dualml.parallel.aggregation.base import STRATEGIES, Strategy
 from dualml.parallel.aggregation.schedule import CollectiveSchedule, StepGroup, Transfer
-from dualml.algorithms.communicator.parts import part_start
 
 
 @STRATEGIES.register("halving_doubling", 80)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from dualml.parallel.aggregation.base import STRATEGIES, Strategy, Tensor, execute_schedule
-from dualml.parallel.aggregation.ring import ring_pass
-from dualml.parallel.aggregation.schedule import CollectiveSchedule, StepGroup, ReceiveOp, Transfer
 from dualml.algorithms.communicator.base import Communicator
 from dualml.algorithms.communicator.parts import part_start
+from dualml.parallel.aggregation.base import STRATEGIES, Strategy, Tensor, execute_schedule
+from dualml.parallel.aggregation.ring import ring_pass
+from dualml.parallel.aggregation.schedule import CollectiveSchedule, ReceiveOp, StepGroup, Transfer
 
 
 @STRATEGIES.register("hierarchical", 85)
@@ -63,12 +63,18 @@ class Hierarchical(Strategy):
             are nodes."""
             return [
                 tuple(
-                    Transfer(a * k + t.source, a * k + t.target, t.first * nodes,
-                             t.first * nodes + nodes - 1, then)
-                    for a in range(nodes) for t in step
+                    Transfer(
+                        a * k + t.source,
+                        a * k + t.target,
+                        t.first * nodes,
+                        t.first * nodes + nodes - 1,
+                        then,
+                    )
+                    for a in range(nodes)
+                    for t in step
                 )
                 for step in ring_pass(k, first, then)
-            ]  # fmt: skip
+            ]
 
         def inter_node_steps(first: int, then: ReceiveOp) -> list[tuple[Transfer, ...]]:
             """Return the steps of the rings between nodes: local rank l of each node holds part l +
@@ -76,13 +82,19 @@ class Hierarchical(Strategy):
             return [
                 tuple(
                     Transfer(t.source * k + r, t.target * k + r, chunk, chunk, then)
-                    for r in range(k) for t in step
+                    for r in range(k)
+                    for t in step
                     for chunk in [(r + 1) % k * nodes + t.first]
                 )
                 for step in ring_pass(nodes, first, then)
-            ]  # fmt: skip
+            ]
 
-        steps = [*intra_node_steps(0, "add"), *inter_node_steps(0, "add"), *inter_node_steps(1, "put"), *intra_node_steps(1, "put")]
+        steps = [
+            *intra_node_steps(0, "add"),
+            *inter_node_steps(0, "add"),
+            *inter_node_steps(1, "put"),
+            *intra_node_steps(1, "put"),
+        ]
         return CollectiveSchedule(n, n, tuple(steps))
 
     def step_groups(self, n: int, length: int) -> list[StepGroup]:
@@ -94,9 +106,16 @@ class Hierarchical(Strategy):
             return [StepGroup("turn", k, 1, part, added, nodes * length, n, k - 1)] if k > 1 else []
 
         def inter_node_groups(added: int) -> list[StepGroup]:
-            return [StepGroup("shift", k, 1, chunk, added, length, n, nodes - 1)] if nodes > 1 else []
+            return (
+                [StepGroup("shift", k, 1, chunk, added, length, n, nodes - 1)] if nodes > 1 else []
+            )
 
-        return [*intra_node_groups(part), *inter_node_groups(chunk), *inter_node_groups(0), *intra_node_groups(0)]
+        return [
+            *intra_node_groups(part),
+            *inter_node_groups(chunk),
+            *inter_node_groups(0),
+            *intra_node_groups(0),
+        ]
 
     def max_rank_volume(self, n: int, length: int) -> tuple[int, int]:
         import numpy as np

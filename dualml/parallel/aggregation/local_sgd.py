@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from dualml.backend import Array, Arrays, BatchTrace
+from dualml.backend.capability import Tensor
 from dualml.parallel.aggregation.all_reduce import AllReduce
 from dualml.parallel.aggregation.coordinates import COORDINATEWISE
 from dualml.parallel.aggregation.parallel import DataParallel
-from dualml.backend import Array, Arrays, BatchTrace
-from dualml.backend.capability import Tensor
 
 
 class LocalSGD(DataParallel):
@@ -87,7 +87,9 @@ class LocalSGD(DataParallel):
         plain = self.settings.reduce in ("sum", *COORDINATEWISE)
         weight, own = 1.0 if plain else self.averaging_weight, self.buckets.parameters()
         before = [self.comm.numpy(p) for p in own] if self.ranks_diverge else []
-        parts = [self.reduce_bucket(self.comm.scale(p, weight), f"bucket{i}") for i, p in enumerate(own)]
+        parts = [
+            self.reduce_bucket(self.comm.scale(p, weight), f"bucket{i}") for i, p in enumerate(own)
+        ]
         if self.ranks_diverge:
             self.record_divergence(before, [self.comm.numpy(p) for p in parts])
         self.buckets.assign(parts)
@@ -96,8 +98,14 @@ class LocalSGD(DataParallel):
     def record_divergence(self, own: list[Array], mean: list[Array]) -> None:
         """Record the distance of this rank's parameters from the average."""
         gap, size = _norm([a - b for a, b in zip(own, mean, strict=True)]), _norm(mean)
-        way = _norm([a - b for a, b in zip(mean, self.last_average, strict=True)]) if self.last_average else 0.0
-        self.divergence_log.append((self.step_count, gap / size if size else nan, gap / way if way else nan))
+        way = (
+            _norm([a - b for a, b in zip(mean, self.last_average, strict=True)])
+            if self.last_average
+            else 0.0
+        )
+        self.divergence_log.append(
+            (self.step_count, gap / size if size else nan, gap / way if way else nan)
+        )
         self.last_average = mean
 
     @property
@@ -118,7 +126,9 @@ class LocalSGD(DataParallel):
         _, gradients = self.buckets.gradient(part, 1.0 if self.ranks_diverge else share)
         if not self.ranks_diverge:
             gradients = [AllReduce().sum(self.comm, g) for g in gradients]
-        return BatchTrace(*self.capture_forward(batch, probe), 0.0, dict(self.buckets.unflatten(gradients)))
+        return BatchTrace(
+            *self.capture_forward(batch, probe), 0.0, dict(self.buckets.unflatten(gradients))
+        )
 
     def state(self) -> dict[str, Arrays]:
         before = {f"bucket{i}": mean for i, mean in enumerate(self.last_average)}

@@ -6,12 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from dualml.backend import Array, Arrays, Backend, Training
+from dualml.backend.capability import ReducingBuckets, Tensor
 from dualml.parallel.aggregation.all_reduce import AllReduce
 from dualml.parallel.aggregation.base import Strategy
 from dualml.parallel.aggregation.parallel import DataParallel
 from dualml.parallel.aggregation.settings import Aggregation
-from dualml.backend import Array, Arrays, Backend, Training
-from dualml.backend.capability import ReducingBuckets, Tensor
 
 
 class NativeDataParallel(DataParallel):
@@ -24,7 +24,12 @@ class NativeDataParallel(DataParallel):
     """
 
     def __init__(
-        self, backend: Backend, training: Training, pieces: ReducingBuckets, *rest: Any, **options: Any
+        self,
+        backend: Backend,
+        training: Training,
+        pieces: ReducingBuckets,
+        *rest: Any,
+        **options: Any,
     ) -> None:
         super().__init__(backend, training, pieces, *rest, **options)
         self.reducing_buckets = pieces

@@ -15,6 +15,18 @@ from typing import Any
 
 import numpy as np
 
+from dualml.algorithms.communicator import Communicator
+from dualml.backend import (
+    ActivationCapture,
+    Array,
+    Arrays,
+    Backend,
+    BatchTrace,
+    MemoryReport,
+    MemoryUsage,
+    Training,
+)
+from dualml.backend.capability import GradientBuckets, Tensor
 from dualml.parallel.aggregation import Strategy, strategy
 from dualml.parallel.aggregation.buckets import bucket_layout
 from dualml.parallel.aggregation.compress import TopK, sum_fp16
@@ -23,9 +35,6 @@ from dualml.parallel.aggregation.layers import layer_sizes
 from dualml.parallel.aggregation.settings import Aggregation
 from dualml.parallel.aggregation.straggler import Straggler, pause
 from dualml.parallel.aggregation.times import Times
-from dualml.backend import Array, Arrays, Backend, MemoryUsage, ActivationCapture, BatchTrace, Training, MemoryReport
-from dualml.backend.capability import GradientBuckets, Tensor
-from dualml.algorithms.communicator import Communicator
 
 
 class DataParallel(Training, ActivationCapture, MemoryReport):
@@ -160,7 +169,9 @@ class DataParallel(Training, ActivationCapture, MemoryReport):
         """Count the bytes that this rank holds, including the buffers of the aggregation."""
         part = None if batch is None else self.local_batch(batch)[0]
         nothing = part is not None and not len(part)
-        own = self.training.require_capability(MemoryReport).measure_memory(None if nothing else part)
+        own = self.training.require_capability(MemoryReport).measure_memory(
+            None if nothing else part
+        )
         kept = 0 if nothing else own.activations
         return replace(own, buckets=self.buffer_bytes(), activations=kept)
 
@@ -241,7 +252,9 @@ class DataParallel(Training, ActivationCapture, MemoryReport):
         self.training.transform_weights(fn)
 
 
-def gather_mean_losses(backend: Backend, comm: Communicator, lazy: Sequence[tuple[Any, float]]) -> Array:
+def gather_mean_losses(
+    backend: Backend, comm: Communicator, lazy: Sequence[tuple[Any, float]]
+) -> Array:
     """Return the mean losses of the global batches, (updates,): the ranks' losses, weighted by
     their shares, summed in the order of ranks.
 

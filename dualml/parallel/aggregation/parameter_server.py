@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from dualml.algorithms.communicator.base import Communicator
 from dualml.parallel.aggregation.base import STRATEGIES, Strategy, Tensor
 from dualml.parallel.aggregation.schedule import CollectiveSchedule, StepGroup, Transfer
-from dualml.algorithms.communicator.base import Communicator
 
 
 @STRATEGIES.register("parameter_server", 40)

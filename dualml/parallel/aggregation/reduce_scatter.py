@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from dualml.parallel.aggregation.base import STRATEGIES, Strategy, Tensor
 from dualml.algorithms.communicator.base import Communicator
+from dualml.parallel.aggregation.base import STRATEGIES, Strategy, Tensor
 
 
 @STRATEGIES.register("reduce_scatter_all_gather", 50)

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from dualml.parallel.aggregation.base import STRATEGIES, Strategy
 from dualml.parallel.aggregation.layers import cut_layers
-from dualml.parallel.aggregation.schedule import CollectiveSchedule, StepGroup, ReceiveOp, Transfer
+from dualml.parallel.aggregation.schedule import CollectiveSchedule, ReceiveOp, StepGroup, Transfer
 
 
 @STRATEGIES.register("ring", 60)
@@ -52,7 +52,8 @@ class Ring(Strategy):
         # The largest chunk's way around the ring is the critical path.
         largest = max(self.chunks(n)) if self.layers else -(-length // n)
         return [
-            StepGroup("shift", 1, 1, largest, added, length, n, times=n - 1) for added in (largest, 0)
+            StepGroup("shift", 1, 1, largest, added, length, n, times=n - 1)
+            for added in (largest, 0)
         ]
 
     def chunks(self, n: int) -> list[int]:

@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from dualml.common.errors import UserError, did_you_mean
+from dualml.common.strict_model import StrictModel
 from dualml.parallel.aggregation import SCHEMES, STRATEGIES
 from dualml.parallel.aggregation.buckets import BUCKET_BYTES
 from dualml.parallel.aggregation.coordinates import COORDINATEWISE
-from dualml.common.errors import UserError, did_you_mean
-from dualml.common.strict_model import StrictModel
 
 #: Newer keys, which a plan contains only if the user set them.
 RARE_OF_AGGREGATION = ("overlap", "cut")
@@ -52,8 +52,10 @@ class Aggregation(StrictModel):
     def _means_something(self) -> Aggregation:
         parameters = self.of == "parameters"
         if self.every > 1 and not parameters:
-            raise UserError(f"every = {self.every} needs of = parameters: gradients are combined "
-                            "before every update")  # fmt: skip
+            raise UserError(
+                f"every = {self.every} needs of = parameters: gradients are combined "
+                "before every update"
+            )
         if parameters and self.compress != "none":
             raise UserError(
                 f"compress = {self.compress} is for gradients; leave out of = parameters"
@@ -69,17 +71,24 @@ class Aggregation(StrictModel):
                 f"{' or '.join(able)}"
             )
         if self.reduce in COORDINATEWISE and self.compress != "none":
-            raise UserError(f"reduce = {self.reduce} compares whole values; leave out compress = "
-                            f"{self.compress}")  # fmt: skip
+            raise UserError(
+                f"reduce = {self.reduce} compares whole values; leave out compress = "
+                f"{self.compress}"
+            )
         if self.cut == "layers" and self.strategy != "ring":
             raise UserError(
                 f"cut = layers cuts the chunks of a ring; {self.strategy} has none: set strategy = "
                 "ring, or leave cut out"
             )
-        if self.overlap and (self.strategy != "all_reduce" or parameters or not self.bucket_bytes
-                             or self.compress != "none"
-                             or self.reduce in COORDINATEWISE):  # fmt: skip
-            raise UserError("overlap adds up buckets of gradients by all_reduce; leave out of, "
-                            "compress, reduce = max, other strategies and bucket_bytes = 0"
-                            )  # fmt: skip
+        if self.overlap and (
+            self.strategy != "all_reduce"
+            or parameters
+            or not self.bucket_bytes
+            or self.compress != "none"
+            or self.reduce in COORDINATEWISE
+        ):
+            raise UserError(
+                "overlap adds up buckets of gradients by all_reduce; leave out of, "
+                "compress, reduce = max, other strategies and bucket_bytes = 0"
+            )
         return self

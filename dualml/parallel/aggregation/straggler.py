@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from dualml.parallel.aggregation.schedule import CollectiveSchedule
 from dualml.common.seeds import make_generator
+from dualml.parallel.aggregation.schedule import CollectiveSchedule
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,9 @@ class Straggler:
         rate = self.bandwidth_bytes_per_s
         return self.latency_s + (max(sent, received) / rate if rate else 0.0)
 
-    def schedule_delay(self, schedule: CollectiveSchedule, rank: int, nbytes: int, step: int) -> float:
+    def schedule_delay(
+        self, schedule: CollectiveSchedule, rank: int, nbytes: int, step: int
+    ) -> float:
         """Return the seconds to add to a native collective of ``nbytes`` bytes: those of the
         messages of ``schedule``, its reference algorithm's, one by one."""
         total = 0.0

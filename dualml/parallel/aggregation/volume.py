@@ -14,7 +14,9 @@ HALF = 2  # bytes of a float16
 PLACE = 4  # bytes of the index of an entry that `topk` sends
 
 
-def aggregation_volume(settings: Aggregation, shapes: Mapping[str, Sequence[int]], n: int, width: int) -> float:
+def aggregation_volume(
+    settings: Aggregation, shapes: Mapping[str, Sequence[int]], n: int, width: int
+) -> float:
     """Return the bytes that n ranks together send to combine one model's gradients or parameters.
 
     A native collective counts with its reference algorithm. No algorithm sends less than the ring's

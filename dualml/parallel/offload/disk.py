@@ -31,7 +31,8 @@ class PendingRead:
 
 
 class DiskRecords:
-    """Unit records stored one after the other in a file; see `dualml.parallel.offload.records.UnitRecords`.
+    """Unit records stored one after the other in a file; see
+    `dualml.parallel.offload.records.UnitRecords`.
 
     With a thread there are two buffers: while one is in use, the content of the other is written
     and the next record is read into it. The thread runs its jobs in order, so nothing is read
@@ -81,7 +82,11 @@ class DiskRecords:
 
     def release(self) -> None:
         assert self.acquired is not None
-        array, begin, traffic = self.acquired.array, self.starts[self.acquired.number], self.meter.current
+        array, begin, traffic = (
+            self.acquired.array,
+            self.starts[self.acquired.number],
+            self.meter.current,
+        )
 
         def write() -> None:
             with traffic.timed("write_ns"):

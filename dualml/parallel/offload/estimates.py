@@ -17,7 +17,8 @@ class OffloadFootprint:
         host: in host memory, including the buffers of what is on disk.
         disk: in files.
         room: on the device, the buffer for the state of one unit at a time. Weights of one unit use
-            the memory into which stage 3 gathers them (`dualml.parallel.zero.units.MemoryModel.gathered`).
+            the memory into which stage 3 gathers them
+            (`dualml.parallel.zero.units.MemoryModel.gathered`).
         largest: the largest record of one unit that is copied in at once.
     """
 
@@ -45,7 +46,9 @@ def record_lengths(units: Sequence[Unit], n: int, slots: int) -> dict[str, list[
     return {"state": [slots * part for part in parts], "weights": parts}
 
 
-def estimate_offload_footprint(units: Sequence[Unit], n: int, offload: Offload, slots: int) -> OffloadFootprint:
+def estimate_offload_footprint(
+    units: Sequence[Unit], n: int, offload: Offload, slots: int
+) -> OffloadFootprint:
     """Return the memory of one rank under offloading.
 
     With Ψ elements in all units, padding included: kΨ/N of state and Ψ/N of weights are where
@@ -62,7 +65,9 @@ def estimate_offload_footprint(units: Sequence[Unit], n: int, offload: Offload, 
         elif offload.place(kind) == "disk":
             disk += sum(own[kind])
             host += offload.buffer_count * max(own[kind])
-    return OffloadFootprint(host, disk, max(own["state"]) if offload.is_offloaded("state") else 0, largest)
+    return OffloadFootprint(
+        host, disk, max(own["state"]) if offload.is_offloaded("state") else 0, largest
+    )
 
 
 def estimate_offload_volume(
@@ -78,9 +83,9 @@ def estimate_offload_volume(
 
     State moves in and out once per update, kΨ/N each way. Weights move in before the forward and
     before the backward pass of each of ``rounds`` passes, except for the resident unit
-    (`dualml.parallel.zero.units.communication_volume`), and in and out for the update. Only the applied
-    updates (default: all) move state and weights for the update; the others were skipped because of
-    the loss scale.
+    (`dualml.parallel.zero.units.communication_volume`), and in and out for the update. Only the
+    applied updates (default: all) move state and weights for the update; the others were skipped
+    because of the loss scale.
 
     Source: Rajbhandari et al. 2021, section 4.2, also counts two loads of the weights for forward
     and backward passes; the state is read and written once.
@@ -89,7 +94,10 @@ def estimate_offload_volume(
     own = {kind: sum(elements) for kind, elements in record_lengths(units, n, slots).items()}
     first, last = (units[end].length // n for end in (0, -1))
     fetched = rounds * (2 * own["weights"] - last) - (rounds - updates) * first
-    to_device = {"state": applied_updates * own["state"], "weights": fetched + applied_updates * own["weights"]}
+    to_device = {
+        "state": applied_updates * own["state"],
+        "weights": fetched + applied_updates * own["weights"],
+    }
     to_host = {kind: applied_updates * own[kind] for kind in KINDS}
     away = [kind for kind in KINDS if offload.is_offloaded(kind)]
     disk = [kind for kind in KINDS if offload.place(kind) == "disk"]

@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from dualml.backend import Array, Arrays, Backend, MemoryUsage, TrainingSpec, BatchTrace
+from dualml.algorithms.communicator import Communicator
+from dualml.backend import Array, Arrays, Backend, BatchTrace, MemoryUsage, TrainingSpec
 from dualml.backend.capability import Tensor
 from dualml.backend.shard import OptimizerShard
-from dualml.algorithms.communicator import Communicator
 from dualml.parallel.offload.disk import DiskRecords
 from dualml.parallel.offload.estimates import record_lengths
 from dualml.parallel.offload.records import HostRecords, UnitRecords
@@ -66,9 +66,15 @@ class OffloadedModel(ShardedModel):
         if state is not None:
             self.unit_records["state"] = state
         self.offloaded_optimizer = OffloadedShard(
-            self.recipe, self.shardable, self.comm, self.weight_shards, self.meter,
-            state, self.unit_records.get("weights"), self.backend.dtype,
-        )  # fmt: skip
+            self.recipe,
+            self.shardable,
+            self.comm,
+            self.weight_shards,
+            self.meter,
+            state,
+            self.unit_records.get("weights"),
+            self.backend.dtype,
+        )
         return self.offloaded_optimizer
 
     def make_records(self, kind: Literal["state", "weights"]) -> UnitRecords:

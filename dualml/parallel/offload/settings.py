@@ -32,11 +32,15 @@ class Offload(StrictModel):
         """Reject settings that offload nothing or overlap nothing."""
         places = {self.state, self.weights}
         if places == {"device"}:
-            raise UserError("offload leaves everything on the device; set state = host or disk, "
-                            "weights = host or disk, or leave offload out")  # fmt: skip
+            raise UserError(
+                "offload leaves everything on the device; set state = host or disk, "
+                "weights = host or disk, or leave offload out"
+            )
         if not self.overlap and "disk" not in places:
-            raise UserError("overlap = false is for what is on disk, which is read ahead; host "
-                            "memory is copied when it is needed: leave overlap out")  # fmt: skip
+            raise UserError(
+                "overlap = false is for what is on disk, which is read ahead; host "
+                "memory is copied when it is needed: leave overlap out"
+            )
         return self
 
     def is_offloaded(self, kind: Literal["state", "weights"]) -> bool:

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from dualml.algorithms.communicator import Communicator
 from dualml.backend import Array, TrainingSpec
 from dualml.backend.capability import Tensor
-from dualml.backend.shard import OptimizerShard, FlatParameterStorage, Slots
-from dualml.algorithms.communicator import Communicator
+from dualml.backend.shard import FlatParameterStorage, OptimizerShard, Slots
 from dualml.parallel.offload.records import UnitRecords
 from dualml.parallel.offload.traffic import Meter
 

@@ -26,8 +26,8 @@ from dualml.parallel.partition.random_sampling import RandomSampling as RandomSa
 from dualml.parallel.partition.round_robin import RoundRobin as RoundRobin
 from dualml.parallel.partition.stats import PartitionStats as PartitionStats
 from dualml.parallel.partition.stats import fingerprint as fingerprint
-from dualml.parallel.partition.stats import verify_partition as verify_partition
 from dualml.parallel.partition.stats import partition_stats as partition_stats
+from dualml.parallel.partition.stats import verify_partition as verify_partition
 
 
 def partition_from(spec: Mapping[str, Any]) -> Partition:

@@ -78,8 +78,10 @@ class Partition:
             wanted = {"bool": bool, "int": int, "float": float, "str": str}.get(str(field.type))
             odd = isinstance(value, bool) and field.type != "bool"
             if wanted is not None and (odd or not isinstance(value, wanted)):
-                raise UserError(f"{self.name}: {field.name} must be a {field.type}; "
-                                f"received {field.name} = {value!r}")  # fmt: skip
+                raise UserError(
+                    f"{self.name}: {field.name} must be a {field.type}; "
+                    f"received {field.name} = {value!r}"
+                )
 
     def require(self, right: bool, what: str, field: str) -> None:
         """Check a condition on a ``field``; ``what`` states it in the error message.
@@ -102,17 +104,22 @@ class Partition:
         """
         n = count_samples(samples)
         if not 1 <= ranks <= n:
-            raise UserError(f"{self.name}: {ranks} ranks cannot share {n} samples; "
-                            f"use 1 to {n} ranks")  # fmt: skip
+            raise UserError(
+                f"{self.name}: {ranks} ranks cannot share {n} samples; use 1 to {n} ranks"
+            )
         if self.needs_labels and not isinstance(samples, np.ndarray):
-            raise UserError(f"{self.name} deals by label; give the labels of the {n} samples "
-                            "instead of their number")  # fmt: skip
+            raise UserError(
+                f"{self.name} deals by label; give the labels of the {n} samples "
+                "instead of their number"
+            )
         return self.ordered_indices(samples, ranks, seed, epoch)
 
     def ordered_indices(self, samples: Samples, ranks: int, seed: int, epoch: int) -> list[Index]:
         """Return the ordered positions of each rank for valid arguments; the part of `partition`
         that rules override if they have their own generator or order."""
-        draw = make_generator(seed, "partition", self.name, epoch if self.repartitions_each_epoch else 0)
+        draw = make_generator(
+            seed, "partition", self.name, epoch if self.repartitions_each_epoch else 0
+        )
         return self.order(self.assign(samples, ranks, draw), seed, epoch)
 
     def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from dualml.algorithms.communicator.parts import part_lengths
-from dualml.parallel.partition.base import PARTITIONS, Index, Partition, Guarantees, Samples, count_samples
+from dualml.parallel.partition.base import (
+    PARTITIONS,
+    Guarantees,
+    Index,
+    Partition,
+    Samples,
+    count_samples,
+)
 
 
 @PARTITIONS.register("bootstrap", 130)

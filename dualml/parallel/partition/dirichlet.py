@@ -45,8 +45,10 @@ class DirichletPartition(Partition):
             UserError: there are too few samples, or no draw satisfied it.
         """
         if self.least * ranks > n:
-            raise UserError(f"{self.name}: {ranks} ranks with least = {self.least} samples each "
-                            f"need {self.least * ranks}; there are {n}")  # fmt: skip
+            raise UserError(
+                f"{self.name}: {ranks} ranks with least = {self.least} samples each "
+                f"need {self.least * ranks}; there are {n}"
+            )
         best = 0
         for _ in range(self.tries):
             drawn = sizes()

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from dualml.parallel.partition.base import PARTITIONS, Index, Samples, split_by_sizes, apportion
+from dualml.parallel.partition.base import PARTITIONS, Index, Samples, apportion, split_by_sizes
 from dualml.parallel.partition.dirichlet import DirichletPartition, draw_proportions
 
 
@@ -32,7 +32,9 @@ class DirichletLabels(DirichletPartition):
         shares: list[list[int]] = []  # label → size of each rank's share
 
         def sizes() -> list[int]:
-            shares[:] = [apportion(draw_proportions(draw, self.alpha, ranks), int(c)) for c in counts]
+            shares[:] = [
+                apportion(draw_proportions(draw, self.alpha, ranks), int(c)) for c in counts
+            ]
             return [sum(column) for column in zip(*shares, strict=True)]
 
         self.draw_feasible_sizes(len(labels), ranks, sizes)

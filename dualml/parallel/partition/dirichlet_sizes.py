@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.parallel.partition.base import PARTITIONS, Index, Samples, count_samples, split_by_sizes, apportion
+from dualml.parallel.partition.base import (
+    PARTITIONS,
+    Index,
+    Samples,
+    apportion,
+    count_samples,
+    split_by_sizes,
+)
 from dualml.parallel.partition.dirichlet import DirichletPartition, draw_proportions
 
 

@@ -9,7 +9,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from dualml.parallel.partition.base import PARTITIONS, Index, Partition, Guarantees, Samples, count_samples
+from dualml.parallel.partition.base import (
+    PARTITIONS,
+    Guarantees,
+    Index,
+    Partition,
+    Samples,
+    count_samples,
+)
 
 
 @PARTITIONS.register("distributed_sampler", 50)

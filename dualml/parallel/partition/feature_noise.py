@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.common.seeds import make_generator
 from dualml.parallel.partition.base import PARTITIONS, Index
 from dualml.parallel.partition.random_partition import RandomPartition
-from dualml.common.seeds import make_generator
 
 
 @PARTITIONS.register("feature_noise", 120)

@@ -13,9 +13,9 @@ from dualml.parallel.partition.base import (
     Index,
     Partition,
     Samples,
+    apportion,
     count_samples,
     split_by_sizes,
-    apportion,
 )
 
 
@@ -42,8 +42,9 @@ class Fractions(Partition):
             isinstance(f, int | float) and not isinstance(f, bool) for f in self.fractions
         )
         self.require(numbers, "give a share for each rank", "fractions")
-        self.require(all(0 <= f <= 1 for f in self.fractions), "a share is from 0 to 1",
-                     "fractions")  # fmt: skip
+        self.require(
+            all(0 <= f <= 1 for f in self.fractions), "a share is from 0 to 1", "fractions"
+        )
         total = math.fsum(self.fractions)
         self.require(abs(total - 1) < 1e-6, f"shares add up to {total:g} instead of 1", "fractions")
 
@@ -54,8 +55,9 @@ class Fractions(Partition):
             UserError: the number of shares is not the number of ranks.
         """
         if len(self.fractions) != ranks:
-            raise UserError(f"{self.name}: {len(self.fractions)} shares for {ranks} ranks; "
-                            "give one for each")  # fmt: skip
+            raise UserError(
+                f"{self.name}: {len(self.fractions)} shares for {ranks} ranks; give one for each"
+            )
         # Of many samples, the millionth by which they may miss 1 is several.
         return apportion(np.array(self.fractions) / math.fsum(self.fractions), n)
 

@@ -15,7 +15,7 @@ from dualml.common.arrays import fingerprint, read_npz
 from dualml.common.errors import UserError
 from dualml.common.files import convert_read_errors, write_bytes
 from dualml.common.parse import from_json
-from dualml.parallel.partition.base import PARTITIONS, Index, Partition, Guarantees, Samples
+from dualml.parallel.partition.base import PARTITIONS, Guarantees, Index, Partition, Samples
 
 FORMAT = 1
 
@@ -98,14 +98,17 @@ def load_partition(path: Path) -> tuple[list[Index], dict[str, Any]]:
         packed = read_npz(path, "not a readable partition")
         about = from_json(str(packed["about"]).encode())
         if int(about["format"]) > FORMAT:
-            raise UserError(f"{path}: format {about['format']} is newer than {FORMAT}; "
-                            "update dualml")  # fmt: skip
+            raise UserError(
+                f"{path}: format {about['format']} is newer than {FORMAT}; update dualml"
+            )
         parts = [packed[f"rank{rank}"] for rank in range(int(about["ranks"]))]
         for rank, part in enumerate(parts):
             if part.ndim != 1 or part.dtype.kind not in "iu":
                 raise ValueError(f"rank{rank} is {part.dtype}{part.shape}, not a list of indices")
             if len(part) and not 0 <= int(part.min()) <= int(part.max()) < int(about["samples"]):
-                raise ValueError(f"rank{rank} has indices from {part.min()} to {part.max()} of "
-                                 f"{about['samples']} samples")  # fmt: skip
+                raise ValueError(
+                    f"rank{rank} has indices from {part.min()} to {part.max()} of "
+                    f"{about['samples']} samples"
+                )
         lists = [part.astype(np.int64) for part in parts]
         return lists, {key: about[key] for key in ("dataset", "samples", "labels", "rule")}

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from dualml.common.errors import UserError
-from dualml.parallel.partition.base import PARTITIONS, Index, Partition, Guarantees, Samples
+from dualml.parallel.partition.base import PARTITIONS, Guarantees, Index, Partition, Samples
 
 
 @PARTITIONS.register("label_classes", 80)
@@ -69,17 +69,23 @@ class LabelClasses(Partition):
         """
         if self.assigned:
             if len(self.assigned) != ranks:
-                raise UserError(f"{self.name}: assigned has {len(self.assigned)} lists of labels "
-                                f"for {ranks} ranks; give one for each")  # fmt: skip
+                raise UserError(
+                    f"{self.name}: assigned has {len(self.assigned)} lists of labels "
+                    f"for {ranks} ranks; give one for each"
+                )
             strange = sorted({c for own in self.assigned for c in own} - set(known.tolist()))
             if strange:
-                raise UserError(f"{self.name}: no sample has the label "
-                                f"{', '.join(map(str, strange))}; labels are "
-                                f"{', '.join(map(str, known.tolist()))}")  # fmt: skip
+                raise UserError(
+                    f"{self.name}: no sample has the label "
+                    f"{', '.join(map(str, strange))}; labels are "
+                    f"{', '.join(map(str, known.tolist()))}"
+                )
             return list(self.assigned)
         if self.classes > len(known):
-            raise UserError(f"{self.name}: {self.classes} classes for each rank, but the samples "
-                            f"have only {len(known)}")  # fmt: skip
+            raise UserError(
+                f"{self.name}: {self.classes} classes for each rank, but the samples "
+                f"have only {len(known)}"
+            )
         in_turn = np.resize(draw.permutation(known), (ranks, self.classes))
         return [tuple(labels) for labels in in_turn.tolist()]
 

@@ -42,8 +42,10 @@ class LabelShards(Partition):
         """
         n, pieces = count_samples(samples), ranks * self.shards
         if pieces > n:
-            raise UserError(f"{self.name}: {ranks} ranks with {self.shards} shards each need "
-                            f"{pieces} samples; there are {n}")  # fmt: skip
+            raise UserError(
+                f"{self.name}: {ranks} ranks with {self.shards} shards each need "
+                f"{pieces} samples; there are {n}"
+            )
         shards = np.array_split(np.argsort(np.asarray(samples), kind="stable"), pieces)
         dealt = draw.permutation(pieces).reshape(ranks, self.shards)
         return [np.concatenate([shards[i] for i in np.sort(row)]) for row in dealt]

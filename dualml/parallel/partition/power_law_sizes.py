@@ -12,9 +12,9 @@ from dualml.parallel.partition.base import (
     Index,
     Partition,
     Samples,
+    apportion,
     count_samples,
     split_by_sizes,
-    apportion,
 )
 
 

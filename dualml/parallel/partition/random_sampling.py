@@ -8,7 +8,14 @@ from typing import ClassVar
 import numpy as np
 
 from dualml.algorithms.communicator.parts import part_lengths
-from dualml.parallel.partition.base import PARTITIONS, Index, Partition, Guarantees, Samples, count_samples
+from dualml.parallel.partition.base import (
+    PARTITIONS,
+    Guarantees,
+    Index,
+    Partition,
+    Samples,
+    count_samples,
+)
 
 
 @PARTITIONS.register("random_sampling", 40)

@@ -18,4 +18,6 @@ class RoundRobin(Partition):
     """
 
     def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
-        return [np.arange(rank, count_samples(samples), ranks, dtype=np.int64) for rank in range(ranks)]
+        return [
+            np.arange(rank, count_samples(samples), ranks, dtype=np.int64) for rank in range(ranks)
+        ]

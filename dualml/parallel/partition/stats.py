@@ -120,14 +120,19 @@ def verify_partition(rule: Partition, parts: Sequence[Index], samples: Samples) 
     """
     dealt, promised = partition_stats(parts, samples), rule.guarantees(samples, len(parts))
     if promised.disjoint and not dealt.disjoint:
-        raise UserError(f"{rule.name} promises disjoint parts; {dealt.repeated} samples are "
-                        f"repeated and {dealt.shared} shared")  # fmt: skip
+        raise UserError(
+            f"{rule.name} promises disjoint parts; {dealt.repeated} samples are "
+            f"repeated and {dealt.shared} shared"
+        )
     if promised.covering and not dealt.covering:
-        raise UserError(f"{rule.name} promises every sample to a rank; "
-                        f"{dealt.missed} of {dealt.samples} are missing")  # fmt: skip
+        raise UserError(
+            f"{rule.name} promises every sample to a rank; "
+            f"{dealt.missed} of {dealt.samples} are missing"
+        )
     if promised.sizes is not None and list(promised.sizes) != dealt.sizes:
-        raise UserError(f"{rule.name} promises parts of {list(promised.sizes)} samples; "
-                        f"found {dealt.sizes}")  # fmt: skip
+        raise UserError(
+            f"{rule.name} promises parts of {list(promised.sizes)} samples; found {dealt.sizes}"
+        )
     return dealt
 
 

@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parallel.aggregation.straggler import pause
-from dualml.backend import MemoryUsage, Segment, MemoryReport
-from dualml.backend.stage import Arrays, Stage, Tensor, Values
 from dualml.algorithms.communicator import Communicator
 from dualml.algorithms.model.streams import HiddenStates, extra_inputs
-from dualml.parallel.split.tensor_parallel import ParallelOp, RingAttentionOp
+from dualml.backend import MemoryReport, MemoryUsage, Segment
+from dualml.backend.stage import Arrays, Stage, Tensor, Values
+from dualml.parallel.aggregation.straggler import pause
 from dualml.parallel.split.mailbox import Key, Mailbox
-from dualml.parallel.split.shards import TensorShard
 from dualml.parallel.split.plan import SplitPlan, StageView
 from dualml.parallel.split.rank import PipelineRank
-from dualml.parallel.split.tensor_parallel_rank import make_group
 from dualml.parallel.split.schedule import Action
+from dualml.parallel.split.shards import TensorShard
+from dualml.parallel.split.tensor_parallel import ParallelOp, RingAttentionOp
+from dualml.parallel.split.tensor_parallel_rank import make_group
 
 Index = NDArray[np.int64]
 
@@ -60,12 +60,16 @@ class Executor(PipelineRank):
             start = self.spans[name][1]
         #: Groups that share some parameters, with the names whose gradients they sum.
         self.partial_groups = list[tuple[Communicator, list[str]]]()
-        if self.tp_group is not None and plan.shared:  # each rank has gradients from its own positions
+        if (
+            self.tp_group is not None and plan.shared
+        ):  # each rank has gradients from its own positions
             own = [name for name, piece in pieces.items() if piece.parts == 1]
             if own:  # the same on all ranks of the group
                 self.partial_groups.append((self.tp_group, own))
         if self.tied_group is not None:
-            self.partial_groups.append((self.tied_group, [name for name in pieces if name in plan.tied_params]))
+            self.partial_groups.append(
+                (self.tied_group, [name for name in pieces if name in plan.tied_params])
+            )
         self.max_in_flight = self.max_saved_bytes = self.seed = 0
         self.loss_scale = 1.0
         self.hidden: HiddenStates | None = None
@@ -109,7 +113,10 @@ class Executor(PipelineRank):
             self.in_flight.add(at)
             self.max_in_flight = max(self.max_in_flight, len(self.in_flight))
             if self.stage.counts_saved_bytes:
-                self.max_saved_bytes = max(self.max_saved_bytes, self.stage.saved_activation_bytes() + self.local_saved_bytes())
+                self.max_saved_bytes = max(
+                    self.max_saved_bytes,
+                    self.stage.saved_activation_bytes() + self.local_saved_bytes(),
+                )
         else:
             loss = self.backward(view, action.micro)
             self.in_flight.remove(at)
@@ -322,7 +329,9 @@ class Executor(PipelineRank):
         and carried states, sliced to this rank's shard."""
         if not self.plan.spec.dropout_names and self.hidden is None:
             return {}
-        whole = extra_inputs(self.plan.spec, self.seed, step, self.micro_batches[micro], self.hidden)
+        whole = extra_inputs(
+            self.plan.spec, self.seed, step, self.micro_batches[micro], self.hidden
+        )
 
         def shard_input(name: str, segment: Segment) -> NDArray[np.float32]:
             mask = whole[name]
@@ -343,4 +352,6 @@ class Executor(PipelineRank):
         the samples of each micro-batch."""
         if self.hidden is None:
             return []
-        return [(self.micro_batches[micro], states) for micro, states in self.stage.pop_states().items()]
+        return [
+            (self.micro_batches[micro], states) for micro, states in self.stage.pop_states().items()
+        ]

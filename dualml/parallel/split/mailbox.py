@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from dualml.backend.stage import Tensor
 from dualml.algorithms.communicator import Communicator
+from dualml.backend.stage import Tensor
 
 Key = tuple[str, int, int]  # "F" or "B" of a stage and a micro-batch
 POSTED_RECEIVES = 2  # receives posted ahead of time per rank
@@ -36,7 +36,9 @@ class Mailbox:
     ) -> None:
         self.comm, self.make_buffer = comm, make_buffer
         self.expected = {peer: deque(messages) for peer, messages in incoming.items()}
-        self.pending_receives: dict[int, deque[tuple[Key, Any]]] = {peer: deque() for peer in incoming}
+        self.pending_receives: dict[int, deque[tuple[Key, Any]]] = {
+            peer: deque() for peer in incoming
+        }
         self.received: dict[Key, Tensor] = {}
         self.pending_sends: list[Any] = []
         for peer in incoming:
@@ -46,7 +48,9 @@ class Mailbox:
         """Post receives from a rank until `POSTED_RECEIVES` are pending."""
         while self.expected[peer] and len(self.pending_receives[peer]) < POSTED_RECEIVES:
             key, *size = self.expected[peer].popleft()
-            self.pending_receives[peer].append((key, self.comm.irecv(self.make_buffer(*size), peer)))
+            self.pending_receives[peer].append(
+                (key, self.comm.irecv(self.make_buffer(*size), peer))
+            )
 
     def send(self, key: Key, x: Tensor, peer: int) -> None:
         """Start sending a message; a message to this rank is delivered immediately."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from dualml.algorithms.communicator import Communicator
 from dualml.backend import PlacedStage
 from dualml.backend.stage import Stage, Tensor, Values
-from dualml.algorithms.communicator import Communicator
 from dualml.parallel.split.executor import Executor, Index
 from dualml.parallel.split.plan import SplitPlan
 

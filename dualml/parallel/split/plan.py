@@ -7,19 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from dualml.backend import Segment
 from dualml.algorithms.communicator.parts import part_lengths
-from dualml.common.errors import UserError
 from dualml.algorithms.model.spec import ModelSpec, canonical_parameter_names
 from dualml.algorithms.precision import low_precision_layers
+from dualml.backend import Segment
+from dualml.common.errors import UserError
 from dualml.parallel.split import positions, stage_cuts
-from dualml.parallel.split.tensor_parallel import Item, StageShard
 from dualml.parallel.split.mesh import Mesh
 from dualml.parallel.split.order import validate
-from dualml.parallel.split.shards import TensorShard
 from dualml.parallel.split.schedule import Action, Grid, live
 from dualml.parallel.split.schedules import build
+from dualml.parallel.split.shards import TensorShard
 from dualml.parallel.split.styles import choose_styles
+from dualml.parallel.split.tensor_parallel import Item, StageShard
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class SplitPlan:
         engine: ``messages``: stages exchange messages; ``rpc``: one rank, the `driver`, calls all
             stages; ``devices``: each rank holds all stages, on devices of its process.
         shared: how ranks of a tensor-parallel group shard the positions of a text, a key of
-            `positions.POSITION_SLICES`; empty: each rank has all positions. With ``context`` they share no
-            layers.
+            `positions.POSITION_SLICES`; empty: each rank has all positions. With ``context`` they
+            share no layers.
         regather: whether an all-gathered segment input is saved as the local shard only, and
             gathered again for the backward pass.
         devices: stage → device of the first replica; empty unless the engine is ``devices``.
@@ -182,7 +182,11 @@ class SplitPlan:
         """Parameters that layers of several stages share → the numbers of those stages."""
         layers, stages = dict(self.spec.layers), dict[str, list[int]]()
         for stage, names in enumerate(self.stages):
-            own = [full for name in names for full in canonical_parameter_names(name, layers[name]).values()]
+            own = [
+                full
+                for name in names
+                for full in canonical_parameter_names(name, layers[name]).values()
+            ]
             for full in dict.fromkeys(own):
                 stages.setdefault(full, []).append(stage)
         return {full: there for full, there in stages.items() if len(there) > 1}
@@ -330,9 +334,20 @@ def split_plan(
         positions.check_model(spec, shared, tensor)
     given = tuple(tuple(row) for row in grid)
     plan = SplitPlan(
-        spec, Mesh(data, pipeline, tensor), tuple(cut), owners, styles,
-        "grid" if given else schedule, micro_batches, trainers, given, engine, shared, regather, on,
-    )  # fmt: skip
+        spec,
+        Mesh(data, pipeline, tensor),
+        tuple(cut),
+        owners,
+        styles,
+        "grid" if given else schedule,
+        micro_batches,
+        trainers,
+        given,
+        engine,
+        shared,
+        regather,
+        on,
+    )
     validate(plan.grid)
     check_tied(plan)
     for rank in range(world_size):

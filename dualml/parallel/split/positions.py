@@ -3,9 +3,9 @@
 ``sequence``: between the layers that tensor-parallel ranks share, each rank has a contiguous range
 of the positions: norms, dropout, residual connections, the embedding, the head and the loss see
 only those. ``context``: each rank has all layers and some positions through the whole model, and
-keys and values travel around a ring (`dualml.parallel.split.ring`). In causal attention a late position
-costs more than an early one; so the sequence is cut into 2n chunks, and each rank has one early
-chunk and the late chunk that mirrors it, which balances the work.
+keys and values travel around a ring (`dualml.parallel.split.ring`). In causal attention a late
+position costs more than an early one; so the sequence is cut into 2n chunks, and each rank has one
+early chunk and the late chunk that mirrors it, which balances the work.
 
 Sources: Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models",
 sec. 4.2.2; Llama Team 2024, "The Llama 3 Herd of Models", sec. 3.3.2, for the chunks.
@@ -13,8 +13,6 @@ sec. 4.2.2; Llama Team 2024, "The Llama 3 Herd of Models", sec. 3.3.2, for the c
 
 from __future__ import annotations
 
-from dualml.backend.stage import OutputSplit
-from dualml.common.errors import UserError
 from dualml.algorithms.model.decoder import GroupedAttention, RMSNorm, SwiGLU, Tied
 from dualml.algorithms.model.layers import (
     GELU,
@@ -31,21 +29,37 @@ from dualml.algorithms.model.layers import (
     Tanh,
 )
 from dualml.algorithms.model.spec import ModelSpec
+from dualml.backend.stage import OutputSplit
+from dualml.common.errors import UserError
 
 #: Kind of position sharding → location of the ranks' slices in (batch, positions, …).
 POSITION_SLICES = {"sequence": OutputSplit(1), "context": OutputSplit(1, 2, mirrored=True)}
 #: Layers that process every position separately.
 POSITIONWISE_LAYERS = (
-    Branch, Merge, Dropout, Embedding, Position, Linear, Tied, LayerNorm, RMSNorm, RowBias,
-    ReLU, Tanh, GELU, SwiGLU,
-)  # fmt: skip
+    Branch,
+    Merge,
+    Dropout,
+    Embedding,
+    Position,
+    Linear,
+    Tied,
+    LayerNorm,
+    RMSNorm,
+    RowBias,
+    ReLU,
+    Tanh,
+    GELU,
+    SwiGLU,
+)
 
 
 def check_model(spec: ModelSpec, how: str, parts: int) -> None:
     """Raise `UserError` unless ``parts`` ranks can shard the positions of a model."""
     given = f"split.{how}"
     layers = [layer for _, layer in spec.layers]
-    if not spec.takes_tokens or not any(isinstance(x, Attention | GroupedAttention) for x in layers):
+    if not spec.takes_tokens or not any(
+        isinstance(x, Attention | GroupedAttention) for x in layers
+    ):
         raise UserError(
             f"{given} shares out the positions of a text among ranks that attend to it; "
             f"{spec.name} has no {'attention' if spec.takes_tokens else 'tokens'}: use gpt or gpt_llama"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dualml.backend.stage import Stage, Tensor, Values
 from dualml.algorithms.communicator import Communicator
-from dualml.parallel.split.tensor_parallel import ParallelOp, RingAttentionOp
+from dualml.backend.stage import Stage, Tensor, Values
 from dualml.parallel.split.plan import SplitPlan
 from dualml.parallel.split.positions import POSITION_SLICES
+from dualml.parallel.split.tensor_parallel import ParallelOp, RingAttentionOp
 from dualml.parallel.split.tensor_parallel_rank import TensorParallelRank
 
 
@@ -24,7 +24,10 @@ class PipelineRank(TensorParallelRank):
     def __init__(self, plan: SplitPlan, comm: Communicator, stage: Stage) -> None:
         super().__init__(plan, comm, stage)
         self.last_stage = len(plan.stages) - 1
-        self.lower = [self.mixed is not None and plan.sends_low_precision(s) for s in range(self.last_stage + 1)]
+        self.lower = [
+            self.mixed is not None and plan.sends_low_precision(s)
+            for s in range(self.last_stage + 1)
+        ]
 
     def owner_rank(self, stage: int, micro: int) -> int:
         """Return the rank of this replica and slice that processes a micro-batch in a stage."""
@@ -83,7 +86,10 @@ class PipelineRank(TensorParallelRank):
                 if isinstance(item, ParallelOp):
                     values = self.communicate(item, values, stage, 0)
                     if item.kind in ("sum", "scatter"):
-                        seen[name] = (values[-1], None if self.own_positions is None else POSITION_SLICES["sequence"])
+                        seen[name] = (
+                            values[-1],
+                            None if self.own_positions is None else POSITION_SLICES["sequence"],
+                        )
                     continue
                 values, outputs = self.stage.infer(view.segments[number], values)
                 number += 1

@@ -6,8 +6,8 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from dualml.backend import ActivationCapture, Array, Training
 from dualml.parallel.aggregation.straggler import Straggler
-from dualml.backend import Array, ActivationCapture, Training
 from dualml.parallel.split.plan import SplitPlan
 from dualml.parallel.split.timeline import Timeline
 

@@ -17,9 +17,9 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from dualml.backend.stage import Block, BlockAttention, Tensor
 from dualml.algorithms.communicator import Communicator
 from dualml.algorithms.model.decoder import GroupedAttention
+from dualml.backend.stage import Block, BlockAttention, Tensor
 
 #: Makes the context manager that records a wait for messages, given the bytes sent.
 RecordWait = Callable[..., AbstractContextManager[None]]

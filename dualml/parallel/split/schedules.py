@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from dualml.common.errors import UserError
 from dualml.common.registry import Registry
-from dualml.parallel.split.order import layout, dependencies
+from dualml.parallel.split.order import dependencies, layout
 from dualml.parallel.split.schedule import Action, Grid, backward, forward
 
 Build = Callable[[Sequence[int], int], Grid]
@@ -90,7 +90,9 @@ def eager(owners: Sequence[int], m: int) -> Grid:
 
     Source: Zhuang et al. 2023, "On Optimizing the Communication of Model Parallelism", section 4.
     """
-    return _greedy_grid(owners, m, [_eager_bound(len(owners), stage) for stage in range(len(owners))])
+    return _greedy_grid(
+        owners, m, [_eager_bound(len(owners), stage) for stage in range(len(owners))]
+    )
 
 
 def _eager_bound(stages: int, stage: int) -> int:

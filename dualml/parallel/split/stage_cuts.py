@@ -6,8 +6,8 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from dualml.common.errors import UserError, did_you_mean
 from dualml.algorithms.model.spec import ModelSpec
+from dualml.common.errors import UserError, did_you_mean
 
 BALANCES = ("parameters", "activations", "time")
 Costs = dict[int, tuple[float, int]]

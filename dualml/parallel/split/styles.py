@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from dualml.common.errors import UserError, did_you_mean
 from dualml.algorithms.model.decoder import GroupedAttention, SwiGLU
 from dualml.algorithms.model.layers import (
     GELU,
@@ -21,6 +20,7 @@ from dualml.algorithms.model.layers import (
     Tanh,
 )
 from dualml.algorithms.model.spec import ModelSpec
+from dualml.common.errors import UserError, did_you_mean
 
 STYLES = ("column", "row", "whole")
 #: Layers that process every feature or channel separately, or keep those of a slice together.
@@ -57,7 +57,9 @@ def choose_styles(
                 f"split.layers.{name}: a {kind} cannot be split inside; Linear, Conv2d and "
                 "Embedding can, and attention and SwiGLU follow the Linear before them"
             )
-        tied = [other for other, layer in spec.layers if name == layer.parameter_owner(other) != other]
+        tied = [
+            other for other, layer in spec.layers if name == layer.parameter_owner(other) != other
+        ]
         if style != "whole" and tied:
             raise UserError(
                 f"split.layers.{name}: its table is the weight of {tied[0]}, too, which takes it "

@@ -5,8 +5,9 @@ its output is split. A layer split by ``row`` takes a split input and computes p
 column layer followed by a row layer needs one all-reduce in the forward pass (of the row layer's
 output) and one in the backward pass (of the gradient of the column layer's input).
 
-With sequence parallelism (`dualml.parallel.split.positions`), activations between a row and a column layer
-are sharded by position, and each all-reduce becomes a reduce-scatter and an all-gather.
+With sequence parallelism (`dualml.parallel.split.positions`), activations between a row and a
+column layer are sharded by position, and each all-reduce becomes a reduce-scatter and an
+all-gather.
 
 Sources: Shoeybi et al. 2019, "Megatron-LM", sec. 3 (its f and g are ``copy`` and ``sum`` here);
 Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models", fig. 5
@@ -18,15 +19,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dualml.backend.stage import Segment, OutputSplit
-from dualml.common.errors import UserError
 from dualml.algorithms.model.base import Layer
 from dualml.algorithms.model.decoder import GroupedAttention
 from dualml.algorithms.model.layers import Attention, Conv2d, Embedding, Linear, Position, RowBias
 from dualml.algorithms.model.spec import ModelSpec, canonical_parameter_names
 from dualml.algorithms.precision import Stack, layer_precisions, propagate_precision
-from dualml.parallel.split.shards import TensorShard
+from dualml.backend.stage import OutputSplit, Segment
+from dualml.common.errors import UserError
 from dualml.parallel.split.positions import POSITION_SLICES
+from dualml.parallel.split.shards import TensorShard
 from dualml.parallel.split.styles import FEATUREWISE_LAYERS
 
 
@@ -107,7 +108,9 @@ class StageShard:
         self.needs_gradient = at > 0  # whether the gradient of the current tensor is needed
         self.blocks = 0  # blocks of the split axis; 0: the current tensor is whole
         self.ring, self.position_slices = positions == "context", POSITION_SLICES.get(positions)
-        self.sequence_sharded = self.position_slices is not None and at > 0  # whether only local positions are here
+        self.sequence_sharded = (
+            self.position_slices is not None and at > 0
+        )  # whether only local positions are here
         #: Which values on the stack are of low precision. Between stages there is one value.
         self.lower: Stack = (layer_precisions(spec.layers)[at].before,)
         self.segment_lower: Stack = self.lower
@@ -206,7 +209,9 @@ class StageShard:
             part = replace(layer, inputs=layer.inputs // n, bias=False)
             return [part, RowBias(layer.outputs)] if layer.bias else [part]
         if isinstance(layer, Position) and self.position_slices is not None:
-            self.record_pieces(name, self.position_slices.blocks, mirrored=self.position_slices.mirrored, weight=0)
+            self.record_pieces(
+                name, self.position_slices.blocks, mirrored=self.position_slices.mirrored, weight=0
+            )
             return [replace(layer, length=layer.length // n)]
         self.record_pieces(name)
         if isinstance(layer, Attention) and self.blocks:
@@ -215,7 +220,9 @@ class StageShard:
             return [replace(layer, heads=layer.heads // n, kv_heads=layer.kv_heads // n)]
         return [layer]
 
-    def record_pieces(self, name: str, blocks: int = 1, *, mirrored: bool = False, **axes: int) -> None:
+    def record_pieces(
+        self, name: str, blocks: int = 1, *, mirrored: bool = False, **axes: int
+    ) -> None:
         """Record this rank's shards of a layer's parameters: split along the given axes, whole
         otherwise."""
         for leaf, full in canonical_parameter_names(name, self.layers[name]).items():
@@ -248,7 +255,9 @@ class StageShard:
             self.items.append(ParallelOp(kind, self.shape, axis, lower, after))
         if kind == "gather":
             self.blocks = 0
-        self.sequence_sharded = self.sequence_sharded if kind in ("gather", "copy", "sum") else kind != "collect"
+        self.sequence_sharded = (
+            self.sequence_sharded if kind in ("gather", "copy", "sum") else kind != "collect"
+        )
 
     def end_segment(self) -> None:
         """Close the current segment, if it has layers."""

@@ -9,16 +9,16 @@ from functools import partial
 
 import numpy as np
 
+from dualml.algorithms.communicator import Communicator
+from dualml.backend import ActivationResharding, BlockwiseAttention, MixedPrecisionStage
+from dualml.backend.stage import Stage, Tensor, Values
 from dualml.parallel.aggregation import strategy
 from dualml.parallel.aggregation.straggler import Straggler, pause
-from dualml.backend import BlockwiseAttention, MixedPrecisionStage, ActivationResharding
-from dualml.backend.stage import Stage, Tensor, Values
-from dualml.algorithms.communicator import Communicator
-from dualml.parallel.split.tensor_parallel import ParallelOp, RingAttentionOp
-from dualml.parallel.split.shards import TensorShard
 from dualml.parallel.split.plan import SplitPlan
 from dualml.parallel.split.positions import POSITION_SLICES
-from dualml.parallel.split.ring import SavedAttention, RingAttention
+from dualml.parallel.split.ring import RingAttention, SavedAttention
+from dualml.parallel.split.shards import TensorShard
+from dualml.parallel.split.tensor_parallel import ParallelOp, RingAttentionOp
 from dualml.parallel.split.timeline import Timeline
 
 
@@ -57,7 +57,11 @@ class TensorParallelRank:
         self.ring_saves: dict[tuple[str, int], SavedAttention] = {}
         #: Segment and micro-batch → local positions of its input, to be gathered again.
         self.saved_shards: dict[tuple[int, int], tuple[ParallelOp, Tensor]] = {}
-        self.rings = {item.name: self.make_ring_attention(item) for item in items if isinstance(item, RingAttentionOp)}
+        self.rings = {
+            item.name: self.make_ring_attention(item)
+            for item in items
+            if isinstance(item, RingAttentionOp)
+        }
 
     def to_wire(self, x: Tensor, lower: bool) -> Tensor:
         """Return a tensor in its wire type: low precision if ``lower``, unchanged otherwise."""
@@ -135,7 +139,10 @@ class TensorParallelRank:
         with self.timeline.record("collective", stage, micro, backward, self.comm.nbytes(x)):
             if self.slow is not None:
                 size = self.comm.nbytes(x) // group.size
-                pause((group.size - 1) * self.slow.transfer_delay(self.rank, size, size, self.step_count))
+                pause(
+                    (group.size - 1)
+                    * self.slow.transfer_delay(self.rank, size, size, self.step_count)
+                )
             runs = [self.stage.take_chunk(x, 1, part, group.size) for part in range(group.size)]
             flat = self.stage.concat(runs, 0).reshape(-1)  # reduce_scatter splits a 1-D tensor
             x = group.reduce_scatter(flat).reshape(runs[0].shape)
@@ -149,12 +156,16 @@ class TensorParallelRank:
             pause(late.schedule_delay(schedule, group.rank, group.nbytes(x), self.step_count))
         return group.all_reduce(x, inplace=True)
 
-    def all_gather_concat(self, group: Communicator, x: Tensor, axis: int, lower: bool = False) -> Tensor:
+    def all_gather_concat(
+        self, group: Communicator, x: Tensor, axis: int, lower: bool = False
+    ) -> Tensor:
         """All-gather ``x`` and concatenate along an axis; ``x`` is in its wire type if
         ``lower``."""
         if self.slow is not None:
             size = group.nbytes(x)  # a ring sends and receives one slice per step
-            pause((group.size - 1) * self.slow.transfer_delay(self.rank, size, size, self.step_count))
+            pause(
+                (group.size - 1) * self.slow.transfer_delay(self.rank, size, size, self.step_count)
+            )
         parts = [self.from_wire(part, lower) for part in group.all_gather(x)]
         return self.stage.concat(parts, axis)
 
@@ -170,7 +181,9 @@ class TensorParallelRank:
         if self.own_positions is None:
             return x
         n = self.own_positions.parts * self.own_positions.blocks
-        return self.stage.concat([self.stage.take_chunk(x, 1, i, n) for i in self.own_positions.chunk_indices()], 1)
+        return self.stage.concat(
+            [self.stage.take_chunk(x, 1, i, n) for i in self.own_positions.chunk_indices()], 1
+        )
 
     def gather_sequence(self, x: Tensor, lower: bool) -> Tensor:
         """All-gather the position-sharded tensor ``x`` along its position axis and restore the
@@ -193,7 +206,9 @@ class TensorParallelRank:
         places = replace(self.position_shard(self.tp_rank), shape=whole.shape).extract(whole)[0]
         return RingAttention(self.stage.attention(item.layer, places), self.tp_group)
 
-    def attend_over_ring(self, item: RingAttentionOp, x: Tensor, stage: int, micro: int) -> tuple[Tensor, SavedAttention]:
+    def attend_over_ring(
+        self, item: RingAttentionOp, x: Tensor, stage: int, micro: int
+    ) -> tuple[Tensor, SavedAttention]:
         """Run ring attention on the local queries, keys and values; return the output and the saved
         tensors."""
         during = partial(self.timeline.record, "collective", stage, micro, False)

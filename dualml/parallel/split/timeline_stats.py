@@ -114,7 +114,9 @@ def summary(plan: SplitPlan, ranks: Sequence[Events]) -> dict[str, Any]:
         spans = [step_span(events, step) for step in steps]
         totals["step_s"] = float(np.mean([b - a for a, b in spans]))
         rows.append(totals)
-    low, middle, high = np.percentile([measured_bubble(ranks, step) for step in steps], [25, 50, 75])
+    low, middle, high = np.percentile(
+        [measured_bubble(ranks, step) for step in steps], [25, 50, 75]
+    )
     return {
         "ranks": rows,
         "bubble": float(middle),

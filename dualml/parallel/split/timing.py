@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from dualml.backend import Backend, TrainingSpec, Segment, PipelineStages, backends
 from dualml.algorithms.model import initial_weights, model
 from dualml.algorithms.model.layers import Branch, Merge, Swap
 from dualml.algorithms.model.spec import ModelSpec
 from dualml.algorithms.optim import SGD
+from dualml.backend import Backend, PipelineStages, Segment, TrainingSpec, backends
 
 REPEATS = 7
 
@@ -34,7 +34,9 @@ def layer_times(backend: Backend, spec: ModelSpec, batch: int) -> dict[str, floa
     weights, y = initial_weights(spec, 0), np.zeros(batch, np.int64)
     recipe = TrainingSpec(spec=spec, weights=weights, rule=SGD(lr=1.0), x=x, y=y, updates=1)
     segments = [Segment(((name, layer),), 1, {}) for name, layer in layers]
-    stage = backend.require_capability(PipelineStages).stage(segments, recipe, first=True, last=False)
+    stage = backend.require_capability(PipelineStages).stage(
+        segments, recipe, first=True, last=False
+    )
     stage.load(dict(recipe.weights), {}, 0)
     index, zeros = np.arange(batch), dict.fromkeys((name for name, _ in spec.layers), 0.0)
     spent: dict[str, list[float]] = {name: [] for name, _ in layers}

@@ -10,9 +10,9 @@ from typing import Any
 
 from dualml.backend import Segment
 from dualml.backend.devices import shift_devices
-from dualml.parallel.split.tensor_parallel import ParallelOp, RingAttentionOp
 from dualml.parallel.split.plan import SplitPlan
 from dualml.parallel.split.ring import kv_numel
+from dualml.parallel.split.tensor_parallel import ParallelOp, RingAttentionOp
 
 #: Bytes of an element on the wire: float32, and low precision.
 FLOAT, LOWER = 4, 2
@@ -107,7 +107,10 @@ def transfers(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[dict[
             for stage in range(len(plan.stages) - 1):
                 if replica != data or not size or not plan.crosses(stage, stage + 1):
                     continue
-                elements, low = size * plan.activation_numel(stage), lower and plan.sends_low_precision(stage)
+                elements, low = (
+                    size * plan.activation_numel(stage),
+                    lower and plan.sends_low_precision(stage),
+                )
                 below, above = devices[stage : stage + 2]
                 for key in (
                     (rank, below, above, "activations"),
@@ -210,26 +213,46 @@ def describe(plan: SplitPlan, batch: int, *, lower: bool = False) -> dict[str, A
     for rank in range(plan.world_size):
         views, pieces = plan.rank_stages(rank)
         data, pipeline, tensor = plan.mesh.coordinates(rank)
-        ranks.append({
-            "rank": rank, "data": data, "pipeline": pipeline, "tensor": tensor,
-            "stages": [view.stage for view in views],
-            "parameters": {name: {"shape": list(p.local_shape), "part": str(p)}
-                           for name, p in pieces.items()},
-            "elements": sum(math.prod(p.local_shape) for p in pieces.values()),
-            "live": plan.live(rank),
-        })  # fmt: skip
+        ranks.append(
+            {
+                "rank": rank,
+                "data": data,
+                "pipeline": pipeline,
+                "tensor": tensor,
+                "stages": [view.stage for view in views],
+                "parameters": {
+                    name: {"shape": list(p.local_shape), "part": str(p)}
+                    for name, p in pieces.items()
+                },
+                "elements": sum(math.prod(p.local_shape) for p in pieces.values()),
+                "live": plan.live(rank),
+            }
+        )
     return {
-        "model": plan.spec.name, "mesh": vars(plan.mesh),
-        "stages": plan.stages, "place": list(plan.place), "trainers": plan.trainers,
+        "model": plan.spec.name,
+        "mesh": vars(plan.mesh),
+        "stages": plan.stages,
+        "place": list(plan.place),
+        "trainers": plan.trainers,
         "styles": {n: s for n, s in plan.styles.items() if s != "whole"},
-        "schedule": plan.schedule, "micro_batches": plan.micro_batches,
+        "schedule": plan.schedule,
+        "micro_batches": plan.micro_batches,
         "grid": [[str(a) if a else "" for a in row] for row in plan.grid.rows],
-        "batch": batch, "ranks": ranks,
+        "batch": batch,
+        "ranks": ranks,
         **({"engine": "rpc", "driver": plan.driver} if plan.engine == "rpc" else {}),
         **({"shared": plan.shared} if plan.shared else {}),
-        **({"engine": plan.engine, "devices": list(plan.devices),
-            "transfers": transfers(plan, batch, lower=lower)} if plan.devices else {}),
+        **(
+            {
+                "engine": plan.engine,
+                "devices": list(plan.devices),
+                "transfers": transfers(plan, batch, lower=lower),
+            }
+            if plan.devices
+            else {}
+        ),
         "links": [vars(link) for link in links(plan, batch, lower=lower)],
-        "meetings": [{**vars(c), "ranks": list(c.ranks)}
-                     for c in collectives(plan, batch, lower=lower)],
-    }  # fmt: skip
+        "meetings": [
+            {**vars(c), "ranks": list(c.ranks)} for c in collectives(plan, batch, lower=lower)
+        ],
+    }

@@ -12,37 +12,37 @@ from typing import Any
 
 import numpy as np
 
+from dualml.algorithms.communicator import Communicator, Implementation
+from dualml.algorithms.model.streams import merge_hidden_states
 from dualml.backend import (
+    ActivationRecomputation,
+    ActivationResharding,
     Array,
     Arrays,
-    BlockwiseAttention,
     Backend,
-    StateCarryover,
+    BatchTrace,
+    BlockwiseAttention,
+    DevicePlacement,
+    MemoryReport,
     MemoryUsage,
     MixedPrecision,
     MixedPrecisionStage,
-    DevicePlacement,
-    TrainingSpec,
-    ActivationRecomputation,
-    ActivationResharding,
+    PipelineStages,
     Segment,
     Stage,
-    PipelineStages,
-    BatchTrace,
-    MemoryReport,
+    StateCarryover,
+    TrainingSpec,
     batch_digest,
 )
 from dualml.backend.devices import shift_devices
 from dualml.backend.stage import OutputSplit
-from dualml.algorithms.communicator import Communicator, Implementation
 from dualml.common.errors import Unsupported
-from dualml.algorithms.model.streams import merge_hidden_states
 from dualml.parallel.split.executor import Executor
-from dualml.parallel.split.tensor_parallel import ParallelOp
-from dualml.parallel.split.shards import concat_slices, all_gather_arrays, assemble_parameters
 from dualml.parallel.split.plan import SplitPlan, StageView
 from dualml.parallel.split.positions import POSITION_SLICES
 from dualml.parallel.split.remote import SplitModel
+from dualml.parallel.split.shards import all_gather_arrays, assemble_parameters, concat_slices
+from dualml.parallel.split.tensor_parallel import ParallelOp
 
 #: Key, next to the gathered tables of states, of the streams that a rank has processed.
 FRESH = "fresh streams"
@@ -109,7 +109,9 @@ class SplitTraining(SplitModel, MemoryReport, MixedPrecision, StateCarryover):
         own = np.zeros(len(lazy))
         if (self.executor.tp_rank == 0 or self.plan.shared) and any(lazy):
             there = [i for i, losses in enumerate(lazy) if losses]
-            own[there] = self.backend.materialize_losses([self.stage.combine_losses(lazy[i]) for i in there])
+            own[there] = self.backend.materialize_losses(
+                [self.stage.combine_losses(lazy[i]) for i in there]
+            )
         parts = self.comm.all_gather(self.comm.tensor(own))
         total: Array = np.sum([self.comm.numpy(part) for part in parts], axis=0)
         return total
@@ -117,7 +119,12 @@ class SplitTraining(SplitModel, MemoryReport, MixedPrecision, StateCarryover):
     def micro_batch_losses(self, lazy: Any) -> Array | None:
         if not lazy:
             return None
-        return np.array([self.backend.materialize_losses([self.stage.combine_losses([one])])[0] / one[1] for one in lazy])
+        return np.array(
+            [
+                self.backend.materialize_losses([self.stage.combine_losses([one])])[0] / one[1]
+                for one in lazy
+            ]
+        )
 
     def count_saved_bytes(self, on: bool) -> None:
         self.stage.counts_saved_bytes = on
@@ -221,16 +228,25 @@ class SplitTraining(SplitModel, MemoryReport, MixedPrecision, StateCarryover):
             for key, array in arrays.items():
                 slot, name = key.split("/", 1)
                 slots.setdefault(slot, [{} for _ in self.pieces])[rank][name] = array
-        own = {slot: assemble_parameters(parts, self.pieces, self.shapes) for slot, parts in slots.items()}
+        own = {
+            slot: assemble_parameters(parts, self.pieces, self.shapes)
+            for slot, parts in slots.items()
+        }
         return own | self.scaler_state() | self.carried_state()
 
     def carried_state(self) -> dict[str, Arrays]:
         """Return the carried states of all streams, on every rank, as a part of `state`."""
         if self.hidden is None:
             return {}
-        mine = {name for view in self.plan.rank_stages(self.comm.rank)[0] for name in self.layer_names(view)}
+        mine = {
+            name
+            for view in self.plan.rank_stages(self.comm.rank)[0]
+            for name in self.layer_names(view)
+        }
         tables = {name: t for name, t in self.hidden.tables.items() if name in mine}
-        ranks = all_gather_arrays(self.comm, {**tables, FRESH: self.hidden.fresh.astype(np.float32)})
+        ranks = all_gather_arrays(
+            self.comm, {**tables, FRESH: self.hidden.fresh.astype(np.float32)}
+        )
         fresh = [arrays.pop(FRESH) > 0 for arrays in ranks]
         merge_hidden_states(self.hidden, ranks, fresh)
         return {**self.hidden.state()}
@@ -281,7 +297,9 @@ def make_stage(
         placing = backend.require_capability(DevicePlacement)
         stage: Stage = placing.placed_stage(segments, recipe, devices, comm)  # type: ignore[assignment]
     else:
-        stage = backend.require_capability(PipelineStages).stage(segments, recipe, first=first, last=last)
+        stage = backend.require_capability(PipelineStages).stage(
+            segments, recipe, first=first, last=last
+        )
     needs = {
         MixedPrecisionStage: recipe.precision.is_low,
         ActivationRecomputation: bool(recipe.recompute),

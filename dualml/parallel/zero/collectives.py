@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parallel.aggregation import Ring, CollectiveSchedule, Transfer
-from dualml.parallel.aggregation.base import execute_schedule
-from dualml.parallel.aggregation.ring import ring_pass
 from dualml.algorithms.communicator import Communicator
 from dualml.algorithms.communicator.primitives import CompletedWork, WorkHandle
 from dualml.common.errors import Unsupported
+from dualml.parallel.aggregation import CollectiveSchedule, Ring, Transfer
+from dualml.parallel.aggregation.base import execute_schedule
+from dualml.parallel.aggregation.ring import ring_pass
 from dualml.parallel.zero.settings import Sharding
 
 Tensor = Any
@@ -90,7 +90,9 @@ class ShardCollectives:
         self.delay_hook: Callable[[CollectiveSchedule, int], None] = lambda schedule, nbytes: None
         n, whole = comm.size, sharding.reduce == "all_reduce"
         self.reduce_schedule, self.gather_schedule = (
-            (all_reduce_schedule(n), broadcast_schedule(n)) if whole else (reduce_scatter_schedule(n), all_gather_schedule(n))
+            (all_reduce_schedule(n), broadcast_schedule(n))
+            if whole
+            else (reduce_scatter_schedule(n), all_gather_schedule(n))
         )
 
     def local_part(self, vector: Tensor) -> Tensor:

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dualml.backend import MemoryUsage, TrainingSpec, Stage
-from dualml.backend.shard import FlatParameterStorage, Slots, FlatLayout
-from dualml.backend.stage import Arrays
 from dualml.algorithms.communicator import Communicator
+from dualml.backend import MemoryUsage, Stage, TrainingSpec
+from dualml.backend.shard import FlatLayout, FlatParameterStorage, Slots
+from dualml.backend.stage import Arrays
 from dualml.common.errors import Unsupported
 from dualml.parallel.split.executor import Executor
 from dualml.parallel.split.plan import SplitPlan
@@ -45,7 +45,12 @@ class ShardedExecutor(Executor):
     """
 
     def __init__(
-        self, plan: SplitPlan, comm: Communicator, stage: Stage, recipe: TrainingSpec, sharding: Sharding
+        self,
+        plan: SplitPlan,
+        comm: Communicator,
+        stage: Stage,
+        recipe: TrainingSpec,
+        sharding: Sharding,
     ) -> None:
         super().__init__(plan, comm, stage)
         assert isinstance(stage, FlatParameterStorage)  # checked by `make_executor`
@@ -62,7 +67,9 @@ class ShardedExecutor(Executor):
 
     def reduce(self) -> None:
         """Reduce-scatter the gradients among the ranks with the same parameters."""
-        with self.timeline.record("reduce", nbytes=self.reduced_bytes(self.comm.nbytes(self.gradient))):
+        with self.timeline.record(
+            "reduce", nbytes=self.reduced_bytes(self.comm.nbytes(self.gradient))
+        ):
             self.reduce_partial_groups(self.gradient)
             self.collectives.reduce_scatter(self.gradient)
 
@@ -89,11 +96,16 @@ class ShardedExecutor(Executor):
     # --- what the ranks have together -------------------------------------------------------------
 
     def reduced_gradients(self) -> Arrays:
-        return self.unit.unflatten(self.collectives.gather_to_host(self.group.numpy(self.gradient_shards[0])))
+        return self.unit.unflatten(
+            self.collectives.gather_to_host(self.group.numpy(self.gradient_shards[0]))
+        )
 
     def state(self) -> dict[str, Arrays]:
         slots = self.shard.state().items()
-        return {slot: self.unit.unflatten(self.collectives.gather_to_host(part)) for slot, (part,) in slots}
+        return {
+            slot: self.unit.unflatten(self.collectives.gather_to_host(part))
+            for slot, (part,) in slots
+        }
 
     def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
         kind = np.dtype(self.group.dtype(self.vector))

@@ -6,22 +6,22 @@ from typing import Any
 
 import numpy as np
 
+from dualml.algorithms.communicator import Communicator
+from dualml.algorithms.communicator.primitives import WorkHandle
+from dualml.algorithms.model.dropout import dropout_masks
 from dualml.backend import (
+    ActivationRecomputation,
     Array,
     Backend,
     MixedPrecisionStage,
-    TrainingSpec,
-    ActivationRecomputation,
-    Stage,
     PipelineStages,
+    Stage,
+    TrainingSpec,
     split_into_chunks,
 )
 from dualml.backend.capability import Tensor
-from dualml.backend.shard import OptimizerShard, FlatParameterStorage, FlatLayout
-from dualml.algorithms.communicator import Communicator
-from dualml.algorithms.communicator.primitives import WorkHandle
+from dualml.backend.shard import FlatLayout, FlatParameterStorage, OptimizerShard
 from dualml.common.errors import Unsupported
-from dualml.algorithms.model.dropout import dropout_masks
 from dualml.parallel.zero.collectives import ShardCollectives
 from dualml.parallel.zero.settings import Sharding
 from dualml.parallel.zero.units import make_segments, units_of
@@ -69,14 +69,21 @@ class ShardedForwardBackward:
         )
         self.collectives = ShardCollectives(comm, sharding)
         self.resident: dict[int, int] = {}
-        self.pending_gathers, self.pending_reductions = dict[int, WorkHandle](), dict[int, WorkHandle]()
+        self.pending_gathers, self.pending_reductions = (
+            dict[int, WorkHandle](),
+            dict[int, WorkHandle](),
+        )
         self.weight_shards = self.make_weight_shards()
-        self.gradient_shards = [self.collectives.local_part(vector) for vector in self.unit_gradients]
+        self.gradient_shards = [
+            self.collectives.local_part(vector) for vector in self.unit_gradients
+        ]
         if apart:
             self.gradient_shards = [comm.copy(part) for part in self.gradient_shards]
         self.master_weights = list(self.weight_shards)
         if sharding.lower:
-            self.master_weights = [comm.copy(self.mixed_stage.upcast(part)) for part in self.weight_shards]
+            self.master_weights = [
+                comm.copy(self.mixed_stage.upcast(part)) for part in self.weight_shards
+            ]
         self.shard = self.make_optimizer()
 
     def make_weight_shards(self) -> list[Tensor]:
@@ -139,7 +146,9 @@ class ShardedForwardBackward:
             elif len(piece):
                 flow = self.stage.backward(number, 0, flow)
             if self.sharding.stage > 1:
-                pending = self.collectives.start(self.reduce_scatter_unit, number, "put" if first else "add")
+                pending = self.collectives.start(
+                    self.reduce_scatter_unit, number, "put" if first else "add"
+                )
                 self.pending_reductions[number % self.sharding.buffer_slots] = pending
         return loss
 

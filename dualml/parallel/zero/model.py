@@ -11,32 +11,36 @@ from typing import Any
 
 import numpy as np
 
+from dualml.algorithms.communicator import Communicator, Implementation
 from dualml.backend import (
+    ActivationCapture,
     Array,
     Arrays,
     Backend,
+    BatchTrace,
+    MemoryReport,
     MemoryUsage,
     MixedPrecision,
     MixedPrecisionStage,
-    ActivationCapture,
-    TrainingSpec,
-    BatchTrace,
     Training,
-    MemoryReport,
+    TrainingSpec,
     batch_digest,
 )
 from dualml.backend.capability import Tensor
 from dualml.backend.shard import Slots, slot_lengths
-from dualml.algorithms.communicator import Communicator, Implementation
 from dualml.common.errors import Unsupported
 from dualml.parallel.zero.forward_backward import ShardedForwardBackward
 from dualml.parallel.zero.settings import Sharding
 
 #: Error if one rank alone uses a sharded model.
-COLLECTIVE_ONLY = "the ranks of a sharded model work on it together: see dualml.parallel.zero.parallel"
+COLLECTIVE_ONLY = (
+    "the ranks of a sharded model work on it together: see dualml.parallel.zero.parallel"
+)
 
 
-class ShardedModel(ShardedForwardBackward, Training, ActivationCapture, MixedPrecision, MemoryReport):
+class ShardedModel(
+    ShardedForwardBackward, Training, ActivationCapture, MixedPrecision, MemoryReport
+):
     """A ZeRO model; updates and evaluations are driven by
     `dualml.parallel.zero.parallel.ZeroDataParallel`."""
 
@@ -108,8 +112,8 @@ class ShardedModel(ShardedForwardBackward, Training, ActivationCapture, MixedPre
         return self.stage.evaluate(logits, self.stage.targets(y))
 
     def measure_memory(self, batch: Array | None = None) -> MemoryUsage:
-        """Measure what `dualml.parallel.zero.units.estimate_memory` predicts, in bytes; gathered units count
-        as buckets.
+        """Measure what `dualml.parallel.zero.units.estimate_memory` predicts, in bytes; gathered
+        units count as buckets.
 
         Activations are the bytes saved for the backward pass of a chunk of ``batch``, samples
         included; None without a batch, or if a compiled graph computes the loss together with its
@@ -121,12 +125,16 @@ class ShardedModel(ShardedForwardBackward, Training, ActivationCapture, MixedPre
         if batch is not None:
             self.stage.counts_saved_bytes = True
             loss = self.forward(batch[: self.recipe.chunk], self.step_count + 1, fetch=False)
-            kept, self.stage.counts_saved_bytes = None if loss is None else self.stage.saved_activation_bytes(), False
+            kept, self.stage.counts_saved_bytes = (
+                None if loss is None else self.stage.saved_activation_bytes(),
+                False,
+            )
             self.shardable.drop_saved_activations()
         return MemoryUsage(
             weights=sum(map(nbytes, self.weight_shards if stage == 3 else self.unit_weights)),
             gradients=sum(map(nbytes, self.unit_gradients if stage == 1 else self.gradient_shards)),
-            state=self.shard.state_bytes() + self.sharding.lower * sum(map(nbytes, self.master_weights)),
+            state=self.shard.state_bytes()
+            + self.sharding.lower * sum(map(nbytes, self.master_weights)),
             activations=kept,
             buckets=sum(
                 sum(slot_lengths([nbytes(v) for v in vectors], self.sharding.buffer_slots))
@@ -149,7 +157,9 @@ class ShardedModel(ShardedForwardBackward, Training, ActivationCapture, MixedPre
 
     def gradients(self) -> Arrays:
         """Return the gradients summed over the ranks, as the optimizer receives them."""
-        return self.unflatten_all(self.collectives.gather_to_host(self.comm.numpy(part)) for part in self.master_grads())
+        return self.unflatten_all(
+            self.collectives.gather_to_host(self.comm.numpy(part)) for part in self.master_grads()
+        )
 
     def local_gradients(self) -> Arrays:
         """Return this rank's contribution to the gradient sum; in stage 1, before the reduction."""
@@ -181,7 +191,10 @@ class ShardedModel(ShardedForwardBackward, Training, ActivationCapture, MixedPre
 
     def state(self) -> dict[str, Arrays]:
         slots = self.shard.state().items()
-        own = {slot: self.unflatten_all(map(self.collectives.gather_to_host, parts)) for slot, parts in slots}
+        own = {
+            slot: self.unflatten_all(map(self.collectives.gather_to_host, parts))
+            for slot, parts in slots
+        }
         return own | self.scaler_state()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from dualml.parallel.aggregation import Ring, CollectiveSchedule, Strategy
+from dualml.algorithms.communicator import Communicator
+from dualml.backend import Array, Arrays, Backend, BatchTrace, MemoryUsage
+from dualml.parallel.aggregation import CollectiveSchedule, Ring, Strategy
 from dualml.parallel.aggregation.parallel import DataParallel
 from dualml.parallel.aggregation.reduce_scatter import ReduceScatterAllGather
 from dualml.parallel.aggregation.settings import Aggregation
 from dualml.parallel.aggregation.straggler import Straggler, pause
-from dualml.backend import Array, Arrays, Backend, MemoryUsage, BatchTrace
-from dualml.algorithms.communicator import Communicator
 from dualml.parallel.zero.model import ShardedModel
 
 

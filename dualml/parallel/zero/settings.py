@@ -25,8 +25,8 @@ class Sharding:
     Attributes:
         stage: 1: optimizer state; 2: also gradients; 3: also weights.
         reduce: one of `REDUCE_MODES`.
-        bucket_bytes: bytes of a unit, see `dualml.parallel.zero.units.units_of`; 0: every layer with
-            parameters is a unit.
+        bucket_bytes: bytes of a unit, see `dualml.parallel.zero.units.units_of`; 0: every layer
+            with parameters is a unit.
         native: whether the framework's own collectives are used.
         overlap: whether ranks gather a unit while they compute the previous one, and reduce the
             gradient of a unit while they compute the next one; stages 2 and 3.

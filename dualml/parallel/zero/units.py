@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from dualml.parallel.aggregation.buckets import BUCKET_BYTES, bucket_layout
-from dualml.backend import Array, Arrays, Segment
-from dualml.backend.shard import slot_lengths, parameter_spans
 from dualml.algorithms.model.base import Shape
 from dualml.algorithms.model.layers import Branch
 from dualml.algorithms.model.spec import ModelSpec
 from dualml.algorithms.precision import Stack, propagate_precision
+from dualml.backend import Array, Arrays, Segment
+from dualml.backend.shard import parameter_spans, slot_lengths
+from dualml.parallel.aggregation.buckets import BUCKET_BYTES, bucket_layout
 from dualml.parallel.zero.settings import Sharding
 
 
@@ -68,8 +68,9 @@ def units_of(spec: ModelSpec, bucket_bytes: int | None, n: int) -> list[Unit]:
 
     Args:
         spec: the model.
-        bucket_bytes: bytes of a unit, see `dualml.parallel.aggregation.buckets.bucket_layout`; None: an
-            eighth of the model, but at most a bucket of plain data parallel training. With None,
+        bucket_bytes: bytes of a unit, see `dualml.parallel.aggregation.buckets.bucket_layout`;
+            None: an eighth of the model, but at most a bucket of plain data parallel training. With
+            None,
             the layers between a branch and its merge, which may be recomputed, stay together, and
             so does a model that cannot be split into units (`unsplittable_reason`).
         n: number of ranks.
@@ -170,7 +171,12 @@ class MemoryModel:
 
 
 def estimate_memory(
-    units: Sequence[Unit], n: int, stage: int, state_slots: int, buffer_slots: int = 1, lower: bool = False
+    units: Sequence[Unit],
+    n: int,
+    stage: int,
+    state_slots: int,
+    buffer_slots: int = 1,
+    lower: bool = False,
 ) -> MemoryModel:
     """Return the memory of one rank in closed form.
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dualml.common.words import numbers
 from dualml.experiment.config_diff import flat_config
 from dualml.experiment.store.run_operand import RunOperand
-from dualml.common.words import numbers
 
 #: Backend facts that are not compared: transient ones, and those reported for the run already.
 PASSING = ("load", "kernels_reason", "git")
@@ -31,9 +31,11 @@ def diff_settings(sides: tuple[RunOperand, RunOperand], arms: tuple[str, str]) -
     """Yield the settings that differ between the two arms, their models and their losses."""
     decided = []
     for side, arm in zip(sides, arms, strict=True):
-        layers = {f"model.{name}.{key}": value
-                  for name, layer in side.spec(arm).layers
-                  for key, value in vars(layer).items()}  # fmt: skip
+        layers = {
+            f"model.{name}.{key}": value
+            for name, layer in side.spec(arm).layers
+            for key, value in vars(layer).items()
+        }
         whole = {"loss": side.experiment.loss, **flat_config(side.experiment.arms[arm]), **layers}
         decided.append(whole)
     yield from _diff(*decided)
@@ -46,8 +48,9 @@ def diff_environments(
     runs = [side.run for side in sides]
     yield from _diff(*({"dualml": run.dualml, "git": run.git or ""} for run in runs))
     for here, there in dict.fromkeys(backends):
-        facts = [run.environment.get(name, {})
-                 for run, name in zip(runs, (here, there), strict=True)]  # fmt: skip
+        facts = [
+            run.environment.get(name, {}) for run, name in zip(runs, (here, there), strict=True)
+        ]
         for change in _diff(*facts):
             if change.key not in PASSING:
                 yield replace(change, key=f"{here}.{change.key}")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dualml.common.errors import UserError, did_you_mean
+from dualml.common.strict_model import clip_text
 from dualml.experiment.store.manifest import Key
 from dualml.experiment.store.run_operand import RunOperand
-from dualml.common.strict_model import clip_text
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,9 @@ class TrialMatch:
     @property
     def keys(self) -> tuple[Key, Key]:
         """Keys (arm, backend, seed) of the two trials."""
-        a, b = ((arm, backend, self.seed)
-                for arm, backend in zip(self.arms, self.backends, strict=True))  # fmt: skip
+        a, b = (
+            (arm, backend, self.seed) for arm, backend in zip(self.arms, self.backends, strict=True)
+        )
         return a, b
 
 
@@ -71,7 +72,9 @@ def match_trials(
             yield TrialMatch((arm, partner), (trial.backend, other), trial.seed)
 
 
-def check_known(side: RunOperand, name: str, what: str, known: Sequence[str] | Mapping[str, Any]) -> None:
+def check_known(
+    side: RunOperand, name: str, what: str, known: Sequence[str] | Mapping[str, Any]
+) -> None:
     """Raise `UserError` with the nearest names if ``name`` does not exist in a run."""
     if name not in known:
         near = did_you_mean(name, known)

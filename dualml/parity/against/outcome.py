@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from dualml.common.files import nonfinite_to_none
-from dualml.parity.against.changes import Change
-from dualml.parity.against.pair import RunPair
-from dualml.parity.against.sentences import describe_worst, trial_name, describe_divergence
+from dualml.common.words import Messages, numbers
 from dualml.experiment.store.manifest import RunRecord
 from dualml.experiment.store.verdicts import VERDICTS
-from dualml.common.words import Messages, numbers
+from dualml.parity.against.changes import Change
+from dualml.parity.against.pair import RunPair
+from dualml.parity.against.sentences import describe_divergence, describe_worst, trial_name
 
 KIND, FORMAT = "dualml-against", 1
 #: Maximum number of pairs, settings and environment changes that a paragraph names; the table has
@@ -93,10 +93,15 @@ class RunComparison:
     def describe(self) -> dict[str, Any]:
         """Return the whole result as JSON; ``kind`` and ``format`` identify the schema."""
         sides = [
-            {"folder": folder, "dualml": run.dualml, "git": run.git, "created": run.created,
-             "plan_hash": run.plan_hash}
+            {
+                "folder": folder,
+                "dualml": run.dualml,
+                "git": run.git,
+                "created": run.created,
+                "plan_hash": run.plan_hash,
+            }
             for folder, run in zip(self.folders, self.runs, strict=True)
-        ]  # fmt: skip
+        ]
         whole = {
             "kind": KIND,
             "format": FORMAT,
@@ -110,12 +115,18 @@ class RunComparison:
             "unmet": list(self.unmet),
             "limits": dict(self.limits),
             "failures": [
-                {"limit": f.limit, "arm": list(f.pair.arms), "backend": list(f.pair.backends),
-                 "seed": f.pair.seed, "ratio": f.ratio, "most": f.max_ratio}
+                {
+                    "limit": f.limit,
+                    "arm": list(f.pair.arms),
+                    "backend": list(f.pair.backends),
+                    "seed": f.pair.seed,
+                    "ratio": f.ratio,
+                    "most": f.max_ratio,
+                }
                 for f in self.failures
             ],
             "text": {lang: self.paragraph(lang) for lang in ("en", "zh")},
-        }  # fmt: skip
+        }
         kept: dict[str, Any] = nonfinite_to_none(whole)
         return kept
 
@@ -132,8 +143,9 @@ class RunComparison:
         """Yield the sentences about the verdict, its evidence and exceeded limits."""
         counts = {v: sum(p.verdict == v for p in self.pairs) for v in VERDICTS}
         n = len(self.pairs)
-        yield words.plural(f"against.{self.verdict.replace(' ', '_')}", n,
-                           n=n, k=counts[self.verdict])  # fmt: skip
+        yield words.plural(
+            f"against.{self.verdict.replace(' ', '_')}", n, n=n, k=counts[self.verdict]
+        )
         worst = self.worst
         if self.verdict in ("equal", "statistically equal") and worst is not None:
             yield describe_worst(worst, self.margin, words)
@@ -141,18 +153,28 @@ class RunComparison:
         if self.verdict in ("different", "not comparable"):
             yield from (describe_divergence(pair, words) for pair in telling[:MAX_NAMED_ITEMS])
         for failure in self.failures[:MAX_NAMED_ITEMS]:
-            yield words(f"against.failure.{failure.limit}", trial=trial_name(failure.pair, words),
-                        ratio=numbers.factor(failure.ratio), most=f"{failure.max_ratio:g}")  # fmt: skip
+            yield words(
+                f"against.failure.{failure.limit}",
+                trial=trial_name(failure.pair, words),
+                ratio=numbers.factor(failure.ratio),
+                most=f"{failure.max_ratio:g}",
+            )
 
     def _changes(self, words: Messages) -> Iterator[str]:
         """Yield the sentences about changed settings and environment."""
         for arm, changes in self.settings().items():
             listed = words.semicolons([f"`{change}`" for change in changes[:MAX_NAMED_ITEMS]])
             key = "against.settings.arm" if arm else "against.settings.all"
-            more = words("against.more", n=len(changes) - MAX_NAMED_ITEMS) if len(changes) > MAX_NAMED_ITEMS else ""
+            more = (
+                words("against.more", n=len(changes) - MAX_NAMED_ITEMS)
+                if len(changes) > MAX_NAMED_ITEMS
+                else ""
+            )
             yield words(key, arm=arm, changes=listed + more)
         if self.environment:
-            listed = words.semicolons([f"`{change}`" for change in self.environment[:MAX_NAMED_ITEMS]])
+            listed = words.semicolons(
+                [f"`{change}`" for change in self.environment[:MAX_NAMED_ITEMS]]
+            )
             left = len(self.environment) - MAX_NAMED_ITEMS
             more = words("against.more", n=left) if left > 0 else ""
             yield words("against.environment", changes=listed + more)

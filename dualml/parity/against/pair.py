@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dualml.parity.against.changes import Change
 from dualml.experiment.store.manifest import TrialRecord
+from dualml.parity.against.changes import Change
 
 
 @dataclass(frozen=True)
@@ -79,17 +79,23 @@ class RunPair:
         if a is None or b is None:
             return {}
         known = {"time": (_update_seconds(a), _update_seconds(b)), "memory": _peak_memory(a, b)}
-        return {name: CostComparison(one, other) for name, (one, other) in known.items() if one and other}
+        return {
+            name: CostComparison(one, other)
+            for name, (one, other) in known.items()
+            if one and other
+        }
 
     def describe(self) -> dict[str, Any]:
         """Return the pair as JSON."""
         kept = ("verdict", "reason", "evidence", "steps", "phases", "first_divergence", "outcome")
         return {
-            "arm": list(self.arms), "backend": list(self.backends), "seed": self.seed,
+            "arm": list(self.arms),
+            "backend": list(self.backends),
+            "seed": self.seed,
             **{key: self.judged.get(key) for key in kept},
             "settings": [vars(change) for change in self.settings],
             **{name: cost.describe() for name, cost in self.costs.items()},
-        }  # fmt: skip
+        }
 
 
 def _update_seconds(trial: TrialRecord) -> float | None:

@@ -8,18 +8,24 @@ from pathlib import Path
 from typing import Any
 
 from dualml.common.errors import UserError, did_you_mean
-from dualml.parity.against.changes import diff_environments, diff_settings
-from dualml.parity.against.matching import TrialMatch, match_trials
-from dualml.parity.against.outcome import RunComparison
-from dualml.parity.against.pair import RunPair
-from dualml.parity.judge import low_precision_of, has_other_samples, has_other_skips, other_samples_verdict, resolve_by_seeds
-from dualml.parity.pairs import LowPrecision, compare_trajectories
+from dualml.common.strict_model import clip_text
 from dualml.experiment.store.baseline import fold_trajectory
 from dualml.experiment.store.envelope import Envelope
 from dualml.experiment.store.manifest import Key, TrialRecord
 from dualml.experiment.store.run_operand import RunOperand, read_run_operand
 from dualml.experiment.store.trajectory import PHASES, Trajectory
-from dualml.common.strict_model import clip_text
+from dualml.parity.against.changes import diff_environments, diff_settings
+from dualml.parity.against.matching import TrialMatch, match_trials
+from dualml.parity.against.outcome import RunComparison
+from dualml.parity.against.pair import RunPair
+from dualml.parity.judge import (
+    has_other_samples,
+    has_other_skips,
+    low_precision_of,
+    other_samples_verdict,
+    resolve_by_seeds,
+)
+from dualml.parity.pairs import LowPrecision, compare_trajectories
 
 MARGIN = 10.0
 #: Phases that a comparison may leave out; batches and losses always count.
@@ -76,9 +82,12 @@ def compare_runs(
         pairs=tuple(_make_pair(sides, names, judged) for names, judged in found),
         environment=tuple(diff_environments(sides, [names.backends for names in chosen])),
         unmet=tuple(sorted(trained - met)) if whole else (),
-        limits={name: limit for name, limit in (("slower", slower), ("more_memory", more_memory))
-                if limit is not None},
-    )  # fmt: skip
+        limits={
+            name: limit
+            for name, limit in (("slower", slower), ("more_memory", more_memory))
+            if limit is not None
+        },
+    )
 
 
 def _check_options(
@@ -94,7 +103,10 @@ def _check_options(
 
 
 def _judge_pairs(
-    sides: tuple[RunOperand, RunOperand], chosen: Sequence[TrialMatch], margin: float, metrics: Sequence[str]
+    sides: tuple[RunOperand, RunOperand],
+    chosen: Sequence[TrialMatch],
+    margin: float,
+    metrics: Sequence[str],
 ) -> Iterator[tuple[TrialMatch, Judged]]:
     """Yield every pair with its verdict; only the trajectories of one arm and seed are in memory at
     once."""
@@ -104,8 +116,10 @@ def _judge_pairs(
     for (arms, seed), group in groups.items():
         read = [_read_trajectories(side, arm, seed) for side, arm in zip(sides, arms, strict=True)]
         if any(side.folded for side in sides):
-            read = [{b: _fold(s, t) for b, t in each.items()}
-                    for s, each in zip(sides, read, strict=True)]  # fmt: skip
+            read = [
+                {b: _fold(s, t) for b, t in each.items()}
+                for s, each in zip(sides, read, strict=True)
+            ]
         envelopes = [t.envelope for each in read for t in each.values() if t.envelope]
         for names in group:
             two = [each.get(name) for each, name in zip(read, names.backends, strict=True)]
@@ -139,14 +153,20 @@ def _judge_pair(
     a, b = trials
     left, right = read
     if a is None or b is None or left is None or right is None:
-        statuses = {side: trial.status if trial else "missing"
-                    for side, trial in zip("AB", trials, strict=True)
-                    if trial is None or trial.status != "ok"}  # fmt: skip
+        statuses = {
+            side: trial.status if trial else "missing"
+            for side, trial in zip("AB", trials, strict=True)
+            if trial is None or trial.status != "ok"
+        }
         reasons = [trial.reason for trial in trials if trial and trial.reason]
         evidence = {**statuses, **({"said": reasons[-1]} if reasons else {})}
         return _not_comparable("trial_missing", evidence)
     if reason := _input_mismatch(sides, names, a, b):
-        return other_samples_verdict(a, b) if reason == "other_samples" else _not_comparable(reason, {})
+        return (
+            other_samples_verdict(a, b)
+            if reason == "other_samples"
+            else _not_comparable(reason, {})
+        )
     settings = [side.experiment.arms[arm] for side, arm in zip(sides, names.arms, strict=True)]
     if any(setting.aggregation.arrival == "free" for setting in settings):
         return _not_comparable("free_order", {})
@@ -196,7 +216,9 @@ def phase_filter(metrics: Sequence[str]) -> Callable[[Trajectory], Trajectory]:
     )
 
 
-def _resolve_by_seeds(sides: tuple[RunOperand, RunOperand], found: Sequence[tuple[TrialMatch, Judged]]) -> None:
+def _resolve_by_seeds(
+    sides: tuple[RunOperand, RunOperand], found: Sequence[tuple[TrialMatch, Judged]]
+) -> None:
     """Judge trajectories that are too chaotic to compare by their results over all seeds."""
     trials: dict[Key, TrialRecord] = {}
     for names, judged in found:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dualml.parity.against.pair import RunPair
 from dualml.common.words import Messages, numbers
+from dualml.parity.against.pair import RunPair
 
 
 def trial_name(pair: RunPair, words: Messages) -> str:
@@ -26,11 +26,13 @@ def describe_divergence(pair: RunPair, words: Messages) -> str:
     text = describe_reason(pair, words)
     if first:
         text = words(
-            "against.first", step=first["step"],
+            "against.first",
+            step=first["step"],
             place=format_place(first["phase"], first["tensor"], words),
             distance=numbers.scientific(first["distance"]),
-            envelope=numbers.scientific(first["envelope"]), ratio=numbers.factor(pair.ratio),
-        )  # fmt: skip
+            envelope=numbers.scientific(first["envelope"]),
+            ratio=numbers.factor(pair.ratio),
+        )
         if first["after"]:
             text += words("against.after", after=first["after"])
     return words("against.said", trial=trial_name(pair, words), text=text)
@@ -39,8 +41,11 @@ def describe_divergence(pair: RunPair, words: Messages) -> str:
 def describe_reason(pair: RunPair, words: Messages) -> str:
     """Describe the reason of a verdict, with the statuses of trials that did not succeed."""
     evidence = pair.judged["evidence"]
-    more = [f"{side}: {words.get(f'status.{evidence[side]}', evidence[side])}"
-            for side in "AB" if side in evidence]  # fmt: skip
+    more = [
+        f"{side}: {words.get(f'status.{evidence[side]}', evidence[side])}"
+        for side in "AB"
+        if side in evidence
+    ]
     more += [str(evidence["said"])] if evidence.get("said") else []
     why = words.get(f"reason.{pair.reason}", pair.reason)
     return words("against.because", why=why, said=words.semicolons(more)) if more else why
@@ -66,7 +71,11 @@ def describe_worst(worst: RunPair, margin: float, words: Messages) -> str:
         return words("against.exact", **judged)
     phase, far = max(worst.judged["phases"].items(), key=lambda item: item[1]["ratio"])
     return words(
-        "against.farthest", **judged, ratio=numbers.factor(worst.ratio),
-        margin=f"{margin:g}", trial=trial_name(worst, words), step=far["step"],
+        "against.farthest",
+        **judged,
+        ratio=numbers.factor(worst.ratio),
+        margin=f"{margin:g}",
+        trial=trial_name(worst, words),
+        step=far["step"],
         place=format_place(phase, far["tensor"], words),
-    )  # fmt: skip
+    )

@@ -6,8 +6,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.candidate_filter import Prober
+from dualml.parity.causes.mutation import Mutation
 from dualml.parity.models.gap import gap
 from dualml.parity.models.trace import Trace
 
@@ -25,7 +25,9 @@ def restrict_to_active_sites(explorer: Prober, change: Mutation, trace: Trace) -
     """
     if not 1 < len(change.sites) <= MAX_TESTED_CALLS:
         return change
-    sites = [site for site in change.sites if has_effect(explorer, change.with_sites([site]), trace)]
+    sites = [
+        site for site in change.sites if has_effect(explorer, change.with_sites([site]), trace)
+    ]
     return change.with_sites(sites or change.sites)
 
 

@@ -11,18 +11,18 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.parity.causes.context import ContextBuilder
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.mutations import candidate_mutations
-from dualml.parity.causes.ratios import common_ratio
 from dualml.parity.causes.permutation_search import find_element_orders
+from dualml.parity.causes.ratios import common_ratio
 from dualml.parity.causes.runs import FITTED
 from dualml.parity.causes.scopes import widen_to_line
 from dualml.parity.causes.spans import SpanFinder
-from dualml.parity.causes.context import ContextBuilder
 from dualml.parity.causes.swaps import group_by_line, swap_mutations
-from dualml.parity.models.value_matching import TraceOperand, ValueIndex, index_values
-from dualml.parity.models.operations import Operation, content_key, call_number
+from dualml.parity.models.operations import Operation, call_number, content_key
 from dualml.parity.models.trace import Trace
+from dualml.parity.models.value_matching import TraceOperand, ValueIndex, index_values
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,24 @@ UNPROMISING_KINDS = ("constant", "dtype", "layout")
 #: Number of first unmatched operations around which spans of calls are moved.
 SPANNED = 4
 #: Actions that change only the output of their call.
-SINGLE_CALL_ACTIONS = ("set", "settings", "function", "form", "pad", "instead", "input", "output", "drop",
-               "operand", "exchange", "twice", "lower", "index", "reorder", "dropout")  # fmt: skip
+SINGLE_CALL_ACTIONS = (
+    "set",
+    "settings",
+    "function",
+    "form",
+    "pad",
+    "instead",
+    "input",
+    "output",
+    "drop",
+    "operand",
+    "exchange",
+    "twice",
+    "lower",
+    "index",
+    "reorder",
+    "dropout",
+)
 #: A stage ends with more than MAX_SURVIVORS survivors. After MAX_IDLE_GROUPS groups since the first
 #: survivor, the survivors so far are tried in whole runs before the stage continues.
 MAX_SURVIVORS, MAX_IDLE_GROUPS = 160, 3000
@@ -108,7 +124,13 @@ class CandidateFilter:
         there: TraceOperand,
         unmatched: tuple[set[str], set[str]],
     ) -> None:
-        self.host, self.trace, self.here, self.there, self.unmatched = host, trace, here, there, unmatched
+        self.host, self.trace, self.here, self.there, self.unmatched = (
+            host,
+            trace,
+            here,
+            there,
+            unmatched,
+        )
         self.order = {name: i for i, name in enumerate(there.arrays)}
         # Without unmatched values there, the other side ends earlier, at a value inside this side.
         names = unmatched[1] or {name for name in there.final_values if name in self.order}
@@ -125,7 +147,8 @@ class CandidateFilter:
         self.informative = {
             name
             for name, array in self.wanted.arrays.items()
-            if name in there.final_values or np.unique(array.ravel()[:SAMPLE_ELEMENTS]).size >= MIN_DISTINCT_ELEMENTS
+            if name in there.final_values
+            or np.unique(array.ravel()[:SAMPLE_ELEMENTS]).size >= MIN_DISTINCT_ELEMENTS
         }
         self.matches_by_output: dict[tuple[int, str, str], list[str]] = {}
         #: Mutations that changed a value, grouped by call, expression and line.
@@ -294,7 +317,9 @@ class CandidateFilter:
         chosen = dict.fromkeys([*order, *rest, *later[: 2 * SITES]])
         return [self.here.operations[number] for number in chosen]
 
-    def replay_depth(self, change: Mutation, stage: SearchStage, origins: Sequence[Operation]) -> int:
+    def replay_depth(
+        self, change: Mutation, stage: SearchStage, origins: Sequence[Operation]
+    ) -> int:
         """Return how many calls behind a mutation to replay.
 
         Far enough to reach the first unmatched values, except in the stage with many near

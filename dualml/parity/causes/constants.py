@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.explanation import Explorer
-from dualml.parity.models.value_matching import TraceOperand
+from dualml.parity.causes.mutation import Mutation
 from dualml.parity.models.gap import gap
 from dualml.parity.models.operations import Operation
+from dualml.parity.models.value_matching import TraceOperand
 
 #: Low-precision types → relative distance that counts as their rounding.
 LOWER = {"float16": 2.0**-9, "bfloat16": 2.0**-6}
@@ -24,7 +24,10 @@ MAX_NEARBY_CALLS = 8
 
 
 def constant_mutations(
-    explorer: Explorer, here: TraceOperand, there: TraceOperand, unmatched: tuple[set[str], set[str]]
+    explorer: Explorer,
+    here: TraceOperand,
+    there: TraceOperand,
+    unmatched: tuple[set[str], set[str]],
 ) -> list[Mutation]:
     """Return mutations that replace each unmatched constant by a constant of the other side.
 
@@ -56,7 +59,10 @@ def constant_mutations(
 
 
 def table_mutations(
-    explorer: Explorer, here: TraceOperand, there: TraceOperand, unmatched: tuple[set[str], set[str]]
+    explorer: Explorer,
+    here: TraceOperand,
+    there: TraceOperand,
+    unmatched: tuple[set[str], set[str]],
 ) -> list[Mutation]:
     """Return mutations that replace tables by the other side's.
 
@@ -106,7 +112,10 @@ def table_kind(x: NDArray[Any], y: NDArray[Any]) -> str:
 
 
 def precision_mutations(
-    explorer: Explorer, here: TraceOperand, there: TraceOperand, unmatched: tuple[set[str], set[str]]
+    explorer: Explorer,
+    here: TraceOperand,
+    there: TraceOperand,
+    unmatched: tuple[set[str], set[str]],
 ) -> list[Mutation]:
     """Return mutations that insert the other side's float16 or bfloat16 version of a value.
 
@@ -125,12 +134,12 @@ def precision_mutations(
             if squeezed_shape(y) != squeezed_shape(x):
                 continue
             y = y.reshape(x.shape)
-            kind = next((k for k in LOWER if is_representable(k, y) and not is_representable(k, x)), None)
+            kind = next(
+                (k for k in LOWER if is_representable(k, y) and not is_representable(k, x)), None
+            )
             if kind is not None and gap(x, y) < LOWER[kind]:
                 explorer.set_constants({name: y})
-                rows.append(
-                    Mutation("dtype", "numbers", (site.number,), site.name, kind, (name,))
-                )
+                rows.append(Mutation("dtype", "numbers", (site.number,), site.name, kind, (name,)))
                 break
     return rows
 

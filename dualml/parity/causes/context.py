@@ -8,9 +8,9 @@ from typing import Any
 
 from dualml.parity.causes.mutation import MutationContext
 from dualml.parity.causes.tables import OPERATOR_FUNCTIONS
-from dualml.parity.models.value_matching import TraceOperand
 from dualml.parity.models.operations import Operation, SourceLocation, call_number
 from dualml.parity.models.trace import Trace
+from dualml.parity.models.value_matching import TraceOperand
 
 #: Largest number of calls between two consecutive recurrent states.
 STATE = 3
@@ -27,7 +27,9 @@ class ContextBuilder:
         here, there: the operations of the first and of the second side.
     """
 
-    def __init__(self, a: Trace, names: Mapping[str, str], here: TraceOperand, there: TraceOperand) -> None:
+    def __init__(
+        self, a: Trace, names: Mapping[str, str], here: TraceOperand, there: TraceOperand
+    ) -> None:
         self.here = here
         #: The other side's names → this side's.
         self.shared = {v: k for k, v in here.shared.items()} | there.shared | dict(names)
@@ -53,9 +55,14 @@ class ContextBuilder:
         Args:
             others: operations of the other side near this place.
         """
-        numbers = [n for one in others for n in (*numeric_constants(one.attributes), *constant_inputs(one.inputs))]
-        operands = [self.shared[name] for one in others for name in one.inputs
-                    if name in self.shared]  # fmt: skip
+        numbers = [
+            n
+            for one in others
+            for n in (*numeric_constants(one.attributes), *constant_inputs(one.inputs))
+        ]
+        operands = [
+            self.shared[name] for one in others for name in one.inputs if name in self.shared
+        ]
         known = dict(self.parameters)
         known |= {n: a.shape for n, a in self.here.arrays.items() if n.startswith("input:")}
         for one in self.here.operations[: site.number]:

@@ -18,8 +18,8 @@ import numpy as np
 
 from dualml.common.files import read_json, write_json
 from dualml.launch.child import Emitter, run_child
-from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.explanation import Explanation
+from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.search import Search
 from dualml.parity.models.operations import Operation, call_number
 from dualml.parity.models.run import FATAL, RESULT, TRYING

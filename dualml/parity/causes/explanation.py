@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from dualml.parity.causes.candidate_filter import Prober
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.prefilter import Stepper
-from dualml.parity.causes.candidate_filter import Prober
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.trace import Trace
 

@@ -5,8 +5,8 @@ In a single call the difference may be mere rounding, and only their sum is visi
 
 from __future__ import annotations
 
-from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.context import epsilon_values
+from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.tables import WORDS
 from dualml.parity.models.trace import Trace
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dualml.parity.causes.mutation import Mutation
-from dualml.parity.causes.mutations import candidate_mutations
-from dualml.parity.causes.gradients import value_ancestors, parameter_names
 from dualml.parity.causes.candidate_filter import Prober
 from dualml.parity.causes.context import ContextBuilder
-from dualml.parity.models.value_matching import TraceOperand
+from dualml.parity.causes.gradients import parameter_names, value_ancestors
+from dualml.parity.causes.mutation import Mutation
+from dualml.parity.causes.mutations import candidate_mutations
 from dualml.parity.models.gap import gap
+from dualml.parity.models.value_matching import TraceOperand
 
 KINDS = ("operand", "extra", "missing", "order", "function")
 #: Relative distance up to which a value counts as unchanged.
@@ -45,7 +45,9 @@ def gradient_only_mutations(
         if not wrong & parameter_names(before[one.number]):
             continue
         known = context.build_context(one, ())
-        for change in candidate_mutations(one, [known.shapes.get(n, ()) for n in one.inputs], known):
+        for change in candidate_mutations(
+            one, [known.shapes.get(n, ()) for n in one.inputs], known
+        ):
             if is_late():
                 return
             if change.kind in KINDS and is_value_preserving(explorer, change, here):

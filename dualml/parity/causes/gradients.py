@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from dualml.parity.causes.mutation import Mutation, MutationContext
-from dualml.parity.causes.ratios import ONE_RATIO, Array, paired_arrays, common_ratio
+from dualml.parity.causes.ratios import ONE_RATIO, Array, common_ratio, paired_arrays
 from dualml.parity.causes.settings import setting_values
 from dualml.parity.causes.tables import FORMS
 from dualml.parity.models.comparison import ModelComparison
-from dualml.parity.models.value_matching import TraceOperand
 from dualml.parity.models.operations import Operation, call_number
 from dualml.parity.models.trace import Trace
+from dualml.parity.models.value_matching import TraceOperand
 
 #: Stands for a value instead of a function, wherever some calls take it.
 VALUE = "value"
@@ -48,7 +48,9 @@ def gradient_mutations(
                     range(one.outputs[0][-1]) if argument == "padding_idx" and old is None else ()
                 )
                 values = (
-                    list(size) if old is None else [None, *setting_values(argument, old, one, around)]
+                    list(size)
+                    if old is None
+                    else [None, *setting_values(argument, old, one, around)]
                 )
                 candidates += [
                     Mutation("attribute", "set", (one.number,), one.name, argument, v, old)

@@ -12,10 +12,15 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
 from typing import Any
 
-from dualml.parity.causes.mutation import Mutation, MutationContext, Shape
 from dualml.parity.causes.element_orders import element_orders, index_mutations
+from dualml.parity.causes.mutation import Mutation, MutationContext, Shape
 from dualml.parity.causes.operands import constant_fills, operand_mutations
-from dualml.parity.causes.settings import is_probability, scale_factors, setting_values, joint_settings
+from dualml.parity.causes.settings import (
+    is_probability,
+    joint_settings,
+    scale_factors,
+    setting_values,
+)
 from dualml.parity.causes.tables import (
     ACTIVATIONS,
     COUNTS,
@@ -25,16 +30,20 @@ from dualml.parity.causes.tables import (
     IDLE,
     INDEXED,
     MASKS,
+    OPERATOR_FUNCTIONS,
     PADDED,
     PLAIN,
-    OPERATOR_FUNCTIONS,
     UNARY,
 )
 from dualml.parity.models.operations import Operation
 
 #: Form of a function → kind of the mutation, if the kind is not ``function``.
-FORM_KINDS = {"unbiased": "attribute", "tiled": "layout", "halves": "layout",
-           "over_all": "attribute"}  # fmt: skip
+FORM_KINDS = {
+    "unbiased": "attribute",
+    "tiled": "layout",
+    "halves": "layout",
+    "over_all": "attribute",
+}
 #: Number of inputs of a call that are swapped.
 TENSORS = 4
 #: Number of concatenated parts that are swapped.
@@ -66,7 +75,9 @@ def interleaved_orders(count: int) -> list[tuple[int, ...]]:
     return orders
 
 
-def candidate_mutations(operation: Operation, shapes: Sequence[Shape], context: MutationContext) -> Iterator[Mutation]:
+def candidate_mutations(
+    operation: Operation, shapes: Sequence[Shape], context: MutationContext
+) -> Iterator[Mutation]:
     """Yield every mutation to try on one operation, likely ones first.
 
     Args:
@@ -96,7 +107,9 @@ def candidate_mutations(operation: Operation, shapes: Sequence[Shape], context: 
             yield mutate(sort, "set", argument, value, old)
     for argument, old in operation.attributes.items():
         if isinstance(old, float) and argument not in IDLE and old not in (0.0, 1.0):
-            values = [v for v in context.numbers if isinstance(v, float) and v not in (old, 1 - old)]
+            values = [
+                v for v in context.numbers if isinstance(v, float) and v not in (old, 1 - old)
+            ]
             yield from (
                 mutate("constant", "everywhere", old, v, old)
                 for v in dict.fromkeys([*values, *(1 - v for v in values)])
@@ -164,19 +177,25 @@ def candidate_mutations(operation: Operation, shapes: Sequence[Shape], context: 
         )
     if name in ("cat", "concat", "stack", "hstack", "vstack") and len(shapes) > 1:
         orders = list(permutations(range(len(shapes)))) if len(shapes) <= 3 else []
-        orders += [*interleaved_orders(len(shapes)), *pairwise_swaps(shapes)] if len(shapes) > 3 else []
+        orders += (
+            [*interleaved_orders(len(shapes)), *pairwise_swaps(shapes)] if len(shapes) > 3 else []
+        )
         for order in (
             tuple(range(len(shapes)))[::-1],
             (len(shapes) - 1, *range(len(shapes) - 1)),
             *orders,
         ):
             yield mutate("layout", "reorder", "", order)
-    yield from (mutate("layout", "outputs", "", order) for order in pairwise_swaps(operation.outputs))
+    yield from (
+        mutate("layout", "outputs", "", order) for order in pairwise_swaps(operation.outputs)
+    )
     yield from (mutate("operand", "earlier", i, way) for i, way in context.carried_inputs)
     if name in ("__getitem__", "__setitem__"):
         yield from index_mutations(operation)
         if operation.number in context.unsliced:
-            yield mutate("layout", "whole").with_sites((context.unsliced[operation.number], operation.number))
+            yield mutate("layout", "whole").with_sites(
+                (context.unsliced[operation.number], operation.number)
+            )
     rows_of = [shape[:1] for shape in shapes[:2]]
     if (
         name in ("cross_entropy", "nll_loss")
@@ -192,7 +211,9 @@ def candidate_mutations(operation: Operation, shapes: Sequence[Shape], context: 
         # The next call is applied to one of the inputs first.
         for i, shape in enumerate(shapes):
             if shape == out and not operation.inputs[i].startswith("parameter:"):
-                yield mutate("order", "swap", i, context.only_consumer[operation.number] - operation.number)
+                yield mutate(
+                    "order", "swap", i, context.only_consumer[operation.number] - operation.number
+                )
     yield from (mutate("extra", "dropout", "", rate) for rate in context.rates)
     yield from (mutate("extra", "output", "", f) for f in EXTRAS)
     if any(shape == out for shape in shapes):

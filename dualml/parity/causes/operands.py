@@ -13,7 +13,9 @@ LARGER = 12
 LINES = 4
 
 
-def operand_mutations(one: Operation, shapes: Sequence[Shape], around: MutationContext) -> Iterator[Mutation]:
+def operand_mutations(
+    one: Operation, shapes: Sequence[Shape], around: MutationContext
+) -> Iterator[Mutation]:
     """Yield mutations that replace an operand of one call, or of several calls that take it."""
 
     def mutate(
@@ -32,7 +34,9 @@ def operand_mutations(one: Operation, shapes: Sequence[Shape], around: MutationC
             yield mutate("missing" if alone else "operand", "operand", i, other, given)
             for sites in call_windows(one.number, lines):
                 whole = skipped and len(sites) == sum(map(len, lines))
-                yield mutate("missing" if whole else "operand", "rename", "", other, given).with_sites(sites)
+                yield mutate(
+                    "missing" if whole else "operand", "rename", "", other, given
+                ).with_sites(sites)
         if not given.startswith("parameter:"):
             for part in slice_candidates(given, shapes[i], around):
                 yield mutate("operand", "operand", i, part, given)
@@ -56,7 +60,9 @@ def call_windows(number: int, lines: Sequence[Sequence[int]]) -> Iterator[list[i
             yield sites
 
 
-def slice_candidates(given: str, shape: Shape, around: MutationContext) -> Iterator[tuple[str, int, int]]:
+def slice_candidates(
+    given: str, shape: Shape, around: MutationContext
+) -> Iterator[tuple[str, int, int]]:
     """Yield first and last slices of values with one more axis, as (name, axis, index), of a given
     shape."""
     larger = [
@@ -72,7 +78,9 @@ def slice_candidates(given: str, shape: Shape, around: MutationContext) -> Itera
                 yield from ((name, axis, index) for index in (-1, 0))
 
 
-def constant_fills(name: str, shapes: Sequence[Shape], around: MutationContext) -> list[tuple[int, float]]:
+def constant_fills(
+    name: str, shapes: Sequence[Shape], around: MutationContext
+) -> list[tuple[int, float]]:
     """Return (input, number) pairs to put in the place of a computed operand of a product or
     quotient.
 
@@ -127,7 +135,9 @@ def similar_modules(
     return list(dict.fromkeys(prefixes))
 
 
-def same_shape_parameters(given: str, shape: Shape, around: MutationContext, rows: bool = False) -> list[str]:
+def same_shape_parameters(
+    given: str, shape: Shape, around: MutationContext, rows: bool = False
+) -> list[str]:
     """Return up to 16 other parameters of the same shape."""
     return [
         name

@@ -25,18 +25,30 @@ def line_mutations(calls: Sequence[Operation], numbers: Sequence[float]) -> Iter
         calls: operations of one step; parameters and gradients are ``parameter:0``, ``gradient:0``.
         numbers: constants that are common in optimizers.
     """
-    shapes = {name: s for one in calls for name, s in zip(one.output_names(), one.outputs, strict=True)}
+    shapes = {
+        name: s for one in calls for name, s in zip(one.output_names(), one.outputs, strict=True)
+    }
     around = MutationContext(tuple(numbers), (), shapes, {}, ())
     # Without the lines of PyTorch's own class.
-    ones = {(expression_key(one), one.name): one for one in reversed(calls) if "super(" not in expression_key(one)}
+    ones = {
+        (expression_key(one), one.name): one
+        for one in reversed(calls)
+        if "super(" not in expression_key(one)
+    }
 
     def alter(one: Operation, action: str, argument: str | int, value: object) -> Mutation:
         """Return a mutation of the line of one call."""
         action = f"line:{action}"
-        return Mutation("optimizer", action, (), one.name, argument, value, line=expression_key(one))
+        return Mutation(
+            "optimizer", action, (), one.name, argument, value, line=expression_key(one)
+        )
 
     for one in ones.values():
-        takers = [x for x in calls if f"op:{one.number}" in x.inputs and expression_key(x) != expression_key(one)]
+        takers = [
+            x
+            for x in calls
+            if f"op:{one.number}" in x.inputs and expression_key(x) != expression_key(one)
+        ]
         if takers and len(one.inputs) == 1 and one.name not in BEGIN:
             yield alter(one, "swap", takers[0].name, expression_key(takers[0]))
         yield from (alter(one, "begin", "", name) for name in BEGIN.get(one.name, ()))
@@ -49,17 +61,23 @@ def line_mutations(calls: Sequence[Operation], numbers: Sequence[float]) -> Iter
                 change.action in ("output", "input") and change.value[0] in EXTRAS
             ):
                 action = f"line:{change.action}"
-                yield replace(change, kind="optimizer", action=action, sites=(), line=expression_key(one))
+                yield replace(
+                    change, kind="optimizer", action=action, sites=(), line=expression_key(one)
+                )
     for one in ones.values():
         others = dict.fromkeys([PARAMETER, GRADIENT, *earlier_expressions(calls, one)])
         for i, own in enumerate(one.inputs):
-            made = {f"op:{x.number}": expression_key(x) for x in calls}.get(own, own.partition(":")[0])
+            made = {f"op:{x.number}": expression_key(x) for x in calls}.get(
+                own, own.partition(":")[0]
+            )
             yield from (alter(one, "operand", i, name) for name in others if name != made)
 
 
 def earlier_expressions(calls: Sequence[Operation], one: Operation) -> Iterator[str]:
     """Yield expressions before a call whose values have the shape of its output."""
-    yield from (expression_key(x) for x in calls[: calls.index(one)] if x.outputs[:1] == one.outputs[:1])
+    yield from (
+        expression_key(x) for x in calls[: calls.index(one)] if x.outputs[:1] == one.outputs[:1]
+    )
 
 
 def expression_key(one: Operation) -> str:

@@ -25,7 +25,12 @@ def find_element_orders(x: Array, y: Array) -> Iterator[tuple[Any, ...]]:
     These are ``("take", axis, *order)`` for slices along one axis, and ``("arrange", *order)`` for
     the elements of each sample.
     """
-    if x.size != y.size or x.dtype.kind != "f" or not MIN_ELEMENTS <= x.size <= MAX_ELEMENTS or x.ndim < 1:
+    if (
+        x.size != y.size
+        or x.dtype.kind != "f"
+        or not MIN_ELEMENTS <= x.size <= MAX_ELEMENTS
+        or x.ndim < 1
+    ):
         return
     if not (np.isfinite(x).all() and np.isfinite(y).all()):
         return

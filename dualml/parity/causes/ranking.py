@@ -7,11 +7,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
-from dualml.parity.causes.mutation import Mutation
-from dualml.parity.causes.ranking_key import CallCounts, ranking_key
-from dualml.parity.causes.runs import NEARLY_EXPLAINED_SHARE, MutatedRun, run_results, select_explaining, is_firm
 from dualml.parity.causes.candidate_filter import SearchStage
 from dualml.parity.causes.context import numeric_constants
+from dualml.parity.causes.mutation import Mutation
+from dualml.parity.causes.ranking_key import CallCounts, ranking_key
+from dualml.parity.causes.runs import (
+    NEARLY_EXPLAINED_SHARE,
+    MutatedRun,
+    is_firm,
+    run_results,
+    select_explaining,
+)
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.trace import hash_arrays
 
@@ -23,7 +29,9 @@ MIN_SPREAD_RATIO = 4.0
 MAX_ALTERNATIVES = 4
 
 
-def rank_explanations(calls: CallCounts, other: Operation | None, now: MutatedRun, runs: Sequence[MutatedRun]) -> list[MutatedRun]:
+def rank_explanations(
+    calls: CallCounts, other: Operation | None, now: MutatedRun, runs: Sequence[MutatedRun]
+) -> list[MutatedRun]:
     """Return the runs that explain most and leave least, the simplest first.
 
     Args:
@@ -58,7 +66,8 @@ def drop_undetermined(runs: Sequence[MutatedRun]) -> list[MutatedRun]:
     return [
         run
         for run in runs
-        if not is_replacing_zero(run.changes[-1]) or replace(run.changes[-1], value=0.0) not in any_does
+        if not is_replacing_zero(run.changes[-1])
+        or replace(run.changes[-1], value=0.0) not in any_does
     ]
 
 
@@ -73,7 +82,9 @@ def is_replacing_zero(change: Mutation) -> bool:
     return change.action == "set" and all(numbers) and not change.old
 
 
-def is_conclusive(now: MutatedRun, run: MutatedRun, stage: SearchStage, calls: CallCounts, other: Operation | None) -> bool:
+def is_conclusive(
+    now: MutatedRun, run: MutatedRun, stage: SearchStage, calls: CallCounts, other: Operation | None
+) -> bool:
     """Whether no further search stage is needed after this run.
 
     Among settings only a mode counts, or a fraction that also occurs in the other side's call,
@@ -95,7 +106,9 @@ def is_in_other_call(change: Mutation, other: Operation | None) -> bool:
     return any(value in numbers for value in numeric_constants({"": change.value}))
 
 
-def prefer_stated_values(best: Sequence[MutatedRun], other: Operation | None) -> Sequence[MutatedRun]:
+def prefer_stated_values(
+    best: Sequence[MutatedRun], other: Operation | None
+) -> Sequence[MutatedRun]:
     """Return only the runs whose value occurs in the other side's call, or all if none does."""
     found = [
         run

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from dualml.parity.causes.runs import MutatedRun
 from dualml.parity.causes.context import epsilon_values
+from dualml.parity.causes.runs import MutatedRun
 from dualml.parity.models.operations import Operation
 
 #: Function → words in the names of the other framework's functions that stand for it or compose it.
@@ -34,8 +34,19 @@ EQUIVALENT_FUNCTIONS = {
 
 
 #: Mutations of a line of an optimizer, the likeliest first; they rank behind settings.
-LINE_ACTIONS = ("set", "drop", "function", "exchange", "swap", "begin", "late", "instead", "operand",
-            "input", "output")  # fmt: skip
+LINE_ACTIONS = (
+    "set",
+    "drop",
+    "function",
+    "exchange",
+    "swap",
+    "begin",
+    "late",
+    "instead",
+    "operand",
+    "input",
+    "output",
+)
 
 
 class CallCounts:
@@ -84,7 +95,11 @@ def ranking_key(calls: CallCounts, run: MutatedRun) -> tuple[Any, ...]:
         word = change.value[0]
     foreign = isinstance(word, str) and not calls.count_other(word)
     rank = float(kinds.index(change.kind))
-    if isinstance(change.value, bool) and change.action == "set" and calls.has_fewer(change.operation):
+    if (
+        isinstance(change.value, bool)
+        and change.action == "set"
+        and calls.has_fewer(change.operation)
+    ):
         rank = kinds.index("missing") + 0.5
     if (
         change.kind == "layout"
@@ -95,7 +110,9 @@ def ranking_key(calls: CallCounts, run: MutatedRun) -> tuple[Any, ...]:
     if change.action == "set" and "eps" in str(change.argument):
         rank += 0.25 * (change.value not in calls.epsilons)
     if change.action.startswith("line:"):
-        rank += (1 + LINE_ACTIONS.index(change.action.removeprefix("line:"))) / (2 + len(LINE_ACTIONS))
+        rank += (1 + LINE_ACTIONS.index(change.action.removeprefix("line:"))) / (
+            2 + len(LINE_ACTIONS)
+        )
     if change.action == "numbers":  # anything that names the numbers explains more
         rank = len(kinds)
     return foreign, rank, -len(change.sites), run.comparison.worst

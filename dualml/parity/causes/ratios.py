@@ -43,7 +43,9 @@ def is_plausible_factor(c: float) -> bool:
     if size > 1:
         fractions.append(1 / float(Fraction(1 / size).limit_denominator(MAX_DENOMINATOR) or 1))
     angle = math.acos(2 * size - 1) / math.pi if size <= 1 else 0.0
-    cosine = 0.5 + 0.5 * math.cos(math.pi * float(Fraction(angle).limit_denominator(MAX_DENOMINATOR)))
+    cosine = 0.5 + 0.5 * math.cos(
+        math.pi * float(Fraction(angle).limit_denominator(MAX_DENOMINATOR))
+    )
     guesses = (digits, fractions[0], math.sqrt(fractions[1]), *fractions[2:], cosine)
     return any(abs(size - guess) <= FACTOR_RTOL * size for guess in guesses)
 

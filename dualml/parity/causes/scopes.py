@@ -54,7 +54,8 @@ def widen_to_line(change: Mutation, operations: Sequence[Operation]) -> list[Mut
         if one.name == site.name
         and is_same_line(one, site)
         and (
-            one.outputs == site.outputs or (one.module == site.module and output_ranks(one) == output_ranks(site))
+            one.outputs == site.outputs
+            or (one.module == site.module and output_ranks(one) == output_ranks(site))
         )
     ]
     expression = tuple(one.number for one in like if one.place == site.place)
@@ -114,10 +115,13 @@ def widen_scopes(change: Mutation, operations: Sequence[Operation]) -> list[Muta
         ]
         line = [n for n in alls if operations[n].place == site.place]
         return [
-            change.with_sites(sites) for sites in dict.fromkeys((change.sites, *map(tuple, (line, alls))))
+            change.with_sites(sites)
+            for sites in dict.fromkeys((change.sites, *map(tuple, (line, alls))))
         ]
     if change.action == "operand":
-        return [change.with_sites(sites) for sites in dict.fromkeys([change.sites, tuple(expression)])]
+        return [
+            change.with_sites(sites) for sites in dict.fromkeys([change.sites, tuple(expression)])
+        ]
     module = site.module.rpartition(".")[2]
     near = [
         one.number
@@ -126,12 +130,19 @@ def widen_scopes(change: Mutation, operations: Sequence[Operation]) -> list[Muta
         and one.module.rpartition(".")[2] == module
         and (change.action == "set" and one.attributes.get(str(change.argument)) == change.old)
     ]
-    part = [one.number for one in like if is_same_line(one, site) and module_pattern(one) == module_pattern(site)]
+    part = [
+        one.number
+        for one in like
+        if is_same_line(one, site) and module_pattern(one) == module_pattern(site)
+    ]
     # A number that differs between the calls here, but not in the port.
     number = change.action == "set" and type(change.value) is int and type(change.old) is int
     lines = [one for one in operations if one.name == site.name and is_same_line(one, site)]
     each = [one.number for one in lines] if number else []
-    inside = [[one.number for one in like if pattern.match(one.module)] for pattern in module_patterns(site)]
+    inside = [
+        [one.number for one in like if pattern.match(one.module)]
+        for pattern in module_patterns(site)
+    ]
     sites = (change.sites, *map(tuple, (expression, part, line, alls, near, each, *inside)))
     return [change.with_sites(one) for one in dict.fromkeys(sites) if one]
 

@@ -17,36 +17,41 @@ from typing import Any
 
 import numpy as np
 
-from dualml.parity.causes.mutation import Mutation
-from dualml.parity.causes.ranking import rank_explanations, is_conclusive
-from dualml.parity.causes.constants import precision_mutations, constant_mutations
 from dualml.parity.causes.active_sites import restrict_to_active_sites
+from dualml.parity.causes.candidate_filter import STAGES, CandidateFilter
+from dualml.parity.causes.constants import constant_mutations, precision_mutations
+from dualml.parity.causes.context import ContextBuilder
 from dualml.parity.causes.evidence import find_relations
 from dualml.parity.causes.explanation import DivergenceCause, Explanation
-from dualml.parity.causes.gradients import gradient_mutations
-from dualml.parity.causes.optimizer_lines import line_mutations
-from dualml.parity.causes.ratios import update_ratio, is_plausible_factor
-from dualml.parity.causes.gradient_only import gradient_only_mutations
 from dualml.parity.causes.global_settings import global_mutations
-from dualml.parity.causes.prefilter import recorded_gradients
+from dualml.parity.causes.gradient_only import gradient_only_mutations
+from dualml.parity.causes.gradients import gradient_mutations
+from dualml.parity.causes.mutation import Mutation
+from dualml.parity.causes.optimizer_lines import line_mutations
 from dualml.parity.causes.output_order import output_order_mutations
+from dualml.parity.causes.prefilter import recorded_gradients
+from dualml.parity.causes.ranking import is_conclusive, rank_explanations
+from dualml.parity.causes.ratios import is_plausible_factor, update_ratio
 from dualml.parity.causes.runs import (
-    NEARLY_EXPLAINED_SHARE,
-    MIN_GAINED_MODULES,
     GROUPS,
+    MIN_GAINED_MODULES,
+    NEARLY_EXPLAINED_SHARE,
     PARTLY_EXPLAINED_SHARE,
     MutatedRun,
     is_firm,
 )
-from dualml.parity.causes.candidate_filter import STAGES, CandidateFilter
-from dualml.parity.causes.sharing import bias_mutations, sharing_mutations, untying_mutations, neutral_parameter_mutations
-from dualml.parity.causes.context import ContextBuilder
+from dualml.parity.causes.sharing import (
+    bias_mutations,
+    neutral_parameter_mutations,
+    sharing_mutations,
+    untying_mutations,
+)
 from dualml.parity.causes.tensors import add_buffer_outputs, training_mutations
 from dualml.parity.causes.trials import MutationTrials
 from dualml.parity.causes.updates import NUMBERS, update_mutations
-from dualml.parity.models.value_matching import TraceOperand, match_values
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.trace import Trace
+from dualml.parity.models.value_matching import TraceOperand, match_values
 
 #: Smallest number of runs that the search of a large model gets time for.
 MIN_RUNS = 8
@@ -80,13 +85,20 @@ class Search(MutationTrials):
             added = [self.as_mask(run.changes[-1], now.trace) for run in better]
             if any(len(change.sites) > 1 for change in added):
                 self.explorer.run(now.changes)  # the run that is replayed
-                added = [restrict_to_active_sites(self.explorer, change, now.trace) for change in added]
+                added = [
+                    restrict_to_active_sites(self.explorer, change, now.trace) for change in added
+                ]
             self.result.causes.append(
-                DivergenceCause(tuple(added), self.location_of(added[0], now.trace), self.result.other)
+                DivergenceCause(
+                    tuple(added), self.location_of(added[0], now.trace), self.result.other
+                )
             )
             if best.reach[0] > now.reach[0] or best.leaves_at_most(PARTLY_EXPLAINED_SHARE, now):
                 whole = len(self.result.causes)
-            if best.leaves_at_most(PARTLY_EXPLAINED_SHARE, now) or best.reach[0] - now.reach[0] >= MIN_GAINED_MODULES:
+            if (
+                best.leaves_at_most(PARTLY_EXPLAINED_SHARE, now)
+                or best.reach[0] - now.reach[0] >= MIN_GAINED_MODULES
+            ):
                 shared.add(whole - 1)
             then = best.comparison.first
             if then is not None and GROUPS[then.phase] > 0 and then.step == 1:
@@ -96,7 +108,10 @@ class Search(MutationTrials):
                 break  # its rounding affects everything behind it
         self.result.late = self.is_late
         if now is not None:
-            self.result.enough, self.result.equal = now.is_resolved, now.is_resolved and not now.enough
+            self.result.enough, self.result.equal = (
+                now.is_resolved,
+                now.is_resolved and not now.enough,
+            )
         if not self.result.enough:
             # A mutation that only makes more operations match is half a cause and does not count;
             # nor does one that can produce arbitrary numbers, unless all outputs and the loss, or
@@ -114,7 +129,11 @@ class Search(MutationTrials):
         if transform not in ("one_minus", "invert") or change.action not in ("input", "output"):
             return change
         site = trace.operations[change.sites[0]]
-        name = site.output_names()[0] if change.action == "output" else site.inputs[int(change.argument)]
+        name = (
+            site.output_names()[0]
+            if change.action == "output"
+            else site.inputs[int(change.argument)]
+        )
         array = trace.find_array("operation", 1, name)
         ones = array is not None and array.size > 1 and bool(np.isin(array, (0, 1)).all())
         return replace(change, kind="mask") if ones else change
@@ -183,10 +202,16 @@ class Search(MutationTrials):
                 calls = self.explorer.trace_update(recorded_gradients(now.trace, 1)[0])
                 candidates += line_mutations(calls, NUMBERS)
         whole = self.schedule_candidates(now) if GROUPS[first.phase] == 2 else []
-        return rank_explanations(self.calls, self.result.other, now, self.improving(now, [*whole, *candidates]))
+        return rank_explanations(
+            self.calls, self.result.other, now, self.improving(now, [*whole, *candidates])
+        )
 
     def search_neighbourhood(
-        self, now: MutatedRun, here: TraceOperand, there: TraceOperand, unmatched: tuple[set[str], set[str]]
+        self,
+        now: MutatedRun,
+        here: TraceOperand,
+        there: TraceOperand,
+        unmatched: tuple[set[str], set[str]],
     ) -> list[MutatedRun]:
         """Return the best mutations of the operations around the first unmatched values.
 
@@ -206,19 +231,27 @@ class Search(MutationTrials):
             while True:
                 self.explorer.run(now.changes)  # the run that is replayed
                 runs += self.improving(now, screen.survivors(*origins, stage))
-                if screen.done or any(run.leaves_at_most(NEARLY_EXPLAINED_SHARE, now) for run in runs):
+                if screen.done or any(
+                    run.leaves_at_most(NEARLY_EXPLAINED_SHARE, now) for run in runs
+                ):
                     break
             if screen.done and stage == STAGES[1]:
-                runs += self.improving(now, constant_mutations(self.explorer, here, there, unmatched))
+                runs += self.improving(
+                    now, constant_mutations(self.explorer, here, there, unmatched)
+                )
                 lower = precision_mutations(self.explorer, here, there, unmatched)
                 runs += self.improving(now, lower)
             self.until = until
             best = rank_explanations(self.calls, self.result.other, now, runs)
             # Not half a cause, which only makes more operations match.
             farther = [
-                run for run in best[:1] if run.reach[0] > now.reach[0] or run.leaves_at_most(PARTLY_EXPLAINED_SHARE, now)
+                run
+                for run in best[:1]
+                if run.reach[0] > now.reach[0] or run.leaves_at_most(PARTLY_EXPLAINED_SHARE, now)
             ]
-            if any(is_conclusive(now, run, stage, self.calls, self.result.other) for run in farther):
+            if any(
+                is_conclusive(now, run, stage, self.calls, self.result.other) for run in farther
+            ):
                 break
         return best
 
@@ -227,14 +260,20 @@ class Search(MutationTrials):
         runs = self.improving(now, global_mutations(now.trace, self.b), scoped=False)
         return rank_explanations(self.calls, self.result.other, now, runs)
 
-    def gradient_only_candidates(self, now: MutatedRun, here: TraceOperand, there: TraceOperand) -> list[Mutation]:
+    def gradient_only_candidates(
+        self, now: MutatedRun, here: TraceOperand, there: TraceOperand
+    ) -> list[Mutation]:
         """Return mutations that change gradients only and no value."""
         outside = now.comparison.outside
         wrong = {tensor for step, phase, tensor in outside if (step, phase) == (1, "gradient")}
         around = ContextBuilder(self.a, self.names, here, there)
         until = time.monotonic() + (self.until - time.monotonic()) / 2
         self.explorer.run(now.changes)  # the run that is replayed
-        return list(gradient_only_mutations(self.explorer, here, around, wrong, lambda: time.monotonic() > until))
+        return list(
+            gradient_only_mutations(
+                self.explorer, here, around, wrong, lambda: time.monotonic() > until
+            )
+        )
 
     def sharing_candidates(self) -> list[Mutation]:
         """Return mutations for parameters that only one side has.
@@ -245,7 +284,12 @@ class Search(MutationTrials):
         changes, values = untying_mutations(self.explorer.places(), self.b, self.pairing)
         biases, begin = bias_mutations(self.b, self.pairing)
         self.explorer.set_initial_values(values | begin)
-        return [*biases, *neutral_parameter_mutations(self.a, self.pairing), *changes, *sharing_mutations(self.a, self.pairing)]
+        return [
+            *biases,
+            *neutral_parameter_mutations(self.a, self.pairing),
+            *changes,
+            *sharing_mutations(self.a, self.pairing),
+        ]
 
     def output_value(self, trace: Trace, side: TraceOperand, output: str) -> set[str]:
         """Return the name of the value that a module gave as its output, as a set of at most

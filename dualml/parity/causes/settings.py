@@ -13,8 +13,8 @@ from dualml.parity.causes.tables import (
     EPSILONS,
     FILLS,
     FRACTIONS,
-    REDUCTIONS,
     OPERATOR_FUNCTIONS,
+    REDUCTIONS,
     SLOPES,
     UNSET,
     WORDS,
@@ -27,7 +27,9 @@ PROBABILITIES = ("dropout_p", "label_smoothing")
 MAX_AXIS_FACTOR = 8
 
 
-def setting_values(argument: str, old: Any, operation: Operation, context: MutationContext) -> list[Any]:
+def setting_values(
+    argument: str, old: Any, operation: Operation, context: MutationContext
+) -> list[Any]:
     """Return other values to try for a setting.
 
     Args:
@@ -47,12 +49,17 @@ def setting_values(argument: str, old: Any, operation: Operation, context: Mutat
         if argument in AXES:
             rank = max([len(shape) for shape in operation.outputs] + [1]) + 1
             values = list(range(-rank, rank))
-            if argument == "dim" and OPERATOR_FUNCTIONS.get(operation.name, operation.name) in REDUCTIONS:
+            if (
+                argument == "dim"
+                and OPERATOR_FUNCTIONS.get(operation.name, operation.name) in REDUCTIONS
+            ):
                 values += axis_subsets(rank)
         else:
             values = [old + 1, old - 1, 2 * old, old // 2, 0, 1, 2, -1, old + 2, 3]
             values += [int(n) for n in context.numbers if n == int(n) and abs(n) < 4096]
-            values += [float(c) for c in scale_factors(context)] if argument in ("other", "alpha") else []
+            values += (
+                [float(c) for c in scale_factors(context)] if argument in ("other", "alpha") else []
+            )
     elif isinstance(old, float):
         near = [n for n in context.numbers if n != old]
         made = [n for n in near if abs(n) not in (0.0, 1.0)][:8]

@@ -33,7 +33,9 @@ def sharing_mutations(a: Trace, pairing: Pairing) -> list[Mutation]:
             if module_contents(place, paired):
                 continue
             wanted = module_contents(place, alone)
-            others = [o for o in sibling_modules(place, paired) if module_contents(o, paired) == wanted]
+            others = [
+                o for o in sibling_modules(place, paired) if module_contents(o, paired) == wanted
+            ]
             if others:
                 choices[place] = others[:MAX_CANDIDATES]
             break

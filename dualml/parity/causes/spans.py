@@ -17,7 +17,7 @@ from typing import Any
 
 from dualml.parity.causes.mutation import Mutation, Shape
 from dualml.parity.causes.tables import ACTIVATIONS, OPERATOR_FUNCTIONS, UNARY
-from dualml.parity.models.operations import Operation, value_name, call_number
+from dualml.parity.models.operations import Operation, call_number, value_name
 
 #: Maximum number of calls of a span; maximum number of calls before a place at which spans begin;
 #: maximum number of spans per place.
@@ -26,8 +26,24 @@ MAX_SPAN_CALLS, MAX_LOOKBACK_CALLS, MAX_SPANS = 60, 40, 300
 MAX_NAMED_MODULES = 3
 #: Largest number of calls of a formula, and the functions allowed in it.
 FORMULA = 5
-ELEMENTWISE = UNARY | {"add", "sub", "rsub", "mul", "div", "rdiv", "clamp", "clip", "exp", "pow",
-                       "relu6", "erf", "minimum", "maximum", "reciprocal", "neg"}  # fmt: skip
+ELEMENTWISE = UNARY | {
+    "add",
+    "sub",
+    "rsub",
+    "mul",
+    "div",
+    "rdiv",
+    "clamp",
+    "clip",
+    "exp",
+    "pow",
+    "relu6",
+    "erf",
+    "minimum",
+    "maximum",
+    "reciprocal",
+    "neg",
+}
 #: How many calls before a place two swapped spans may begin.
 DEPTH = 2
 
@@ -154,7 +170,10 @@ class SpanFinder:
         one function."""
         for name in given:
             for span in self.spans_from(name):
-                names = {OPERATOR_FUNCTIONS.get(n, n) for n in (self.operations[c].name for c in span.calls)}
+                names = {
+                    OPERATOR_FUNCTIONS.get(n, n)
+                    for n in (self.operations[c].name for c in span.calls)
+                }
                 if 1 < len(span.calls) <= FORMULA and names <= ELEMENTWISE:
                     for function in ACTIVATIONS:
                         change = self.make_mutation("function", function[0], self.label(span))
@@ -233,9 +252,22 @@ class SpanFinder:
         """Whether a span computes anything, as opposed to only moving elements."""
         shapes = {self.operations[n].name for n in span.calls}
         return not shapes <= {
-            "view", "reshape", "transpose", "permute", "unsqueeze", "squeeze", "contiguous",
-            "flatten", "unflatten", "expand", "__getitem__", "chunk", "split", "to", "float",
-        }  # fmt: skip
+            "view",
+            "reshape",
+            "transpose",
+            "permute",
+            "unsqueeze",
+            "squeeze",
+            "contiguous",
+            "flatten",
+            "unflatten",
+            "expand",
+            "__getitem__",
+            "chunk",
+            "split",
+            "to",
+            "float",
+        }
 
     def make_mutation(self, kind: str, label: str, old: str = "") -> Mutation:
         """Return a mutation with the action ``spans`` and no plan yet."""
@@ -244,8 +276,11 @@ class SpanFinder:
     def label(self, span: CallSpan) -> str:
         """Return the modules that a span contains completely, or else its first and last
         function."""
-        inside = [m for m, (first, last) in self.modules.items() if first >= span.calls[0]
-                  and last <= span.calls[-1]]  # fmt: skip
+        inside = [
+            m
+            for m, (first, last) in self.modules.items()
+            if first >= span.calls[0] and last <= span.calls[-1]
+        ]
         outermost = [m for m in inside if not any(m.startswith(f"{n}.") for n in inside)]
         if 0 < len(outermost) <= MAX_NAMED_MODULES:
             return ", ".join(outermost)
@@ -360,7 +395,9 @@ def replayed_calls(changes: Sequence[Mutation]) -> frozenset[int]:
     )
 
 
-def relocated_modules(operations: Sequence[Operation], changes: Sequence[Mutation]) -> frozenset[str]:
+def relocated_modules(
+    operations: Sequence[Operation], changes: Sequence[Mutation]
+) -> frozenset[str]:
     """Return the modules whose last call is moved elsewhere."""
     calls = replayed_calls([one for one in changes if one.kind in ("order", "operand")])
     last: dict[str, int] = {}

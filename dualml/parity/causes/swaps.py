@@ -50,7 +50,9 @@ def line_key(one: Operation) -> tuple[str, int, str]:
     return ("", -1, "") if one.place is None else (one.place.file, one.place.line, one.module)
 
 
-def swap_mutations(number: int, known: Sequence[SourceLine], shapes: Mapping[str, Shape]) -> Iterator[Mutation]:
+def swap_mutations(
+    number: int, known: Sequence[SourceLine], shapes: Mapping[str, Shape]
+) -> Iterator[Mutation]:
     """Yield mutations that swap two values of a call's line.
 
     Each swap is tried on this line, on following lines that take both values, and on all other

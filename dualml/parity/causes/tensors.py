@@ -9,28 +9,33 @@ import numpy as np
 
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.runs import MutatedRun
-from dualml.parity.models.value_matching import TraceOperand
 from dualml.parity.models.trace import Trace
+from dualml.parity.models.value_matching import TraceOperand
 
 
-def add_buffer_outputs(now: MutatedRun, b: Trace, here: TraceOperand, there: TraceOperand, names: Mapping[str, str]) -> None:
+def add_buffer_outputs(
+    now: MutatedRun, b: Trace, here: TraceOperand, there: TraceOperand, names: Mapping[str, str]
+) -> None:
     """Add the values written to buffers that differ after the first step to the step's final
     values."""
-    back = {v.removeprefix("parameter:"): k.removeprefix("parameter:")
-            for k, v in names.items()}  # fmt: skip
+    back = {v.removeprefix("parameter:"): k.removeprefix("parameter:") for k, v in names.items()}
     for step, phase, name in now.comparison.outside:
         tensor = name.removeprefix("buffer/")
         if (step, phase) != (1, "state") or tensor == name:
             continue
-        for side, trace, own in (
-            (here, now.trace, tensor), (there, b, back.get(tensor, tensor))
-        ):  # fmt: skip
+        for side, trace, own in ((here, now.trace, tensor), (there, b, back.get(tensor, tensor))):
             array = trace.find_array("state", 1, f"buffer/{own}")
-            same = [] if array is None else [
-                n for n, v in side.arrays.items()
-                if n.startswith("op:") and v.size == array.size
-                and np.array_equal(v.ravel(), array.ravel())
-            ]  # fmt: skip
+            same = (
+                []
+                if array is None
+                else [
+                    n
+                    for n, v in side.arrays.items()
+                    if n.startswith("op:")
+                    and v.size == array.size
+                    and np.array_equal(v.ravel(), array.ravel())
+                ]
+            )
             side.final_values |= frozenset(same[-1:])
 
 
@@ -45,6 +50,4 @@ def training_mutations(a: Trace, b: Trace, names: Mapping[str, str]) -> list[Mut
         if one.trained != there.get(partner, one.trained):
             found[one.trained].append(one.name)
     changes = [("freeze", tuple(found[True])), ("train", tuple(found[False]))]
-    return [
-        Mutation("parameters", action, (), "", "", value) for action, value in changes if value
-    ]
+    return [Mutation("parameters", action, (), "", "", value) for action, value in changes if value]

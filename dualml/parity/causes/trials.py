@@ -7,18 +7,18 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from dualml.common.errors import UserError
-from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.explanation import Explanation, Explorer
-from dualml.parity.causes.ranking_key import CallCounts
+from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.prefilter import Prefilter
+from dualml.parity.causes.ranking_key import CallCounts
 from dualml.parity.causes.runs import (
-    NEARLY_EXPLAINED_SHARE,
     GROUPS,
+    NEARLY_EXPLAINED_SHARE,
     MutatedRun,
-    is_accepted,
     explains,
-    is_fitted,
     has_same_nans,
+    is_accepted,
+    is_fitted,
 )
 from dualml.parity.causes.scopes import widen_scopes
 from dualml.parity.causes.spans import relocated_modules
@@ -74,12 +74,16 @@ class MutationTrials:
         self.fatal, self.on_try = fatal, on_try
         self.result = Explanation()
         ours, theirs = align_pieces(a, b)
-        self.pairing = match_tensors(ours.tensors, theirs.tensors, user_map, sides, b.roles, b.guesses)
+        self.pairing = match_tensors(
+            ours.tensors, theirs.tensors, user_map, sides, b.roles, b.guesses
+        )
         pairs = self.pairing.pairs
         self.calls = CallCounts(a.operations, b.operations)
         self.names = {f"parameter:{pair.b}": f"parameter:{pair.a}" for pair in pairs}
 
-    def run_mutated(self, changes: Sequence[Mutation], steps: int | None = None) -> MutatedRun | None:
+    def run_mutated(
+        self, changes: Sequence[Mutation], steps: int | None = None
+    ) -> MutatedRun | None:
         """Run the model under mutations, and compare the run with the other side.
 
         Args:
@@ -127,7 +131,9 @@ class MutationTrials:
         """Whether the time budget is used up."""
         return time.monotonic() > self.until
 
-    def improving(self, now: MutatedRun, candidates: Sequence[Mutation], scoped: bool = True) -> list[MutatedRun]:
+    def improving(
+        self, now: MutatedRun, candidates: Sequence[Mutation], scoped: bool = True
+    ) -> list[MutatedRun]:
         """Return whole runs in which one of the candidates improves agreement of the two sides.
 
         Args:

@@ -8,7 +8,13 @@ from typing import Any
 import numpy as np
 
 from dualml.parity.causes.mutation import Mutation, MutationContext
-from dualml.parity.causes.ratios import Array, paired_arrays, common_ratio, weight_before, is_plausible_factor
+from dualml.parity.causes.ratios import (
+    Array,
+    common_ratio,
+    is_plausible_factor,
+    paired_arrays,
+    weight_before,
+)
 from dualml.parity.causes.settings import setting_values
 from dualml.parity.models.comparison import ModelComparison
 from dualml.parity.models.trace import Trace
@@ -93,13 +99,16 @@ def update_mutations(
     moves = {n: (rows[n][0] - before[n], rows[n][1] - before[n]) for n in before}
     still = tuple(n for n, (x, y) in moves.items() if x.any() and not y.any())
     if still:
-        candidates += [make_mutation(word, True, still, kind="parameters") for word in ("skip", "hold")]
+        candidates += [
+            make_mutation(word, True, still, kind="parameters") for word in ("skip", "hold")
+        ]
     if groups:
         candidates += decay_mutations(a, b, groups[0], names)
     candidates += custom_number_mutations(groups)
     outside = {t for s, phase, t in comparison.outside if (s, phase) == (step, "update")}
     candidates += [
-        make_mutation(f"gradient:clip_{way}", True, None) for way in ("each", "none", "value", "squared")
+        make_mutation(f"gradient:clip_{way}", True, None)
+        for way in ("each", "none", "value", "squared")
     ]
     candidates += [make_mutation("gradient:clip_limit", v, None) for v in LIMITS["norm"]]
     candidates += [make_mutation("gradient:clip_eps", v, None) for v in USUAL["eps"]]
@@ -109,10 +118,13 @@ def update_mutations(
         for group in groups[:1] if scope is None else groups[:2]:
             candidates += group_mutations(group, groups, scope)
         candidates += [
-            make_mutation(f"gradient:{word}", v, scope) for word, values in LIMITS.items() for v in values
+            make_mutation(f"gradient:{word}", v, scope)
+            for word, values in LIMITS.items()
+            for v in values
         ]
         candidates += [
-            make_mutation(word, True, scope) for word in ("gradient:centralize", "gradient:sign", "twice")
+            make_mutation(word, True, scope)
+            for word in ("gradient:centralize", "gradient:sign", "twice")
         ]
     return candidates
 
@@ -124,7 +136,9 @@ def make_mutation(
     return Mutation(kind, "optimizer", (), str(old), argument, value, scope)
 
 
-def parameter_scopes(moves: Moves, outside: set[str], groups: Sequence[Mapping[str, Any]]) -> list[Scope]:
+def parameter_scopes(
+    moves: Moves, outside: set[str], groups: Sequence[Mapping[str, Any]]
+) -> list[Scope]:
     """Return the sets of parameters to try: those that differ, all, vectors, matrices, optimizer
     groups."""
     wrong = tuple(n for n in moves if n in outside)
@@ -145,7 +159,9 @@ def custom_number_mutations(groups: Sequence[Mapping[str, Any]]) -> list[Mutatio
     for name, value in (groups[0]["own"] if groups else {}).items():
         near = (2 * value, value / 2, value * 10, value / 10, -value, value + 1, value - 1)
         others = {float("inf"), 0.0, 1.0, not value, *near} - {value}
-        candidates += [make_mutation(f"own:{name}", v, None, value) for v in sorted(others, key=float)]
+        candidates += [
+            make_mutation(f"own:{name}", v, None, value) for v in sorted(others, key=float)
+        ]
     return candidates
 
 
@@ -197,12 +213,15 @@ def group_mutations(
     for name, values in (*USUAL.items(), ("lr", ())):
         if name in group:
             others = dict.fromkeys([*values, *(g[name] for g in groups if name in g)])
-            candidates += [make_mutation(name, v, scope, group[name]) for v in others if v != group[name]]
+            candidates += [
+                make_mutation(name, v, scope, group[name]) for v in others if v != group[name]
+            ]
     flags = [name for name, value in group.items() if isinstance(value, bool)]
     candidates += [make_mutation(flag, not group[flag], scope, group[flag]) for flag in flags]
     if group.get("weight_decay"):
         candidates += [
-            make_mutation(word, group["weight_decay"], scope) for word in ("decay:coupled", "decay:after")
+            make_mutation(word, group["weight_decay"], scope)
+            for word in ("decay:coupled", "decay:after")
         ]
     forms = FORMS.get(str(group.get("form")), ())
     return candidates + [make_mutation(f"form:{form}", True, scope) for form in forms]
@@ -247,8 +266,6 @@ def buffer_mutations(a: Trace, b: Trace, buffer: str) -> list[Mutation]:
         for argument, old in one.attributes.items():
             if argument in ("momentum", "training", "use_input_stats"):
                 for v in setting_values(argument, old, one, around):
-                    change = Mutation(
-                        "attribute", "set", (one.number,), one.name, argument, v, old
-                    )
+                    change = Mutation("attribute", "set", (one.number,), one.name, argument, v, old)
                     candidates.setdefault((one.name, argument, old, v), change)
     return list(candidates.values())

@@ -43,8 +43,11 @@ def parse_definitions(package: str, topic: str) -> dict[str, Defined]:
 @functools.cache
 def function_sources(package: str, topic: str) -> dict[str, str]:
     """Map each function of ``PACKAGE/diffs/TOPIC.py`` to its source; empty without that package."""
-    return {name: definition_source(package, topic, node) for name, node in parse_definitions(package, topic).items()
-            if isinstance(node, ast.FunctionDef)}  # fmt: skip
+    return {
+        name: definition_source(package, topic, node)
+        for name, node in parse_definitions(package, topic).items()
+        if isinstance(node, ast.FunctionDef)
+    }
 
 
 def definition_source(package: str, topic: str, node: Defined) -> str:
@@ -76,7 +79,11 @@ def probe_code(entry: DifferenceEntry, package: str) -> dict[str, str]:
     """Return the code of an entry's probes for one backend, by variant: ``plain`` and, where it
     differs, ``equal``."""
     known = function_sources(package, entry.topic)
-    return {variant: function_body(known[name]) for variant, name in probe_names(entry).items() if name in known}
+    return {
+        variant: function_body(known[name])
+        for variant, name in probe_names(entry).items()
+        if name in known
+    }
 
 
 def probe_names(entry: DifferenceEntry) -> dict[str, str]:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parity.diffs import VARIANTS
-from dualml.parity.diffs.entry import DifferenceEntry, Lang
 from dualml.common.distance import distance as of_numbers
 from dualml.common.words import all_languages, section_messages
+from dualml.parity.diffs import VARIANTS
+from dualml.parity.diffs.entry import DifferenceEntry, Lang
 
 Probed = tuple[str, Any]  # ("arrays", name → array), ("raised", text), ("died", text)
 
@@ -41,7 +41,9 @@ class VariantOutcome:
     def short_text(self, lang: Lang = "en") -> str:
         """Return the result as text, without the message of an error."""
         cut = self.kind in ("raises", "both raise", "died")
-        return self.text_in(lang).replace("：", ":").partition(":")[0] if cut else self.text_in(lang)
+        return (
+            self.text_in(lang).replace("：", ":").partition(":")[0] if cut else self.text_in(lang)
+        )
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,9 @@ def format_distance(far: float) -> str:
     return f"{mantissa}e{int(exponent)}"
 
 
-def describe_problem(entry: DifferenceEntry, plain: VariantOutcome, equal: VariantOutcome, lang: Lang = "en") -> str | None:
+def describe_problem(
+    entry: DifferenceEntry, plain: VariantOutcome, equal: VariantOutcome, lang: Lang = "en"
+) -> str | None:
     """Describe how the measurement contradicts the entry; None if it agrees."""
 
     def format_mismatch(what: str, seen: VariantOutcome, bound: float = 0.0) -> str:

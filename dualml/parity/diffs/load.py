@@ -6,8 +6,8 @@ import functools
 import tomllib
 from pathlib import Path
 
-from dualml.parity.diffs.entry import TOPICS, DifferenceEntry
 from dualml.common.errors import UserError, did_you_mean
+from dualml.parity.diffs.entry import TOPICS, DifferenceEntry
 
 ENTRIES = Path(__file__).with_name("entries")
 

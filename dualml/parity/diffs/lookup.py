@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from dualml.parity.diffs import load
-from dualml.parity.diffs.code import probe_code, package_of
+from dualml.parity.diffs.code import package_of, probe_code
 from dualml.parity.diffs.entry import TOPICS, DifferenceEntry
 
 #: Words of up to this many letters match only whole words.
@@ -27,7 +27,9 @@ def search_entries(words: Sequence[str]) -> list[DifferenceEntry]:
     if len(words) == 1 and (name in load.catalogue() or words[0] in TOPICS):
         return [load.find_entry(words[0])]
     wanted = [word_pattern(word) for word in " ".join(words).split()]
-    counts = {name: count_matches(wanted, searchable_text(one)) for name, one in load.catalogue().items()}
+    counts = {
+        name: count_matches(wanted, searchable_text(one)) for name, one in load.catalogue().items()
+    }
     most = max(counts.values())
     if not most:
         return [load.find_entry(" ".join(words))]
@@ -42,7 +44,9 @@ def word_pattern(word: str) -> re.Pattern[str]:
     letters = re.escape(word.casefold())
     if not word.isascii():
         return re.compile(letters)
-    return re.compile(rf"(?<![a-z0-9]){letters}" + ("" if len(word) > MAX_WHOLE_WORD_CHARS else r"(?![a-z0-9])"))
+    return re.compile(
+        rf"(?<![a-z0-9]){letters}" + ("" if len(word) > MAX_WHOLE_WORD_CHARS else r"(?![a-z0-9])")
+    )
 
 
 def count_matches(wanted: Sequence[re.Pattern[str]], text: str) -> int:

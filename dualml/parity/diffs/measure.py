@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 
 from dualml.backend import BackendInfo, backends
-from dualml.parity.diffs import VARIANTS
-from dualml.parity.diffs.compare import EntryResult, Probed, judge_entry
-from dualml.parity.diffs.entry import DifferenceEntry
 from dualml.common.errors import TrialError, Unsupported
 from dualml.common.files import read_json, write_json
+from dualml.common.machine import python_argv
 from dualml.launch.process import Launch
 from dualml.launch.ranks import run_ranks
 from dualml.launch.supervise import describe_exit, supervise
-from dualml.common.machine import python_argv
+from dualml.parity.diffs import VARIANTS
+from dualml.parity.diffs.compare import EntryResult, Probed, judge_entry
+from dualml.parity.diffs.entry import DifferenceEntry
 
 #: The two frameworks of the catalogue, and where their probes run.
 SIDES, DEVICE = ("torch", "mindspore"), "cpu"
@@ -56,8 +56,10 @@ def measure_entries(
         progress: called with a short text about what is running.
     """
     results = {name: run_probes(entries, info, progress) for name, info in sides.items()}
-    return [judge_entry(entry, {name: side[entry.name] for name, side in results.items()})
-            for entry in entries]  # fmt: skip
+    return [
+        judge_entry(entry, {name: side[entry.name] for name, side in results.items()})
+        for entry in entries
+    ]
 
 
 def run_probes(
@@ -77,8 +79,10 @@ def run_probes(
                 for entry in left[:count]:
                     write_json(folder / f"{entry.name}.died.json", {"died": reason})
                 left = left[count:]
-        return {entry.name: {variant: read_outcome(folder, entry.name, variant)
-                             for variant in VARIANTS} for entry in entries}  # fmt: skip
+        return {
+            entry.name: {variant: read_outcome(folder, entry.name, variant) for variant in VARIANTS}
+            for entry in entries
+        }
 
 
 def attempt(
@@ -93,13 +97,23 @@ def attempt(
     Returns:
         Why the run ended early; empty if it did not.
     """
-    job = {"package": f"{info.package}.diffs", "folder": str(folder), "device": DEVICE,
-           "probes": [(e.name, e.topic, e.function) for e in entries]}  # fmt: skip
+    job = {
+        "package": f"{info.package}.diffs",
+        "folder": str(folder),
+        "device": DEVICE,
+        "probes": [(e.name, e.topic, e.function) for e in entries],
+    }
     if ranks > 1:
         progress(f"{info.name} ({ranks} ranks)")
         try:
-            run_ranks(info.name, ranks, "dualml.parity.diffs.worker:measure_on_ranks", job,
-                      timeout=20.0, limit=SILENCE * 2)  # fmt: skip
+            run_ranks(
+                info.name,
+                ranks,
+                "dualml.parity.diffs.worker:measure_on_ranks",
+                job,
+                timeout=20.0,
+                limit=SILENCE * 2,
+            )
         except (TrialError, Unsupported) as error:
             return str(error)
         return ""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from dualml.common.words import section_messages
 from dualml.parity.diffs.compare import EntryResult
 from dualml.parity.diffs.entry import DifferenceEntry, Lang
-from dualml.common.words import section_messages
 
 
 def format_silence(entry: DifferenceEntry, words: Mapping[str, str], suffix: str = "") -> str:
@@ -62,7 +62,9 @@ def measured_sentence(result: EntryResult, lang: Lang, *, brief: bool = False) -
     return effect if entry.kind == "same" else effect + words["join"] + words["equal.none"]
 
 
-def describe_entry(entry: DifferenceEntry, result: EntryResult | None, codes: Mapping[str, Any]) -> dict[str, Any]:
+def describe_entry(
+    entry: DifferenceEntry, result: EntryResult | None, codes: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return an entry as JSON: its data, its code and its measurement."""
     measured = None
     if result is not None and result.plain is not None and result.equal is not None:

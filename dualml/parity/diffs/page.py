@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from dualml.parity.diffs.code import probe_code, package_of, helper_source
+from dualml.common.words import section_messages
+from dualml.parity.diffs.code import helper_source, package_of, probe_code
 from dualml.parity.diffs.compare import EntryResult
 from dualml.parity.diffs.entry import TOPICS, DifferenceEntry, Lang
-from dualml.parity.diffs.messages import table_cells, listing_heading, is_silent, format_silence, measured_sentence
-from dualml.common.words import section_messages
+from dualml.parity.diffs.messages import (
+    format_silence,
+    is_silent,
+    listing_heading,
+    measured_sentence,
+    table_cells,
+)
 
 SIDES = ("torch", "mindspore")
 PAGES: dict[Lang, str] = {"en": "differences.md", "zh": "differences.zh.md"}
@@ -48,7 +54,10 @@ def render_page(
 
 
 def render_table(
-    entries: Sequence[DifferenceEntry], topic: str, lang: Lang, results: Mapping[str, EntryResult] | None
+    entries: Sequence[DifferenceEntry],
+    topic: str,
+    lang: Lang,
+    results: Mapping[str, EntryResult] | None,
 ) -> Iterator[str]:
     """Render the table of contents of one topic, with the measured effect of each entry."""
     words = section_messages(lang, "diffs")
@@ -59,7 +68,9 @@ def render_table(
     for entry in entries:
         amounts = table_cells(results[entry.name], lang) if results else ("", "")
         title = getattr(entry.title, lang)
-        yield render_row([f"[{entry.name}](#{entry.name})", title, format_silence(entry, words), *amounts])
+        yield render_row(
+            [f"[{entry.name}](#{entry.name})", title, format_silence(entry, words), *amounts]
+        )
 
 
 def render_row(texts: Sequence[str]) -> str:
@@ -72,7 +83,9 @@ def render_section(entry: DifferenceEntry, lang: Lang, result: EntryResult | Non
     words = section_messages(lang, "diffs")
     yield f"### {entry.name}"
     brackets = " ({})" if lang == "en" else "（{}）"
-    yield f"**{getattr(entry.title, lang)}**" + brackets.format(format_silence(entry, words, ".long"))
+    yield f"**{getattr(entry.title, lang)}**" + brackets.format(
+        format_silence(entry, words, ".long")
+    )
     facts = {words[side]: getattr(getattr(entry, side), lang) for side in SIDES}
     facts[words["remedy"].capitalize()] = getattr(entry.remedy, lang)
     lines = [f"- **{name}**{words['colon']}{text}" for name, text in facts.items()]
@@ -80,8 +93,10 @@ def render_section(entry: DifferenceEntry, lang: Lang, result: EntryResult | Non
     # Measurements appear only here and in the last two columns of the tables, so that a test can
     # compare the rest of the page with the data.
     lines.append(words["page.measured"] + measured)
-    lines.append(f"- **{words['sources'].capitalize()}**{words['colon']}"
-                 + words["join"].join(f"`{source}`" for source in entry.sources))  # fmt: skip
+    lines.append(
+        f"- **{words['sources'].capitalize()}**{words['colon']}"
+        + words["join"].join(f"`{source}`" for source in entry.sources)
+    )
     lines.append(
         f"- **{words['seen'].capitalize()}**{words['colon']}{words['comma'].join(entry.seen)}"
     )

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from dualml.parity.diffs import VARIANTS
 from dualml.common.files import write_bytes, write_json
 from dualml.launch.child import Emitter, run_child
+from dualml.parity.diffs import VARIANTS
 
 
 def collect_arrays(value: Any, name: str = "value") -> dict[str, Any]:
@@ -30,7 +30,9 @@ def collect_arrays(value: Any, name: str = "value") -> dict[str, Any]:
     if isinstance(value, tuple | list) and not flat:
         parts = {f"{name}{number}": one for number, one in enumerate(value)}
     if parts is not None:
-        return {k: a for key, one in parts.items() for k, a in collect_arrays(one, str(key)).items()}
+        return {
+            k: a for key, one in parts.items() for k, a in collect_arrays(one, str(key)).items()
+        }
     array = np.asarray(value)
     if array.dtype == object:
         raise TypeError(f"a probe returned {type(value).__name__}; NumPy arrays and numbers only")
@@ -40,8 +42,11 @@ def collect_arrays(value: Any, name: str = "value") -> dict[str, Any]:
 def load_probes(package: str, topic: str, function: str) -> dict[str, Callable[..., Any]]:
     """Return an entry's probe functions by variant; ``equal`` is absent if it equals ``plain``."""
     module = importlib.import_module(f"{package}.{topic}")
-    return {variant: getattr(module, function + suffix) for variant, suffix in VARIANTS.items()
-            if variant == "plain" or function + suffix in vars(module)}  # fmt: skip
+    return {
+        variant: getattr(module, function + suffix)
+        for variant, suffix in VARIANTS.items()
+        if variant == "plain" or function + suffix in vars(module)
+    }
 
 
 def run_probe(probe: Callable[..., Any], *given: Any) -> tuple[str, dict[str, Any] | str]:
@@ -108,7 +113,9 @@ def measure_probes(job: dict[str, Any], on_begin: Callable[..., None], comm: Any
         if leads:
             write_bytes(folder / f"{name}.begun", b"")
         for variant, probe in load_probes(job["package"], topic, function).items():
-            kind, outcome = run_probe(probe) if comm is None else run_probe(probe, comm.rank, comm.size)
+            kind, outcome = (
+                run_probe(probe) if comm is None else run_probe(probe, comm.rank, comm.size)
+            )
             if leads:
                 write_outcome(folder, name, variant, kind, outcome)
             settle_backend(job["package"], kind)

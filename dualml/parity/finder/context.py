@@ -9,16 +9,16 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parallel.aggregation import ASYNCHRONOUS
-from dualml.backend import TrainingSpec
-from dualml.experiment.arm import Arm
-from dualml.experiment.plan import Plan
 from dualml.algorithms.model.base import Layer
 from dualml.algorithms.model.dropout import dropout_masks
+from dualml.backend import TrainingSpec
 from dualml.backend.reference.losses import LOSSES
-from dualml.backend.reference.model import forward, parameter_gradients, layer_params, token_mask
+from dualml.backend.reference.model import forward, layer_params, parameter_gradients, token_mask
 from dualml.backend.reference.types import TOKEN_MASK, Array, Params
+from dualml.experiment.arm import Arm
+from dualml.experiment.plan import Plan
 from dualml.experiment.store.replays import ReplayRecord, States
+from dualml.parallel.aggregation import ASYNCHRONOUS
 
 T = TypeVar("T")
 Arrays = dict[str, NDArray[Any]]
@@ -100,7 +100,9 @@ class ReplayContext:
 
     def inputs(self, index: Index) -> NDArray[Any]:
         """Return the inputs of samples, in float64 or as tokens."""
-        return np.asarray(self.recipe.x[index], np.int64 if self.recipe.spec.takes_tokens else np.float64)
+        return np.asarray(
+            self.recipe.x[index], np.int64 if self.recipe.spec.takes_tokens else np.float64
+        )
 
     def layer_io(self, step: int, index: Index) -> list[LayerIO]:
         """Return every layer with its input and output, without dropout."""
@@ -112,7 +114,9 @@ class ReplayContext:
             for name, layer in self.recipe.spec.layers:
                 before = values[-1]
                 values, _ = forward([(name, layer)], params, values, here=here)
-                given = layer_params(name, layer, params) | ({TOKEN_MASK: here} if layer.needs_padding_mask else {})
+                given = layer_params(name, layer, params) | (
+                    {TOKEN_MASK: here} if layer.needs_padding_mask else {}
+                )
                 places.append(LayerIO(name, layer, before, values[-1], given))
             return places
 
@@ -195,7 +199,9 @@ class ReplayContext:
         def as_float32(named: Mapping[str, Any]) -> Params:
             return {n: np.asarray(a, np.float32).astype(np.float64) for n, a in named.items()}
 
-        return as_float32(weights), {s: as_float32(n) for s, n in state.items() if set(n) == set(weights)}
+        return as_float32(weights), {
+            s: as_float32(n) for s, n in state.items() if set(n) == set(weights)
+        }
 
     def own_update(self, backend: str, rank: int, step: int) -> Arrays:
         """Return the result of the update rule on a backend's own gradient: ``STEP/update/…`` and
@@ -209,7 +215,9 @@ class ReplayContext:
             if not set(rule.state_keys) <= set(state):
                 return {}
             with np.errstate(all="ignore"):
-                new, after = rule.update(weights, gradient, state, step, self.recipe.learning_rate(step))
+                new, after = rule.update(
+                    weights, gradient, state, step, self.recipe.learning_rate(step)
+                )
             arrays = {f"{step}/update/{n}": w for n, w in new.items()}
             for slot, named in after.items():
                 arrays |= {f"{step}/state/{slot}/{n}": a for n, a in named.items()}

@@ -10,12 +10,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dualml.common.errors import TrialError, UserError
+from dualml.experiment.store.records import read_records
 from dualml.parity.finder.causes import GUESSES, Hypothesis, Observation
 from dualml.parity.finder.causes.base import disturbs_clean, phase_tensors, unexplained_share
-from dualml.parity.finder.localise import ReplayDistance, largest_differences, safe_distance, execution_order, compare_tensors
-from dualml.parity.finder.replays import ReplaySession, run_replays
 from dualml.parity.finder.context import PHASES, REFERENCE, ReplayContext
-from dualml.experiment.store.records import read_records
+from dualml.parity.finder.localise import (
+    ReplayDistance,
+    compare_tensors,
+    execution_order,
+    largest_differences,
+    safe_distance,
+)
+from dualml.parity.finder.replays import ReplaySession, run_replays
 
 #: A cause is reported as found if it explains at least this share of the difference.
 MIN_EXPLAINED_SHARE = 0.9
@@ -25,7 +31,9 @@ SCORE_TOLERANCE = 0.005
 MAX_CAUSES = 3
 
 
-def find_all(session: ReplaySession, parity: Mapping[str, Any], limit: int = 3) -> list[dict[str, Any]]:
+def find_all(
+    session: ReplaySession, parity: Mapping[str, Any], limit: int = 3
+) -> list[dict[str, Any]]:
     """Find the cause of each comparison whose verdict is `different`, of at most ``most`` of them.
 
     A comparison of n ranks with one is examined only if the backends agree with each other.
@@ -94,14 +102,17 @@ def find_cause(session: ReplaySession, comparison: Mapping[str, Any]) -> dict[st
     """
     arm = session.plan.experiment.arms[comparison["arm"]]
     if session.plan.spec_of(arm).stateful:
-        raise UserError(f"causes are looked for in single updates; arm {comparison['arm']} carries "
-                        "its state over them: see whether the same arm with recurrent.stateful = "
-                        "false differs, too")  # fmt: skip
+        raise UserError(
+            f"causes are looked for in single updates; arm {comparison['arm']} carries "
+            "its state over them: see whether the same arm with recurrent.stateful = "
+            "false differs, too"
+        )
     precision = arm.precision
     if precision != "fp32":
-        raise UserError(f"causes are looked for in float32; arm {comparison['arm']} computes in "
-                        f"{precision}: see whether the same arm with precision = fp32 differs, too"
-                        )  # fmt: skip
+        raise UserError(
+            f"causes are looked for in float32; arm {comparison['arm']} computes in "
+            f"{precision}: see whether the same arm with precision = fp32 differs, too"
+        )
     sides = [name for name in (comparison["a"], comparison["b"]) if name != REFERENCE]
     with tempfile.TemporaryDirectory(prefix="dualml-find-") as folder:
         scene = run_replays(session, sides, comparison, Path(folder))
@@ -115,11 +126,16 @@ def explain(scene: ReplayContext, sides: Sequence[str], margin: float) -> dict[s
     strays = {name: [p for p in own if p.ratio > margin] for name, own in all_points.items()}
     first = min((p for own in strays.values() for p in own), key=execution_order, default=None)
     if first is None:
-        worst = max((p for own in all_points.values() for p in own), key=lambda p: p.ratio,
-                    default=None)  # fmt: skip
+        worst = max(
+            (p for own in all_points.values() for p in own), key=lambda p: p.ratio, default=None
+        )
         keys = ("backend", "step", "phase", "tensor", "ratio")
-        return {"status": "rounding only", "steps": scene.steps, "margin": margin,
-                "worst": worst and {key: getattr(worst, key) for key in keys}}  # fmt: skip
+        return {
+            "status": "rounding only",
+            "steps": scene.steps,
+            "margin": margin,
+            "worst": worst and {key: getattr(worst, key) for key in keys},
+        }
     off = strays[first.backend]
     guilty = [name for name, own in strays.items() if any(p.key == first.key for p in own)]
     ranked = rank_hypotheses(
@@ -149,18 +165,23 @@ def explain(scene: ReplayContext, sides: Sequence[str], margin: float) -> dict[s
         "distance": first.distance,
         "envelope": first.envelope,
         "margin": margin,
-        "others": {name: safe_distance(arrays[first.key], ref) for name, arrays in held.items()
-                   if name != first.backend and first.key in arrays},
+        "others": {
+            name: safe_distance(arrays[first.key], ref)
+            for name, arrays in held.items()
+            if name != first.backend and first.key in arrays
+        },
         "elements": largest_differences(held[first.backend][first.key], ref),
         "causes": ranked[:MAX_CAUSES],
-    }  # fmt: skip
+    }
 
 
 #: Pairs (update, rank).
 StepRanks = list[tuple[int, int]]
 
 
-def violations(scene: ReplayContext, off: Sequence[ReplayDistance], first: ReplayDistance) -> tuple[StepRanks, StepRanks]:
+def violations(
+    scene: ReplayContext, off: Sequence[ReplayDistance], first: ReplayDistance
+) -> tuple[StepRanks, StepRanks]:
     """Return the (update, rank) pairs that deviate in the phase of the first deviation and not
     before it, and the pairs of the same ranks that deviate in neither."""
     at = PHASES.index(first.phase)
@@ -186,7 +207,9 @@ def rank_hypotheses(suspect: Observation) -> list[dict[str, Any]]:
         if any(isinstance(v, float) and not math.isfinite(v) for v in guess.detail.values()):
             continue  # the fit failed: it would "explain" any NaN
         try:
-            scored = ScoredHypothesis(1 - unexplained_share(suspect, guess), disturbs_clean(suspect, guess), guess)
+            scored = ScoredHypothesis(
+                1 - unexplained_share(suspect, guess), disturbs_clean(suspect, guess), guess
+            )
         except (ArithmeticError, ValueError, LookupError):
             continue  # not computable for these tensors, so it explains nothing
         if guess.cause not in best or is_better(scored, best[guess.cause]):
@@ -198,7 +221,12 @@ def rank_hypotheses(suspect: Observation) -> list[dict[str, Any]]:
     def sort_key(one: ScoredHypothesis) -> tuple[bool, bool, int, float]:
         """Return the sort key of a scored hypothesis."""
         alike = one.score >= top - SCORE_TOLERANCE
-        return not alike, alike and one.disturbing, one.guess.fitted_count if alike else 0, -one.score
+        return (
+            not alike,
+            alike and one.disturbing,
+            one.guess.fitted_count if alike else 0,
+            -one.score,
+        )
 
     ranked = sorted((one for one in best.values() if one.score > 0), key=sort_key)
     return [{"cause": g.cause, "score": score, "detail": g.detail} for score, _, g in ranked]
@@ -207,7 +235,10 @@ def rank_hypotheses(suspect: Observation) -> list[dict[str, Any]]:
 def is_better(one: ScoredHypothesis, known: ScoredHypothesis) -> bool:
     """Return whether a scored hypothesis is better than a known one of the same cause."""
     if abs(one.score - known.score) < SCORE_TOLERANCE / 10:
-        return (one.disturbing, one.guess.fitted_count) < (known.disturbing, known.guess.fitted_count)
+        return (one.disturbing, one.guess.fitted_count) < (
+            known.disturbing,
+            known.guess.fitted_count,
+        )
     return one.score > known.score
 
 
@@ -223,5 +254,8 @@ def owner_ranks(scene: ReplayContext, point: ReplayDistance) -> list[int] | None
     split, layer = scene.plan.splits.get(scene.arm_name), layer_name(scene, point)
     if split is None or layer is None:
         return None
-    return [r for r in range(split.world_size)
-            if any(layer in split.stages[s] for s in split.stages_on(r))]  # fmt: skip
+    return [
+        r
+        for r in range(split.world_size)
+        if any(layer in split.stages[s] for s in split.stages_on(r))
+    ]

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from dualml.common.distance import distance
-from dualml.parity.finder.context import PHASES, ReplayContext
 from dualml.parity import pairs
 from dualml.parity.envelope import exceeds
+from dualml.parity.finder.context import PHASES, ReplayContext
 
 MAX_LISTED_ELEMENTS = 3
 TRUST = 3.0
@@ -47,8 +47,11 @@ def compare_tensors(scene: ReplayContext, backend: str) -> Iterator[ReplayDistan
     """Yield the distance of every tensor of a backend's replay from the reference, in execution
     order."""
     parameters, layers = list(scene.recipe.spec.parameters()), dict(scene.recipe.spec.layers)
-    flows = {"forward": list(layers), "update": parameters,
-             **dict.fromkeys(("gradient", "aggregation"), parameters[::-1])}  # fmt: skip
+    flows = {
+        "forward": list(layers),
+        "update": parameters,
+        **dict.fromkeys(("gradient", "aggregation"), parameters[::-1]),
+    }
     for step in scene.steps:
         for phase in PHASES:
             start = f"{step}/{phase}/"

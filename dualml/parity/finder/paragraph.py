@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dualml.common.words import LANGUAGES, load_messages, section_messages
 from dualml.parity.pairs import FLOOR
-from dualml.common.words import LANGUAGES, section_messages, load_messages
 
 
 @functools.cache
@@ -26,7 +26,10 @@ def add_text(finding: Mapping[str, Any]) -> dict[str, Any]:
 
 def paragraph(finding: Mapping[str, Any], lang: str = "en") -> str:
     """Describe what was found, where, and what to do about it."""
-    words, base = section_messages(lang, "finding"), {k: finding[k] for k in ("arm", "seed", "a", "b")}
+    words, base = (
+        section_messages(lang, "finding"),
+        {k: finding[k] for k in ("arm", "seed", "a", "b")},
+    )
     if finding["status"] == "not replayed":
         return words["failed"].format(**base, reason=finding["reason"].rstrip("."))
     if finding["status"] == "rounding only":
@@ -53,9 +56,13 @@ def location_text(finding: Mapping[str, Any], lang: str) -> str:
         key = "rank" if len(on) == 1 else "all ranks" if len(on) == size else "ranks"
         ranks = words[key].format(ranks=comma.join(map(str, on)), size=size)
     text = words["where"].format(
-        arm=finding["arm"], seed=finding["seed"], backend=finding["backend"], step=finding["step"],
-        phase=words[f"phase.{finding['phase']}"].format(**where), ranks=ranks,
-    )  # fmt: skip
+        arm=finding["arm"],
+        seed=finding["seed"],
+        backend=finding["backend"],
+        step=finding["step"],
+        phase=words[f"phase.{finding['phase']}"].format(**where),
+        ranks=ranks,
+    )
     shapes = finding["elements"]["shape"]
     if len(shapes) == 2:
         return text + words["shape"].format(found=tuple(shapes[0]), expected=tuple(shapes[1]))
@@ -68,10 +75,14 @@ def location_text(finding: Mapping[str, Any], lang: str) -> str:
         first = finding["elements"]["largest"][0]
         index = f"[{', '.join(map(str, first['index']))}]" if first["index"] else ""
         text += words["element"].format(
-            tensor=finding["tensor"], index=index, found=f"{first['found']:.6g}",
-            expected=f"{first['expected']:.6g}", share=f"{finding['elements']['share']:.0%}",
-            count=len(finding["tensors"]), all=finding["of_tensors"],
-        )  # fmt: skip
+            tensor=finding["tensor"],
+            index=index,
+            found=f"{first['found']:.6g}",
+            expected=f"{first['expected']:.6g}",
+            share=f"{finding['elements']['share']:.0%}",
+            count=len(finding["tensors"]),
+            all=finding["of_tensors"],
+        )
     return text
 
 
@@ -80,8 +91,11 @@ def other_backends_text(finding: Mapping[str, Any], lang: str) -> str:
     both = [name for name in finding["guilty"] if name != finding["backend"]]
     fine = [name for name in finding["others"] if name not in both]
     words = section_messages(lang, "finding")
-    return "".join(words[key].format(names=words["comma"].join(names))
-                   for key, names in (("both", both), ("others", fine)) if names)  # fmt: skip
+    return "".join(
+        words[key].format(names=words["comma"].join(names))
+        for key, names in (("both", both), ("others", fine))
+        if names
+    )
 
 
 def cause_text(finding: Mapping[str, Any], lang: str) -> str:
@@ -93,7 +107,9 @@ def cause_text(finding: Mapping[str, Any], lang: str) -> str:
     known = {"score": f"{best['score']:.1%}", "says": cause_clause(best, lang)}
     if finding["status"] != "found":
         return words["unknown"].format(**known)
-    text = words["cause"].format(remedy=load_messages(lang)[f"cause.{best['cause']}.remedy"], **known)
+    text = words["cause"].format(
+        remedy=load_messages(lang)[f"cause.{best['cause']}.remedy"], **known
+    )
     about = catalogue_entries().get(best["cause"], [])
     return text + (words["diffs"].format(entry=about[0]) if about else "")
 

@@ -10,11 +10,8 @@ from typing import Any
 
 from dualml.backend import BackendInfo, TrainingSpec
 from dualml.common.errors import TrialError, UserError
-from dualml.experiment.plan import Plan
-from dualml.parity.finder.context import REFERENCE, ReplayContext
-from dualml.launch.process import Launch
-from dualml.launch.supervise import describe_exit, last_lines, supervise
 from dualml.common.machine import python_argv
+from dualml.experiment.plan import Plan
 from dualml.experiment.store.folder import RunFolder
 from dualml.experiment.store.replays import (
     REPLAY_JOB,
@@ -26,6 +23,9 @@ from dualml.experiment.store.replays import (
 )
 from dualml.experiment.store.trajectory import Trajectory, read_trajectory
 from dualml.experiment.store.trial import log_path
+from dualml.launch.process import Launch
+from dualml.launch.supervise import describe_exit, last_lines, supervise
+from dualml.parity.finder.context import REFERENCE, ReplayContext
 
 #: Time limits of a replay in seconds: in total, and without output.
 LIMIT, SILENCE = 900.0, 180.0
@@ -137,11 +137,19 @@ def run_replay(
     place = job_folder(folder, backend)
     place.mkdir()
     job = ReplayJob(
-        run=str(session.folder.path.resolve()), backend=backend, arm=arm, seed=seed,
-        steps=list(steps), leads=backend == REFERENCE,
-        device=options.device if backend != REFERENCE else "auto", threads=threads,
-        cores=settings.cores, rendezvous=options.rendezvous, key="find", check=False,
-    )  # fmt: skip
+        run=str(session.folder.path.resolve()),
+        backend=backend,
+        arm=arm,
+        seed=seed,
+        steps=list(steps),
+        leads=backend == REFERENCE,
+        device=options.device if backend != REFERENCE else "auto",
+        threads=threads,
+        cores=settings.cores,
+        rendezvous=options.rendezvous,
+        key="find",
+        check=False,
+    )
     REPLAY_JOB.write(place, job)
     environ = info.environ(threads) if settings.cores or several else session.environs[backend]
     words = python_argv("-m", "dualml.runner.worker.replay_main", str(place))

@@ -18,7 +18,9 @@ SavedValue = tuple[Any, Any, Any]
 NAMES = object()
 
 
-def capture_attributes(owner: Any, tensor: Callable[[Any], Any], skip: Callable[[Any], bool]) -> list[SavedValue]:
+def capture_attributes(
+    owner: Any, tensor: Callable[[Any], Any], skip: Callable[[Any], bool]
+) -> list[SavedValue]:
     """Return copies of the plain values inside an object, each with its place.
 
     Args:

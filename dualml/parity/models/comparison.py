@@ -7,8 +7,13 @@ from dataclasses import asdict, dataclass, field
 from inspect import Signature
 from typing import Any
 
-from dualml.parity.models.sentences import entries_about, format_count, describe_causes, format_place
 from dualml.parity.models.messages import Language, format_message
+from dualml.parity.models.sentences import (
+    describe_causes,
+    entries_about,
+    format_count,
+    format_place,
+)
 
 #: Keys of notes that come first: the error, and its catalogue entry.
 ERROR = ("raised", "entry")
@@ -145,8 +150,11 @@ class ModelComparison:
 
         def notes(of_an_error: bool) -> list[str]:
             """Return the notes about an error, or all other notes."""
-            return [format_message(lang, f"note.{note.key}", **note.values) for note in self.notes
-                    if (note.key in ERROR) == of_an_error]  # fmt: skip
+            return [
+                format_message(lang, f"note.{note.key}", **note.values)
+                for note in self.notes
+                if (note.key in ERROR) == of_an_error
+            ]
 
         sentences = [format_message(lang, f"verdict.{self.verdict.replace(' ', '_')}", a=a, b=b)]
         if self.first is not None:
@@ -154,8 +162,16 @@ class ModelComparison:
         elif self.verdict == "equal":
             arrays = sum(int(worst["arrays"]) for worst in self.phases.values())
             steps, margin = format_count(lang, "steps", self.steps), f"{self.margin:g}"
-            sentences.append(format_message(lang, "equal.evidence", worst=f"{self.worst:.2g}", arrays=arrays,
-                             margin=margin, steps=steps))  # fmt: skip
+            sentences.append(
+                format_message(
+                    lang,
+                    "equal.evidence",
+                    worst=f"{self.worst:.2g}",
+                    arrays=arrays,
+                    margin=margin,
+                    steps=steps,
+                )
+            )
         elif self.reason != "both_raised":  # the errors themselves are reported
             sentences.append(format_message(lang, f"reason.{self.reason}"))
         sentences[1:1] = notes(True)
@@ -171,27 +187,56 @@ class ModelComparison:
         shown = f"{layer} ({first.type})" if first.type else layer
         other = f" ({b}: {first.other})" if first.other not in ("", first.tensor) else ""
         sentences = [
-            format_message(lang, "first.place", step=first.step, phase=format_message(lang, f"phase.{first.phase}"),
-                 layer=shown, tensor=first.tensor + other)
-        ]  # fmt: skip
+            format_message(
+                lang,
+                "first.place",
+                step=first.step,
+                phase=format_message(lang, f"phase.{first.phase}"),
+                layer=shown,
+                tensor=first.tensor + other,
+            )
+        ]
         if first.shapes and first.kind in ("shape", "outputs"):
             shapes = [str(tuple(shape)) for shape in first.shapes]
-            sentences.append(format_message(lang, "first.shape", a=a, b=b, left=shapes[0], right=shapes[1]))
+            sentences.append(
+                format_message(lang, "first.shape", a=a, b=b, left=shapes[0], right=shapes[1])
+            )
         elif first.kind == "value":
             ratio = first.distance / first.envelope if first.envelope else float("inf")
-            sentences.append(format_message(lang, "first.value", distance=f"{first.distance:.1e}",
-                             ratio=f"{ratio:.3g}", envelope=f"{first.envelope:.1e}",
-                             margin=f"{self.margin:g}"))  # fmt: skip
+            sentences.append(
+                format_message(
+                    lang,
+                    "first.value",
+                    distance=f"{first.distance:.1e}",
+                    ratio=f"{ratio:.3g}",
+                    envelope=f"{first.envelope:.1e}",
+                    margin=f"{self.margin:g}",
+                )
+            )
             if first.outside:
                 phase = format_message(lang, f"phase.{first.outside['phase']}")
-                sentences.append(format_message(lang, "first.outside", **{**first.outside, "phase": phase}))
+                sentences.append(
+                    format_message(lang, "first.outside", **{**first.outside, "phase": phase})
+                )
         elif first.kind != "outputs":
             sentences.append(format_message(lang, f"first.{first.kind}", side=first.side))
         if first.elements:
-            listed = (format_message(lang, "first.element", index=e["index"], a=a, b=b, left=f"{e[a]:.7g}",
-                           right=f"{e[b]:.7g}") for e in first.elements)  # fmt: skip
+            listed = (
+                format_message(
+                    lang,
+                    "first.element",
+                    index=e["index"],
+                    a=a,
+                    b=b,
+                    left=f"{e[a]:.7g}",
+                    right=f"{e[b]:.7g}",
+                )
+                for e in first.elements
+            )
             sentences.append(
-                format_message(lang, "first.elements", elements=format_message(lang, "semicolon").join(listed))
+                format_message(
+                    lang, "first.elements", elements=format_message(lang, "semicolon").join(listed)
+                )
             )
         if self.explanation is not None:
             sentences += self._describe_causes(self.explanation, lang)
@@ -200,12 +245,16 @@ class ModelComparison:
     def _describe_causes(self, explanation: Mapping[str, Any], lang: Language) -> list[str]:
         """Describe the first operations that differ, and the causes that explain them."""
         first = next(iter(explanation["causes"]), explanation)
-        places = [format_place(lang, side, first[key])
-                  for side, key in zip(self.sides, ("place", "other"), strict=True)]  # fmt: skip
+        places = [
+            format_place(lang, side, first[key])
+            for side, key in zip(self.sides, ("place", "other"), strict=True)
+        ]
         sentences = []
         if any(places):
             joined = format_message(lang, "semicolon").join(one for one in places if one)
             sentences.append(format_message(lang, "place.both", places=joined))
         sentences += describe_causes(lang, explanation, self.sides, self.steps)
         alterations = [one for cause in explanation["causes"] for one in cause["alterations"][:1]]
-        return sentences + [format_message(lang, "first.entry", entry=one) for one in entries_about(alterations)]
+        return sentences + [
+            format_message(lang, "first.entry", entry=one) for one in entries_about(alterations)
+        ]

@@ -44,7 +44,9 @@ def record_construction(base: Any, skip: Sequence[str]) -> Iterator[dict[int, So
         base.__init__ = original
 
 
-def locations_by_name(places: Mapping[int, SourceLocation], modules: Mapping[int, str]) -> dict[str, SourceLocation]:
+def locations_by_name(
+    places: Mapping[int, SourceLocation], modules: Mapping[int, str]
+) -> dict[str, SourceLocation]:
     """Map the name of each module to the line that built it.
 
     Args:

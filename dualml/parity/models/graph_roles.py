@@ -37,8 +37,11 @@ class ParameterGraph:
 
     def shape_label(self, node: str) -> int:
         """Return a label of a node from the shapes of its tensors alone."""
-        shapes = [tuple(sorted(n for n in one.shape if n > 1))
-                  for one in self.tensors[node].values() if one.trained]  # fmt: skip
+        shapes = [
+            tuple(sorted(n for n in one.shape if n > 1))
+            for one in self.tensors[node].values()
+            if one.trained
+        ]
         return hash(tuple(sorted(shapes)))
 
     def refine_labels(self, known: Mapping[str, int]) -> list[dict[str, int]]:
@@ -129,7 +132,9 @@ def match_roles(a: ParameterGraph, b: ParameterGraph) -> dict[str, str]:
     }
 
 
-def match_unique_nodes(a: ParameterGraph, b: ParameterGraph, pairs: Mapping[str, str]) -> dict[str, str]:
+def match_unique_nodes(
+    a: ParameterGraph, b: ParameterGraph, pairs: Mapping[str, str]
+) -> dict[str, str]:
     """Return further pairs of nodes that are unique on their side, for the largest possible
     radius."""
     known = {x: hash(("pair", number)) for number, x in enumerate(pairs)}

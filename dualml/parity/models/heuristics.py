@@ -14,7 +14,9 @@ from dualml.parity.models.trace import Trace
 PREFIX = "parameter:"
 
 
-def find_better_pairing(found: ModelComparison, explanation: Mapping[str, Any] | None) -> dict[str, str] | None:
+def find_better_pairing(
+    found: ModelComparison, explanation: Mapping[str, Any] | None
+) -> dict[str, str] | None:
     """Return other parameter pairs that make both sides equal, if only the guessed pairs were
     wrong.
 
@@ -63,7 +65,9 @@ def pair_transposed(a: Trace, b: Trace, asked: ParameterMap) -> dict[str, tuple[
     The shape of a square matrix does not tell. Lookup tables are excluded. Empty if there are none.
     """
     ours, theirs = align_pieces(a, b)
-    pairs = match_tensors(ours.tensors, theirs.tensors, asked, roles=b.roles, guesses=b.guesses).pairs
+    pairs = match_tensors(
+        ours.tensors, theirs.tensors, asked, roles=b.roles, guesses=b.guesses
+    ).pairs
     shapes = {one.name: one.shape for one in ours.tensors}
     tables = {n for one in a.operations if "embedding" in one.name for n in one.inputs}
     ways = {pair.change for pair in pairs if shapes[pair.a] != shapes[pair.a][::-1]}

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.common.errors import UserError, did_you_mean
 from dualml.algorithms.optim import rule_from
+from dualml.common.errors import UserError, did_you_mean
 from dualml.parity.models.mapping import ParameterMap
 from dualml.parity.models.model_ref import to_import_spec
 from dualml.parity.models.worker import check_targets

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from dualml.parity.diffs.lookup import entries_for_error
 from dualml.common.errors import UserError
+from dualml.parity.diffs.lookup import entries_for_error
 from dualml.parity.models.comparison import ModelComparison, Note
 from dualml.parity.models.mapping import ParameterMap, match_tensors
 from dualml.parity.models.partners import Pairing, apply_change
 from dualml.parity.models.pieces import align_pieces
-from dualml.parity.models.trace_comparison import TraceComparison, TensorDistance
 from dualml.parity.models.trace import Trace
+from dualml.parity.models.trace_comparison import TensorDistance, TraceComparison
 from dualml.parity.pairs import is_lone_kink
 
 #: In the order of execution.
@@ -94,14 +94,18 @@ def judge_traces(
         notes.append(Note("wild", {"n": len(wild), **moved}))
     raised = [(side, t.raised) for side, t in zip(sides, (a, b), strict=True) if t.raised]
     notes += [Note("raised", {"side": side, "text": text}) for side, text in raised]
-    notes += [Note("entry", {"entry": one}) for one in (entries_about_error(pair) if raised else ())]
+    notes += [
+        Note("entry", {"entry": one}) for one in (entries_about_error(pair) if raised else ())
+    ]
     # A module may return another shape as long as the results of the step agree.
     apart = {s.step for s in outside if s.is_hard and s.phase in ("parameters", "forward", "loss")}
     strays = [s for s in outside if s.is_hard or raised or s.step in apart]
     notes += [pair.layout_note(s) for s in outside if s not in strays]
     if not raised and is_lone_kink(list(strays), pair.output_layer()):
         notes, strays = [*notes, Note("kink", {"step": strays[0].step})] if strays else notes, []
-    first = pair.make_divergence(find_onset(judged, strays[0], margin), strays[0]) if strays else None
+    first = (
+        pair.make_divergence(find_onset(judged, strays[0], margin), strays[0]) if strays else None
+    )
     reach = (judged.index(strays[0]) if strays else len(judged), pair.first_unmatched_operation())
     verdict, reason = "equal", "inside_envelope"
     if len(raised) == 2:
@@ -155,7 +159,9 @@ def lacks_operator(raised: str) -> bool:
     )
 
 
-def find_onset(spots: Sequence[TensorDistance], stray: TensorDistance, margin: float) -> TensorDistance:
+def find_onset(
+    spots: Sequence[TensorDistance], stray: TensorDistance, margin: float
+) -> TensorDistance:
     """Return the distance at which a divergence begins that exceeds the margin at ``stray``.
 
     It goes back over the directly preceding distances of the same step that exceed a third of the
@@ -191,7 +197,9 @@ def check_same_plan(a: Trace, b: Trace, pairing: Pairing, sides: tuple[str, str]
         u, v = start_a.get(pair.a), start_b.get(pair.b)
         if u is None or v is None:
             raise UserError(f"the initial value of {pair.a} is not in both traces")
-        if not np.array_equal(u, apply_change(v, pair.change, u.shape), equal_nan=u.dtype.kind == "f"):
+        if not np.array_equal(
+            u, apply_change(v, pair.change, u.shape), equal_nan=u.dtype.kind == "f"
+        ):
             off.append(pair.a)
     if off:
         raise UserError(

@@ -22,8 +22,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.common.errors import UserError, did_you_mean
-from dualml.parity.models.partners import Change, TensorPair, Pairing, Tensor, canonical_name, find_change
 from dualml.parity.models.matchers import UnmatchedParameters
+from dualml.parity.models.partners import (
+    Change,
+    Pairing,
+    Tensor,
+    TensorPair,
+    canonical_name,
+    find_change,
+)
 
 #: The user's map of parameters: name → partner, or (partner, "transpose").
 ParameterMap = Mapping[str, "str | Sequence[str]"]
@@ -90,7 +97,9 @@ def match_tensors(
     return Pairing(pairs, (buffers[0], buffers[1]), (alone[0], alone[1]))
 
 
-def transpose_squares(pairs: list[TensorPair], a: Sequence[Tensor], b: Sequence[Tensor]) -> list[TensorPair]:
+def transpose_squares(
+    pairs: list[TensorPair], a: Sequence[Tensor], b: Sequence[Tensor]
+) -> list[TensorPair]:
     """Transpose pairs of square matrices if all other matrices with the same last name are
     transposed.
 
@@ -118,7 +127,9 @@ def transpose_squares(pairs: list[TensorPair], a: Sequence[Tensor], b: Sequence[
     ]
 
 
-def is_paired_by_names(a: Sequence[Tensor], b: Sequence[Tensor], asked: ParameterMap | None = None) -> bool:
+def is_paired_by_names(
+    a: Sequence[Tensor], b: Sequence[Tensor], asked: ParameterMap | None = None
+) -> bool:
     """Whether names alone pair all trained parameters of one side, so that no other rule is
     needed."""
     asked = asked or {}

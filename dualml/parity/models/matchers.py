@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 
 import numpy as np
 
-from dualml.parity.models.partners import Change, TensorPair, Tensor, canonical_name, find_change
+from dualml.parity.models.partners import Change, Tensor, TensorPair, canonical_name, find_change
 
 
 class UnmatchedParameters:
@@ -18,7 +18,9 @@ class UnmatchedParameters:
         pairs: name in ``a`` → its pair, as far as known.
     """
 
-    def __init__(self, a: Sequence[Tensor], b: Sequence[Tensor], pairs: dict[str, TensorPair]) -> None:
+    def __init__(
+        self, a: Sequence[Tensor], b: Sequence[Tensor], pairs: dict[str, TensorPair]
+    ) -> None:
         self.a, self.b, self.pairs = a, b, pairs
 
     def remaining(self) -> tuple[list[Tensor], list[Tensor]]:
@@ -59,7 +61,8 @@ class UnmatchedParameters:
             (x, y)
             for x in rest_a
             for y in rest_b
-            if is_name_ending(canonical_name(x.name), canonical_name(y.name)) and find_change(x.shape, y.shape) in allowed
+            if is_name_ending(canonical_name(x.name), canonical_name(y.name))
+            and find_change(x.shape, y.shape) in allowed
         ]
         times = Counter(one.name for one, _ in pairs), Counter(one.name for _, one in pairs)
         for x, y in pairs:
@@ -123,8 +126,13 @@ class UnmatchedParameters:
         score = np.full((len(xs), len(ys)), -1.0)
         for i in range(len(xs) - 1, -1, -1):
             for j in range(len(ys) - 1, -1, -1):
-                if xs[i].trained == ys[j].trained and find_change(xs[i].shape, ys[j].shape) is not None:
-                    score[i, j] = best[i + 1, j + 1] + 1 + 0.1 * name_similarity(xs[i].name, ys[j].name)
+                if (
+                    xs[i].trained == ys[j].trained
+                    and find_change(xs[i].shape, ys[j].shape) is not None
+                ):
+                    score[i, j] = (
+                        best[i + 1, j + 1] + 1 + 0.1 * name_similarity(xs[i].name, ys[j].name)
+                    )
                 best[i, j] = max(best[i + 1, j], best[i, j + 1], score[i, j])
         i = j = 0
         while i < len(xs) and j < len(ys):

@@ -152,8 +152,11 @@ def error_reason(error: BaseException) -> str:
 
 def error_place(error: BaseException, file: str | None) -> str:
     """Return the last line of the user's own file that was run, as `` (models.py, line 12)``."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__)
-              if file and os.path.realpath(frame.filename) == os.path.realpath(file)]  # fmt: skip
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if file and os.path.realpath(frame.filename) == os.path.realpath(file)
+    ]
     return f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
 
 
@@ -163,8 +166,11 @@ def user_line(error: BaseException, skip: Sequence[str]) -> str:
     Args:
         skip: folders of packages whose lines are not the user's.
     """
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__)
-              if not frame.filename.startswith((*skip, "<"))]  # fmt: skip
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((*skip, "<"))
+    ]
     if not frames:
         return ""
     last = frames[-1]

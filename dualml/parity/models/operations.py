@@ -1,9 +1,9 @@
 """Operations: what a model computed, call by call, with the source line of each call.
 
-A backend intercepts its framework's dispatch (`dualml_torch.parity.operations`, `dualml_ms.parity.operations`)
-and reports every call to a `Tape`. The tape numbers the calls, knows where each input came from,
-and keeps copies of the outputs. Modules do not matter here: two ports that divide the same
-computation differently share most of these values.
+A backend intercepts its framework's dispatch (`dualml_torch.parity.operations`,
+`dualml_ms.parity.operations`) and reports every call to a `Tape`. The tape numbers the calls, knows
+where each input came from, and keeps copies of the outputs. Modules do not matter here: two ports
+that divide the same computation differently share most of these values.
 """
 
 from __future__ import annotations
@@ -172,14 +172,18 @@ class Tape:
         if len(self.calls) >= LIMIT_CALLS or not outputs:
             return
         place, module = self.locate(frame)
-        sources = sources if sources is None else [self.own_parameter(one, module) for one in sources]
+        sources = (
+            sources if sources is None else [self.own_parameter(one, module) for one in sources]
+        )
         number = len(self.calls)
         arrays = [self.array(one) for one in outputs]
         if sources is None:
             sources = [self.find_source(one) for one in inputs]
         shapes = tuple(tuple(int(n) for n in one.shape) for one in arrays)
         self.calls.append(
-            Operation(number, name, tuple(sources), jsonable_settings(attributes), shapes, place, module)
+            Operation(
+                number, name, tuple(sources), jsonable_settings(attributes), shapes, place, module
+            )
         )
         for i, (tensor, value) in enumerate(zip(outputs, arrays, strict=True)):
             key = value_name(number, i)
@@ -209,7 +213,9 @@ class Tape:
                 owner = frame.f_locals.get(code.co_varnames[0])
                 module = self.modules.get(id(owner))
             if place is None and not code.co_filename.startswith((*self.skip, "<")):
-                place = SourceLocation(code.co_filename, frame.f_lineno, expression_text(code, frame.f_lasti))
+                place = SourceLocation(
+                    code.co_filename, frame.f_lineno, expression_text(code, frame.f_lasti)
+                )
             frame = frame.f_back
         return place, module or ""
 

@@ -129,7 +129,11 @@ def cut_tensors(tensors: Sequence[Tensor], cuts_by_name: Cuts) -> list[Tensor]:
         for part in (
             [
                 replace(one, name=name, shape=(length, *one.shape[1:]))
-                for name, length in zip(piece_names(one.name, cuts_by_name[one.name]), cuts_by_name[one.name], strict=True)
+                for name, length in zip(
+                    piece_names(one.name, cuts_by_name[one.name]),
+                    cuts_by_name[one.name],
+                    strict=True,
+                )
             ]
             if one.name in cuts_by_name
             else [one]
@@ -143,13 +147,23 @@ def cut_arrays(arrays: Mapping[str, NDArray[Any]], cuts_by_name: Cuts) -> Arrays
     result: Arrays = {}
     for key, value in arrays.items():
         head, slash, name = key.rpartition("/")
-        if name not in cuts_by_name or not value.ndim or (head and head.partition("/")[0] not in PHASES):
+        if (
+            name not in cuts_by_name
+            or not value.ndim
+            or (head and head.partition("/")[0] not in PHASES)
+        ):
             result[key] = value
             continue
         lengths = cuts_by_name[name]
         whole = value.shape[0] == sum(lengths)
         parts = np.split(value, np.cumsum(lengths)[:-1]) if whole else [value] * len(lengths)
-        result |= dict(zip((head + slash + n for n in piece_names(name, cuts_by_name[name])), parts, strict=True))
+        result |= dict(
+            zip(
+                (head + slash + n for n in piece_names(name, cuts_by_name[name])),
+                parts,
+                strict=True,
+            )
+        )
     return result
 
 
@@ -180,7 +194,9 @@ def cut_trace(trace: Trace, cuts_by_name: Cuts) -> Trace:
         for key, width in (trace.envelope or {}).items():
             head, slash, name = key.rpartition("/")
             if name in cuts_by_name and key.partition("/")[0] in PHASES:
-                widths |= {head + slash + part: width for part in piece_names(name, cuts_by_name[name])}
+                widths |= {
+                    head + slash + part: width for part in piece_names(name, cuts_by_name[name])
+                }
     return replace(
         trace,
         tensors=cut_tensors(trace.tensors, cuts_by_name),

@@ -20,10 +20,10 @@ from dualml.common.distance import BLOCK_ELEMENTS
 from dualml.common.errors import UserError
 from dualml.parity.envelope import perturb
 from dualml.parity.models.gap import gap, has_nan
+from dualml.parity.models.model_ref import error_reason, user_line
 from dualml.parity.models.operations import Operation, Tape
 from dualml.parity.models.partners import Tensor
-from dualml.parity.models.model_ref import user_line, error_reason
-from dualml.parity.models.trace import OUTPUT, Arrays, Trace, hash_array, array_key, iter_tensors
+from dualml.parity.models.trace import OUTPUT, Arrays, Trace, array_key, hash_array, iter_tensors
 
 #: Draws: weights moved by 1, 2 and 4 units in the last place.
 DRAWS = 3
@@ -146,7 +146,9 @@ class Recorder:
         ``tensor``."""
         raise NotImplementedError
 
-    def hook_modules(self, tell: Callable[[str, Any], None]) -> contextlib.AbstractContextManager[None]:
+    def hook_modules(
+        self, tell: Callable[[str, Any], None]
+    ) -> contextlib.AbstractContextManager[None]:
         """Report every module's output within the context.
 
         Args:
@@ -223,7 +225,9 @@ class Recorder:
         try:
             if step == 1:
                 self.restore(start)
-                self.trace.random = self.find_nondeterminism(base, self.repeat_step(function, inputs))
+                self.trace.random = self.find_nondeterminism(
+                    base, self.repeat_step(function, inputs)
+                )
                 self.trace.repeated = True
             if self.trace.random is None:
                 for draw in range(self.draws):
@@ -317,7 +321,9 @@ class Recorder:
             trained = {one.name for one in self.trace.tensors if one.trained}
             for name, value in self.weights().items():
                 noted[f"update/{name}" if name in trained else f"state/buffer/{name}"] = value
-            for slot, values in self.optimizer_state().items() if self.optimizer is not None else ():
+            for slot, values in (
+                self.optimizer_state().items() if self.optimizer is not None else ()
+            ):
                 for name, value in values.items():
                     noted[f"state/{slot}/{name}"] = value
         finally:
@@ -428,7 +434,11 @@ class Recorder:
         if not self.is_tensor(value):
             return value
         array = self.array(value)
-        if array.dtype.kind != "f" or not is_finite_float(array) or (array == np.round(array)).all():
+        if (
+            array.dtype.kind != "f"
+            or not is_finite_float(array)
+            or (array == np.round(array)).all()
+        ):
             return value
         near = perturb({name: array}, self.seed, number, self.trace.steps)[name]
         return self.tensor_like(np.where(array == 0, 0, near).astype(array.dtype), value)
@@ -446,7 +456,8 @@ def is_bit_identical(a: NDArray[Any], b: NDArray[Any]) -> bool:
         return False
     a, b = (np.ascontiguousarray(one).reshape(-1).view(np.uint8) for one in (a, b))
     return all(
-        np.array_equal(a[at : at + BLOCK_ELEMENTS], b[at : at + BLOCK_ELEMENTS]) for at in range(0, a.size, BLOCK_ELEMENTS)
+        np.array_equal(a[at : at + BLOCK_ELEMENTS], b[at : at + BLOCK_ELEMENTS])
+        for at in range(0, a.size, BLOCK_ELEMENTS)
     )
 
 

@@ -18,24 +18,24 @@ from numpy.typing import NDArray
 from dualml.backend import BackendInfo, backends
 from dualml.common.errors import UserError
 from dualml.common.files import read_json, write_json
+from dualml.common.machine import python_argv, usable_cores
 from dualml.launch.process import Launch
 from dualml.launch.supervise import GroupResult, describe_exit, last_lines, supervise
-from dualml.common.machine import python_argv, usable_cores
-from dualml.parity.models.inputs import (
-    to_arrays,
-    check_margin,
-    serialize_map,
-    resolve_losses,
-    to_array,
-    resolve_optimizers,
-)
 from dualml.parity.models.comparison import ModelComparison, Note
 from dualml.parity.models.heuristics import find_better_pairing, pair_by_listing, pair_transposed
 from dualml.parity.models.imported.read import read_pair
+from dualml.parity.models.inputs import (
+    check_margin,
+    resolve_losses,
+    resolve_optimizers,
+    serialize_map,
+    to_array,
+    to_arrays,
+)
 from dualml.parity.models.judge import MARGIN, judge_traces
 from dualml.parity.models.mapping import ParameterMap
-from dualml.parity.models.recorder import DRAWS
 from dualml.parity.models.model_ref import COMPARING_VARIABLE, to_import_spec
+from dualml.parity.models.recorder import DRAWS
 from dualml.parity.models.trace import HEAD, Trace, read_trace
 
 FRAMEWORKS = ("torch", "mindspore")
@@ -117,18 +117,33 @@ def compare(
     kinds = resolve_losses(loss, target)
     infos = require_frameworks()
     updates = resolve_optimizers(optimizer)
-    models = [to_import_spec(torch_module, "torch_module"), to_import_spec(mindspore_cell, "mindspore_cell")]
+    models = [
+        to_import_spec(torch_module, "torch_module"),
+        to_import_spec(mindspore_cell, "mindspore_cell"),
+    ]
     sides = {
-        side: {"label": info.name, "package": info.package, "model": model, "loss": kind,
-               "optimizer": update}
+        side: {
+            "label": info.name,
+            "package": info.package,
+            "model": model,
+            "loss": kind,
+            "optimizer": update,
+        }
         for side, info, model, kind, update in zip("ab", infos, models, kinds, updates, strict=True)
-    }  # fmt: skip
+    }
     job: dict[str, Any] = {
-        "sides": sides, "map": serialize_map(map), "steps": steps, "targets": target is not None,
-        "train": train, "seed": seed,
-        "draws": draws, "timeout": timeout, "margin": margin, "budget": min(BUDGET_S, timeout),
+        "sides": sides,
+        "map": serialize_map(map),
+        "steps": steps,
+        "targets": target is not None,
+        "train": train,
+        "seed": seed,
+        "draws": draws,
+        "timeout": timeout,
+        "margin": margin,
+        "budget": min(BUDGET_S, timeout),
         "path": [str(Path(place or ".").resolve()) for place in sys.path],
-    }  # fmt: skip
+    }
     with tempfile.TemporaryDirectory(prefix="dualml-compare-") as temporary:
         where = Path(temporary if folder is None else folder)
         where.mkdir(parents=True, exist_ok=True)
@@ -156,7 +171,9 @@ def run_and_judge(
 ) -> ModelComparison:
     """Run both workers and judge their traces."""
     run_workers(folder, job, infos, arrays)
-    return judge_traces(*traces(folder), margin=job["margin"], user_map=job["map"], sides=FRAMEWORKS)
+    return judge_traces(
+        *traces(folder), margin=job["margin"], user_map=job["map"], sides=FRAMEWORKS
+    )
 
 
 def retry_with_partners(
@@ -202,7 +219,11 @@ def add_explanation(
 
 
 def compare_traces(
-    folder_a: str | Path, folder_b: str | Path, *, map: ParameterMap | None = None, margin: float = MARGIN
+    folder_a: str | Path,
+    folder_b: str | Path,
+    *,
+    map: ParameterMap | None = None,
+    margin: float = MARGIN,
 ) -> ModelComparison:
     """Judge two traces that Recorders wrote, or two dumps of msprobe or TroubleShooter.
 

@@ -12,7 +12,16 @@ from dualml.parity.models.messages import Language, format_message
 
 Row = Mapping[str, Any]
 #: Optimizer mutations that have messages of their own.
-OPTIMIZER_MUTATIONS = ("form", "gradient", "skip", "hold", "decay", "lr_factor", "lr_schedule", "twice")
+OPTIMIZER_MUTATIONS = (
+    "form",
+    "gradient",
+    "skip",
+    "hold",
+    "decay",
+    "lr_factor",
+    "lr_schedule",
+    "twice",
+)
 #: Names of values in a trace, see `dualml.parity.models.operations.Operation`.
 NAME = re.compile(r"(?:op|input):\d+(?:\[\d+\])?|parameter:[\w.]+")
 #: Maximum number of elements of an order that are shown.
@@ -44,10 +53,14 @@ def format_place(lang: Language, side: str, operation: Row | None) -> str:
     if not built or built == where:
         return line
     name = Path(str(built["file"])).name
-    return line + format_message(lang, "place.built", file=name, line=built["line"], code=built["code"])
+    return line + format_message(
+        lang, "place.built", file=name, line=built["line"], code=built["code"]
+    )
 
 
-def describe_causes(lang: Language, explanation: Row, sides: Sequence[str], steps: int) -> list[str]:
+def describe_causes(
+    lang: Language, explanation: Row, sides: Sequence[str], steps: int
+) -> list[str]:
     """Describe the causes that were found, or what was tried without success."""
     causes = explanation["causes"]
     sentences = []
@@ -56,7 +69,9 @@ def describe_causes(lang: Language, explanation: Row, sides: Sequence[str], step
         first = cause["alterations"][0]
         calls = format_count(lang, "calls", len(first["sites"])) if first["sites"] else ""
         key = "cause.first" if number == 0 else "cause.next"
-        sentences.append(format_message(lang, key, a=sides[0], b=sides[1], cause=ways[0], calls=calls))
+        sentences.append(
+            format_message(lang, key, a=sides[0], b=sides[1], cause=ways[0], calls=calls)
+        )
         if len(ways) > 1:
             others = format_message(lang, "semicolon").join(ways[1:])
             sentences.append(format_message(lang, "cause.ties", others=others))
@@ -71,7 +86,9 @@ def describe_causes(lang: Language, explanation: Row, sides: Sequence[str], step
     else:
         tried = sum(explanation["tried"])
         sentences.append(
-            format_message(lang, "cause.unfinished" if explanation.get("late") else "cause.none", n=tried)
+            format_message(
+                lang, "cause.unfinished" if explanation.get("late") else "cause.none", n=tried
+            )
         )
         sentences += [describe_relation(lang, one) for one in explanation.get("evidence", ())]
     return sentences
@@ -171,13 +188,17 @@ def describe_relation(lang: Language, one: Row) -> str:
     if key == "some" and one["axis"] is None:
         key = "some_scattered"
     values = {**one, "value": format_value(one.get("value")), "share": f"{one.get('share', 0):.0%}"}
-    return format_message(lang, f"evidence.{key}", **{k: v for k, v in values.items() if k != "key"})
+    return format_message(
+        lang, f"evidence.{key}", **{k: v for k, v in values.items() if k != "key"}
+    )
 
 
 def entries_about(alterations: Iterable[Row]) -> list[str]:
     """Return the names of catalogue entries about mutations such as ``layer_norm.eps``."""
     known = entries_by_cause()
-    return list(dict.fromkeys(one for row in alterations for one in known.get(catalogue_key(row), ())))
+    return list(
+        dict.fromkeys(one for row in alterations for one in known.get(catalogue_key(row), ()))
+    )
 
 
 def catalogue_key(one: Row) -> str:

@@ -21,12 +21,18 @@ from pydantic import Field, ValidationError
 from dualml.common.arrays import Arrays as Arrays
 from dualml.common.arrays import read_tensors
 from dualml.common.errors import UserError, escape_unprintable
-from dualml.common.files import MAX_TEXT_BYTES, read_bytes, convert_read_errors, write_bytes, write_json
+from dualml.common.files import (
+    MAX_TEXT_BYTES,
+    convert_read_errors,
+    read_bytes,
+    write_bytes,
+    write_json,
+)
+from dualml.common.parse import from_json
+from dualml.common.strict_model import clip_text, describe_validation_error
+from dualml.experiment.store.jsonfile import Count, Number, Record
 from dualml.parity.models.operations import Operation, SourceLocation
 from dualml.parity.models.partners import Tensor
-from dualml.common.parse import from_json
-from dualml.experiment.store.jsonfile import Count, Number, Record
-from dualml.common.strict_model import describe_validation_error, clip_text
 
 FORMAT = 1
 KIND = "dualml-trace"
@@ -284,8 +290,10 @@ def restore_trace(head: TraceHeader, arrays: Arrays) -> Trace:
         arrays=arrays,
     )
     if envelope is not None:  # JSON has no infinity: null is a draw that was not finite
-        trace.envelope = {name: math.inf if width is None else float(width)
-                          for name, width in envelope.width.items()}  # fmt: skip
+        trace.envelope = {
+            name: math.inf if width is None else float(width)
+            for name, width in envelope.width.items()
+        }
     if len(trace.inputs) < trace.steps or len(trace.order) < trace.steps:
         raise ValueError(f"{trace.steps} steps, but {len(trace.inputs)} inputs")
     for step, names in enumerate(trace.order, 1):

@@ -12,12 +12,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dualml.parity.models.comparison import FirstDivergence, Note
-from dualml.parity.models.value_matching import match_values
-from dualml.parity.models.gap import largest_differences, gap, has_nan
+from dualml.parity.models.gap import gap, has_nan, largest_differences
 from dualml.parity.models.layers import canonical_type, pair_modules
 from dualml.parity.models.operations import call_number
-from dualml.parity.models.partners import TensorPair, Pairing, apply_change
+from dualml.parity.models.partners import Pairing, TensorPair, apply_change
 from dualml.parity.models.trace import OUTPUT, Trace, array_key
+from dualml.parity.models.value_matching import match_values
 from dualml.parity.pairs import CHAOS, FLOOR, Distance, envelope_horizon
 
 #: Relative envelope above which a gradient is not judged.
@@ -74,7 +74,9 @@ class TraceComparison:
         self.last_step = min(len(a.order), len(b.order))
         self.margin = margin
         self.flow = match_values(a, b, margin) if a.operations and b.operations else None
-        self.unmatched = tuple(side.unmatched() for side in self.flow) if self.flow else (set(), set())
+        self.unmatched = (
+            tuple(side.unmatched() for side in self.flow) if self.flow else (set(), set())
+        )
         self.differently_cut: set[str] = set()
         self.notes: list[Note] = []
         self.medians: dict[str, float] = {}
@@ -121,7 +123,10 @@ class TraceComparison:
         outputs = [[n for n in side if n.startswith(OUTPUT)] for side in names]
         if all(outputs) and outputs[0] != outputs[1]:
             shapes = [
-                ", ".join(f"{n.removeprefix(OUTPUT)}{format_shape(t.find_array('forward', step, n))}" for n in o)
+                ", ".join(
+                    f"{n.removeprefix(OUTPUT)}{format_shape(t.find_array('forward', step, n))}"
+                    for n in o
+                )
                 for t, o in zip((self.a, self.b), outputs, strict=True)
             ]
             note = Note("outputs", dict(zip("ab", shapes, strict=True)))
@@ -134,11 +139,15 @@ class TraceComparison:
             if other is not None and module_name(name) in self.a.moved_modules:
                 yield TensorDistance(step, "forward", name, 0.0, 0.0, other)
             elif other is not None:
-                for spot in self.distances("forward", step, [name], {name: TensorPair(name, other, "")}.get):
+                for spot in self.distances(
+                    "forward", step, [name], {name: TensorPair(name, other, "")}.get
+                ):
                     if not self.is_cut_differently(spot):
                         yield spot
             elif name.startswith(OUTPUT) and outputs[1]:
-                yield TensorDistance(step, "forward", name, float("inf"), 0.0, outputs[1][0], "outputs")
+                yield TensorDistance(
+                    step, "forward", name, float("inf"), 0.0, outputs[1][0], "outputs"
+                )
         for name in outputs[1] if outputs[0] and not ends else ():
             if name not in outputs[0]:
                 yield TensorDistance(step, "forward", name, float("inf"), 0.0, name, "outputs")
@@ -158,7 +167,9 @@ class TraceComparison:
             own = values[0].find(x, 0.0)
             healed = own is not None and own not in self.unmatched[0]
             module, other = module_name(spot.tensor), module_name(spot.other)
-            alike = canonical_type(self.a.modules.get(module, "")) == canonical_type(self.b.modules.get(other, ""))
+            alike = canonical_type(self.a.modules.get(module, "")) == canonical_type(
+                self.b.modules.get(other, "")
+            )
             if values[1].find(x, tolerance) or (
                 healed and (not alike or values[0].find(y, tolerance))
             ):
@@ -189,7 +200,11 @@ class TraceComparison:
         return next((n for n in candidates if n in known), None)
 
     def distances(
-        self, phase: str, step: int, names: Sequence[str], partner: Callable[[str], TensorPair | None]
+        self,
+        phase: str,
+        step: int,
+        names: Sequence[str],
+        partner: Callable[[str], TensorPair | None],
     ) -> Iterator[TensorDistance]:
         """Yield the distances of the named arrays of a phase."""
         for name in names:
@@ -204,16 +219,23 @@ class TraceComparison:
             ):
                 y = apply_change(y, pair.change, x.shape)
             sort = (
-                "shape" if x.shape != y.shape else ("value", "nan", "both_nan")[has_nan(x) + has_nan(y)]
+                "shape"
+                if x.shape != y.shape
+                else ("value", "nan", "both_nan")[has_nan(x) + has_nan(y)]
             )
             far = gap(x, y)
-            yield TensorDistance(step, phase, name, far, width, pair.b, sort, (x, y) if far else None)
+            yield TensorDistance(
+                step, phase, name, far, width, pair.b, sort, (x, y) if far else None
+            )
 
     def envelope_width(self, phase: str, a: str, b: str, step: int) -> float:
         """Return the larger envelope of both sides: at step 1 its own, later the largest step that
         counts."""
         steps = range(1, min(envelope_horizon(step), max(self.last_step, 1)) + 1)
-        widths = [max(self.a.envelope_width(phase, at, a), self.b.envelope_width(phase, at, b)) for at in steps]
+        widths = [
+            max(self.a.envelope_width(phase, at, a), self.b.envelope_width(phase, at, b))
+            for at in steps
+        ]
         return max(*widths, self.median_envelope(phase, step, a.rpartition("/")[0]))
 
     def median_envelope(self, phase: str, step: int, slot: str) -> float:
@@ -244,7 +266,11 @@ class TraceComparison:
         for step in range(1, steps + 1):
             ends = [n for n in self.a.names("forward", step) if n.startswith(OUTPUT)]
             moved = [self.envelope_width("forward", n, n, step) for n in ends]
-            if self.envelope_width("loss", "loss", "loss", step) > CHAOS < 10 * max(moved, default=1.0):
+            if (
+                self.envelope_width("loss", "loss", "loss", step)
+                > CHAOS
+                < 10 * max(moved, default=1.0)
+            ):
                 return step
         return None
 
@@ -265,12 +291,22 @@ class TraceComparison:
         shapes = tuple(a.shape for a in spot.arrays) if spot.arrays else None
         elements = largest_differences(*spot.arrays, self.sides) if spot.arrays else []
         return FirstDivergence(
-            step=spot.step, phase=spot.phase, layer=layer, type=kind, tensor=spot.tensor,
-            other=spot.other, kind=spot.kind, distance=spot.distance, envelope=spot.envelope,
-            shapes=shapes, elements=tuple(elements),
-            side=self.deviating_side(spot), outside=None if spot is stray else {
-                "phase": stray.phase, "tensor": stray.tensor, "ratio": stray.ratio},
-        )  # fmt: skip
+            step=spot.step,
+            phase=spot.phase,
+            layer=layer,
+            type=kind,
+            tensor=spot.tensor,
+            other=spot.other,
+            kind=spot.kind,
+            distance=spot.distance,
+            envelope=spot.envelope,
+            shapes=shapes,
+            elements=tuple(elements),
+            side=self.deviating_side(spot),
+            outside=None
+            if spot is stray
+            else {"phase": stray.phase, "tensor": stray.tensor, "ratio": stray.ratio},
+        )
 
     def deviating_side(self, spot: TensorDistance) -> str:
         """Return the side that has the NaN, does not train or alone has a parameter; empty for
@@ -301,10 +337,19 @@ class TraceComparison:
         name = next((n for n in order if not was_reached(n)), OUTPUT)
         side = self.sides[0] if failed is self.a else self.sides[1]
         return FirstDivergence(
-            step=step, phase="forward", layer=name, type=other.modules.get(name, ""), tensor=name,
-            other=forth.get(name, ""), kind="raised", distance=float("inf"), envelope=0.0,
-            shapes=None, elements=(), side=side,
-        )  # fmt: skip
+            step=step,
+            phase="forward",
+            layer=name,
+            type=other.modules.get(name, ""),
+            tensor=name,
+            other=forth.get(name, ""),
+            kind="raised",
+            distance=float("inf"),
+            envelope=0.0,
+            shapes=None,
+            elements=(),
+            side=side,
+        )
 
     def layout_note(self, spot: TensorDistance) -> Note:
         """Return a note that a module's output has another shape."""

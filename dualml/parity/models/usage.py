@@ -71,7 +71,9 @@ def pair_by_use(
         )
 
     keys: tuple[Callable[[Tensor, int], Hashable], ...] = (
-        lambda one, side: (one.shape, word) if (word := distinctive_word(one)) else (one.name, side),
+        lambda one, side: (
+            (one.shape, word) if (word := distinctive_word(one)) else (one.name, side)
+        ),
         kind,
         lambda one, side: (sorted_shape(one), one.trained, known[side][whole_name(one.name)][1]),
         lambda one, side: (sorted_shape(one), one.trained, tensor_meaning(one)),

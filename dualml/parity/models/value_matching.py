@@ -64,8 +64,8 @@ class ValueIndex:
         """Return the name of the last array with these numbers; None if there is none.
 
         Args:
-            tolerance: relative, see `dualml.common.distance`; the larger of this and the array's own width
-                counts.
+            tolerance: relative, see `dualml.common.distance`; the larger of this and the array's
+                own width counts.
         """
         if array.dtype.kind not in "fiub" or array.size not in self.by_size:
             return None
@@ -161,7 +161,9 @@ class TraceOperand:
         lost: set[str] = set()
         leads: dict[int, bool] = {}
         # A call that takes a value of unknown origin may depend on anything before.
-        last = max((x.number for x in self.operations if any(map(is_unknown, x.inputs))), default=-1)
+        last = max(
+            (x.number for x in self.operations if any(map(is_unknown, x.inputs))), default=-1
+        )
         for operation in reversed(self.operations):
             leads[operation.number] = False
             for name in operation.output_names():
@@ -204,12 +206,16 @@ class TraceOperand:
 def make_operand(trace: Trace, margin: float) -> TraceOperand:
     """Return the operations and values of a trace's first step, not matched yet."""
     arrays = {
-        n: a for n in trace.names("operation", 1) if (a := trace.find_array("operation", 1, n)) is not None
+        n: a
+        for n in trace.names("operation", 1)
+        if (a := trace.find_array("operation", 1, n)) is not None
     }
     buffers = {f"parameter:{one.name}" for one in trace.tensors if not one.trained}
     tables = frozenset({*buffers, *(name for name in arrays if name.startswith(TABLE))})
     values = index_values(trace, margin)
-    return TraceOperand(trace.operations, arrays, graph_outputs(trace, arrays), values=values, tables=tables)
+    return TraceOperand(
+        trace.operations, arrays, graph_outputs(trace, arrays), values=values, tables=tables
+    )
 
 
 def graph_outputs(trace: Trace, arrays: Mapping[str, Array]) -> frozenset[str]:

@@ -20,18 +20,18 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.algorithms.optim import rule_from
 from dualml.common.errors import TrialError, UserError
 from dualml.common.files import read_json
 from dualml.launch.child import Emitter, run_child
-from dualml.algorithms.optim import rule_from
 from dualml.parity.models.construction import locations_by_name
-from dualml.parity.models.mapping import guess_initial_value, match_tensors, is_paired_by_names
+from dualml.parity.models.graph_roles import build_graph, match_roles
+from dualml.parity.models.mapping import guess_initial_value, is_paired_by_names, match_tensors
+from dualml.parity.models.model_ref import load_builder, report_as_user_error
 from dualml.parity.models.operations import Operation, SourceLocation
 from dualml.parity.models.partners import apply_change
 from dualml.parity.models.pieces import cut_arrays, cut_tensors, find_cuts, join_pieces
 from dualml.parity.models.recorder import Recorder as Base
-from dualml.parity.models.graph_roles import build_graph, match_roles
-from dualml.parity.models.model_ref import report_as_user_error, load_builder
 from dualml.parity.models.trace import Trace, array_key, read_trace
 from dualml.parity.models.usage import pair_by_use
 
@@ -145,8 +145,11 @@ def required_arguments(builder: Callable[..., Any]) -> list[str]:
     except (TypeError, ValueError):
         return []
     several = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-    return [name for name, one in parameters
-            if one.default is Parameter.empty and one.kind not in several]  # fmt: skip
+    return [
+        name
+        for name, one in parameters
+        if one.default is Parameter.empty and one.kind not in several
+    ]
 
 
 def make_optimizer(room: ModelBackend, model: Any, kind: dict[str, Any] | None) -> Any:
@@ -191,7 +194,10 @@ def load_matched_weights(
     sides = (job["sides"]["a"]["label"], job["sides"]["b"]["label"])
     theirs, ours = find_cuts(given.tensors, own)
     first, second = cut_tensors(given.tensors, theirs), cut_tensors(own, ours)
-    shapes, arrays = {one.name: one.shape for one in second}, cut_arrays(given.initial_parameters(), theirs)
+    shapes, arrays = (
+        {one.name: one.shape for one in second},
+        cut_arrays(given.initial_parameters(), theirs),
+    )
     matched = partial(match_tensors, first, second, job["map"], sides)
     trace = recorder.trace
     if not is_paired_by_names(given.tensors, own, job["map"]):
@@ -204,8 +210,9 @@ def load_matched_weights(
         trace.guesses = pair_by_use(*rest, both)
         trace.listed = pair_by_use(*rest, both, listed=True)
     pairing = matched(trace.roles, trace.guesses)
-    weights = {pair.b: apply_change(arrays[pair.a], pair.change, shapes[pair.b])
-               for pair in pairing.pairs}  # fmt: skip
+    weights = {
+        pair.b: apply_change(arrays[pair.a], pair.change, shapes[pair.b]) for pair in pairing.pairs
+    }
     for one in second:
         if one.name in pairing.unpaired_parameters[1]:
             same = guess_initial_value(one, first, arrays)

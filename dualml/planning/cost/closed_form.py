@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from dualml.common.errors import UserError, did_you_mean
 from dualml.parallel.aggregation import ASYNCHRONOUS, STRATEGIES, StepGroup, Strategy
 from dualml.planning.cost.libraries import LIBRARIES
-from dualml.common.errors import UserError, did_you_mean
 
 LOCAL_SGD = "local_sgd"
 #: Default number of updates between two aggregations of ``local_sgd``.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from dualml.common.words import section_messages
 from dualml.planning.cost.closed_form import gives_exact_sum
 from dualml.planning.cost.units import format_bytes
-from dualml.common.words import section_messages
 
 #: Classical pairs whose crossover is reported.
 PAIRS = (
@@ -134,7 +134,9 @@ def crossover_sentence(
     return words["changes"].format(a=a, b=b, given=given, parts=listed)
 
 
-def straggler_sentence(slowed: dict[str, float], healthy: dict[str, float], n: int, lang: str) -> str | None:
+def straggler_sentence(
+    slowed: dict[str, float], healthy: dict[str, float], n: int, lang: str
+) -> str | None:
     """Describe which strategy a straggler slows least and most; None for fewer than two
     strategies."""
     factors = {name: slowed[name] / t for name, t in healthy.items() if t > 0}

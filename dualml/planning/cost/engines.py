@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dualml.parallel.aggregation import Ring, CollectiveSchedule, Transfer
+from dualml.parallel.aggregation import CollectiveSchedule, Ring, Transfer
 from dualml.parallel.aggregation.schedule import ReceiveOp
 
 Steps = list[tuple[Transfer, ...]]

@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dualml.common.errors import UserError
 from dualml.parallel.aggregation import ASYNCHRONOUS, STRATEGIES
 from dualml.planning.cost.closed_form import LOCAL_SGD
 from dualml.planning.cost.link import Link
 from dualml.planning.cost.model import Fit, Point, fit
 from dualml.planning.cost.topology import FLAT, Topology
-from dualml.common.errors import UserError
 
 #: Strategy without measurements of its own → strategy whose constants are used instead.
 STAND_IN = {LOCAL_SGD: "all_reduce", ASYNCHRONOUS: "parameter_server"}
@@ -95,7 +95,9 @@ def fit_all(points: Sequence[Point], topology: Topology = FLAT, engine: str = ""
     """
     names = dict.fromkeys(point.strategy for point in points)
     groups = {name: [p for p in points if p.strategy == name] for name in names}
-    counted = [p for p in points if p.strategy in STRATEGIES and STRATEGIES[p.strategy].is_point_to_point]
+    counted = [
+        p for p in points if p.strategy in STRATEGIES and STRATEGIES[p.strategy].is_point_to_point
+    ]
     fits: dict[str, Fit] = {}
     skipped: dict[str, str] = {}
     for name, group in {**groups, "": counted}.items():

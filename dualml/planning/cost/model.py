@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dualml.common.errors import UserError
 from dualml.parallel.aggregation import ASYNCHRONOUS
 from dualml.planning.cost.closed_form import DEFAULT_SYNC_PERIOD, LOCAL_SGD, check, stages
 from dualml.planning.cost.engines import schedule
 from dualml.planning.cost.link import Link
 from dualml.planning.cost.simulate import simulate
 from dualml.planning.cost.topology import FLAT, Topology
-from dualml.common.errors import UserError
 
 PARAMETERS = ("alpha_s", "beta_s_per_byte", "gamma_s_per_byte")
 LEVEL = 0.95

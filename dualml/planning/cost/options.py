@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from dualml.algorithms.model.zoo import model as find_model
+from dualml.common.errors import UserError
 from dualml.parallel.aggregation.straggler import Straggler
 from dualml.planning.cost import units
 from dualml.planning.cost.fits import Fits
 from dualml.planning.cost.link import Link
 from dualml.planning.cost.topology import Topology
-from dualml.common.errors import UserError
-from dualml.algorithms.model.zoo import model as find_model
 
 #: Default constants: a local network.
 ALPHA, BANDWIDTH = "50us", "1GB/s"

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dualml.planning.cost.link import Link
 from dualml.common.errors import UserError
 from dualml.parallel.split.order import dependencies, validate
 from dualml.parallel.split.schedule import Action, Grid
+from dualml.planning.cost.link import Link
 
 
 @dataclass(frozen=True)
@@ -108,11 +108,16 @@ class PipelineTimeline:
                 for row in self.spans
             ],
             "messages": [
-                {"action": str(m.action), "source": m.source, "target": m.target,
-                 "start_s": m.start, "end_s": m.end}
+                {
+                    "action": str(m.action),
+                    "source": m.source,
+                    "target": m.target,
+                    "start_s": m.start,
+                    "end_s": m.end,
+                }
                 for m in self.messages
             ],
-        }  # fmt: skip
+        }
 
 
 def simulate_pipeline(

@@ -8,15 +8,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dualml.planning.cost import units
-from dualml.planning.cost.link import Link
-from dualml.planning.cost.pipeline import PipelineTimeline, message_s, simulate_pipeline
 from dualml.common.errors import UserError
 from dualml.common.files import read_bytes
 from dualml.common.parse import from_json, from_toml
 from dualml.parallel.split.order import validate
 from dualml.parallel.split.schedule import Grid
 from dualml.parallel.split.schedules import bubble, build, live_bound
+from dualml.planning.cost import units
+from dualml.planning.cost.link import Link
+from dualml.planning.cost.pipeline import PipelineTimeline, message_s, simulate_pipeline
 
 #: Limits of a layout: ranks, and passes of all ranks together.
 MAX_RANKS, MAX_PASSES = 64, 200_000
@@ -75,8 +75,9 @@ class PipelineRequest:
         """Simulated timeline in seconds; None without times."""
         if self.forward_s is None or self.backward_s is None:
             return None
-        there, back = (times[0] if len(times) == 1 else times
-                       for times in (self.forward_s, self.backward_s))  # fmt: skip
+        there, back = (
+            times[0] if len(times) == 1 else times for times in (self.forward_s, self.backward_s)
+        )
         return simulate_pipeline(self.grid, there, back, self.transfer_s, self.update_s)
 
     def describe(self) -> dict[str, Any]:

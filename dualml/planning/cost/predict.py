@@ -7,17 +7,23 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Literal
 
+from dualml.common.errors import UserError
 from dualml.parallel.aggregation import ASYNCHRONOUS, STRATEGIES, StepGroup
 from dualml.parallel.aggregation import strategy as find
 from dualml.parallel.aggregation.straggler import Straggler
 from dualml.planning.cost.bandwidth import Bandwidths, bandwidths
-from dualml.planning.cost.closed_form import DEFAULT_SYNC_PERIOD, LOCAL_SGD, check, has_closed_form, stages
+from dualml.planning.cost.closed_form import (
+    DEFAULT_SYNC_PERIOD,
+    LOCAL_SGD,
+    check,
+    has_closed_form,
+    stages,
+)
 from dualml.planning.cost.engines import schedule as engine_schedule
 from dualml.planning.cost.libraries import LIBRARIES
 from dualml.planning.cost.link import Link
 from dualml.planning.cost.simulate import Simulated, check_slow, delay, simulate
 from dualml.planning.cost.topology import FLAT, Topology
-from dualml.common.errors import UserError
 
 #: Ranks up to which every message is simulated.
 EVENTS = 64
@@ -47,8 +53,8 @@ class Prediction:
 
     @property
     def algbw(self) -> float | None:
-        """Algorithm bandwidth in bytes per second (`dualml.planning.cost.bandwidth`); None if the strategy
-        is no all-reduce, computes, or sends nothing."""
+        """Algorithm bandwidth in bytes per second (`dualml.planning.cost.bandwidth`); None if the
+        strategy is no all-reduce, computes, or sends nothing."""
         return None if self._rates is None else self._rates.algbw
 
     @property
@@ -125,7 +131,9 @@ def predict(
         return Prediction(strategy, n, nbytes, seconds / share, computing, how, ranks)
 
     if strategy == ASYNCHRONOUS:
-        return make_prediction(_async_server_seconds(n, nbytes, link, computing, slow, topology), "closed")
+        return make_prediction(
+            _async_server_seconds(n, nbytes, link, computing, slow, topology), "closed"
+        )
     first = own = computing * share  # when the other ranks and the slow one begin
     if slow is not None:
         own *= slow.compute
@@ -169,9 +177,9 @@ def _mean(runs: Sequence[Simulated]) -> Simulated:
     if len(runs) == 1:
         return runs[0]
     fields = zip(*(astuple(run) for run in runs), strict=True)
-    return Simulated(*(
-        tuple(sum(values) / len(runs) for values in zip(*ranks, strict=True)) for ranks in fields
-    ))  # fmt: skip
+    return Simulated(
+        *(tuple(sum(values) / len(runs) for values in zip(*ranks, strict=True)) for ranks in fields)
+    )
 
 
 @dataclass(frozen=True)
@@ -204,7 +212,12 @@ class _StragglerModel:
         if name == "parameter_server":
             return self.first + self._server_seconds()
         if name == "neighbour":
-            return self.first + late + total + self.rows[0].messages * self.extra_message_seconds(self.rows[0])
+            return (
+                self.first
+                + late
+                + total
+                + self.rows[0].messages * self.extra_message_seconds(self.rows[0])
+            )
         p = 1 << (self.n.bit_length() - 1)
         for stage, seconds in zip(self.rows, self.times, strict=True):
             outside = stage.kind in ("in", "out")
@@ -234,7 +247,12 @@ class _StragglerModel:
     def _server_seconds(self) -> float:
         """Return the seconds of the parameter server: a slow server delays every message, a slow
         worker only its own, which may come last."""
-        m, r, (push, pull), extra = self.n - 1, self.slow.rank, self.times, self.extra_message_seconds(self.rows[0])
+        m, r, (push, pull), extra = (
+            self.n - 1,
+            self.slow.rank,
+            self.times,
+            self.extra_message_seconds(self.rows[0]),
+        )
         if r == 0:
             return self.lateness + push + pull + 2 * m * extra
         free = Link(self.link.alpha_s, self.link.beta_s_per_byte)

@@ -1,8 +1,8 @@
 """Published all-reduce measurements, and the model's predictions for them.
 
-α and β are fitted (`dualml.planning.cost.fit`) to half of the points of a curve's smallest numbers of ranks,
-those with the smallest hashes; the other half, and all points of other numbers of ranks, are held
-out.
+α and β are fitted (`dualml.planning.cost.fit`) to half of the points of a curve's smallest numbers
+of ranks, those with the smallest hashes; the other half, and all points of other numbers of ranks,
+are held out.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from dualml.planning.cost.model import Fit, Point, fit
 from dualml.common.parse import from_toml
+from dualml.planning.cost.model import Fit, Point, fit
 
 
 @cache
@@ -78,7 +78,11 @@ class PublishedCurve:
 
     def fit(self, strategy: str = "") -> Fit:
         """Fit the constants, for this strategy or another one."""
-        points = self.fitted_points() if self.constants_from == self.name else curves()[self.constants_from].fitted_points()
+        points = (
+            self.fitted_points()
+            if self.constants_from == self.name
+            else curves()[self.constants_from].fitted_points()
+        )
         return fit([p.point(strategy or self.strategy) for p in points])
 
     def errors_by_part(self, strategy: str = "") -> FitErrors:
@@ -127,9 +131,14 @@ def _curve(name: str, about: Mapping[str, Any]) -> PublishedCurve:
             seconds = value * 1e-6 if unit == "us" else ring / (value * 1e9)
             points.append(PublishedTime(name, n, nbytes, seconds))
     return PublishedCurve(
-        name, about, about["strategy"], tuple(about["fit"]), about.get("half", True),
-        about.get("by", name), tuple(points),
-    )  # fmt: skip
+        name,
+        about,
+        about["strategy"],
+        tuple(about["fit"]),
+        about.get("half", True),
+        about.get("by", name),
+        tuple(points),
+    )
 
 
 def summary(errors: Sequence[float]) -> tuple[float, float]:
@@ -152,10 +161,17 @@ def describe() -> dict[str, Any]:
     for curve in curves().values():
         link, parts = curve.fit().link, curve.errors_by_part()
         points = [
-            {"part": part, "ranks": p.n, "bytes": p.nbytes, "measured_s": p.seconds,
-             "predicted_s": p.seconds * (1 + error), "error": error}
-            for part, errors in vars(parts).items() for p, error in errors.items()
-        ]  # fmt: skip
+            {
+                "part": part,
+                "ranks": p.n,
+                "bytes": p.nbytes,
+                "measured_s": p.seconds,
+                "predicted_s": p.seconds * (1 + error),
+                "error": error,
+            }
+            for part, errors in vars(parts).items()
+            for p, error in errors.items()
+        ]
         about = {key: value for key, value in curve.about.items() if key != "rows"}
         source = tables()["sources"][about["source"]]
         errors = {
@@ -164,6 +180,7 @@ def describe() -> dict[str, Any]:
             if of
         }
         about["source"] = {**source, "read": str(source["read"])}
-        found.append({"curve": curve.name, **about, "link": vars(link), "errors": errors,
-                      "points": points})  # fmt: skip
+        found.append(
+            {"curve": curve.name, **about, "link": vars(link), "errors": errors, "points": points}
+        )
     return {"curves": found}

@@ -6,17 +6,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dualml.common.errors import UserError
 from dualml.parallel.aggregation import ASYNCHRONOUS
 from dualml.parallel.aggregation import strategy as find
 from dualml.parallel.aggregation.straggler import Straggler
 from dualml.planning.cost.closed_form import DEFAULT_SYNC_PERIOD, LOCAL_SGD, check, cost
-from dualml.planning.cost.compare import MAX_CROSSOVER_BYTES, MIN_CROSSOVER_BYTES, crossovers, fastest, straggler_sentence, pairs_to_compare, crossover_sentence
+from dualml.planning.cost.compare import (
+    MAX_CROSSOVER_BYTES,
+    MIN_CROSSOVER_BYTES,
+    crossover_sentence,
+    crossovers,
+    fastest,
+    pairs_to_compare,
+    straggler_sentence,
+)
 from dualml.planning.cost.libraries import LIBRARIES
 from dualml.planning.cost.link import Link
 from dualml.planning.cost.predict import EVENTS, Prediction, predict
 from dualml.planning.cost.simulate import check_slow
 from dualml.planning.cost.topology import FLAT, Topology
-from dualml.common.errors import UserError
 
 #: Schedules of more ranks are not printed.
 PRINTED = 64
@@ -91,7 +99,11 @@ class CostRequest:
             over_n = crossovers(a, b, low, high, lambda s, n: self.quick_seconds(s, n, self.nbytes))
             texts.append(crossover_sentence(a, b, over_n, lang))
             over_bytes = crossovers(
-                a, b, MIN_CROSSOVER_BYTES, MAX_CROSSOVER_BYTES, lambda s, size: self.quick_seconds(s, high, size)
+                a,
+                b,
+                MIN_CROSSOVER_BYTES,
+                MAX_CROSSOVER_BYTES,
+                lambda s, size: self.quick_seconds(s, high, size),
             )
             if len(over_bytes) > 1:
                 texts.append(crossover_sentence(a, b, over_bytes, lang, what="bytes", n=high))

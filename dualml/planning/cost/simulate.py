@@ -13,11 +13,11 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from dualml.common.errors import UserError
 from dualml.parallel.aggregation.schedule import CollectiveSchedule, Transfer
 from dualml.parallel.aggregation.straggler import Straggler
 from dualml.planning.cost.link import Link
 from dualml.planning.cost.topology import FLAT, Topology
-from dualml.common.errors import UserError
 
 
 def check_slow(slow: Straggler, n: int) -> None:

@@ -28,10 +28,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 
+from dualml.common.errors import UserError
 from dualml.planning.cost.closed_form import cost
 from dualml.planning.cost.compare import crossovers
 from dualml.planning.cost.link import Link
-from dualml.common.errors import UserError
 
 WIDTH = 4  # bytes of an element
 #: Upper limits of the search: layer width, and link bandwidth in bytes per second.
@@ -114,7 +114,9 @@ def crossover_width(
         None if a width of a million is not enough.
     """
 
-    return _crossover_point(MAX_WIDTH, batch, m, n, flops_per_s, lambda d: ([d] * (layers + 1), link))
+    return _crossover_point(
+        MAX_WIDTH, batch, m, n, flops_per_s, lambda d: ([d] * (layers + 1), link)
+    )
 
 
 def crossover_bandwidth(

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
+from dualml.common.errors import UserError
 from dualml.parallel.aggregation import StepGroup
 from dualml.planning.cost.link import Link
-from dualml.common.errors import UserError
 
 #: Hint of an error about an invalid topology.
 TOPOLOGY_HINT = "use flat, nodes:K (K ranks on each node) or shared:P (all ranks on P cores)"

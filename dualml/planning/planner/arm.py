@@ -33,25 +33,32 @@ def arm_from_layout(shape: Shape, layout: Mapping[str, Any]) -> dict[str, Any]:
         {'data': 2, 'cut': ['attention_branch2'], 'micro_batches': 2}
     """
     x = Layouts.from_axes(
-        layout["batch"], **{key: layout[key] for key in ("dp", "pp", "tp", "cp", "sp", "zero", "micro",
-                                                 "recompute", "chunks")}
-    )  # fmt: skip
+        layout["batch"],
+        **{
+            key: layout[key]
+            for key in ("dp", "pp", "tp", "cp", "sp", "zero", "micro", "recompute", "chunks")
+        },
+    )
     if not DUALML.can_train(x)[0]:
         raise UserError(
             "dualml trains no layout with cp, sp or interleaved stages, and ZeRO-2 and 3 only "
             "without pp and tp; choose another one, or --zero 0,1"
         )
     arm: dict[str, Any] = {
-        "world_size": int(x.devices[0]), "batch_size": layout["batch"], "zero": layout["zero"],
+        "world_size": int(x.devices[0]),
+        "batch_size": layout["batch"],
+        "zero": layout["zero"],
         "recompute": layout["recompute"],
-    }  # fmt: skip
+    }
     if layout["pp"] * layout["tp"] == 1:
         arm["chunk"] = layout["micro"]
     else:
         arm["split"] = {
-            "data": layout["dp"], "tensor": layout["tp"], "cut": cut_layers(shape, x),
+            "data": layout["dp"],
+            "tensor": layout["tp"],
+            "cut": cut_layers(shape, x),
             "micro_batches": layout["micro_batches"],
-        }  # fmt: skip
+        }
         arm["split"] = {key: value for key, value in arm["split"].items() if value not in (1, [])}
     return {key: value for key, value in arm.items() if value not in (0, "none")}
 
@@ -83,9 +90,14 @@ def layout_from_arm(shape: Shape, arm: Arm) -> Layouts:
     if any(given) or not isinstance(arm.recompute, str):
         raise UserError("no layout: it has a method, a schedule or parts that the planner has not")
     x = Layouts.from_axes(
-        arm.batch_size, dp=dp, pp=pp, tp=split.tensor, zero=arm.zero,
-        micro=arm.batch_size // (dp * parts), recompute=arm.recompute,
-    )  # fmt: skip
+        arm.batch_size,
+        dp=dp,
+        pp=pp,
+        tp=split.tensor,
+        zero=arm.zero,
+        micro=arm.batch_size // (dp * parts),
+        recompute=arm.recompute,
+    )
     if pp > shape.layers or (pp > 1 and list(split.cut) != cut_layers(shape, x)):
         raise UserError("no layout: stages do not begin where the planner cuts")
     return x

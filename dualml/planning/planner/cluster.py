@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.planning.cost.link import Link
 from dualml.common.errors import UserError
+from dualml.planning.cost.link import Link
 
 #: Largest number of devices of a search, and of a node.
 MAX_DEVICES = 1_000_000

@@ -8,9 +8,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from dualml.planning.cost import units
 from dualml.common.errors import UserError, did_you_mean
 from dualml.common.parse import from_toml
+from dualml.planning.cost import units
 from dualml.planning.planner.cluster import Efficiency
 
 

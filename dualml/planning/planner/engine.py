@@ -82,7 +82,8 @@ class TrainingEngine:
 
 
 class DualmlEngine(TrainingEngine):
-    """dualml on PyTorch's kernels: `dualml_torch.algorithms.model.saved_activations`, written out for a decoder.
+    """dualml on PyTorch's kernels: `dualml_torch.algorithms.model.saved_activations`, written out
+    for a decoder.
 
     In mixed precision, weights, gradients and moments stay float32 (`dualml.algorithms.precision`).
     """

@@ -13,8 +13,12 @@ from dualml.planning.planner.cluster import Efficiency
 from dualml.planning.planner.published import PublishedRun, fitted_names, runs
 
 #: Lower bound, initial value and upper bound of each constant.
-BOUNDS = {"products": (0.2, 0.7, 1.0), "traffic": (0.0, 2.0, 20.0), "links": (0.1, 0.7, 1.0),
-          "gathers": (0.02, 0.3, 1.0)}  # fmt: skip
+BOUNDS = {
+    "products": (0.2, 0.7, 1.0),
+    "traffic": (0.0, 2.0, 20.0),
+    "links": (0.1, 0.7, 1.0),
+    "gathers": (0.02, 0.3, 1.0),
+}
 ROUNDS = 40
 
 

@@ -48,9 +48,19 @@ class Layouts:
 
     @classmethod
     def from_axes(
-        cls, batch: int, *, dp: int = 1, pp: int = 1, tp: int = 1, cp: int = 1, sp: bool = False,
-        zero: int = 0, micro: int = 1, recompute: str = "none", chunks: int = 1,
-    ) -> Layouts:  # fmt: skip
+        cls,
+        batch: int,
+        *,
+        dp: int = 1,
+        pp: int = 1,
+        tp: int = 1,
+        cp: int = 1,
+        sp: bool = False,
+        zero: int = 0,
+        micro: int = 1,
+        recompute: str = "none",
+        chunks: int = 1,
+    ) -> Layouts:
         """Make a table with a single layout.
 
         Raises:

@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dualml.planning.cost.link import Link
 from dualml.common.errors import UserError
+from dualml.planning.cost.link import Link
 from dualml.planning.planner.cluster import Cluster, Efficiency
 from dualml.planning.planner.engine import DUALML
 from dualml.planning.planner.layouts import Layouts
@@ -34,14 +34,18 @@ from dualml.planning.planner.shape import Shape
 PRECISION = DUALML.precisions["fp32"]
 #: Lower bound, initial value and upper bound of each constant of `MachineModel`.
 BOUNDS = {
-    "flops": (1e8, 3e10, 1e13), "bandwidth": (1e6, 3e9, 2e10), "moves": (1e-2, 1.0, 9e1),
+    "flops": (1e8, 3e10, 1e13),
+    "bandwidth": (1e6, 3e9, 2e10),
+    "moves": (1e-2, 1.0, 9e1),
     "call_s": (1e-7, 1e-4, 1e-1),
-    "alpha_s": (1e-7, 3e-4, 1e-1), "sum_alpha_s": (1e-7, 3e-4, 1e-1),
+    "alpha_s": (1e-7, 3e-4, 1e-1),
+    "sum_alpha_s": (1e-7, 3e-4, 1e-1),
     "beta_s_per_byte": (1e-12, 1e-9, 1e-5),
-    "core_alpha_s": (1e-7, 1e-4, 1e-1), "core_sum_alpha_s": (1e-7, 1e-4, 1e-1),
+    "core_alpha_s": (1e-7, 1e-4, 1e-1),
+    "core_sum_alpha_s": (1e-7, 1e-4, 1e-1),
     "core_beta_s_per_byte": (1e-12, 1e-9, 1e-5),
     "turns": (1e-2, 1.0, 1e2),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)

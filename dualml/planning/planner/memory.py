@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.planning.planner.engine import MEGATRON, TrainingEngine, PrecisionBytes
+from dualml.planning.planner.engine import MEGATRON, PrecisionBytes, TrainingEngine
 from dualml.planning.planner.engine import PRECISIONS as PRECISIONS
 from dualml.planning.planner.layouts import RECOMPUTED, Layouts
 from dualml.planning.planner.shape import Shape
@@ -54,7 +54,11 @@ def state_parts(
 
 
 def layer_activations(
-    shape: Shape, x: Layouts, precision: PrecisionBytes, fused: bool = False, engine: TrainingEngine = MEGATRON
+    shape: Shape,
+    x: Layouts,
+    precision: PrecisionBytes,
+    fused: bool = False,
+    engine: TrainingEngine = MEGATRON,
 ) -> tuple[Floats, Floats]:
     """Return the bytes that one layer saves per micro-batch: without recomputation, and with this
     layout's.
@@ -144,7 +148,11 @@ class LayoutMemory:
 
 
 def estimate_memory(
-    shape: Shape, x: Layouts, precision: PrecisionBytes, fused: bool = False, engine: TrainingEngine = MEGATRON
+    shape: Shape,
+    x: Layouts,
+    precision: PrecisionBytes,
+    fused: bool = False,
+    engine: TrainingEngine = MEGATRON,
 ) -> LayoutMemory:
     """Return the memory of the fullest device, which is in the first, the second or the last
     stage."""
@@ -152,10 +160,12 @@ def estimate_memory(
     stages = [stage_memory(shape, x, precision, stage, fused, engine) for stage in some]
     fullest = np.stack([each.total for each in stages]).argmax(axis=0)
     rows = np.arange(len(x))
-    return LayoutMemory(**{
-        key: np.stack([vars(each)[key] for each in stages])[fullest, rows]
-        for key in vars(stages[0])
-    })  # fmt: skip
+    return LayoutMemory(
+        **{
+            key: np.stack([vars(each)[key] for each in stages])[fullest, rows]
+            for key in vars(stages[0])
+        }
+    )
 
 
 def fullest_parameters(shape: Shape, x: Layouts, engine: TrainingEngine = MEGATRON) -> Floats:
@@ -167,7 +177,12 @@ def fullest_parameters(shape: Shape, x: Layouts, engine: TrainingEngine = MEGATR
 
 
 def stage_parameters(
-    shape: Shape, x: Layouts, layers: Floats, front: Any, back: Any, engine: TrainingEngine = MEGATRON
+    shape: Shape,
+    x: Layouts,
+    layers: Floats,
+    front: Any,
+    back: Any,
+    engine: TrainingEngine = MEGATRON,
 ) -> Floats:
     """Return the parameters on one device of a stage.
 
@@ -184,9 +199,13 @@ def stage_parameters(
 
 
 def stage_memory(
-    shape: Shape, x: Layouts, precision: PrecisionBytes, stage: Any, fused: bool = False,
+    shape: Shape,
+    x: Layouts,
+    precision: PrecisionBytes,
+    stage: Any,
+    fused: bool = False,
     engine: TrainingEngine = MEGATRON,
-) -> LayoutMemory:  # fmt: skip
+) -> LayoutMemory:
     """Return the memory of a device of one stage of each layout; 0 if the layout has no such
     stage."""
     everything, kept = layer_activations(shape, x, precision, fused, engine)
@@ -208,9 +227,11 @@ def stage_memory(
     # With some engines the first layer saves less.
     ends = masks + inputs - held * once * precision.element * shape.hidden
     return LayoutMemory(
-        weights, gradients, optimizer,
+        weights,
+        gradients,
+        optimizer,
         gathered=np.where(whole, precision.weights * unit / x.tp, 0.0),
         activations=there * (held * layers * kept + tokens * ends / within),
         working=there * again,
         logits=there * logits,
-    )  # fmt: skip
+    )

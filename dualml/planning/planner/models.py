@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from dualml.common.errors import UserError, did_you_mean, escape_unprintable
 from dualml.common.files import read_json, read_toml
 from dualml.common.parse import from_toml
-from dualml.planning.planner.shape import Shape
 from dualml.common.strict_model import StrictModel, describe_validation_error
+from dualml.planning.planner.shape import Shape
 
 #: Our key → equivalent keys of config.json; the first one present is used.
 NAMES: Mapping[str, tuple[str, ...]] = {
@@ -84,8 +84,8 @@ def find_model(text: str, sequence: int | None = None, overrides: Sequence[str] 
     Raises:
         UserError: an unknown name, a file of neither kind, or invalid sizes.
     """
-    from dualml.experiment.find import experiment_files
     from dualml.algorithms.model.gpt import DECODERS
+    from dualml.experiment.find import experiment_files
     from dualml.planning.planner import zoo
 
     if text in DECODERS:
@@ -121,7 +121,9 @@ def is_experiment(text: str) -> bool:
 
 def _shape_from_file(path: Path) -> Shape:
     if not path.exists():
-        raise UserError(f"{escape_unprintable(str(path))}: no such file; name a model or a TOML or JSON file")
+        raise UserError(
+            f"{escape_unprintable(str(path))}: no such file; name a model or a TOML or JSON file"
+        )
     if path.suffix == ".json":
         return _shape_from_config(path)
     try:
@@ -159,6 +161,8 @@ def _shape_from_config(path: Path) -> Shape:
     # transformers: by default GPT-2 ties its embedding, Llama does not.
     given["tied"] = config.get("tie_word_embeddings", not llama)
     try:
-        return ModelEntry(**given).shape(path.parent.name if path.name == "config.json" else path.stem)
+        return ModelEntry(**given).shape(
+            path.parent.name if path.name == "config.json" else path.stem
+        )
     except ValidationError as error:
         raise UserError(f"{path}: {describe_validation_error(error, ModelEntry)}") from None

@@ -143,9 +143,18 @@ def _run(key: str, number: int, table: Mapping[str, Any], row: Mapping[str, Any]
     flops = shape.flops(row["batch"], table["counted"], fused) / row["devices"]
     measured = row["seconds"] if "seconds" in row else flops / (1e12 * row["teraflops"])
     return PublishedRun(
-        key, number, row["model"], shape, find_device(table["device"]), row["devices"],
-        _layouts(row), fused, row.get("overlap", 0.0), flops, measured,
-    )  # fmt: skip
+        key,
+        number,
+        row["model"],
+        shape,
+        find_device(table["device"]),
+        row["devices"],
+        _layouts(row),
+        fused,
+        row.get("overlap", 0.0),
+        flops,
+        measured,
+    )
 
 
 def _layouts(row: Mapping[str, Any]) -> Layouts:

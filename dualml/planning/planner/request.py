@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dualml.algorithms.model.gpt import DECODERS
+from dualml.common.errors import UserError
 from dualml.planning.cost import units
 from dualml.planning.cost.link import Link
-from dualml.common.errors import UserError
-from dualml.algorithms.model.gpt import DECODERS
 from dualml.planning.planner.cluster import Cluster, Efficiency
 from dualml.planning.planner.devices import Device, fitted_efficiency
 from dualml.planning.planner.devices import find_device as find_device
@@ -74,10 +74,15 @@ def make_cluster(
 ) -> Cluster:
     """Make a cluster of devices with their data-sheet values."""
     return Cluster(
-        devices, device.node, float(device.memory), device.peaks[precision], device.bandwidth,
-        Link(INSIDE_S, 1 / device.inside), Link(BETWEEN_S, 1 / device.between),
+        devices,
+        device.node,
+        float(device.memory),
+        device.peaks[precision],
+        device.bandwidth,
+        Link(INSIDE_S, 1 / device.inside),
+        Link(BETWEEN_S, 1 / device.between),
         given or fitted_efficiency(),
-    )  # fmt: skip
+    )
 
 
 def request_from_options(model: str, options: Mapping[str, Any]) -> PlanRequest:
@@ -101,11 +106,16 @@ def request_from_options(model: str, options: Mapping[str, Any]) -> PlanRequest:
     if batch is not None and not 1 <= batch <= MAX_BATCH:
         raise UserError(f"--batch is from 1 to {MAX_BATCH:,}; received {batch:,}")
     return PlanRequest(
-        shape, cluster, precision,
-        default_batch(shape, cluster.devices) if batch is None else batch, batch is not None,
-        options["attention"] == "fused" or engine.fused, device.name, _choices(cluster, options),
+        shape,
+        cluster,
+        precision,
+        default_batch(shape, cluster.devices) if batch is None else batch,
+        batch is not None,
+        options["attention"] == "fused" or engine.fused,
+        device.name,
+        _choices(cluster, options),
         engine,
-    )  # fmt: skip
+    )
 
 
 def _engine(shape: Shape, name: str | None) -> TrainingEngine:

@@ -105,11 +105,15 @@ class LayoutPlan:
         name = max(self.bounds, key=lambda bound: self.bounds[bound])
         if self.bounds[name] >= MIN_BOUND_SHARE:
             return name
-        return "products" if self.time_share("products") >= self.time_share("traffic") else "traffic"
+        return (
+            "products" if self.time_share("products") >= self.time_share("traffic") else "traffic"
+        )
 
     def time_share(self, part: str) -> float:
         """Return the share of a part in the winner's time."""
-        return float(getattr(self.seconds, part)[self.best_row] / self.update_seconds[self.best_row])
+        return float(
+            getattr(self.seconds, part)[self.best_row] / self.update_seconds[self.best_row]
+        )
 
     @property
     def flops(self) -> float:

@@ -2,8 +2,9 @@
 
 Sources: Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on GPU Clusters Using
 Megatron-LM", sections 2 and 3 (bubble, messages), equation 3 (operations); Rajbhandari et al. 2020,
-section 7 (ZeRO's messages). All messages are priced by α and β as in `dualml.planning.cost`: a ring over n
-devices gathers or scatters S bytes in (n−1)·α + (n−1)/n·S·β, and an all-reduce takes twice that.
+section 7 (ZeRO's messages). All messages are priced by α and β as in `dualml.planning.cost`: a ring
+over n devices gathers or scatters S bytes in (n−1)·α + (n−1)/n·S·β, and an all-reduce takes twice
+that.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from dualml.planning.planner.cluster import Cluster
-from dualml.planning.planner.engine import MEGATRON, TrainingEngine, PrecisionBytes
+from dualml.planning.planner.engine import MEGATRON, PrecisionBytes, TrainingEngine
 from dualml.planning.planner.layouts import Layouts
 from dualml.planning.planner.memory import (
     RECOMPUTE_FULL,
@@ -82,9 +83,13 @@ def ring_seconds(n: Any, nbytes: Any, alpha: Any, beta: Any) -> Any:
 
 
 def seconds(
-    shape: Shape, x: Layouts, cluster: Cluster, precision: PrecisionBytes, fused: bool = False,
+    shape: Shape,
+    x: Layouts,
+    cluster: Cluster,
+    precision: PrecisionBytes,
+    fused: bool = False,
     engine: TrainingEngine = MEGATRON,
-) -> UpdateSeconds:  # fmt: skip
+) -> UpdateSeconds:
     """Return the seconds of an update of every layout."""
     layer = _layer_work(shape, x, cluster, precision, fused, engine)
     output = _output_work(shape, x, cluster, engine)
@@ -97,8 +102,9 @@ def seconds(
     is_last = ends >= longest
     layers = np.where(is_last, last, body)
     outputs = np.where(is_last | (x.pp == 1), 1.0, 0.0)
-    once = {key: m * (layers * vars(layer)[key] + outputs * vars(output)[key])
-            for key in vars(layer)}  # fmt: skip
+    once = {
+        key: m * (layers * vars(layer)[key] + outputs * vars(output)[key]) for key in vars(layer)
+    }
     everything = shape.layers * layer.total + output.total
     bubble = np.maximum(everything - longest, 0.0) / x.chunks
     passes = _message_seconds(shape, x, cluster, precision)
@@ -113,7 +119,12 @@ def seconds(
 
 
 def _layer_work(
-    shape: Shape, x: Layouts, cluster: Cluster, precision: PrecisionBytes, fused: bool, engine: TrainingEngine
+    shape: Shape,
+    x: Layouts,
+    cluster: Cluster,
+    precision: PrecisionBytes,
+    fused: bool,
+    engine: TrainingEngine,
 ) -> _Work:
     """Return the seconds of a layer: the forward pass, a backward pass of twice the work, and
     recomputation."""
@@ -123,10 +134,14 @@ def _layer_work(
     everything, _ = layer_activations(shape, x, precision, fused, engine)
     moved = cluster.reached.traffic / cluster.bandwidth
     bare, _ = layer_activations(shape, x, precision, True, engine)
-    again = np.choose(x.recompute, [
-        np.zeros(len(x)), scores + (everything - bare) * moved,
-        products + scores + everything * moved,
-    ])  # fmt: skip
+    again = np.choose(
+        x.recompute,
+        [
+            np.zeros(len(x)),
+            scores + (everything - bare) * moved,
+            products + scores + everything * moved,
+        ],
+    )
     # Two sums of the layer's width forward, two backward, two with full recomputation.
     sums = np.where(x.recompute == RECOMPUTE_FULL, 6, 4)
     width = tokens * shape.hidden * precision.element
@@ -157,9 +172,13 @@ def _message_seconds(shape: Shape, x: Layouts, cluster: Cluster, precision: Prec
 
 
 def _replica_seconds(
-    shape: Shape, x: Layouts, cluster: Cluster, precision: PrecisionBytes, longest: Floats,
+    shape: Shape,
+    x: Layouts,
+    cluster: Cluster,
+    precision: PrecisionBytes,
+    longest: Floats,
     engine: TrainingEngine,
-) -> Floats:  # fmt: skip
+) -> Floats:
     """Return the exposed seconds of gradient sums, and with ZeRO of weight gathers, in the fullest
     stage.
 
@@ -176,9 +195,15 @@ def _replica_seconds(
     pieces = ring_seconds(n, parameters * (precision.gradients + 2 * precision.weights), 0.0, beta)
     units = -(-shape.layers // x.pp) + 1
     by_layer = 3 * units * (n - 1) * alpha + pieces / cluster.reached.gathers
-    each = np.choose(x.zero, [
-        2 * summed, summed + gathered, m * summed + gathered, m * by_layer,
-    ])  # fmt: skip
+    each = np.choose(
+        x.zero,
+        [
+            2 * summed,
+            summed + gathered,
+            m * summed + gathered,
+            m * by_layer,
+        ],
+    )
     behind = cluster.overlap * longest * 2 / 3 * np.where(x.zero >= 2, m, 1)
     return np.asarray(each - np.minimum(each, behind))
 

@@ -8,17 +8,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from dualml.experiment.data.text import LENGTH, WORDS
-from dualml.common.errors import UserError
-from dualml.experiment.load import load, apply_override
-from dualml.experiment.schema import Data, DecoderSizes
 from dualml.algorithms.model.decoder import GroupedAttention, Tied
 from dualml.algorithms.model.gpt import DECODERS
 from dualml.algorithms.model.layers import Embedding, Linear
 from dualml.algorithms.model.spec import ModelSpec
 from dualml.algorithms.model.zoo import model
-from dualml.planning.planner.shape import Shape
+from dualml.common.errors import UserError
 from dualml.common.strict_model import StrictModel, describe_validation_error
+from dualml.experiment.data.text import LENGTH, WORDS
+from dualml.experiment.load import apply_override, load
+from dualml.experiment.schema import Data, DecoderSizes
+from dualml.planning.planner.shape import Shape
 
 #: Default samples per update: the default of an arm.
 BATCH = 64
@@ -69,7 +69,9 @@ def shape_from_experiment(lab: str, overrides: Sequence[str] = ()) -> Shape:
         own = arm.model or experiment.model
         if own in DECODERS:
             data = experiment.data
-            spec = model(own, words=data.words, length=data.length, **experiment.model_settings(arm))
+            spec = model(
+                own, words=data.words, length=data.length, **experiment.model_settings(arm)
+            )
             return shape_from_spec(spec, arm.batch_size or BATCH)
     raise UserError(
         f"{lab}: no arm trains {' or '.join(DECODERS)}; received {experiment.model}, which has no "
@@ -92,11 +94,21 @@ def shape_from_spec(spec: ModelSpec, batch: int = 0) -> Shape:
     assert isinstance(down, Linear)
     gated = "swiglu1" in layers
     return Shape(
-        spec.name, sum(isinstance(layer, GroupedAttention) for layer in layers.values()),
-        table.features, attention.heads, attention.kv_heads, down.inputs, table.words,
-        spec.input_shape[0], gated=gated, tied=isinstance(layers["head"], Tied), biased=not gated,
-        learned_positions=not gated, dropout=bool(spec.dropout_names), batch=batch,
-    )  # fmt: skip
+        spec.name,
+        sum(isinstance(layer, GroupedAttention) for layer in layers.values()),
+        table.features,
+        attention.heads,
+        attention.kv_heads,
+        down.inputs,
+        table.words,
+        spec.input_shape[0],
+        gated=gated,
+        tied=isinstance(layers["head"], Tied),
+        biased=not gated,
+        learned_positions=not gated,
+        dropout=bool(spec.dropout_names),
+        batch=batch,
+    )
 
 
 def spec_from_shape(shape: Shape) -> ModelSpec:
@@ -116,6 +128,11 @@ def sizes_from_shape(shape: Shape) -> dict[str, Any]:
     """Return the sizes of a shape as in an experiment file, with the usual dropout rate if it has
     dropout."""
     return {
-        "width": shape.hidden, "blocks": shape.layers, "heads": shape.heads, "inner": shape.ffn,
-        "kv_heads": shape.kv_heads, "tied": shape.tied, "dropout": 0.1 * shape.dropout,
-    }  # fmt: skip
+        "width": shape.hidden,
+        "blocks": shape.layers,
+        "heads": shape.heads,
+        "inner": shape.ffn,
+        "kv_heads": shape.kv_heads,
+        "tied": shape.tied,
+        "dropout": 0.1 * shape.dropout,
+    }

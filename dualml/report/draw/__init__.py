@@ -13,7 +13,7 @@ from dualml.report.draw.layout import place_panels
 from dualml.report.draw.marks import order_marks, svg
 from dualml.report.draw.palette import css
 from dualml.report.draw.panels import Styles
-from dualml.report.draw.text import coordinates, element, translate, number
+from dualml.report.draw.text import coordinates, element, number, translate
 from dualml.report.figure import Figure
 
 __all__ = ["css", "draw", "script", "standalone"]
@@ -32,15 +32,30 @@ def draw(figure: Figure) -> str:
     for p in panels:
         marks = "".join(svg(mark, p) for mark in order_marks(p.panel.marks, styles))
         parts.append(
-            element("g", render_axes(p), p.clip_element() if p.clip in marks else "", marks, class_="panel",
-                    transform=translate(p.left, p.top), data_size=coordinates(p.width, p.height),
-                    data_x=p.panel.x.label, data_y=p.panel.y.label)
-        )  # fmt: skip
+            element(
+                "g",
+                render_axes(p),
+                p.clip_element() if p.clip in marks else "",
+                marks,
+                class_="panel",
+                transform=translate(p.left, p.top),
+                data_size=coordinates(p.width, p.height),
+                data_x=p.panel.x.label,
+                data_y=p.panel.y.label,
+            )
+        )
     return element(
-        "svg", *parts, class_="fig", xmlns="http://www.w3.org/2000/svg",
-        viewBox=f"0 0 {number(figure.width)} {number(height)}", width=figure.width, height=height,
-        role="img", style=f"--width: {number(figure.width)}px", aria_label=figure.alt,
-    )  # fmt: skip
+        "svg",
+        *parts,
+        class_="fig",
+        xmlns="http://www.w3.org/2000/svg",
+        viewBox=f"0 0 {number(figure.width)} {number(height)}",
+        width=figure.width,
+        height=height,
+        role="img",
+        style=f"--width: {number(figure.width)}px",
+        aria_label=figure.alt,
+    )
 
 
 def standalone(figure: Figure) -> str:

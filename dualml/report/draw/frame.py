@@ -9,8 +9,17 @@ from dualml.report.draw import text
 from dualml.report.draw.palette import LETTER, SMALL
 from dualml.report.draw.panels import TICKS, PlacedPanel, Styles, iter_marks, owner_of
 from dualml.report.draw.scales import Scale
-from dualml.report.draw.text import element, translate, number, path
-from dualml.report.figure import Band, Bar, BoxMark, Heatmap, Figure, LegendEntry, Mark, ReferenceLine
+from dualml.report.draw.text import element, number, path, translate
+from dualml.report.figure import (
+    Band,
+    Bar,
+    BoxMark,
+    Figure,
+    Heatmap,
+    LegendEntry,
+    Mark,
+    ReferenceLine,
+)
 
 #: Paths of an axis: a grid line, the axis itself, a tick of length n.
 X = ("M{at},0V{height}", "M0,{height}H{width}", "M{at},{height}v{n}")
@@ -27,7 +36,9 @@ def _lines(p: PlacedPanel, scale: Scale, grid: str, line: str, tick: str) -> str
     if scale.axis.names:
         return ""
     ends = {"width": number(p.width), "height": number(p.height)}
-    at, small = ([number(scale(v)) for v in vs] for vs in (dict(scale.ticks()), scale.minor_ticks()))
+    at, small = (
+        [number(scale(v)) for v in vs] for vs in (dict(scale.ticks()), scale.minor_ticks())
+    )
     back = "".join(grid.format(at=v, **ends) for v in at) if scale.axis.grid else ""
     ticks = [(v, 4) for v in at] + [(v, 2.5) for v in small]
     drawn = "".join(tick.format(at=v, n=n, **ends) for v, n in ticks)
@@ -47,7 +58,9 @@ def _x(p: PlacedPanel) -> Iterator[str]:
             yield text.label(x, y, name, "small c-muted", align="center")
     if axis.label and p.x_label:
         y = p.height + p.bottom_margin() - 9 if p.x_ticks else p.height + TICKS - 4
-        yield text.label(p.width / 2, y, text.truncate(axis.label, p.left_margin() + p.width), align="center")
+        yield text.label(
+            p.width / 2, y, text.truncate(axis.label, p.left_margin() + p.width), align="center"
+        )
 
 
 def _y(p: PlacedPanel) -> Iterator[str]:
@@ -56,19 +69,25 @@ def _y(p: PlacedPanel) -> Iterator[str]:
         yield _lines(p, p.y, *Y)
         classes = f"small {'c-ink' if axis.names else 'c-muted'}"
         for value, name in p.y.ticks() if p.y_ticks else ():
-            yield text.label(-7, p.y(value), text.truncate(name, p.room, SMALL), classes, align="right")
+            yield text.label(
+                -7, p.y(value), text.truncate(name, p.room, SMALL), classes, align="right"
+            )
         if axis.label and p.y_label:
             label = text.truncate(axis.label, p.height + p.top_margin() + p.bottom_margin())
             yield text.label(9 - p.left_margin(), p.height / 2, label, align="center", turned=True)
     for row, beside in enumerate(axis.beside):
-        yield text.label(p.width + 8, p.y(row), text.truncate(beside, p.room, SMALL), "small c-muted")
+        yield text.label(
+            p.width + 8, p.y(row), text.truncate(beside, p.room, SMALL), "small c-muted"
+        )
 
 
 def _title(p: PlacedPanel) -> Iterator[str]:
     """Yield the title of a panel in the colour of its owner."""
     if p.panel.title:
         color = p.styles.style(p.panel.owner).color
-        title = text.truncate(p.panel.title, p.width + p.right_margin(), 1.08 * LETTER)  # bold is wider
+        title = text.truncate(
+            p.panel.title, p.width + p.right_margin(), 1.08 * LETTER
+        )  # bold is wider
         yield text.label(0, -12, title, f"bold c-{color}")
 
 
@@ -98,8 +117,16 @@ def _entries(figure: Figure, styles: Styles) -> Iterator[tuple[str, float, dict[
         if owned and key.listed:
             label = text.truncate(key.label or key.name, figure.width - SWATCH_WIDTH - 12)
             width = SWATCH_WIDTH + 8 + text.width(label)
-            area = element("rect", class_="hit", pointer_events="all", x=-3, y=1, width=width + 6,
-                           height=20, rx=3)  # fmt: skip
+            area = element(
+                "rect",
+                class_="hit",
+                pointer_events="all",
+                x=-3,
+                y=1,
+                width=width + 6,
+                height=20,
+                rx=3,
+            )
             inside = area + _sample(key, owned, styles) + text.label(SWATCH_WIDTH + 6, 11, label)
             yield inside, width, {"class_": "key", "data_of": key.kind, "data_name": key.name}
 
@@ -111,8 +138,9 @@ def _sample(key: LegendEntry, owned: Sequence[Mark], styles: Styles) -> str:
     if all(isinstance(m, Bar | BoxMark | Band) or _is_band(m) for m in owned):
         band = all(isinstance(m, Band | ReferenceLine) for m in owned)
         look = ".2" if band else ".45" if key.pale else None
-        return element("rect", class_=f"swatch {color}", fill_opacity=look, x=5, y=5, width=18,
-                       height=12, rx=1)  # fmt: skip
+        return element(
+            "rect", class_=f"swatch {color}", fill_opacity=look, x=5, y=5, width=18, height=12, rx=1
+        )
     shape = text.markers(key.marker, [(13, 11)], hollow=key.hollow) if key.marker else ""
     strokes = {styles.style(owner_of(m)).stroke for m in owned}
     stroke = key.stroke or ("" if key.marker else "solid" if strokes == {"solid"} else "patch")
@@ -126,14 +154,24 @@ def _is_band(mark: Mark) -> bool:
 
 def _shades(figure: Figure) -> Iterator[tuple[str, float, dict[str, str]]]:
     """Yield the colour scale of each distinct heatmap."""
-    for label, top in sorted({(m.label, m.top) for m in iter_marks(figure) if isinstance(m, Heatmap)}):
+    for label, top in sorted(
+        {(m.label, m.top) for m in iter_marks(figure) if isinstance(m, Heatmap)}
+    ):
         end = f"{top:,.4g}"
         width = 172 + text.width(end, SMALL)
         steps = [
-            element("rect", class_="c-blue", fill_opacity=0.04 + 0.96 * k / 11, x=14 + 12 * k, y=5,
-                    width=12, height=12, shape_rendering="crispEdges")
+            element(
+                "rect",
+                class_="c-blue",
+                fill_opacity=0.04 + 0.96 * k / 11,
+                x=14 + 12 * k,
+                y=5,
+                width=12,
+                height=12,
+                shape_rendering="crispEdges",
+            )
             for k in range(12)
-        ]  # fmt: skip
+        ]
         ends = text.label(0, 11, "0", "small c-muted"), text.label(164, 11, end, "small c-muted")
         parts = (ends[0], *steps, ends[1], text.label(width, 11, label))
         yield "".join(parts), width + text.width(label), {}

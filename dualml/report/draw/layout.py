@@ -12,7 +12,18 @@ import numpy as np
 from dualml.report.draw import scales, text
 from dualml.report.draw.palette import SMALL
 from dualml.report.draw.panels import PlacedPanel, Styles
-from dualml.report.figure import Arrow, Band, Bar, BoxMark, Heatmap, Figure, LineMark, Mark, Panel, ReferenceLine
+from dualml.report.figure import (
+    Arrow,
+    Band,
+    Bar,
+    BoxMark,
+    Figure,
+    Heatmap,
+    LineMark,
+    Mark,
+    Panel,
+    ReferenceLine,
+)
 
 GAP = 12.0  # pixels between the labels of neighbouring panels
 NAME_WIDTHS = (300.0, 200.0, 140.0, 90.0, 50.0)  # pixels that a name beside an axis may take

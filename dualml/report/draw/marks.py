@@ -12,7 +12,18 @@ from dualml.report.draw import text
 from dualml.report.draw.palette import SMALL, STROKES
 from dualml.report.draw.panels import Array, PlacedPanel, Styles
 from dualml.report.draw.text import element, label, number, path
-from dualml.report.figure import NOBODY, Arrow, Band, Bar, BoxMark, Heatmap, LineMark, Mark, ReferenceLine, TextMark
+from dualml.report.figure import (
+    NOBODY,
+    Arrow,
+    Band,
+    Bar,
+    BoxMark,
+    Heatmap,
+    LineMark,
+    Mark,
+    ReferenceLine,
+    TextMark,
+)
 
 WEIGHTS = {"main": "", "thin": "k-hair", "faint": "k-faint"}
 
@@ -27,14 +38,24 @@ def line(mark: LineMark, place: PlacedPanel) -> str:
     if mark.joined:
         parts.append(path(polyline(x, y), "k-fine-dashes" if mark.dashed else WEIGHTS[mark.weight]))
     if shape and shape != "none":
-        inside = [(a, b) for a, b in zip(x, y, strict=True)
-                  if -1 <= a <= place.width + 1 and -1 <= b <= place.height + 1]  # fmt: skip
+        inside = [
+            (a, b)
+            for a, b in zip(x, y, strict=True)
+            if -1 <= a <= place.width + 1 and -1 <= b <= place.height + 1
+        ]
         hollow = style.hollow if mark.hollow is None else mark.hollow
         parts.append(text.markers(shape, inside, hollow=hollow))
-    ends = [place.y.to_pixels(v) for v in (mark.low, mark.high) if v is not None and mark.bars != "x"]
+    ends = [
+        place.y.to_pixels(v) for v in (mark.low, mark.high) if v is not None and mark.bars != "x"
+    ]
     points = "" if mark.weight == "faint" else _data_points(mark, x, y, place)
-    return place.group(mark.owner, "".join(parts), stroke=True, data_points=points,
-                       clip_path=place.clip_reference(x, y, *ends))  # fmt: skip
+    return place.group(
+        mark.owner,
+        "".join(parts),
+        stroke=True,
+        data_points=points,
+        clip_path=place.clip_reference(x, y, *ends),
+    )
 
 
 def polyline(x: Array, y: Array) -> str:
@@ -100,10 +121,13 @@ def bar(mark: Bar, place: PlacedPanel) -> str:
     value = f"{name}: {value}" if name else value
     row = [place.y.format_value(round(mark.y))] if place.y.axis.names else []
     rect = place.rect(
-        mark.left, mark.y - mark.height / 2, mark.width, mark.height,
+        mark.left,
+        mark.y - mark.height / 2,
+        mark.width,
+        mark.height,
         data_hint=";".join([*row, value]),
         fill_opacity=".45" if place.styles.style(mark.owner).pale else None,
-    )  # fmt: skip
+    )
     end = ""
     if mark.text:
         right, middle = place.x(mark.left + mark.width) + 5, place.y(mark.y)
@@ -146,8 +170,15 @@ def _cells(mark: Heatmap, values: Array, place: PlacedPanel, size: float) -> Ite
                 continue
             shade = min(1.0, max(0.0, value / (mark.top or 1.0)))
             hint = f"{place.y.format_value(y)};{place.x.axis.label} {place.x.format_value(x)};{value:.4g}"
-            yield place.rect(x - 0.5, y - 0.5, 1, 1, class_="c-blue",
-                             fill_opacity=0.04 + 0.96 * shade, data_hint=hint)  # fmt: skip
+            yield place.rect(
+                x - 0.5,
+                y - 0.5,
+                1,
+                1,
+                class_="c-blue",
+                fill_opacity=0.04 + 0.96 * shade,
+                data_hint=hint,
+            )
             digits = f"{value:.0f}"
             if not blank and (value or not mark.empty) and text.width(digits, 9) < size - 3:
                 color = "c-onfill" if shade > 0.55 else "c-ink"

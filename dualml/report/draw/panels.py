@@ -14,7 +14,7 @@ from dualml.report.draw import text
 from dualml.report.draw.palette import CYCLE, SMALL
 from dualml.report.draw.scales import Scale
 from dualml.report.draw.text import element
-from dualml.report.figure import KINDS, NOBODY, Axis, Figure, LegendEntry, Mark, SeriesId, Panel
+from dualml.report.figure import KINDS, NOBODY, Axis, Figure, LegendEntry, Mark, Panel, SeriesId
 
 Array = NDArray[np.float64]
 TITLE, TICKS, LABEL = 25.0, 21.0, 20.0  # heights
@@ -34,7 +34,9 @@ class Styles:
         for owner in map(owner_of, iter_marks(figure)):
             if any(key.color for key in self._entries_of(owner)):
                 continue
-            new = [k for k in KINDS if owner.name_for(k) and (k, owner.name_for(k)) not in self.keys]
+            new = [
+                k for k in KINDS if owner.name_for(k) and (k, owner.name_for(k)) not in self.keys
+            ]
             for kind in new[:1]:
                 shape = shapes.pop(0) if marked and shapes and kind == "series" else ""
                 name = owner.name_for(kind)
@@ -156,5 +158,6 @@ class PlacedPanel:
         (a, b), (c, d) = self.x.to_pixels([x, x + width]), self.y.to_pixels([y, y + height])
         if not math.isfinite(a + b + c + d):
             return ""
-        return element("rect", x=min(a, b), y=min(c, d), width=abs(b - a), height=abs(d - c),
-                       **attributes)  # fmt: skip
+        return element(
+            "rect", x=min(a, b), y=min(c, d), width=abs(b - a), height=abs(d - c), **attributes
+        )

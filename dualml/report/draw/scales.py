@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.report.figure import Axis, Values
 from dualml.common.words.numbers import superscript
+from dualml.report.figure import Axis, Values
 
 LINEAR_PART = 0.3  # decades that symlog uses for values below 1
 
@@ -113,7 +113,9 @@ def ticks(
 ) -> list[tuple[float, str]]:
     """Return about ``most`` round positions from low to high at most, with their labels."""
     if kind == "log2":
-        return [(2.0**k, format_plain(2.0**k)) for k in _powers(math.log2(low), math.log2(high), most)]
+        return [
+            (2.0**k, format_plain(2.0**k)) for k in _powers(math.log2(low), math.log2(high), most)
+        ]
     if kind == "symlog":
         tens = [10.0**k for k in _powers(0, math.log10(max(high, 1)), math.inf)]
         return [(v, format_power(v)) for v in (0.0, *tens) if low <= v <= high]
@@ -122,7 +124,9 @@ def ticks(
         first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
         short = kept and kept[0] >= -3 and kept[-1] <= 5
         if len(_powers(math.log10(low), math.log10(high), math.inf)) > 1:
-            return [(10.0**k, format_power(10.0**k) if short else f"10{superscript(k)}") for k in kept]
+            return [
+                (10.0**k, format_power(10.0**k) if short else f"10{superscript(k)}") for k in kept
+            ]
         every = [m * 10.0**k for k in range(first, last + 1) for m in (1, 2, 5)]
         inside = [(v, format_plain(v)) for v in every if low <= v <= high]
         if len(inside) > 1:

@@ -90,12 +90,24 @@ def label(
     letter = size or (SMALL if "small" in classes else LETTER)
     lines = text.split("\n")
     first = y + 0.35 * letter - 0.6 * letter * (len(lines) - 1)
-    rows = [escape(text)] if len(lines) == 1 else [
-        element("tspan", escape(line), x=x, dy=1.2 * letter if k else 0)
-        for k, line in enumerate(lines)
-    ]  # fmt: skip
-    return element("text", *rows, x=x, y=first, text_anchor=_ANCHORS[align], transform=turn,
-                   font_size=size or None, class_=classes)  # fmt: skip
+    rows = (
+        [escape(text)]
+        if len(lines) == 1
+        else [
+            element("tspan", escape(line), x=x, dy=1.2 * letter if k else 0)
+            for k, line in enumerate(lines)
+        ]
+    )
+    return element(
+        "text",
+        *rows,
+        x=x,
+        y=first,
+        text_anchor=_ANCHORS[align],
+        transform=turn,
+        font_size=size or None,
+        class_=classes,
+    )
 
 
 # --- markers --------------------------------------------------------------------------------------
@@ -122,7 +134,9 @@ def _polygon(n: int, turn: float, *sizes: float) -> str:
 def _plus(turn: float) -> str:
     a, b = RADIUS * 0.38, RADIUS * 1.2
     quarter = (complex(-a, -b), complex(a, -b), complex(a, -a))
-    return _closed_path([z * 1j**k * rect(1, math.radians(turn)) for k in range(4) for z in quarter])
+    return _closed_path(
+        [z * 1j**k * rect(1, math.radians(turn)) for k in range(4) for z in quarter]
+    )
 
 
 _R, _D = number(RADIUS), number(2 * RADIUS)

@@ -54,8 +54,8 @@ def export(
         UserError: no run folder, an unknown target, a missing library, an ``out`` that is not
             empty, or no records that the target exports.
     """
-    from dualml.experiment.store.load import load
     from dualml.common.words import Messages
+    from dualml.experiment.store.load import load
 
     target = TARGETS.find(to)
     if online and to != "wandb":

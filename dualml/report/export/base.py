@@ -14,8 +14,8 @@ from dualml.common.errors import UserError
 from dualml.common.registry import Registry
 
 if TYPE_CHECKING:
-    from dualml.experiment.store.run import RunData, Trial
     from dualml.common.words import Messages
+    from dualml.experiment.store.run import RunData, Trial
 
 #: Folder for exported files in a run folder.
 EXPORT = "export"

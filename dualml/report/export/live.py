@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from dualml.report.export.trial_log import start_timestamp, trial_name
-from dualml.report.export.tensorboard import EventFile, write_trial
-from dualml.experiment.store.folder import RunFolder
-from dualml.experiment.store.metrics_tail import MetricsTail
-from dualml.experiment.store.manifest import Key, TrialRecord
 from dualml.common.words import Messages
+from dualml.experiment.store.folder import RunFolder
+from dualml.experiment.store.manifest import Key, TrialRecord
+from dualml.experiment.store.metrics_tail import MetricsTail
+from dualml.report.export.tensorboard import EventFile, write_trial
+from dualml.report.export.trial_log import start_timestamp, trial_name
 
 #: Folder of the event files in a run folder.
 TENSORBOARD = "tensorboard"
@@ -24,9 +24,9 @@ Listener = Callable[[TrialRecord, dict[str, Any]], None]
 
 
 class LiveTensorBoard:
-    """A listener (``listen``) of `dualml.runner.session.trials.run_trials` that passes events on and
-    copies new records to TensorBoard. No file stays open between two updates, so that a run may end
-    at any time."""
+    """A listener (``listen``) of `dualml.runner.session.trials.run_trials` that passes events on
+    and copies new records to TensorBoard. No file stays open between two updates, so that a run may
+    end at any time."""
 
     def __init__(self, folder: RunFolder, listen: Listener) -> None:
         self.folder, self.listen = folder, listen

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from dualml.common.errors import UserError
+from dualml.experiment.store.report import report_path
+from dualml.experiment.store.run import RunData, Trial
 from dualml.report.export.base import TARGETS, ExportJob, require_library
 from dualml.report.export.trial_log import (
-    start_timestamp,
-    rank_curves,
-    trial_name,
     points,
+    rank_curves,
+    start_timestamp,
+    trial_name,
     trial_results,
     trial_settings,
     trial_verdict,
 )
-from dualml.experiment.store.report import report_path
-from dualml.experiment.store.run import RunData, Trial
 
 VARIABLE = "MLFLOW_TRACKING_URI"
 #: Limits of MLflow: metrics and settings per batch, and characters of a setting.
@@ -114,7 +114,10 @@ def log_trial(
     if trial.reason:
         tags["reason"] = trial.reason
     its = client.create_run(experiment, begin, tags, trial_name(trial)).info.run_id
-    settings = [Param(key, str(value)[:MAX_SETTING_CHARS]) for key, value in trial_settings(run, trial).items()]
+    settings = [
+        Param(key, str(value)[:MAX_SETTING_CHARS])
+        for key, value in trial_settings(run, trial).items()
+    ]
     for at in range(0, len(settings), MAX_SETTINGS):
         client.log_batch(its, params=settings[at : at + MAX_SETTINGS])
     curves = rank_curves(trial.folder, trial.world_size)
@@ -124,8 +127,11 @@ def log_trial(
         for step, value, seconds in points(curve, curves)
     ]
     end = begin + round(1000 * (trial.wall_s or 0.0))
-    metrics += [Metric(key, value, end, 0) for key, value in trial_results(trial).items()
-                if key not in curves]  # fmt: skip
+    metrics += [
+        Metric(key, value, end, 0)
+        for key, value in trial_results(trial).items()
+        if key not in curves
+    ]
     for at in range(0, len(metrics), MAX_METRICS):
         client.log_batch(its, metrics=metrics[at : at + MAX_METRICS])
     client.set_terminated(its, STATUSES.get(trial.status, "KILLED"), end)

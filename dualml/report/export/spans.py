@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dualml.parallel.aggregation.times import PARTS
-from dualml.parallel.split.timeline import COLUMNS, KINDS
 from dualml.experiment.store.run import Array, RunData, Trial
 from dualml.experiment.store.times import TIMES
+from dualml.parallel.aggregation.times import PARTS
+from dualml.parallel.split.timeline import COLUMNS, KINDS
 
 STEPS, COMPUTE, COMMUNICATION = THREADS = ("updates", "compute", "communication")
 COMPUTING = ("F", "B", "update")
@@ -50,7 +50,9 @@ def rank_traces(run: RunData, trial: Trial) -> list[RankTrace]:
     n = trial.world_size
     if trial.timelines:
         places = _places(run, trial)
-        spans = [[*_timeline_spans(own, at)] for own, at in zip(trial.timelines, places, strict=True)]
+        spans = [
+            [*_timeline_spans(own, at)] for own, at in zip(trial.timelines, places, strict=True)
+        ]
     elif n > 1 and all(TIMES.path(trial.folder, rank).exists() for rank in range(n)):
         spans = [[*_update_spans(own, run, trial)] for own in TIMES.read_all(trial.folder, n)]
     else:
@@ -84,10 +86,13 @@ def _timeline_spans(columns: Moments, place: tuple[int, int] | None) -> Iterator
         message = None if place is None else (int(step), *place, stage, micro, backward)
         yield TraceSpan(
             COMPUTE if kind in COMPUTING else COMMUNICATION,
-            _name(kind, stage, micro, backward), begin, end, args,
+            _name(kind, stage, micro, backward),
+            begin,
+            end,
+            args,
             sends=message if kind == "send" and nbytes > 0 else None,
             receives=message if kind == "receive" else None,
-        )  # fmt: skip
+        )
 
 
 def _name(kind: str, stage: float, micro: float, backward: float) -> str:

@@ -5,10 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from dualml.experiment.store.run import RunData
+from dualml.experiment.store.table import (
+    Table,
+    append_rows,
+    empty_table,
+    records,
+    trial_key,
+    trials,
+    verdicts,
+)
 from dualml.planning.cost.bandwidth import bandwidths
 from dualml.report.export.base import ExportJob
-from dualml.experiment.store.run import RunData
-from dualml.experiment.store.table import Table, append_rows, empty_table, trial_key, records, trials, verdicts
 
 COLLECTIVE = (
     *("arm", "backend", "seed", "ranks", "strategy", "bytes", "seconds", "low", "high", "repeats"),
@@ -32,8 +40,9 @@ def tables(job: ExportJob) -> dict[str, Table]:
 def collectives(run: RunData) -> Table:
     """Return a row per strategy and size that a trial timed, in bytes and seconds.
 
-    ``algbw_gb_per_s`` and ``busbw_gb_per_s`` are those of nccl-tests (`dualml.planning.cost.bandwidth`), in
-    10⁹ bytes per second; None if the collective is no all-reduce.
+    ``algbw_gb_per_s`` and ``busbw_gb_per_s`` are those of nccl-tests
+    (`dualml.planning.cost.bandwidth`), in 10⁹ bytes per second; None if the collective is no
+    all-reduce.
     """
     table = empty_table(COLLECTIVE)
     for trial in run.trials:

@@ -8,19 +8,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.records import Curve
+from dualml.experiment.store.run import RunData, Trial
 from dualml.report.export.base import TARGETS, ExportJob, require_library
 from dualml.report.export.trial_log import (
-    start_timestamp,
-    rank_curves,
-    trial_name,
     points,
+    rank_curves,
+    start_timestamp,
+    trial_name,
     trial_results,
     trial_settings,
     verdict_lines,
 )
-from dualml.experiment.store.records import Curve
-from dualml.experiment.store.run import RunData, Trial
-from dualml.common.words import Messages, numbers
 
 #: `DataType.DT_STRING` of TensorFlow.
 STRING = 7
@@ -69,7 +69,9 @@ def write_summary(events: EventFile, run: RunData, trial: Trial, words: Messages
     events.add_text("experiment", "\n\n".join(tables))
     values = {**settings, "status": trial.status, "reason": trial.reason, **trial_results(trial)}
     rows = [[key, numbers.plain(value)] for key, value in values.items() if value != ""]
-    events.add_text("trial", markdown.table(Table("trial", "", columns(words, "name", "value"), rows)))
+    events.add_text(
+        "trial", markdown.table(Table("trial", "", columns(words, "name", "value"), rows))
+    )
     if lines := verdict_lines(run, trial, words):
         events.add_text("verdict", "\n".join(f"- {markdown.escape(line)}" for line in lines))
 

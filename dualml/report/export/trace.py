@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from dualml.common.errors import UserError
-from dualml.report.export.base import TARGETS, ExportJob
-from dualml.report.export.spans import THREADS, RankTrace, TraceSpan, rank_traces
 from dualml.common.files import write_bytes
 from dualml.experiment.store.run import RunData, Trial
+from dualml.report.export.base import TARGETS, ExportJob
+from dualml.report.export.spans import THREADS, RankTrace, TraceSpan, rank_traces
 
 Event = dict[str, Any]
 
@@ -69,7 +69,9 @@ def make_trace(ranks: Sequence[RankTrace], run: RunData, trial: Trial) -> dict[s
     }
 
 
-def assign_threads(spans: Sequence[TraceSpan], start: float) -> dict[str, list[tuple[int, int, TraceSpan]]]:
+def assign_threads(
+    spans: Sequence[TraceSpan], start: float
+) -> dict[str, list[tuple[int, int, TraceSpan]]]:
     """Return thread → (begin, end, span) in nanoseconds since ``start``. Spans of a thread lie side
     by side or nested, as the format requires; one that overlaps others moves to ``communication
     2``."""
@@ -112,9 +114,15 @@ def metadata_events(rank: int, lanes: Sequence[str]) -> Iterator[Event]:
 def complete_event(it: PlacedSpan) -> Event:
     """Return the event of a span."""
     return {
-        "name": it.span.name, "cat": it.span.thread, "ph": "X", "pid": it.rank, "tid": it.thread,
-        "ts": it.begin / 1e3, "dur": (it.end - it.begin) / 1e3, "args": it.span.args,
-    }  # fmt: skip
+        "name": it.span.name,
+        "cat": it.span.thread,
+        "ph": "X",
+        "pid": it.rank,
+        "tid": it.thread,
+        "ts": it.begin / 1e3,
+        "dur": (it.end - it.begin) / 1e3,
+        "args": it.span.args,
+    }
 
 
 def flow_events(placed: Sequence[PlacedSpan], ranks: Sequence[RankTrace]) -> Iterator[Event]:
@@ -129,7 +137,16 @@ def flow_events(placed: Sequence[PlacedSpan], ranks: Sequence[RankTrace]) -> Ite
         at = max(source.begin, to.begin)
         if at < to.end:
             number += 1
-            for it, when, ends in ((source, source.begin, {"ph": "s"}),
-                                   (to, at, {"ph": "f", "bp": "e"})):  # fmt: skip
-                yield {"name": "message", "cat": "message", "id": number, "pid": it.rank,
-                       "tid": it.thread, "ts": when / 1e3, **ends}  # fmt: skip
+            for it, when, ends in (
+                (source, source.begin, {"ph": "s"}),
+                (to, at, {"ph": "f", "bp": "e"}),
+            ):
+                yield {
+                    "name": "message",
+                    "cat": "message",
+                    "id": number,
+                    "pid": it.rank,
+                    "tid": it.thread,
+                    "ts": when / 1e3,
+                    **ends,
+                }

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from dualml.report.columns import verdict
+from dualml.common.words import Messages
 from dualml.experiment.store import table
 from dualml.experiment.store.manifest import RESULTS, TrialRecord
 from dualml.experiment.store.records import Array, Curve, read_records
-from dualml.experiment.store.run import TrialComparison, RunData, Serial, Trial
-from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData, Serial, Trial, TrialComparison
+from dualml.report.columns import verdict
 
 Scalar = str | int | float | bool
 
@@ -86,9 +86,10 @@ def start_timestamp(meta: Mapping[str, Any]) -> float:
 def trial_comparisons(run: RunData, trial: Trial) -> list[TrialComparison]:
     """Return the comparisons that the trial is part of."""
     return [
-        c for c in table.decided_comparisons(run)
+        c
+        for c in table.decided_comparisons(run)
         if (c.arm, c.seed) == (trial.arm, trial.seed) and trial.backend in (c.a, c.b)
-    ]  # fmt: skip
+    ]
 
 
 def trial_verdict(run: RunData, trial: Trial) -> str | None:

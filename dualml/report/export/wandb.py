@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from dualml.common.errors import UserError
+from dualml.experiment.store.records import Curve
+from dualml.experiment.store.run import Trial
 from dualml.report.export.base import TARGETS, ExportJob, require_library
 from dualml.report.export.trial_log import (
+    points,
     rank_curves,
     trial_name,
-    points,
     trial_results,
     trial_settings,
     trial_verdict,
 )
-from dualml.experiment.store.records import Curve
-from dualml.experiment.store.run import Trial
 
 
 @TARGETS.register("wandb", 50)
@@ -63,10 +63,14 @@ def log(wandb: Any, job: ExportJob, trial: Trial, out: Path) -> None:
     for step, values in by_step(rank_curves(trial.folder, trial.world_size)).items():
         its.log(values, step=step)
     its.summary.update(trial_results(trial))
-    its.summary.update({
-        "status": trial.status, "reason": trial.reason, "verdict": trial_verdict(run, trial),
-        "plan_hash": run.meta.get("plan_hash"),
-    })  # fmt: skip
+    its.summary.update(
+        {
+            "status": trial.status,
+            "reason": trial.reason,
+            "verdict": trial_verdict(run, trial),
+            "plan_hash": run.meta.get("plan_hash"),
+        }
+    )
     its.finish(exit_code=0 if trial.ok else 1)
 
 

@@ -12,13 +12,13 @@ from itertools import count, groupby
 
 from markupsafe import Markup, escape
 
+from dualml.common.words import Messages
 from dualml.report import blocks
 from dualml.report.blocks import Block, Column, Page, Table
 from dualml.report.code import highlight
 from dualml.report.draw import css, draw, script
 from dualml.report.figure import Figure
 from dualml.report.mathml import mathml
-from dualml.common.words import Messages
 
 CODE = re.compile(r"`([^`]+)`")
 #: Columns with texts of more characters get a minimum width; long code may be broken.
@@ -31,7 +31,9 @@ WIDE = 6
 def render_html(page: Page) -> str:
     """Return the page as HTML with its style, figures and scripts."""
     words = Messages(page.lang)
-    sections = [block for block in page.blocks if isinstance(block, blocks.SectionBlock) and block.title]
+    sections = [
+        block for block in page.blocks if isinstance(block, blocks.SectionBlock) and block.title
+    ]
     links = [tag("li", tag("a", s.title, href=f"#{s.name}")) for s in sections]
     drawn = any(isinstance(block, Figure) for block in blocks.walk(page.blocks))
     question = tag("p", page.question, class_="question") if page.question else ""
@@ -127,7 +129,9 @@ def _block(block: Block, level: int) -> Markup:
         case blocks.RowBlock(inside):
             return _lines("div", *(_block(b, level) for b in inside), class_="row")
         case blocks.Fold(summary, inside, name):
-            return _lines("details", tag("summary", render_inline(summary)), render_blocks(inside, 3), id=name)
+            return _lines(
+                "details", tag("summary", render_inline(summary)), render_blocks(inside, 3), id=name
+            )
         case blocks.SectionBlock(name, title, inside):
             headings = [tag(f"h{level}", title)] if title else []
             return _lines("section", *headings, render_blocks(inside, level + 1), id=name)
@@ -136,7 +140,11 @@ def _block(block: Block, level: int) -> Markup:
 
 def _item(item: blocks.Item) -> Markup:
     link = tag("a", item.link or "↗", class_="see", href=f"#{item.target}")
-    parts = ("⚠ " if item.warning else "", render_inline(item.text), " " + link if item.target else "")
+    parts = (
+        "⚠ " if item.warning else "",
+        render_inline(item.text),
+        " " + link if item.target else "",
+    )
     return tag("li", *parts, class_="warning" if item.warning else "")
 
 
@@ -152,24 +160,30 @@ def _table(table: Table) -> Markup:
     rows = list(table.cells)
     styles = [_style(c, [row[k].text for row in rows]) for k, c in enumerate(table.columns)]
     head = [
-        tag("th", c.label, " " + tag("span", c.unit, class_="unit") if c.unit else "",
-            scope="col", class_=style)
+        tag(
+            "th",
+            c.label,
+            " " + tag("span", c.unit, class_="unit") if c.unit else "",
+            scope="col",
+            class_=style,
+        )
         for c, style in zip(table.columns, styles, strict=True)
-    ]  # fmt: skip
+    ]
     body = [tag("tr", *map(_cell, row, styles, count())) for row in rows]
     caption = tag("caption", tag("span", table.caption))
     parts = caption, tag("thead", tag("tr", *head)), _lines("tbody", *body)
     across = len(table.columns)
     grid = _lines("table", *parts, id=f"table-{table.name}", style=f"--columns: {across}")
     place = "scroll wide" if across > WIDE else "scroll"
-    return _lines("div", grid, class_=place, tabindex="0", role="region",
-                  aria_label=table.caption)  # fmt: skip
+    return _lines("div", grid, class_=place, tabindex="0", role="region", aria_label=table.caption)
 
 
 def _style(column: Column, texts: Sequence[str]) -> str:
     """Return the CSS classes of a column: alignment, and ``long`` if it needs space."""
     longest = max(map(len, texts), default=0)
-    return f"{column.show} {'long' if longest > LONG_TEXT_CHARS else ''}".replace("text", "").strip()
+    return f"{column.show} {'long' if longest > LONG_TEXT_CHARS else ''}".replace(
+        "text", ""
+    ).strip()
 
 
 def _cell(cell: blocks.Cell, style: str, k: int) -> Markup:

@@ -145,7 +145,9 @@ def _head(column: Column) -> Text:
 
 def _cell(cell: Cell) -> Text:
     shade = ",".join(f"{round(cell.shade * full)}" for full in RGB)
-    text = render_inline(cell.text, f"white on rgb({shade})" if cell.shade else STYLES.get(cell.tone, ""))
+    text = render_inline(
+        cell.text, f"white on rgb({shade})" if cell.shade else STYLES.get(cell.tone, "")
+    )
     return text.append("\n").append(render_inline(cell.note, "dim")) if cell.note else text
 
 

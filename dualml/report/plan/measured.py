@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from dualml.common.errors import UserError
 from dualml.algorithms.model.spec import ModelSpec
+from dualml.common.errors import UserError
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData
+from dualml.parallel.split.mesh import Mesh
 from dualml.planning.planner.arm import layout_from_arm
 from dualml.planning.planner.engine import DUALML, PrecisionBytes
 from dualml.planning.planner.layouts import RECOMPUTED, Layouts
@@ -17,9 +20,6 @@ from dualml.planning.planner.memory import stage_memory
 from dualml.planning.planner.zoo import shape_from_spec
 from dualml.report.blocks import Cells, Column, Table
 from dualml.report.plan.published import format_signed_percent
-from dualml.parallel.split.mesh import Mesh
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages
 
 #: Framework whose kernels the engine's activations describe.
 ACTIVATIONS_OF = "torch"
@@ -73,12 +73,18 @@ def compare_memory(run: RunData) -> Iterator[MemoryCheck]:
         for rank, counted in enumerate(trials[0].device_memory):
             stage = mesh.coordinates(rank)[1] if settings.split else 0
             m = stage_memory(shape, x, precision, np.array([stage]), engine=DUALML).describe(0)
-            said = {"weights": m["weights"], "gradients": m["gradients"], "state": m["optimizer"],
-                    "activations": m["activations"] + (0 if staged else m["logits"])}  # fmt: skip
+            said = {
+                "weights": m["weights"],
+                "gradients": m["gradients"],
+                "state": m["optimizer"],
+                "activations": m["activations"] + (0 if staged else m["logits"]),
+            }
             seen = {part: n for part in PARTS if (n := getattr(counted, part)) is not None}
             if run.framework(backend) != ACTIVATIONS_OF:
                 seen.pop("activations", None)
-            yield MemoryCheck(arm, backend, format_layout(x), rank, seen, {part: said[part] for part in seen})
+            yield MemoryCheck(
+                arm, backend, format_layout(x), rank, seen, {part: said[part] for part in seen}
+            )
 
 
 def format_layout(x: Layouts) -> str:

@@ -5,15 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from dualml.common.version import __version__
+from dualml.common.words import Messages, numbers
 from dualml.planning.cost.units import format_bytes, format_seconds
 from dualml.planning.planner.published import errors_by_half, summary
 from dualml.planning.planner.search import LayoutPlan
 from dualml.report.blocks import Block, Page, Prose, SectionBlock, VerdictBlock
-from dualml.report.figure import Axis, Bar, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel, ReferenceLine
+from dualml.report.figure import (
+    Axis,
+    Bar,
+    Figure,
+    LegendEntry,
+    LineMark,
+    Mark,
+    Panel,
+    ReferenceLine,
+    SeriesId,
+)
 from dualml.report.plan import tables as shown
 from dualml.report.presentation import stacked_bars
-from dualml.common.version import __version__
-from dualml.common.words import Messages, numbers
 
 #: Colours of the parts of an update, in the order of the bars.
 COLOURS = {
@@ -32,8 +42,12 @@ GB = 1e9
 def make_page(plan: LayoutPlan, top: int, words: Messages) -> Page:
     """Make the page: the answer, the Pareto front, and the breakdown of time."""
     request = plan.request
-    about = {"model": request.shape.name, "devices": f"{request.cluster.devices:,}",
-             "device": request.device, "memory": format_bytes(request.cluster.memory)}  # fmt: skip
+    about = {
+        "model": request.shape.name,
+        "devices": f"{request.cluster.devices:,}",
+        "device": request.device,
+        "memory": format_bytes(request.cluster.memory),
+    }
     answer, *reasons = shown.explain_plan(plan, words)
     rows = plan.meshes[:top]
     median, worst = summary([p.error for p in errors_by_half().held_out])
@@ -46,7 +60,9 @@ def make_page(plan: LayoutPlan, top: int, words: Messages) -> Page:
         Prose(assumed, small=True),
     ]
     tables: list[Block] = [
-        shown.layouts_table("plans", plan, rows, words, shown.considered_sentence(plan, len(rows), words)),
+        shown.layouts_table(
+            "plans", plan, rows, words, shown.considered_sentence(plan, len(rows), words)
+        ),
         make_time_figure(plan, rows, words),
         shown.layouts_table("front", plan, shown.sample_front(plan), words, words("planner.front")),
     ]
@@ -66,12 +82,21 @@ def make_front_figure(plan: LayoutPlan, words: Messages) -> Figure:
     """Make the figure of memory against time."""
     rows, meshes = plan.front, plan.meshes
     marks: list[Mark] = [
-        LineMark(*_coordinates(plan, meshes), SeriesId(series="mesh"), joined=False, marker="circle",
-             hints=[_hint(plan, row, words) for row in meshes]),
-        LineMark(*_coordinates(plan, rows), SeriesId(series="front"), marker="square",
-             hints=[_hint(plan, row, words) for row in rows]),
+        LineMark(
+            *_coordinates(plan, meshes),
+            SeriesId(series="mesh"),
+            joined=False,
+            marker="circle",
+            hints=[_hint(plan, row, words) for row in meshes],
+        ),
+        LineMark(
+            *_coordinates(plan, rows),
+            SeriesId(series="front"),
+            marker="square",
+            hints=[_hint(plan, row, words) for row in rows],
+        ),
         ReferenceLine(plan.request.cluster.memory / GB, axis="x", dashed=True),
-    ]  # fmt: skip
+    ]
     keys = [
         LegendEntry("series", "mesh", words("planner.plans"), "steel", marker="circle"),
         LegendEntry("series", "front", words("planner.front"), "vermilion", marker="square"),
@@ -79,10 +104,12 @@ def make_front_figure(plan: LayoutPlan, words: Messages) -> Figure:
     x, y = (Axis(words(f"planner.axis.{key}"), "log") for key in ("memory", "seconds"))
     low, high = rows[0], rows[-1]
     alt = words(
-        "planner.figure_alt", low=format_bytes(float(plan.peak_memory[low])),
-        slow=format_seconds(float(plan.update_seconds[low])), high=format_bytes(float(plan.peak_memory[high])),
+        "planner.figure_alt",
+        low=format_bytes(float(plan.peak_memory[low])),
+        slow=format_seconds(float(plan.update_seconds[low])),
+        high=format_bytes(float(plan.peak_memory[high])),
         fast=format_seconds(float(plan.update_seconds[high])),
-    )  # fmt: skip
+    )
     panel = Panel(marks, x, y, height=300)
     return Figure("front", words("planner.figure"), alt, [panel], keys)
 
@@ -94,7 +121,10 @@ def _coordinates(plan: LayoutPlan, rows: list[int]) -> tuple[Any, Any]:
 
 def _hint(plan: LayoutPlan, row: int, words: Messages) -> str:
     """Return the tooltip of a row."""
-    held, seconds = format_bytes(float(plan.peak_memory[row])), format_seconds(float(plan.update_seconds[row]))
+    held, seconds = (
+        format_bytes(float(plan.peak_memory[row])),
+        format_seconds(float(plan.update_seconds[row])),
+    )
     return f"{shown.describe_layout(plan, row, words)}: {held}, {seconds}"
 
 
@@ -102,13 +132,19 @@ def make_time_figure(plan: LayoutPlan, rows: list[int], words: Messages) -> Figu
     """Make the bar chart of the parts of the time of each layout."""
     names = [plan.mesh(row) for row in rows]
     panel = Panel(
-        list(_stacks(plan, rows)), Axis(words("planner.axis.seconds"), low=0.0),
-        Axis(names=names, grid=False), height=26.0 * len(rows) + 10,
-    )  # fmt: skip
-    keys = [LegendEntry("series", key, words(f"planner.part.{key}"), color)
-            for key, color in COLOURS.items()]  # fmt: skip
-    values = [f"{name}: {format_seconds(float(plan.update_seconds[row]))}"
-              for name, row in zip(names, rows, strict=True)]  # fmt: skip
+        list(_stacks(plan, rows)),
+        Axis(words("planner.axis.seconds"), low=0.0),
+        Axis(names=names, grid=False),
+        height=26.0 * len(rows) + 10,
+    )
+    keys = [
+        LegendEntry("series", key, words(f"planner.part.{key}"), color)
+        for key, color in COLOURS.items()
+    ]
+    values = [
+        f"{name}: {format_seconds(float(plan.update_seconds[row]))}"
+        for name, row in zip(names, rows, strict=True)
+    ]
     alt = words("planner.bars_alt", values=words.semicolons(values))
     return Figure("parts", words("planner.bars"), alt, [panel], keys)
 
@@ -118,4 +154,6 @@ def _stacks(plan: LayoutPlan, rows: list[int]) -> Iterator[Bar]:
     for y, row in enumerate(rows):
         parts = plan.seconds.describe(row)
         ordered = {key: parts[key] for key in COLOURS}
-        yield from stacked_bars(float(y), ordered, text=format_seconds(float(plan.update_seconds[row])))
+        yield from stacked_bars(
+            float(y), ordered, text=format_seconds(float(plan.update_seconds[row]))
+        )

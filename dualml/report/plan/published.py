@@ -6,16 +6,23 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from dualml.common.words import Messages, numbers
 from dualml.planning.planner.devices import fitted_efficiency
-from dualml.planning.planner.layouts import RECOMPUTED, SearchSpace, Layouts
+from dualml.planning.planner.layouts import RECOMPUTED, Layouts, SearchSpace
 from dualml.planning.planner.memory import PRECISIONS, layer_activations, state_bytes
 from dualml.planning.planner.models import find_model
-from dualml.planning.planner.published import RunPrediction, PublishedRun, fitted_names, errors_by_half, runs, summary
+from dualml.planning.planner.published import (
+    PublishedRun,
+    RunPrediction,
+    errors_by_half,
+    fitted_names,
+    runs,
+    summary,
+)
 from dualml.planning.planner.published import tables as given
 from dualml.planning.planner.request import PlanRequest
 from dualml.planning.planner.search import search_layouts
 from dualml.report.blocks import Cells, Column, Table
-from dualml.common.words import Messages, numbers
 
 TEXTS = {"run", "layout", "fitted", "used", "best", "technique", "half"}
 STAGES = ("plain", "zero_1", "zero_2", "zero_3")
@@ -55,11 +62,17 @@ def runs_table(words: Messages) -> Table:
     for run in runs():
         p = run.predict()
         measured, predicted = p.teraflops
-        rows.append([
-            f"{run.name} {run.model}", f"{run.devices:,}", format_run_layout(p),
-            "•" if run.name in fitted_names() else "", f"{measured:.0f}", f"{predicted:.0f}",
-            format_signed_percent(predicted / measured - 1),
-        ])  # fmt: skip
+        rows.append(
+            [
+                f"{run.name} {run.model}",
+                f"{run.devices:,}",
+                format_run_layout(p),
+                "•" if run.name in fitted_names() else "",
+                f"{measured:.0f}",
+                f"{predicted:.0f}",
+                format_signed_percent(predicted / measured - 1),
+            ]
+        )
     keys = ("run", "devices_of", "layout", "fitted", "measured", "predicted", "error")
     return _table("runs", keys, rows, words)
 
@@ -98,8 +111,16 @@ def layout_choices() -> tuple[tuple[PublishedRun, str, str, float], ...]:
             recompute=(of["recompute"],),
             sequence=(int(of["sp"]),),
         )
-        request = PlanRequest(run.shape, run.make_cluster_for(fitted_efficiency()), "mixed", of["batch"], True,
-                              run.fused, run.device.name, had)  # fmt: skip
+        request = PlanRequest(
+            run.shape,
+            run.make_cluster_for(fitted_efficiency()),
+            "mixed",
+            of["batch"],
+            True,
+            run.fused,
+            run.device.name,
+            had,
+        )
         answer = search_layouts(request)
         best = answer.layouts.describe(answer.best_row)
         saved = 1 - float(answer.update_seconds[answer.best_row]) / run.predict().seconds
@@ -109,8 +130,9 @@ def layout_choices() -> tuple[tuple[PublishedRun, str, str, float], ...]:
 
 def _mesh(of: dict[str, Any]) -> str:
     """Format the mesh of a layout as ``dp 8 · pp 4 · tp 8``."""
-    return " · ".join(f"{axis} {of[axis]}" for axis in ("dp", "pp", "tp", "cp")
-                      if axis != "cp" or of["cp"] > 1)  # fmt: skip
+    return " · ".join(
+        f"{axis} {of[axis]}" for axis in ("dp", "pp", "tp", "cp") if axis != "cp" or of["cp"] > 1
+    )
 
 
 def choices_table(words: Messages) -> Table:
@@ -126,7 +148,9 @@ def states_table(words: Messages) -> Table:
     """Return ZeRO's table 1: bytes of weights, gradients and optimizer state per device."""
     rows: list[Cells] = []
     for parameters, n, *published in given()["zero-1"]["rows"]:
-        predicted = [float(state_bytes(parameters, z, n, PRECISIONS["mixed"])) / 1e9 for z in (1, 2, 3)]
+        predicted = [
+            float(state_bytes(parameters, z, n, PRECISIONS["mixed"])) / 1e9 for z in (1, 2, 3)
+        ]
         pairs = zip(published, predicted, strict=True)
         cells = [f"{a:g} / {format_digits(b)}" for a, b in pairs]
         rows.append([f"{parameters / 1e9:g} B", f"{n:,}", *cells])
@@ -186,12 +210,21 @@ def activations_table(words: Messages) -> Table:
 def describe() -> dict[str, Any]:
     """Return the runs with their predictions as JSON-compatible values."""
     rows = [
-        {"run": run.name, "model": run.model, "devices": run.devices,
-         "source": given()[run.table]["source"],
-         "fitted": run.name in fitted_names(), "measured_s": run.measured, "predicted_s": p.seconds,
-         "error": p.error, "memory_bytes": p.memory, "layout": run.layouts.describe(p.row)}
-        for run in runs() for p in (run.predict(),)
-    ]  # fmt: skip
+        {
+            "run": run.name,
+            "model": run.model,
+            "devices": run.devices,
+            "source": given()[run.table]["source"],
+            "fitted": run.name in fitted_names(),
+            "measured_s": run.measured,
+            "predicted_s": p.seconds,
+            "error": p.error,
+            "memory_bytes": p.memory,
+            "layout": run.layouts.describe(p.row),
+        }
+        for run in runs()
+        for p in (run.predict(),)
+    ]
     errors = {
         key: dict(zip(("median", "worst"), summary([p.error for p in each]), strict=True))
         for key, each in vars(errors_by_half()).items()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dualml.common.words import Messages, numbers
 from dualml.planning.cost.units import format_bytes, format_seconds
 from dualml.planning.planner.engine import MEGATRON
 from dualml.planning.planner.request import ATTENTION
 from dualml.planning.planner.search import LayoutPlan
 from dualml.report.blocks import Cell, Cells, Column, Table
-from dualml.common.words import Messages, numbers
 
 #: Parts of the time or of the memory below this share are not reported.
 MIN_REPORTED_SHARE = 0.005
@@ -23,16 +23,24 @@ def request_lines(plan: LayoutPlan, words: Messages) -> Iterator[str]:
     request, cluster = plan.request, plan.request.cluster
     shape = request.shape
     yield words(
-        "planner.title", model=shape.name, parameters=format_count(shape.parameters),
-        devices=f"{cluster.devices:,}", device=request.device, memory=format_bytes(cluster.memory),
-        node=cluster.node, inside=format_rate(1 / cluster.inside.beta_s_per_byte),
+        "planner.title",
+        model=shape.name,
+        parameters=format_count(shape.parameters),
+        devices=f"{cluster.devices:,}",
+        device=request.device,
+        memory=format_bytes(cluster.memory),
+        node=cluster.node,
+        inside=format_rate(1 / cluster.inside.beta_s_per_byte),
         between=format_rate(1 / cluster.between.beta_s_per_byte),
-    )  # fmt: skip
+    )
     yield words(
-        "planner.batch", batch=f"{request.batch:,}", sequence=f"{shape.sequence:,}",
-        tokens=format_count(request.batch * shape.sequence), precision=request.precision,
+        "planner.batch",
+        batch=f"{request.batch:,}",
+        sequence=f"{shape.sequence:,}",
+        tokens=format_count(request.batch * shape.sequence),
+        precision=request.precision,
         attention=ATTENTION[request.fused],
-    )  # fmt: skip
+    )
     if request.engine is not MEGATRON:
         yield words("planner.engine", engine=request.engine.name)
     if not request.batch_given:
@@ -55,12 +63,17 @@ def format_rate(bytes_per_s: float) -> str:
 def considered_sentence(plan: LayoutPlan, shown: int, words: Messages) -> str:
     """Return the sentence about how many layouts were considered."""
     return words(
-        "planner.considered", n=f"{len(plan.layouts):,}", fits=f"{len(plan.ranked_rows):,}",
-        meshes=f"{len(plan.meshes):,}", shown=shown,
-    )  # fmt: skip
+        "planner.considered",
+        n=f"{len(plan.layouts):,}",
+        fits=f"{len(plan.ranked_rows):,}",
+        meshes=f"{len(plan.meshes):,}",
+        shown=shown,
+    )
 
 
-def layouts_table(name: str, plan: LayoutPlan, rows: list[int], words: Messages, caption: str = "") -> Table:
+def layouts_table(
+    name: str, plan: LayoutPlan, rows: list[int], words: Messages, caption: str = ""
+) -> Table:
     """Make a table with a row per layout; a column ``limit`` marks layouts that do not fit, if
     there are any."""
     x = plan.layouts
@@ -77,7 +90,12 @@ def layouts_table(name: str, plan: LayoutPlan, rows: list[int], words: Messages,
     for row in rows:
         of = x.describe(row)
         line: Cells = [str(of[axis]) for axis in axes]
-        line += [str(of["zero"]), str(of["micro"]), format_recompute(of), format_bytes(float(plan.peak_memory[row]))]
+        line += [
+            str(of["zero"]),
+            str(of["micro"]),
+            format_recompute(of),
+            format_bytes(float(plan.peak_memory[row])),
+        ]
         tone = "good" if row == best else ""
         line += [Cell(format_seconds(float(plan.update_seconds[row])), tone)]  # type: ignore[arg-type]
         line += [numbers.percent(plan.utilisation(row))]
@@ -98,7 +116,11 @@ def describe_layout(plan: LayoutPlan, row: int, words: Messages) -> str:
     """Return a sentence with all choices of a layout."""
     of = plan.layouts.describe(row)
     return words(
-        "planner.layout", mesh=plan.mesh(row), zero=of["zero"], micro=of["micro"], again=format_recompute(of)
+        "planner.layout",
+        mesh=plan.mesh(row),
+        zero=of["zero"],
+        micro=of["micro"],
+        again=format_recompute(of),
     )
 
 
@@ -118,18 +140,24 @@ def explain_plan(plan: LayoutPlan, words: Messages) -> Iterator[str]:
     row, request = plan.best_row, plan.request
     of, shape = plan.layouts.describe(row), plan.request.shape
     yield words(
-        "planner.answer", layout=describe_layout(plan, row, words),
+        "planner.answer",
+        layout=describe_layout(plan, row, words),
         seconds=format_seconds(float(plan.update_seconds[row])),
         teraflops=numbers.factor(plan.utilisation(row) * request.cluster.peak / 1e12),
         share=numbers.percent(plan.utilisation(row)),
-    )  # fmt: skip
+    )
     held, total = plan.memory.describe(row), float(plan.peak_memory[row])
-    parts = [f"{words(f'planner.part.{key}')} {format_bytes(size)}"
-             for key, size in held.items() if size >= MIN_REPORTED_SHARE * total]  # fmt: skip
+    parts = [
+        f"{words(f'planner.part.{key}')} {format_bytes(size)}"
+        for key, size in held.items()
+        if size >= MIN_REPORTED_SHARE * total
+    ]
     yield words(
-        "planner.holds", held=format_bytes(total), limit=format_bytes(request.cluster.memory),
+        "planner.holds",
+        held=format_bytes(total),
+        limit=format_bytes(request.cluster.memory),
         parts=words.join(parts),
-    )  # fmt: skip
+    )
     yield words("planner.takes", parts=words.join(time_shares(plan, row, words)))
     yield bottleneck_sentence(plan, words)
     most, short = -(-shape.layers // of["pp"]), -shape.layers % of["pp"]
@@ -143,8 +171,11 @@ def time_shares(plan: LayoutPlan, row: int, words: Messages) -> list[str]:
     """Return the parts of the time with their shares, largest first."""
     total = float(plan.update_seconds[row])
     parts = sorted(plan.seconds.describe(row).items(), key=lambda item: -item[1])
-    return [f"{words(f'planner.part.{key}')} {numbers.percent(part / total)}"
-            for key, part in parts if part >= MIN_REPORTED_SHARE * total]  # fmt: skip
+    return [
+        f"{words(f'planner.part.{key}')} {numbers.percent(part / total)}"
+        for key, part in parts
+        if part >= MIN_REPORTED_SHARE * total
+    ]
 
 
 def bottleneck_sentence(plan: LayoutPlan, words: Messages) -> str:

@@ -8,12 +8,12 @@ from functools import cached_property
 from typing import Any
 
 from dualml.common.errors import UserError
+from dualml.common.words import Messages, numbers
 from dualml.experiment.split import Split
-from dualml.report import ranks
+from dualml.experiment.store.run import RunData
 from dualml.parallel.split.mesh import Mesh
 from dualml.parallel.split.schedule import Grid
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
+from dualml.report import ranks
 
 
 class SplitArm:
@@ -52,8 +52,8 @@ class SplitArm:
 
     @property
     def split_kinds(self) -> list[str]:
-        """All ways in which the model is split, keys of `splitting.SPLIT_FORMULAS`, the most specific
-        last."""
+        """All ways in which the model is split, keys of `splitting.SPLIT_FORMULAS`, the most
+        specific last."""
         there = {
             "by_layer": self.mesh.pipeline > 1,
             "inside": self.split.tensor > 1,

@@ -9,15 +9,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
 
+from dualml.common.errors import UserError
+from dualml.experiment.store.run import RunData
 from dualml.planning.cost.compare import crossovers
 from dualml.planning.cost.link import Link
 from dualml.planning.cost.model import Fit, Point, fit
-from dualml.planning.cost.split import MAX_BYTES_PER_S, MAX_WIDTH, tensor_parallel_step, vertical_step
-from dualml.common.errors import UserError
+from dualml.planning.cost.split import (
+    MAX_BYTES_PER_S,
+    MAX_WIDTH,
+    tensor_parallel_step,
+    vertical_step,
+)
 from dualml.report import ranks
 from dualml.report.splits import events, times
-from dualml.report.splits.arms import SplitArm, Splits, without_straggler, model_of
-from dualml.experiment.store.run import RunData
+from dualml.report.splits.arms import SplitArm, Splits, model_of, without_straggler
 
 #: Layers whose cost is negligible compared with linear ones.
 FREE = ("Flatten", "Tanh", "ReLU")
@@ -91,9 +96,14 @@ def calibrate(splits: Splits, backend: str) -> Calibration | None:
     reduces = _medians(each for pair in trials for each in events.collective_times(*pair))
     fits = (
         _fit([Point(s, 1, nbytes, n=2, nbytes=nbytes) for (_, nbytes), s in messages.items()]),
-        _fit([Point.from_measurement("all_reduce", n, nbytes, s) for (n, nbytes), s in reduces.items()
-              if nbytes % 4 == 0]),
-    )  # fmt: skip
+        _fit(
+            [
+                Point.from_measurement("all_reduce", n, nbytes, s)
+                for (n, nbytes), s in reduces.items()
+                if nbytes % 4 == 0
+            ]
+        ),
+    )
     return Calibration(backend, rates, fits[0][0], fits[1][0], (fits[0][1], fits[1][1]))
 
 
@@ -102,7 +112,11 @@ def _medians(measured: Iterable[tuple[int, int, float]]) -> dict[tuple[int, int]
     by_size: dict[tuple[int, int], list[float]] = {}
     for n, nbytes, seconds in measured:
         by_size.setdefault((n, nbytes), []).append(seconds)
-    return {size: median(seconds) for size, seconds in by_size.items() if len(seconds) >= MIN_MEASUREMENTS}
+    return {
+        size: median(seconds)
+        for size, seconds in by_size.items()
+        if len(seconds) >= MIN_MEASUREMENTS
+    }
 
 
 def _fit(points: Sequence[Point]) -> tuple[Fit | None, int]:
@@ -230,7 +244,9 @@ class Question:
     def bandwidth_threshold(self, first: str, second: str) -> int | None:
         """Return the link bandwidth in bytes per second from which on the first way is faster, with
         the given model and the measured α; 0: always, None: never, or unknown."""
-        return _threshold(first, second, MAX_BYTES_PER_S, lambda way, b: self.seconds(way, self.sizes, b))
+        return _threshold(
+            first, second, MAX_BYTES_PER_S, lambda way, b: self.seconds(way, self.sizes, b)
+        )
 
     def relative_time(self, way: str, d: int) -> float | None:
         """Return the seconds of an update relative to the whole model, None if unknown."""

@@ -9,16 +9,18 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from dualml.common.words import Messages, numbers
 from dualml.report import figure as fig
 from dualml.report.draw.palette import SMALL
 from dualml.report.draw.text import truncate, width
 from dualml.report.splits.layers import LayerLine, collective_name, layer_lines
-from dualml.common.words import Messages, numbers
 
 FORWARD, BACKWARD = fig.SeriesId(series="F"), fig.SeriesId(series="B")
 COLLECTIVE = fig.SeriesId(series="collective")  # also the colour of slices
 COLORS = {"F": "forward", "B": "backward", "collective": "plum"}
-KEYS = [fig.LegendEntry("series", s, color=c, stroke="line", listed=False) for s, c in COLORS.items()]
+KEYS = [
+    fig.LegendEntry("series", s, color=c, stroke="line", listed=False) for s, c in COLORS.items()
+]
 LINE = 16.0  # height of a line of text in a box
 #: Width of a box by number of boxes in a row: with arrows between them, and without.
 WIDE = {1: 326.0, 2: 264.0, 3: 180.0, 4: 144.0}
@@ -64,7 +66,9 @@ class Drawing:
         self.below = [c for c in plan["meetings"] if self.flat or not self._neighbours(c)]
         self.wrapped = [x for x in plan["links"] if self._column_distance(x) > 1]
         self.bottom = rows * self.tall + (rows - 1) * ROW_GAP
-        self.height = self.bottom + BRACKET_HEIGHT * len(self.below) + LINE_HEIGHT * len(self.wrapped)
+        self.height = (
+            self.bottom + BRACKET_HEIGHT * len(self.below) + LINE_HEIGHT * len(self.wrapped)
+        )
 
     def _place(self, r: Mapping[str, Any]) -> tuple[int, int]:
         """Return column and row of a rank."""
@@ -172,7 +176,9 @@ class Drawing:
             ordered = sorted(members, key=lambda rank: self.at[rank][1])
             for a, b in itertools.pairwise(ordered):
                 x = self.left_x(a) + 22
-                yield fig.Arrow(x, self.top_y(a) + self.tall, x, self.top_y(b), COLLECTIVE, both=True)
+                yield fig.Arrow(
+                    x, self.top_y(a) + self.tall, x, self.top_y(b), COLLECTIVE, both=True
+                )
             y = self.top_y(ordered[0]) + self.tall + ROW_GAP / 2
             texts = [self._collective(c) for c in inside if tuple(c["ranks"]) == members]
             for number, text in enumerate(texts):

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.experiment.store.run import Array, Trial
+from dualml.parallel.split.timeline import KINDS
+from dualml.parallel.split.timeline_stats import COLLECTIVE, RECEIVE, REDUCE, SEND
 from dualml.report.splits.arms import SplitArm
 from dualml.report.splits.gantt import Row
-from dualml.parallel.split.timeline_stats import COLLECTIVE, RECEIVE, REDUCE, SEND
-from dualml.parallel.split.timeline import KINDS
-from dualml.experiment.store.run import Array, Trial
 
 Events = Mapping[str, Array]
 Key = tuple[float, ...]  # replica and slice, update, stage, micro-batch, direction
@@ -138,7 +138,9 @@ def collective_times(arm: SplitArm, trial: Trial) -> Iterator[tuple[int, int, fl
                 yield from _match_calls(trial, group, kind)
 
 
-def _match_calls(trial: Trial, group: tuple[int, ...], kind: int) -> Iterator[tuple[int, int, float]]:
+def _match_calls(
+    trial: Trial, group: tuple[int, ...], kind: int
+) -> Iterator[tuple[int, int, float]]:
     """Yield the calls of a group's collectives, matched across ranks."""
     chosen = [np.flatnonzero(trial.timelines[rank]["kind"] == kind) for rank in group]
     for n in range(1, min(map(len, chosen)) + 1):  # from the end: old events may have been dropped

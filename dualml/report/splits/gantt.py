@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from dualml.report import legend
-from dualml.report.figure import WIDTH, Axis, BoxMark, Figure, LegendEntry, SeriesId, Panel
-from dualml.parallel.split.schedule import Grid
 from dualml.common.words import Messages
+from dualml.parallel.split.schedule import Grid
+from dualml.report import legend
+from dualml.report.figure import WIDTH, Axis, BoxMark, Figure, LegendEntry, Panel, SeriesId
 
-#: Rank, label, kind (of `dualml.parallel.split.timeline.KINDS`), start and end in seconds. A label like
-#: ``2F0`` names stage and micro-batch.
+#: Rank, label, kind (of `dualml.parallel.split.timeline.KINDS`), start and end in seconds. A label
+#: like ``2F0`` names stage and micro-batch.
 Row = tuple[int, str, str, float, float]
 
 PASSES = ("F", "B")
@@ -88,8 +88,14 @@ def schedule_figure(name: str, grid: Grid, words: Messages, *, caption: str = ""
     x = Axis(words("pipeline.tick"), low=0, high=grid.ticks, ticks=ticks, grid=False)
     alt = words("pipeline.alt.grid", grid=grid, values=_format_idle(idle, words))
     panels = [_panel(rows, grid.ticks, beside, x, words)]
-    return Figure(name, caption or _caption("grid", panels, words), alt, panels, _keys(rows, words),
-                  width=min(WIDTH, max(440.0, 220.0 + 29 * grid.ticks)))  # fmt: skip
+    return Figure(
+        name,
+        caption or _caption("grid", panels, words),
+        alt,
+        panels,
+        _keys(rows, words),
+        width=min(WIDTH, max(440.0, 220.0 + 29 * grid.ticks)),
+    )
 
 
 def _keys(rows: Iterable[Row], words: Messages) -> list[LegendEntry]:
@@ -98,13 +104,26 @@ def _keys(rows: Iterable[Row], words: Messages) -> list[LegendEntry]:
 
 
 def _panel(
-    rows: Sequence[Row], end: float, beside: Sequence[str], x: Axis, words: Messages, title: str = ""
+    rows: Sequence[Row],
+    end: float,
+    beside: Sequence[str],
+    x: Axis,
+    words: Messages,
+    title: str = "",
 ) -> Panel:
     """Return the rows of all ranks, with one text at the right end of each."""
     names = [str(rank) for rank in range(len(beside))]
-    strips = [BoxMark(0, k - LANE / 2, end, LANE, SeriesId(series=IDLE)) for k in range(len(beside))]
-    y = Axis(words("axis.rank"), low=-0.52, high=len(beside) - 0.42, names=names, beside=beside,
-             grid=False)  # fmt: skip
+    strips = [
+        BoxMark(0, k - LANE / 2, end, LANE, SeriesId(series=IDLE)) for k in range(len(beside))
+    ]
+    y = Axis(
+        words("axis.rank"),
+        low=-0.52,
+        high=len(beside) - 0.42,
+        names=names,
+        beside=beside,
+        grid=False,
+    )
     return Panel([*strips, *_boxes(rows, words)], x, y, title, height=PIXELS * len(beside))
 
 
@@ -123,7 +142,9 @@ def _boxes(rows: Sequence[Row], words: Messages) -> Iterator[BoxMark]:
         hint = f"{words(f'pipeline.kind.{kind}')} {text}".strip() + f";{length:.3g}"
         top, height = THIN_MARKS.get(kind, (-LANE / 2, LANE))
         inside = text if kind in PASSES else ""
-        yield BoxMark(start, rank + top, length, height, SeriesId(series=kind), inside, tone, hint=hint)
+        yield BoxMark(
+            start, rank + top, length, height, SeriesId(series=kind), inside, tone, hint=hint
+        )
 
 
 def _milliseconds(rows: Sequence[Row]) -> list[Row]:

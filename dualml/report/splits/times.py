@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from dualml.report import scaling_families, legend, ranks, presentation
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData, Trial
+from dualml.report import legend, presentation, ranks, scaling_families
 from dualml.report.blocks import Cell, Notice
 from dualml.report.columns import verdict as judged
+from dualml.report.confidence import MeanInterval, paired_ratio
 from dualml.report.figure import LegendEntry
 from dualml.report.results import ArmResult
 from dualml.report.scaling import PARTS
 from dualml.report.splits.arms import SplitArm, Splits
-from dualml.report.confidence import MeanInterval, paired_ratio
-from dualml.experiment.store.run import RunData, Trial
-from dualml.common.words import Messages, numbers
 
 KEYS = ("compute_s", "update_s", "wait_s", "transfer_s")
 
@@ -114,7 +114,10 @@ def timed_backends(splits: Splits) -> list[str]:
 #: Verdicts against the whole model, the worst last; verdicts not listed are worse.
 VERDICTS = ("", "equal", "statistically equal", "not comparable")
 #: Bars of the parts of an update, and texts of values per arm and backend.
-stacked_bars, format_values = partial(presentation.stacked_bars, height=0.76), presentation.format_values
+stacked_bars, format_values = (
+    partial(presentation.stacked_bars, height=0.76),
+    presentation.format_values,
+)
 
 
 def part_keys(words: Messages) -> list[LegendEntry]:
@@ -130,7 +133,9 @@ def mark_oversubscribed(text: str, run: RunData, arm: str, backend: str) -> str:
     return f"{text} *" if turns else text
 
 
-def update_alt(run: RunData, arms: Collection[str], backends: Sequence[str], words: Messages) -> str:
+def update_alt(
+    run: RunData, arms: Collection[str], backends: Sequence[str], words: Messages
+) -> str:
     """Return the alternative text of a figure of update times."""
     steps = {(a, b): s.mean for a in arms for b in backends if (s := step_seconds(run, a, b))}
     values = format_values(arms, backends, lambda *place: numbers.ms(steps.get(place)))

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal, TypeAlias
 
-from dualml.report.blocks import Block, Item
-from dualml.experiment.store.run import RunData
 from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData
+from dualml.report.blocks import Block, Item
 
 Part: TypeAlias = Literal["results", "principle", "code", "settings"]
 #: Reference sections at the end of the page, in order; their topics are folded.

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.agreement import AgreementRecord, is_divergence_reason
+from dualml.experiment.store.run import RunData, Trial
 from dualml.report import ranks
 from dualml.report.blocks import Block, Cell, Item
 from dualml.report.columns import SIGNS, table
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.agreement import AgreementRecord, is_divergence_reason
-from dualml.experiment.store.run import RunData, Trial
-from dualml.common.words import Messages, numbers
 
 
 def _multi_rank_trials(run: RunData) -> list[Trial]:
@@ -23,11 +23,26 @@ def _multi_rank_trials(run: RunData) -> list[Trial]:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    head = ("`arm`", "backend", "seed:", "ranks:count", "`strategy`", "promise", "compared",
-            "sent_together:bytes_update", "closed_together:bytes_update")  # fmt: skip
+    head = (
+        "`arm`",
+        "backend",
+        "seed:",
+        "ranks:count",
+        "`strategy`",
+        "promise",
+        "compared",
+        "sent_together:bytes_update",
+        "closed_together:bytes_update",
+    )
     rows = []
     for t in _multi_rank_trials(run):
-        first = [t.arm, t.backend, str(t.seed), ranks.world_size(run, t.arm), _strategy_name(run, t.arm)]
+        first = [
+            t.arm,
+            t.backend,
+            str(t.seed),
+            ranks.world_size(run, t.arm),
+            _strategy_name(run, t.arm),
+        ]
         if t.agreement is None:
             rows.append([*first, None, Cell(f"{SIGNS['bad']} {t.reason}", "bad"), None, None])
             continue
@@ -80,4 +95,6 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
     return notes
 
 
-TOPIC = ReportSection("agreement", 395, evidence, findings, when=lambda run: bool(_multi_rank_trials(run)))
+TOPIC = ReportSection(
+    "agreement", 395, evidence, findings, when=lambda run: bool(_multi_rank_trials(run))
+)

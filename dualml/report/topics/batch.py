@@ -10,28 +10,33 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
 from dualml.parity.statistics import LEVEL, MARGIN
 from dualml.report import legend, ranks
 from dualml.report.blocks import Block, Item
 from dualml.report.cards import make_card
 from dualml.report.columns import Row, table
+from dualml.report.confidence import paired_interval
 from dualml.report.curves import mean_lines
-from dualml.report.scaling_families import crowding_notices
-from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
+from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
 from dualml.report.measures import loss_unit
 from dualml.report.notes import Notes
-from dualml.report.results import ArmResult, format_results, accuracy_gap, arm_results
 from dualml.report.presentation import build_figure, interval_line
-from dualml.report.confidence import paired_interval
+from dualml.report.results import ArmResult, accuracy_gap, arm_results, format_results
+from dualml.report.scaling_families import crowding_notices
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
 
 #: Kinds of learning rates: that of the smallest batch, scaled in proportion to the batch, scaled
 #: with a warm-up, or another one.
 SAME_RATE, SCALED_RATE, WARMUP_RATE, OTHER_RATE = "same", "scaled", "warm", "other"
 #: Marker of each way to choose the learning rate.
-MARKERS = {SAME_RATE: "circle", SCALED_RATE: "square", WARMUP_RATE: "triangle", OTHER_RATE: "diamond"}
+MARKERS = {
+    SAME_RATE: "circle",
+    SCALED_RATE: "square",
+    WARMUP_RATE: "triangle",
+    OTHER_RATE: "diamond",
+}
 VARIED = ("batch_size", "optimizer.lr", "schedule.warmup")
 FORMULA = r"\eta_B = \eta \cdot \frac{B}{B_0}"
 SOURCE = "Goyal et al. 2017, Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour, sec. 2"
@@ -40,8 +45,8 @@ SOURCE = "Goyal et al. 2017, Accurate, Large Minibatch SGD: Training ImageNet in
 @dataclass(frozen=True)
 class BatchArm:
     """An arm with its batch size. ``kind``: the learning rate is that of the smallest batch
-    (`SAME_RATE`), is scaled in proportion (`SCALED_RATE`; with a warm-up: `WARMUP_RATE`), or is another one
-    (`OTHER_RATE`)."""
+    (`SAME_RATE`), is scaled in proportion (`SCALED_RATE`; with a warm-up: `WARMUP_RATE`), or is
+    another one (`OTHER_RATE`)."""
 
     name: str
     batch: int
@@ -119,17 +124,29 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     ran = [f for f in families if any(run.select(arm.name) for arm in f.all_arms)]
     if not ran:
         return
-    yield from crowding_notices(run, words, [arm.name for family in families for arm in family.all_arms])
+    yield from crowding_notices(
+        run, words, [arm.name for family in families for arm in family.all_arms]
+    )
     scaled = [a.name for f in families for a in f.all_arms if a.kind in (SCALED_RATE, WARMUP_RATE)]
     if scaled:
         does = words("batch.does")
-        yield make_card(words, words("batch.rule"), [FORMULA], does, scaled, source=SOURCE,
-                   most=len(scaled))  # fmt: skip
+        yield make_card(
+            words, words("batch.rule"), [FORMULA], does, scaled, source=SOURCE, most=len(scaled)
+        )
     for k, family in enumerate(ran, start=1):
         yield _figure(run, words, family, f"-{k}" if k > 1 else "")
-    head = ("`arm`", "backend", "batch_size:samples", "lr:1", "step_size", "warmup:updates",
-            "updates:count", f"final_loss:{loss_unit(run)}", "test_accuracy:percent",
-            "epoch:seconds")  # fmt: skip
+    head = (
+        "`arm`",
+        "backend",
+        "batch_size:samples",
+        "lr:1",
+        "step_size",
+        "warmup:updates",
+        "updates:count",
+        f"final_loss:{loss_unit(run)}",
+        "test_accuracy:percent",
+        "epoch:seconds",
+    )
     rows = [
         _row(family, arm, ArmResult(run, arm.name, backend), words)
         for family, backend in itertools.product(families, run.backends)
@@ -171,20 +188,28 @@ def _figure(run: RunData, words: Messages, family: Batches, suffix: str) -> Figu
     loss = Axis(words("axis.loss", unit=loss_unit(run)), "auto", wide=5.0)
     size = Axis(words("axis.batch_size") + words("axis.log"), "log2", ticks=sizes)
     kinds = [
-        LegendEntry("series", kind, words(f"batch.series.{kind}"), color="grey", marker=MARKERS[kind])
+        LegendEntry(
+            "series", kind, words(f"batch.series.{kind}"), color="grey", marker=MARKERS[kind]
+        )
         for kind in family.by_kind()
     ]
     losses = mean_lines(run, names, "loss", "epochs")
-    percents = format_results(arm_results(run, names), lambda r: numbers.format_by_name("percent", r.accuracy))
+    percents = format_results(
+        arm_results(run, names), lambda r: numbers.format_by_name("percent", r.accuracy)
+    )
     return build_figure(
-        words, "large-batch",
+        words,
+        "large-batch",
         [
             Panel(losses, Axis(words("axis.epochs"), low=0), loss, weight=1.15),
             Panel(list(_points(run, family)), size, Axis(words("axis.test_accuracy"))),
         ],
-        [*legend.distinct_colors(names), *kinds, *legend.backends(run)], {"values": percents},
-        more=[words("figure.mean_line"), words("figure.intervals")], suffix=suffix, columns=2,
-    )  # fmt: skip
+        [*legend.distinct_colors(names), *kinds, *legend.backends(run)],
+        {"values": percents},
+        more=[words("figure.mean_line"), words("figure.intervals")],
+        suffix=suffix,
+        columns=2,
+    )
 
 
 def _points(run: RunData, family: Batches) -> Iterator[Mark]:
@@ -200,8 +225,15 @@ def _points(run: RunData, family: Batches) -> Iterator[Mark]:
             yield LineMark(x, y, owner, weight="thin", marker="none", shift=shift)
             for arm, mean in known:
                 marker = MARKERS[arm.kind] if arm != family.base else "circle"
-                yield interval_line([arm.batch], [mean], SeriesId(arm.name, backend), 100.0,
-                                joined=False, marker=marker, shift=shift)  # fmt: skip
+                yield interval_line(
+                    [arm.batch],
+                    [mean],
+                    SeriesId(arm.name, backend),
+                    100.0,
+                    joined=False,
+                    marker=marker,
+                    shift=shift,
+                )
 
 
 # --- findings -------------------------------------------------------------------------------------
@@ -221,22 +253,38 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
         largest = max(family.arms, key=lambda a: a.batch)
         last = ArmResult(run, largest.name, backend)
         if last.epoch and first.epoch and last.epoch.mean:
-            notes.add("epoch", arm=largest, result=last, base=family.base, first=first,
-                      times=first.epoch.mean / last.epoch.mean)  # fmt: skip
+            notes.add(
+                "epoch",
+                arm=largest,
+                result=last,
+                base=family.base,
+                first=first,
+                times=first.epoch.mean / last.epoch.mean,
+            )
     return notes
 
 
-def _add_cost(notes: Notes, arm: BatchArm, result: ArmResult, base: BatchArm, first: ArmResult) -> None:
+def _add_cost(
+    notes: Notes, arm: BatchArm, result: ArmResult, base: BatchArm, first: ArmResult
+) -> None:
     """Add what the larger batch costs with the same learning rate: the same epochs, fewer
     updates."""
     gain = paired_interval(result.accuracies, first.accuracies, lambda a, b: a - b)
     if gain:
-        notes.add("cost_open" if gain.contains(0) else "cost", arm=arm, result=result, base=base,
-                  first=first, gain=gain,
-                  interval=gain.format_labelled_interval(notes.words, numbers.points))  # fmt: skip
+        notes.add(
+            "cost_open" if gain.contains(0) else "cost",
+            arm=arm,
+            result=result,
+            base=base,
+            first=first,
+            gain=gain,
+            interval=gain.format_labelled_interval(notes.words, numbers.points),
+        )
 
 
-def _add_recovery(notes: Notes, arm: BatchArm, result: ArmResult, base: BatchArm, first: ArmResult) -> None:
+def _add_recovery(
+    notes: Notes, arm: BatchArm, result: ArmResult, base: BatchArm, first: ArmResult
+) -> None:
     """Add whether the accuracy is within a percentage point of the smallest batch's, by two
     one-sided tests."""
     gain = accuracy_gap(result, first)
@@ -251,9 +299,19 @@ def _add_recovery(notes: Notes, arm: BatchArm, result: ArmResult, base: BatchArm
     if arm.warmup:
         short = result.updates and result.updates.mean <= arm.warmup
         warmup = notes.words("batch.warming" if short else "batch.with_warmup", n=arm.warmup)
-    notes.add(key, gain.seeds if gain.kind == "few" else None, arm=arm, result=result, base=base,
-              gain=gain, warmup=warmup, level=f"{100 * (1 - 2 * LEVEL):g}",
-              margin=f"{100 * MARGIN:g}")  # fmt: skip
+    notes.add(
+        key,
+        gain.seeds if gain.kind == "few" else None,
+        arm=arm,
+        result=result,
+        base=base,
+        gain=gain,
+        warmup=warmup,
+        level=f"{100 * (1 - 2 * LEVEL):g}",
+        margin=f"{100 * MARGIN:g}",
+    )
 
 
-TOPIC = ReportSection("batch", 320, evidence, findings, priority=lambda run: 40 if batches(run) else 0)
+TOPIC = ReportSection(
+    "batch", 320, evidence, findings, priority=lambda run: 40 if batches(run) else 0
+)

@@ -5,18 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
 from dualml.report import legend, ranks
 from dualml.report.blocks import Block, Item, Table
 from dualml.report.columns import table
-from dualml.report.scaling_families import crowding_notices
-from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel, ReferenceLine
-from dualml.report.measures import sort_by_value, slug
+from dualml.report.figure import (
+    Axis,
+    Figure,
+    LegendEntry,
+    LineMark,
+    Mark,
+    Panel,
+    ReferenceLine,
+    SeriesId,
+)
+from dualml.report.measures import slug, sort_by_value
 from dualml.report.notes import Notes
-from dualml.report.presentation import format_extremes, build_figure, summarize_predictions, format_values, stacked_bars
-from dualml.report.straggler import StragglerEffect, seconds_before_and_after, straggler_arms, straggler_effects
+from dualml.report.presentation import (
+    build_figure,
+    format_extremes,
+    format_values,
+    stacked_bars,
+    summarize_predictions,
+)
+from dualml.report.scaling_families import crowding_notices
+from dualml.report.straggler import (
+    StragglerEffect,
+    seconds_before_and_after,
+    straggler_arms,
+    straggler_effects,
+)
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
 
 COLUMNS = 3
 NAN = float("nan")
@@ -56,27 +76,39 @@ def _slowdowns(words: Messages, arms: Sequence[str], every: Sequence[StragglerEf
         if any(x == x for x in guess):
             marks.append(LineMark(guess, rows, predicted, joined=False, shift=shift))
     x = Axis(words("axis.slowdown"), "auto", wide=8)
-    diamond = LegendEntry("series", "predicted", words("figure.predicted"), marker="diamond", hollow=True)
+    diamond = LegendEntry(
+        "series", "predicted", words("figure.predicted"), marker="diamond", hollow=True
+    )
     panel = Panel(marks, x, Axis(names=arms), height=30 * len(arms))
     values = {"values": _format_factors(arms, backends, every)}
-    return build_figure(words, "slowdown", [panel], [*legend.colored_backends(backends), diamond], values)
+    return build_figure(
+        words, "slowdown", [panel], [*legend.colored_backends(backends), diamond], values
+    )
 
 
-def _format_factors(arms: Sequence[str], backends: Sequence[str], every: Sequence[StragglerEffect]) -> str:
+def _format_factors(
+    arms: Sequence[str], backends: Sequence[str], every: Sequence[StragglerEffect]
+) -> str:
     factors = {(s.arm, s.backend): numbers.times(s.factor) for s in every if s.factor is not None}
     return format_values(arms, backends, lambda *at: factors.get(at, numbers.MISSING))
 
 
 def _ranks(
-    run: RunData, words: Messages, backend: str, arms: Mapping[str, str], every: Sequence[StragglerEffect]
+    run: RunData,
+    words: Messages,
+    backend: str,
+    arms: Mapping[str, str],
+    every: Sequence[StragglerEffect],
 ) -> Figure:
     """Return a panel per straggler arm: a bar per rank, above it a pale one without the handicap.
     Panels with the same kind of handicap share one scale."""
     longest: dict[str, float] = {}
     panels = []
     for arm, base in arms.items():
-        slow, healthy = ([{p: row[p] for p in legend.PARTS} for row in ranks.rank_parts(run, a, backend)]
-                         for a in (arm, base))  # fmt: skip
+        slow, healthy = (
+            [{p: row[p] for p in legend.PARTS} for row in ranks.rank_parts(run, a, backend)]
+            for a in (arm, base)
+        )
         kind = ranks.handicap(run, arm)
         most = 1.04e3 * max(sum(row.values()) for row in (*slow, *healthy))
         longest[kind] = max(longest.get(kind, 0.0), most)
@@ -92,24 +124,48 @@ def _ranks(
     parts = legend.parts(words)
     pale = [replace(k, name=k.name + NO_STRAGGLER_SUFFIX, pale=True, listed=False) for k in parts]
     pale[0] = replace(pale[0], label=words("figure.without"), listed=True)
-    scaled = [replace(p, x=Axis(words("axis.update_ms"), low=0, high=longest[k]))
-              for k, p in panels]  # fmt: skip
+    scaled = [
+        replace(p, x=Axis(words("axis.update_ms"), low=0, high=longest[k])) for k, p in panels
+    ]
     values = {"backend": backend, "values": _format_factors([*arms], [backend], every)}
     suffix = "" if len(run.backends) == 1 else f"-{slug(backend)}"
-    return build_figure(words, "bottleneck", scaled, [*parts, *pale], values, suffix=suffix,
-                  columns=min(COLUMNS, len(panels)))  # fmt: skip
+    return build_figure(
+        words,
+        "bottleneck",
+        scaled,
+        [*parts, *pale],
+        values,
+        suffix=suffix,
+        columns=min(COLUMNS, len(panels)),
+    )
 
 
 def _table(run: RunData, words: Messages, every: Sequence[StragglerEffect]) -> Iterator[Table]:
     rows = [
-        [s.arm, s.backend, ranks.handicap_text(run, s.arm, words), *s.times, s.factor, s.predicted,
-         s.others, s.waiting]
+        [
+            s.arm,
+            s.backend,
+            ranks.handicap_text(run, s.arm, words),
+            *s.times,
+            s.factor,
+            s.predicted,
+            s.others,
+            s.waiting,
+        ]
         for s in every
         if None not in s.times
-    ]  # fmt: skip
-    head = ("`arm`", "backend", "handicap", "without:milliseconds", "with:milliseconds",
-            "slowdown:relative", "slowdown_predicted:relative", "slowdown_others:relative",
-            "others_wait:percent")  # fmt: skip
+    ]
+    head = (
+        "`arm`",
+        "backend",
+        "handicap",
+        "without:milliseconds",
+        "with:milliseconds",
+        "slowdown:relative",
+        "slowdown_predicted:relative",
+        "slowdown_others:relative",
+        "others_wait:percent",
+    )
     yield from table(words, "slowdown", head, rows)
 
 
@@ -129,8 +185,9 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
         times = seconds_before_and_after(run, s)
         if times is not None:
             before, after = times
-            notes.add("since", s=s, before=before, after=after,
-                      times=after / before if before else None)  # fmt: skip
+            notes.add(
+                "since", s=s, before=before, after=after, times=after / before if before else None
+            )
     ratios = {(s.arm, s.backend): s.predicted / s.factor for s in every if s.factor and s.predicted}
     if ratios:
         notes.set_anchor("figure-slowdown")
@@ -147,9 +204,14 @@ def _add_ranking(notes: Notes, run: RunData, kind: str, every: Sequence[Straggle
     first."""
     factors = {s.arm: s.others for s in every if s.others is not None and s.since <= 1}
     if factors:
-        notes.add("one" if len(factors) == 1 else "ranking", backend=every[0].backend,
-                  values=sort_by_value(factors, descending=True),
-                  kind=notes.words(f"handicap_name.{kind}"))  # fmt: skip
+        notes.add(
+            "one" if len(factors) == 1 else "ranking",
+            backend=every[0].backend,
+            values=sort_by_value(factors, descending=True),
+            kind=notes.words(f"handicap_name.{kind}"),
+        )
 
 
-TOPIC = ReportSection("bottleneck", 410, evidence, findings, lambda run: 45 if straggler_arms(run) else 0)
+TOPIC = ReportSection(
+    "bottleneck", 410, evidence, findings, lambda run: 45 if straggler_arms(run) else 0
+)

@@ -5,26 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
 from dualml.report import legend
 from dualml.report.blocks import Block
 from dualml.report.columns import table
-from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, SeriesId, Panel
+from dualml.report.confidence import MeanInterval
+from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Panel, SeriesId
 from dualml.report.notes import Notes
 from dualml.report.presentation import build_figure
 from dualml.report.splits import times
-from dualml.report.splits.arms import SplitArm, Splits, without_straggler, schedule_name
-from dualml.report.confidence import MeanInterval
+from dualml.report.splits.arms import SplitArm, Splits, schedule_name, without_straggler
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
 
 #: Schedules whose bubble is `FORMULA` → their markers; GPipe's are hollow.
 SCHEDULES = {"1f1b": "circle", "gpipe": "square", "eager-1f1b": "triangle"}
 FORMULA = "(p−1)/(m+p−1)"
 THEORY = LegendEntry("series", FORMULA, color="muted", stroke="fine-dashes")
-HEAD = ("`arm`", "backend", "pipeline:count", "split_schedule", "micro_batches:count",
-        "idle_ideal:percent", "idle_passes:percent", "idle:percent",
-        "step:milliseconds")  # fmt: skip
+HEAD = (
+    "`arm`",
+    "backend",
+    "pipeline:count",
+    "split_schedule",
+    "micro_batches:count",
+    "idle_ideal:percent",
+    "idle_passes:percent",
+    "idle:percent",
+    "step:milliseconds",
+)
 Group = Sequence[SplitArm]
 
 
@@ -78,7 +86,11 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     splits = Splits(run)
     yield from times.crowding_notices(run, splits.pipelines, words)
     for number, group in enumerate(micro_batch_groups(splits)):
-        if any(times.measured_bubble(run, arm.name, b) for arm in group for b in times.timed_backends(splits)):
+        if any(
+            times.measured_bubble(run, arm.name, b)
+            for arm in group
+            for b in times.timed_backends(splits)
+        ):
             yield _figure(splits, group, f"-{number + 1}" if number else "", words)
     rows = [
         [
@@ -100,18 +112,24 @@ def _figure(splits: Splits, group: Group, suffix: str, words: Messages) -> Figur
     formula = LineMark(fine, [100 * (p - 1) / (m + p - 1) for m in fine], SeriesId(series=FORMULA))
 
     def scaled(of: Callable[[RunData, str, str], MeanInterval | None], by: float) -> list[LineMark]:
-        return micro_batch_lines(group, backends, lambda arm, b: (s := of(run, arm.name, b)) and s.scaled(by))
+        return micro_batch_lines(
+            group, backends, lambda arm, b: (s := of(run, arm.name, b)) and s.scaled(by)
+        )
 
     def idle(arm: str, backend: str) -> str:
         share = times.measured_bubble(run, arm, backend)
         return numbers.percent(share and share.mean)
 
     x, names = micro_batch_axis(group, words), [arm.name for arm in group]
-    shares = Panel([formula, *scaled(times.measured_bubble, 100)], x, Axis(words("axis.idle"), low=0))
+    shares = Panel(
+        [formula, *scaled(times.measured_bubble, 100)], x, Axis(words("axis.idle"), low=0)
+    )
     updates = Panel(scaled(times.step_seconds, 1e3), x, Axis(words("axis.update_ms"), low=0))
     values = {"arm": group[0], "values": times.format_values(names, backends, idle)}
     look_of = [*legend_entries(group, backends, words), THEORY]
-    return build_figure(words, "bubble", [shares, updates], look_of, values, suffix=suffix, columns=2)
+    return build_figure(
+        words, "bubble", [shares, updates], look_of, values, suffix=suffix, columns=2
+    )
 
 
 # --- sentences ------------------------------------------------------------------------------------
@@ -143,8 +161,9 @@ def _update(notes: Notes, arms: Group, backend: str) -> str:
     if len(steps) < 2:
         return ""
     best, *_, last = sorted(steps, key=lambda arm: steps[arm])
-    return notes.format_part("best", backend=backend, best=best, last=last, best_s=steps[best],
-                      last_s=steps[last])  # fmt: skip
+    return notes.format_part(
+        "best", backend=backend, best=best, last=last, best_s=steps[best], last_s=steps[last]
+    )
 
 
 def _excess_bubble(words: Messages, splits: Splits, backend: str) -> str:
@@ -152,7 +171,11 @@ def _excess_bubble(words: Messages, splits: Splits, backend: str) -> str:
     gaps, uneven = {}, []
     for arm in without_straggler(splits.pipelines):
         places = splits.run, arm.name, backend
-        ideal, idle, passes = arm.ideal_idle, times.measured_bubble(*places), times.passes_bubble(*places)
+        ideal, idle, passes = (
+            arm.ideal_idle,
+            times.measured_bubble(*places),
+            times.passes_bubble(*places),
+        )
         if ideal is not None and idle is not None and passes is not None:
             gaps[arm.name] = 100 * (idle.mean - ideal)
             uneven.append(100 * (passes - ideal))
@@ -160,11 +183,23 @@ def _excess_bubble(words: Messages, splits: Splits, backend: str) -> str:
         return ""
     close, far = (f(gaps, key=lambda name: gaps[name]) for f in (min, max))
     return words.plural(
-        "say.bubble.gap", len(gaps), backend=backend, n=len(gaps), close=close, far=far,
-        gap=median(gaps.values()), uneven=median(uneven), least=gaps[close], most=gaps[far],
-    )  # fmt: skip
+        "say.bubble.gap",
+        len(gaps),
+        backend=backend,
+        n=len(gaps),
+        close=close,
+        far=far,
+        gap=median(gaps.values()),
+        uneven=median(uneven),
+        least=gaps[close],
+        most=gaps[far],
+    )
 
 
 TOPIC = ReportSection(
-    "bubble", 620, evidence, findings, priority=lambda run: 60 if micro_batch_groups(Splits(run)) else 0
+    "bubble",
+    620,
+    evidence,
+    findings,
+    priority=lambda run: 60 if micro_batch_groups(Splits(run)) else 0,
 )

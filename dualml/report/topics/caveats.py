@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData
 from dualml.report import machine, ranks
 from dualml.report.blocks import Item
 from dualml.report.notes import Notes
 from dualml.report.scaling import scaling_points
 from dualml.report.splits.arms import Splits
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
@@ -33,7 +33,9 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
     if len(run.seeds) == 1:
         notes.add_warning("one_seed", seed=run.seeds[0])
     else:
-        notes.add_warning("seeds_intervals" if run.dealt or scaling_points(run) else "seeds", n=len(run.seeds))
+        notes.add_warning(
+            "seeds_intervals" if run.dealt or scaling_points(run) else "seeds", n=len(run.seeds)
+        )
     failed = sum(not t.ok for t in run.trials)
     if failed:
         notes.add_warning("failed", failed, n=failed, total=len(run.trials))

@@ -9,17 +9,23 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.common.confusion import ClassMetrics, classification_report, macro_average, class_metrics, weighted_average
+from dualml.common.confusion import (
+    ClassMetrics,
+    class_metrics,
+    classification_report,
+    macro_average,
+    weighted_average,
+)
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
 from dualml.report import ranks
 from dualml.report.blocks import Block, Column, Fold, Item
 from dualml.report.columns import table
-from dualml.report.figure import Axis, Heatmap, Figure, Panel
+from dualml.report.figure import Axis, Figure, Heatmap, Panel
 from dualml.report.notes import Notes
-from dualml.report.results import ArmResult
 from dualml.report.presentation import build_figure, mean_seeds
+from dualml.report.results import ArmResult
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
 
 MAX_COLUMNS = 2
 
@@ -40,8 +46,9 @@ class ClassifierResult(ArmResult):
     @cached_property
     def accuracies(self) -> dict[int, float]:  # type: ignore[override]
         """Seed → test accuracy, of the same weights as the confusion matrix."""
-        known = {t.seed: t.best["test_accuracy"] if t.best else t.test_accuracy
-                 for t in self.trials}  # fmt: skip
+        known = {
+            t.seed: t.best["test_accuracy"] if t.best else t.test_accuracy for t in self.trials
+        }
         return {seed: float(value) for seed, value in known.items() if value is not None}
 
     def best_weights_mean(self, key: str) -> float | None:
@@ -86,14 +93,26 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     best = any(t.best for one in every for t in one.trials)
     weights = words("value.weights_kept" if best else "value.weights_last")
     chosen = ("kept_at:updates", "validation_accuracy:percent") if best else ()
-    head = ("`arm`", "backend", *chosen, "test_accuracy:percent", "precision:percent",
-            "recall:percent", "f1:percent", "weighted_precision:percent",
-            "weighted_f1:percent")  # fmt: skip
+    head = (
+        "`arm`",
+        "backend",
+        *chosen,
+        "test_accuracy:percent",
+        "precision:percent",
+        "recall:percent",
+        "f1:percent",
+        "weighted_precision:percent",
+        "weighted_f1:percent",
+    )
     rows = [
         [
             one.arm,
             one.backend,
-            *([one.best_weights_mean("step"), one.best_weights_mean("validation_accuracy")] if best else []),
+            *(
+                [one.best_weights_mean("step"), one.best_weights_mean("validation_accuracy")]
+                if best
+                else []
+            ),
             one.accuracy and one.accuracy.plus_minus(100.0, 2),
             *(one.macro(which) for which in range(3)),
             *(one.weighted(which) for which in (0, 2)),
@@ -105,19 +124,32 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     yield _confusion(run, words, first, weights)
     parts = ("precision", "recall", "f1")
     columns = [
-        Column(f"{part} {one.backend}",
-               words("value.of_backend", what=words(f"column.{part}"), backend=one.backend),
-               "%", "number", "percent")
+        Column(
+            f"{part} {one.backend}",
+            words("value.of_backend", what=words(f"column.{part}"), backend=one.backend),
+            "%",
+            "number",
+            "percent",
+        )
         for one in first
         for part in parts
-    ]  # fmt: skip
+    ]
     lines = [
-        [name, str(int(first[0].class_measures.support[at])),
-         *(float(getattr(one.class_measures, part)[at]) for one in first for part in parts)]
+        [
+            name,
+            str(int(first[0].class_measures.support[at])),
+            *(float(getattr(one.class_measures, part)[at]) for one in first for part in parts),
+        ]
         for at, name in enumerate(class_names(run))
-    ]  # fmt: skip
-    yield from table(words, "each-class", ("class", "support:samples", *columns), lines,
-                     arm=first[0].arm, weights=weights)  # fmt: skip
+    ]
+    yield from table(
+        words,
+        "each-class",
+        ("class", "support:samples", *columns),
+        lines,
+        arm=first[0].arm,
+        weights=weights,
+    )
     for one in every:
         title = words("value.report_of", arm=one.arm, backend=one.backend)
         yield Fold(title, list(_report(one, words, weights)))
@@ -127,36 +159,56 @@ def _report(one: ClassifierResult, words: Messages, weights: str) -> Iterator[Bl
     """Yield the table of an arm's measures per class and their means, all seeds together."""
     told = classification_report(one.confusion, class_names(one.run))
     keys = ("precision", "recall", "f1")
-    lines = [[row["name"], *(row[key] for key in keys), str(row["support"])]
-             for row in told["classes"]]  # fmt: skip
+    lines = [
+        [row["name"], *(row[key] for key in keys), str(row["support"])] for row in told["classes"]
+    ]
     lines.append([words("value.accuracy"), None, None, told["accuracy"], str(told["support"])])
     for mean in ("macro", "weighted"):
         row = told[mean]
-        lines.append([words(f"value.{mean}_mean"), *(row[key] for key in keys),
-                      str(told["support"])])  # fmt: skip
+        lines.append(
+            [words(f"value.{mean}_mean"), *(row[key] for key in keys), str(told["support"])]
+        )
     head = ("class", "precision:percent", "recall:percent", "f1:percent", "support:samples")
-    yield from table(words, f"report-{one.arm}-{one.backend}", head, lines,
-                     "classification", arm=one.arm, backend=one.backend, weights=weights
-                     )  # fmt: skip
+    yield from table(
+        words,
+        f"report-{one.arm}-{one.backend}",
+        head,
+        lines,
+        "classification",
+        arm=one.arm,
+        backend=one.backend,
+        weights=weights,
+    )
 
 
-def _confusion(run: RunData, words: Messages, first: Sequence[ClassifierResult], weights: str) -> Figure:
+def _confusion(
+    run: RunData, words: Messages, first: Sequence[ClassifierResult], weights: str
+) -> Figure:
     """Return a panel per backend: true classes as rows, predicted ones as columns, shares of each
     row."""
     panels = []
     classes = class_names(run)
     for one in first:
         counts = one.confusion.sum(axis=1, keepdims=True)
-        shares = np.divide(100.0 * one.confusion, counts, out=np.zeros(one.confusion.shape),
-                           where=counts > 0)  # fmt: skip
+        shares = np.divide(
+            100.0 * one.confusion, counts, out=np.zeros(one.confusion.shape), where=counts > 0
+        )
         marks = [Heatmap(shares, 100.0, words("axis.taken_for"))]
         across = Axis(words("axis.predicted"), names=classes)
         down = Axis(words("axis.true_class"), names=classes)
         panels.append(Panel(marks, across, down, one.backend, height=24 * len(classes)))
     said = "; ".join(f"{one.backend} {numbers.percent(one.macro(2))}" for one in first)
     values = {"arm": first[0].arm, "values": said, "weights": weights}
-    return build_figure(words, "confusion", panels, [], values, more=[mean_seeds(run, words)],
-                  columns=min(MAX_COLUMNS, len(first)), share_y="row")  # fmt: skip
+    return build_figure(
+        words,
+        "confusion",
+        panels,
+        [],
+        values,
+        more=[mean_seeds(run, words)],
+        columns=min(MAX_COLUMNS, len(first)),
+        share_y="row",
+    )
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
@@ -171,8 +223,13 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
         true, taken = np.unravel_index(int(table_of.argmax()), table_of.shape)
         if count := int(table_of[true, taken]):
             of = int(one.class_measures.support[true])
-            notes.add("taken", name=classes[int(true)], other=classes[int(taken)],
-                      n=f"{count:,}", of=f"{of:,}")  # fmt: skip
+            notes.add(
+                "taken",
+                name=classes[int(true)],
+                other=classes[int(taken)],
+                n=f"{count:,}",
+                of=f"{of:,}",
+            )
     return notes
 
 

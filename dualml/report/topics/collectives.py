@@ -7,20 +7,25 @@ from dataclasses import replace
 from functools import partial
 from itertools import combinations, product
 
-from dualml.report import fits, legend, ranks
-from dualml.report.blocks import Block, Cell, Item, Table, Tone
-from dualml.report.columns import UNITS, highlight_best, number, table
-from dualml.report.scaling_families import crowding_notices
-from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
-from dualml.report.collective_timing import CollectiveMeasurements, uncrowded_measurements, find_crossover, collective_measurements
-from dualml.report.measures import drop_missing
-from dualml.report.notes import Notes
-from dualml.report.presentation import join_by_name, format_on_backend, compare_speed
-from dualml.report.straggler import straggler_effects
-from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
 from dualml.common.words import Messages, numbers
 from dualml.common.words.numbers import ms, nbytes, times
+from dualml.experiment.store.run import RunData
+from dualml.report import fits, legend, ranks
+from dualml.report.blocks import Block, Cell, Item, Table, Tone
+from dualml.report.collective_timing import (
+    CollectiveMeasurements,
+    collective_measurements,
+    find_crossover,
+    uncrowded_measurements,
+)
+from dualml.report.columns import UNITS, highlight_best, number, table
+from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
+from dualml.report.measures import drop_missing
+from dualml.report.notes import Notes
+from dualml.report.presentation import compare_speed, format_on_backend, join_by_name
+from dualml.report.scaling_families import crowding_notices
+from dualml.report.straggler import straggler_effects
+from dualml.report.topics import ReportSection
 
 FEW_MESSAGES, FEW_BYTES = "tree", "ring"  # strategies with few messages and with few bytes
 TICKS = 4
@@ -50,11 +55,20 @@ def _relative_figure(words: Messages, first: Sequence[CollectiveMeasurements]) -
             timed = drop_missing({size: m.seconds(name, size) for size in m.sizes})
             ratios = {s: t / min(m.competing(s).values()) for s, t in timed.items()}
             hints = [f"{nbytes(s)};{times(r)}, {ms(timed[s])} ms" for s, r in ratios.items()]
-            marks.append(LineMark([*ratios], [*ratios.values()], SeriesId(series=name), hints=hints))
+            marks.append(
+                LineMark([*ratios], [*ratios.values()], SeriesId(series=name), hints=hints)
+            )
         panels.append(_panel(m, marks, Axis(words("axis.over_fastest"), "auto", wide=4), words))
     series = legend.strategies(name for m in first for name in m.exact)
-    return Figure("fastest", words("figure.fastest"), _alt(first, words), panels, series,
-                  columns=len(panels), share_y="row")  # fmt: skip
+    return Figure(
+        "fastest",
+        words("figure.fastest"),
+        _alt(first, words),
+        panels,
+        series,
+        columns=len(panels),
+        share_y="row",
+    )
 
 
 def _times_figure(run: RunData, words: Messages, every: Sequence[CollectiveMeasurements]) -> Figure:
@@ -67,11 +81,15 @@ def _times_figure(run: RunData, words: Messages, every: Sequence[CollectiveMeasu
     fitted = [words("figure.fitted")] if run.cost.get("fits") else []
     copy = LegendEntry("series", "copy", words("figure.copy"), color="line", stroke="fine-dashes")
     return Figure(
-        "collectives", words.join_sentences([words("figure.collectives"), *fitted]), _alt(every, words),
+        "collectives",
+        words.join_sentences([words("figure.collectives"), *fitted]),
+        _alt(every, words),
         [panels.get(place) for place in places],
         [*legend.strategies(name for m in every for name in m.strategies), copy],
-        columns=len(sizes) if len(sizes) > 1 else len(places), share_x="all", share_y="all",
-    )  # fmt: skip
+        columns=len(sizes) if len(sizes) > 1 else len(places),
+        share_x="all",
+        share_y="all",
+    )
 
 
 def _panel(m: CollectiveMeasurements, marks: Sequence[Mark], y: Axis, words: Messages) -> Panel:
@@ -94,7 +112,9 @@ def _times_and_fits(run: RunData, m: CollectiveMeasurements) -> list[Mark]:
         low, mid, high = ([r[key] for r in rows.values()] for key in ("low", "seconds", "high"))
         hints = [f"{nbytes(s)};{ms(t)} ms" for s, t in zip(rows, mid, strict=True)]
         shift = 1.6 * (k - (len(m.strategies) - 1) / 2)  # so that quartiles do not overlap
-        marks.append(LineMark([*rows], mid, owner, low, high, "y", not fit, shift=shift, hints=hints))
+        marks.append(
+            LineMark([*rows], mid, owner, low, high, "y", not fit, shift=shift, hints=hints)
+        )
     if m.copies:
         marks.append(LineMark([*m.copies], [*m.copies.values()], SeriesId(series="copy")))
     return marks
@@ -113,7 +133,9 @@ def _alt(every: Sequence[CollectiveMeasurements], words: Messages) -> str:
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def _fastest_table(run: RunData, words: Messages, first: Sequence[CollectiveMeasurements]) -> Iterator[Table]:
+def _fastest_table(
+    run: RunData, words: Messages, first: Sequence[CollectiveMeasurements]
+) -> Iterator[Table]:
     """Yield a table with a row per strategy: the time of a short and of a long vector, and the
     largest slowdown by a straggler."""
     names = first[0].competing(first[0].ends[1])
@@ -124,17 +146,24 @@ def _fastest_table(run: RunData, words: Messages, first: Sequence[CollectiveMeas
     rows = [
         [
             name,
-            *(highlight_best(ms(m.seconds(name, size)), m.fastest(size) == name) for m, size in ends),
+            *(
+                highlight_best(ms(m.seconds(name, size)), m.fastest(size) == name)
+                for m, size in ends
+            ),
             *(worst[backend][name] for backend in slow),
         ]
         for name in names
     ]
     head = [
-        *(number(words, f"{m.backend}-{s}", f"{m.backend}, {nbytes(s)}", "milliseconds")
-          for m, s in ends),
-        *(number(words, f"{b}-slow", words("column.slow_node", backend=b), "relative")
-          for b in slow),
-    ]  # fmt: skip
+        *(
+            number(words, f"{m.backend}-{s}", f"{m.backend}, {nbytes(s)}", "milliseconds")
+            for m, s in ends
+        ),
+        *(
+            number(words, f"{b}-slow", words("column.slow_node", backend=b), "relative")
+            for b in slow
+        ),
+    ]
     more = words("table.slow_node") if slow else ""
     yield from table(words, "fastest", ["`strategy`", *head], rows, n=first[0].n, more=more)
 
@@ -145,9 +174,11 @@ def _worst_slowdown(run: RunData, words: Messages, strategy: str, backend: str) 
     factors = [
         (s.factor, s.arm)
         for s in straggler_effects(run)
-        if s.factor is not None and s.backend == backend
-        and ranks.strategy(run, s.arm) == strategy and ranks.uses_default_aggregation(run, s.arm)
-    ]  # fmt: skip
+        if s.factor is not None
+        and s.backend == backend
+        and ranks.strategy(run, s.arm) == strategy
+        and ranks.uses_default_aggregation(run, s.arm)
+    ]
     if not factors:
         return None
     factor, arm = max(factors)
@@ -178,8 +209,9 @@ def _bandwidths_table(every: Sequence[CollectiveMeasurements], words: Messages) 
         tone: Tone = "good" if m.fastest(size) == name else ""
         return Cell(show(rates.busbw), tone, show(rates.algbw))
 
-    exact = [replace(m, rows={at: row for at, row in m.rows.items() if at[0] in m.exact})
-             for m in every]  # fmt: skip
+    exact = [
+        replace(m, rows={at: row for at, row in m.rows.items() if at[0] in m.exact}) for m in every
+    ]
     yield from _table_by_size(exact, words, "bandwidths", "gb_per_second", cell)
 
 
@@ -211,8 +243,13 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
     for m in every:
         _add_ranges(notes, words, m)
         here = (run, m.backend, m.n)
-        seen = find_crossover(m.sizes, *(partial(m.seconds, name) for name in (FEW_MESSAGES, FEW_BYTES)))
-        fitted = find_crossover(POWERS, *(partial(fits.predict_seconds, *here, name) for name in (FEW_MESSAGES, FEW_BYTES)))
+        seen = find_crossover(
+            m.sizes, *(partial(m.seconds, name) for name in (FEW_MESSAGES, FEW_BYTES))
+        )
+        fitted = find_crossover(
+            POWERS,
+            *(partial(fits.predict_seconds, *here, name) for name in (FEW_MESSAGES, FEW_BYTES)),
+        )
         for key, ends in (("crossover", seen), ("crossover_fit", fitted)):
             if ends is not None:
                 notes.add(key, m=m, few=FEW_MESSAGES, little=FEW_BYTES, ends=ends)
@@ -228,7 +265,9 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
     return notes
 
 
-def _add_fastest_at_ends(notes: Notes, words: Messages, first: Sequence[CollectiveMeasurements]) -> None:
+def _add_fastest_at_ends(
+    notes: Notes, words: Messages, first: Sequence[CollectiveMeasurements]
+) -> None:
     """Add the fastest strategies for a short and for a long vector, for all backends together."""
     items = []
     for end in (0, 1):
@@ -251,10 +290,14 @@ def _add_ranges(notes: Notes, words: Messages, m: CollectiveMeasurements) -> Non
     if not ranges or len(m.competing(m.ends[0])) < 2:
         return
     items = [
-        words(f"say.collectives.{'at' if low == high else 'range'}", strategy=name, first=low,
-              last=high)
+        words(
+            f"say.collectives.{'at' if low == high else 'range'}",
+            strategy=name,
+            first=low,
+            last=high,
+        )
         for name, low, high in ranges
-    ]  # fmt: skip
+    ]
     notes.add("fastest", m=m, values=items)
     if near := m.count_close_sizes():
         notes.add_warning("close", near, m=m, k=near, of=len(m.sizes))
@@ -264,4 +307,6 @@ def _add_ranges(notes: Notes, words: Messages, m: CollectiveMeasurements) -> Non
         notes.add("copy", m=m, strategy=best, times=seconds / copy)
 
 
-TOPIC = ReportSection("collectives", 200, evidence, findings, priority=lambda run: 60, when=collective_measurements)
+TOPIC = ReportSection(
+    "collectives", 200, evidence, findings, priority=lambda run: 60, when=collective_measurements
+)

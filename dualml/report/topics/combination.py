@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
 from dualml.parallel.aggregation import ASYNCHRONOUS
 from dualml.parallel.aggregation.settings import Aggregation
 from dualml.report import ranks
@@ -14,8 +16,6 @@ from dualml.report.columns import percent, table
 from dualml.report.measures import drop_missing, loss_unit, mean_over_trials
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
 
 
 @dataclass(frozen=True)
@@ -103,11 +103,20 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
             if other is not None and run.select(other, backend):
                 own, plain = (_values(run, name, backend).values() for name in (arm, other))
                 shown = zip((numbers.loss, percent, numbers.ms), own, plain, strict=True)
-                differs = [key.rpartition(".")[2] for key in run.contrast.varying_keys([arm, other])]
+                differs = [
+                    key.rpartition(".")[2] for key in run.contrast.varying_keys([arm, other])
+                ]
                 cells = [Cell(text(a), note=text(b)) for text, a, b in shown]
                 rows.append([arm, backend, other, ", ".join(differs), *cells])
-    head = ("`arm`", "backend", "`against`", "`differs`", f"final_loss:{loss_unit(run)}",
-            "test_accuracy:percent", "step:milliseconds")  # fmt: skip
+    head = (
+        "`arm`",
+        "backend",
+        "`against`",
+        "`differs`",
+        f"final_loss:{loss_unit(run)}",
+        "test_accuracy:percent",
+        "step:milliseconds",
+    )
     yield from table(words, "combination", head, rows)
 
 
@@ -124,8 +133,17 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
         # fp16 halves each number; top-k sends chosen entries, each with a four-byte index.
         share = 0.5 if settings.compress == "fp16" else min(1.0, 2 * settings.fraction)
         if values or name == "sum_alone":
-            notes.add(name, arm=arm, other=other, n=n, every=settings.every, values=values,
-                      saved=1 - share, rates=rates, effective=effective)  # fmt: skip
+            notes.add(
+                name,
+                arm=arm,
+                other=other,
+                n=n,
+                every=settings.every,
+                values=values,
+                saved=1 - share,
+                rates=rates,
+                effective=effective,
+            )
     return notes
 
 

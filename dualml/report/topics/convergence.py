@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData, Trial
 from dualml.report import curves, ranks
 from dualml.report.blocks import Block, Item
 from dualml.report.columns import table
@@ -14,8 +16,6 @@ from dualml.report.learning import MAX_ARMS_PER_FIGURE, learning_figure
 from dualml.report.measures import trains_on_one_rank
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData, Trial
-from dualml.common.words import Messages
 
 TARGET = 0.9
 TARGET_TEXT = f"{100 * TARGET:g} %"
@@ -87,7 +87,9 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
     if run.text:  # no language model predicts the next word that often
         return notes
     for backend in run.backends:
-        _add_winners(notes, backend, [hit for hit in every.values() if hit and hit.backend == backend])
+        _add_winners(
+            notes, backend, [hit for hit in every.values() if hit and hit.backend == backend]
+        )
     if not any(every.values()):
         best = max((t for a in arms for t in run.select(a)), key=lambda t: t.test_accuracy or 0.0)
         notes.add("nobody", best=best, target=TARGET_TEXT)
@@ -120,7 +122,9 @@ def _add_winners(notes: Notes, backend: str, hits: Sequence[TargetHit]) -> None:
     notes.add(key, backend=backend, arms=arms, least=least, target=TARGET_TEXT)
 
 
-def _add_never_reached(notes: Notes, arm: str, backends: Sequence[str], trials: Sequence[Trial]) -> None:
+def _add_never_reached(
+    notes: Notes, arm: str, backends: Sequence[str], trials: Sequence[Trial]
+) -> None:
     tops = [t.curves["test_accuracy"].value for t in trials if "test_accuracy" in t.curves]
     best = max((float(np.nanmax(v)) for v in tops if np.isfinite(v).any()), default=None)
     notes.add("never", arm=arm, backends=backends, best=best, target=TARGET_TEXT)
@@ -138,4 +142,6 @@ def _add_resolution(notes: Notes, trials: Sequence[Trial]) -> None:
         notes.add("resolution", gap=max(gaps))
 
 
-TOPIC = ReportSection("convergence", 100, evidence, findings, priority=lambda run: 50, when=trains_on_one_rank)
+TOPIC = ReportSection(
+    "convergence", 100, evidence, findings, priority=lambda run: 50, when=trains_on_one_rank
+)

@@ -5,16 +5,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
 from dualml.report import legend
 from dualml.report.blocks import Block, Table
 from dualml.report.columns import number, table
-from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel, TextMark
+from dualml.report.figure import (
+    Axis,
+    Figure,
+    LegendEntry,
+    LineMark,
+    Mark,
+    Panel,
+    SeriesId,
+    TextMark,
+)
 from dualml.report.notes import Notes
 from dualml.report.splits import times
 from dualml.report.splits.arms import SplitArm, Splits, without_straggler
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
 
 Group = Sequence[SplitArm]
 
@@ -37,7 +46,11 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     groups = cut_groups(splits)
     yield from times.crowding_notices(run, (arm for group in groups for arm in group), words)
     for k, group in enumerate(groups):
-        if any(times.step_seconds(run, arm.name, b) for arm in group for b in times.timed_backends(splits)):
+        if any(
+            times.step_seconds(run, arm.name, b)
+            for arm in group
+            for b in times.timed_backends(splits)
+        ):
             yield _figure(splits, group, f"cuts-{k + 1}" if k else "cuts", words)
     yield from _table(run, [arm for group in groups for arm in group], words)
 
@@ -91,8 +104,17 @@ def _figure(splits: Splits, group: Group, name: str, words: Messages) -> Figure:
             hint = f"{arm.name} · {arm.cut_origin(words)};{ms:.3g}"
             marks.append(LineMark([place[arm]], [ms], owner, joined=False, hints=[hint]))
     for x, names in balances.items():
-        marks.append(TextMark(x, 0, "\n".join(names), align="center", muted=True, small=True,
-                          dy=-6.0 - 6.5 * len(names)))  # fmt: skip
+        marks.append(
+            TextMark(
+                x,
+                0,
+                "\n".join(names),
+                align="center",
+                muted=True,
+                small=True,
+                dy=-6.0 - 6.5 * len(names),
+            )
+        )
     look = [
         *legend.colored_backends(backends, marker=""),
         LegendEntry("series", "hand", marker="circle", listed=False),
@@ -115,7 +137,9 @@ def findings(run: RunData, words: Messages) -> Notes:
         places = (_place(notes, run, b, group) for b in times.timed_backends(splits))
         if notes.add_joined("cut", places, model=group[0].model):
             chosen = {(a.cut_origin(words), a.cut[0]): None for a in group if not a.split.cut}
-            notes.add_joined("balances", (notes.format_part("balance", by=by, cut=cut) for by, cut in chosen))
+            notes.add_joined(
+                "balances", (notes.format_part("balance", by=by, cut=cut) for by, cut in chosen)
+            )
     return notes
 
 
@@ -125,8 +149,15 @@ def _place(notes: Notes, run: RunData, backend: str, group: Group) -> str:
     if len(set(map(position, steps))) < 2:
         return ""
     best, worst = (f(steps, key=lambda arm: steps[arm]) for f in (min, max))
-    return notes.format_part("item", backend=backend, best=best, worst=worst, least=steps[best],
-                      most=steps[worst], times=steps[worst] / steps[best])  # fmt: skip
+    return notes.format_part(
+        "item",
+        backend=backend,
+        best=best,
+        worst=worst,
+        least=steps[best],
+        most=steps[worst],
+        times=steps[worst] / steps[best],
+    )
 
 
 TOPIC = ReportSection("cuts", 650, evidence, findings)

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData, Trial
 from dualml.report import curves, ranks
 from dualml.report.blocks import Item
-from dualml.report.measures import trains_on_one_rank, mean_over_trials
+from dualml.report.measures import mean_over_trials, trains_on_one_rank
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData, Trial
-from dualml.common.words import Messages, numbers
 
 
 def common_epochs(run: RunData, arms: Sequence[str]) -> float | None:
@@ -72,4 +72,6 @@ def _at_epoch(run: RunData, arm: str, epochs: float) -> dict[str, Any]:
     }
 
 
-TOPIC = ReportSection("determinism", 120, lambda run, words: (), findings, lambda run: 30, when=trains_on_one_rank)
+TOPIC = ReportSection(
+    "determinism", 120, lambda run, words: (), findings, lambda run: 30, when=trains_on_one_rank
+)

@@ -6,6 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.manifest import DeviceMemory
+from dualml.experiment.store.run import RunData
 from dualml.report import legend
 from dualml.report.blocks import Block, Item
 from dualml.report.closed_memory import MIB, ClosedForm, closed_form
@@ -14,9 +17,6 @@ from dualml.report.figure import Axis, Figure, Mark, Panel
 from dualml.report.notes import Notes
 from dualml.report.presentation import build_figure, format_values, stacked_bars
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.manifest import DeviceMemory
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
 
 #: Component of the memory → its colour.
 PARTS = {
@@ -77,8 +77,10 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     rows = arm_memories(run)
     if shown := [h for h in rows if h.arm in run.main_arms()[:BARS]]:
         yield _figure(run, words, shown)
-    counted = [number(words, part, words(f"device_memory.{part}"), "memory")
-               for part in (*COLUMNS, "host_peak")]  # fmt: skip
+    counted = [
+        number(words, part, words(f"device_memory.{part}"), "memory")
+        for part in (*COLUMNS, "host_peak")
+    ]
     head = ["`arm`", "backend", "psi:count", "closed_form:memory"]
     psi = [numbers.whole(h.ranks[0].parameters) for h in rows]
     cells = [
@@ -91,7 +93,9 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 def _figure(run: RunData, words: Messages, shown: Sequence[ArmMemory]) -> Figure:
     """Return a bar per arm and a panel per backend, for the rank that holds most of each
     component."""
-    known = {(h.arm, h.backend): {p: n / MIB for p in PARTS if (n := h.max_bytes(p))} for h in shown}
+    known = {
+        (h.arm, h.backend): {p: n / MIB for p in PARTS if (n := h.max_bytes(p))} for h in shown
+    }
     arms = list(dict.fromkeys(arm for arm, _ in known))
 
     def total_text(arm: str, backend: str) -> str:
@@ -105,12 +109,26 @@ def _figure(run: RunData, words: Messages, shown: Sequence[ArmMemory]) -> Figure
         for y, arm in enumerate(arms):
             if parts := known.get((arm, backend)):
                 marks += stacked_bars(y, parts, text=total_text(arm, backend))
-        panels.append(Panel(marks, Axis(words("axis.memory"), low=0), Axis(names=arms, grid=False),
-                            backend, height=24 * len(arms)))  # fmt: skip
+        panels.append(
+            Panel(
+                marks,
+                Axis(words("axis.memory"), low=0),
+                Axis(names=arms, grid=False),
+                backend,
+                height=24 * len(arms),
+            )
+        )
     values = {"values": format_values(arms, backends, total_text)}
     used = {p: color for p, color in PARTS.items() if any(p in parts for parts in known.values())}
-    return build_figure(words, "device_memory", panels, legend.series(words, "device_memory", used), values,
-                  columns=len(panels), share_y="row")  # fmt: skip
+    return build_figure(
+        words,
+        "device_memory",
+        panels,
+        legend.series(words, "device_memory", used),
+        values,
+        columns=len(panels),
+        share_y="row",
+    )
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
@@ -151,7 +169,9 @@ class EngineOverhead(NamedTuple):
     buckets: int
 
 
-def _engine_overheads(judged: Sequence[tuple[ArmMemory, ClosedForm]], words: Messages) -> dict[EngineOverhead, list[str]]:
+def _engine_overheads(
+    judged: Sequence[tuple[ArmMemory, ClosedForm]], words: Messages
+) -> dict[EngineOverhead, list[str]]:
     """Return the additional memory of engines → the arms that have it in common."""
     groups: dict[EngineOverhead, list[str]] = {}
     for h, form in judged:

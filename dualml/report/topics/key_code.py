@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dualml.algorithms.optim import RULES
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData
 from dualml.parallel.aggregation import ASYNCHRONOUS, STRATEGIES
 from dualml.parallel.aggregation.asynchronous import AsyncParameterServer
-from dualml.algorithms.optim import RULES
 from dualml.parallel.partition import PARTITIONS
 from dualml.report import ranks
 from dualml.report.blocks import Block, Code
-from dualml.report.code import HOMES, excerpt, rule_listings, section, base_listings
-from dualml.report.run_partitions import SKEWED, partitioned_arms, partition_settings, partition_rule
+from dualml.report.code import HOMES, base_listings, excerpt, rule_listings, section
+from dualml.report.run_partitions import (
+    SKEWED,
+    partition_rule,
+    partition_settings,
+    partitioned_arms,
+)
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages
 
 #: Framework → file of its communicator, and its short and instructive methods.
 COMMUNICATORS = {
@@ -45,7 +50,9 @@ def rank_code(run: RunData, words: Messages) -> Iterator[Block]:
         return
     parts: dict[str, list[Code]] = {}
     if ranks.multi_rank_arms(run):
-        parts["parallel"] = [excerpt("dualml/parallel/aggregation/parallel.py", ("step", "local_batch"))]
+        parts["parallel"] = [
+            excerpt("dualml/parallel/aggregation/parallel.py", ("step", "local_batch"))
+        ]
         parts |= _dealing(run)
     parts["strategies"] = strategies
     parts["execute"] = [excerpt("dualml/parallel/aggregation/base.py", ("execute_schedule",))]
@@ -62,7 +69,9 @@ def _strategy_code(name: str) -> Iterator[Code]:
         yield _class_code(AsyncParameterServer, ("deliver", "serve", "apply"), name)
     elif name in STRATEGIES:
         kind = STRATEGIES[name]
-        yield _class_code(kind, ("up", "down", "sum", "schedule") if kind.is_point_to_point else ("sum",), name)
+        yield _class_code(
+            kind, ("up", "down", "sum", "schedule") if kind.is_point_to_point else ("sum",), name
+        )
 
 
 def _class_code(kind: type, names: tuple[str, ...], title: str) -> Code:
@@ -89,10 +98,17 @@ def _dealing(run: RunData) -> dict[str, list[Code]]:
     ]
     plain = [code for code in used if code.who not in SKEWED]
     # Prefer skewed labels to skewed features, and short code.
-    skewing = sorted((code for code in used if code.who in SKEWED),
-                     key=lambda code: (code.who == "feature_noise", len(code.text)))  # fmt: skip
-    averaged = any(run.settings[a].aggregation.every > 1 and partition_settings(run, a) for a in arms)
-    local = excerpt("dualml/parallel/aggregation/local_sgd.py", ("averaging_weight", "average_parameters", "record_divergence"))
+    skewing = sorted(
+        (code for code in used if code.who in SKEWED),
+        key=lambda code: (code.who == "feature_noise", len(code.text)),
+    )
+    averaged = any(
+        run.settings[a].aggregation.every > 1 and partition_settings(run, a) for a in arms
+    )
+    local = excerpt(
+        "dualml/parallel/aggregation/local_sgd.py",
+        ("averaging_weight", "average_parameters", "record_divergence"),
+    )
     return {"partition": plain[:2] + skewing[:1], "local": [local] if averaged else []}
 
 

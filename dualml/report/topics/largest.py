@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dualml.common.words import Messages
+from dualml.experiment.store.largest import LARGEST, LargestRow
+from dualml.experiment.store.run import RunData
 from dualml.planning.cost.units import format_bytes
 from dualml.report.blocks import Block, Item
 from dualml.report.largest import table
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.largest import LARGEST, LargestRow
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages
 
 
 def rows(run: RunData) -> list[LargestRow]:
@@ -37,10 +37,15 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
         worst, best = own[0], own[-1]
         if worst.blocks < best.blocks and worst.limit_bytes == best.limit_bytes:
             notes.add(
-                "times", backend=backend, limit=format_bytes(best.limit_bytes), most=best.blocks,
-                least=worst.blocks, best=setting(best), worst=setting(worst),
+                "times",
+                backend=backend,
+                limit=format_bytes(best.limit_bytes),
+                most=best.blocks,
+                least=worst.blocks,
+                best=setting(best),
+                worst=setting(worst),
                 times=best.parameters / worst.parameters,
-            )  # fmt: skip
+            )
     return notes
 
 

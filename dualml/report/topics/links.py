@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData, Trial
 from dualml.report.blocks import Block, Cell
 from dualml.report.columns import Row, table
 from dualml.report.notes import Notes
@@ -15,14 +17,21 @@ from dualml.report.splits import events
 from dualml.report.splits.arms import SplitArm, Splits, without_straggler
 from dualml.report.splits.layers import collective_name
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData, Trial
-from dualml.common.words import Messages, numbers
 
 CLOSE = 1e-3  # relative difference above which counted bytes differ from the planned ones
 ARMS, MODELS = 4, 2  # most arms in a cell, most models in a sentence
-HEAD = ("`arms`", "`model`", "backend", "crosses", "crossing", "calls_planned:count",
-        "calls_counted:count", "bytes_planned:bytes", "bytes_counted:bytes",
-        "counted_planned:relative")  # fmt: skip
+HEAD = (
+    "`arms`",
+    "`model`",
+    "backend",
+    "crosses",
+    "crossing",
+    "calls_planned:count",
+    "calls_counted:count",
+    "bytes_planned:bytes",
+    "bytes_counted:bytes",
+    "counted_planned:relative",
+)
 
 
 @dataclass(frozen=True)
@@ -99,13 +108,18 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     for (place, row), arms in where.items():
         names, backends = (tuple(dict.fromkeys(each)) for each in zip(*arms, strict=True))
         rows.setdefault((names, backends, row), []).append(place)
-    yield from table(words, "links", HEAD, (
-        [
-            ", ".join(names if len(names) <= ARMS + 1 else [*names[:ARMS], "…"]),
-            *(model, ", ".join(backends), what, words.semicolons(places), *cells),
-        ]
-        for (names, backends, (model, what, *cells)), places in rows.items()
-    ))  # fmt: skip
+    yield from table(
+        words,
+        "links",
+        HEAD,
+        (
+            [
+                ", ".join(names if len(names) <= ARMS + 1 else [*names[:ARMS], "…"]),
+                *(model, ", ".join(backends), what, words.semicolons(places), *cells),
+            ]
+            for (names, backends, (model, what, *cells)), places in rows.items()
+        ),
+    )
 
 
 def _cells(c: Crossing, words: Messages) -> Row:

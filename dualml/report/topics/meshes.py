@@ -9,22 +9,22 @@ from typing import Any
 
 import numpy as np
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.manifest import DeviceMemory
+from dualml.experiment.store.run import RunData
 from dualml.report import legend
 from dualml.report.blocks import Block, Cell
 from dualml.report.closed_memory import CLOSED_FORM_PARTS, MIB
 from dualml.report.columns import table
+from dualml.report.confidence import MeanInterval
 from dualml.report.figure import Axis, Figure, Mark, Panel
 from dualml.report.methods import MethodResult
 from dualml.report.notes import Notes
 from dualml.report.presentation import build_figure, stacked_bars
 from dualml.report.splits import times
 from dualml.report.splits.arms import SplitArm, Splits, without_straggler
-from dualml.report.confidence import MeanInterval
 from dualml.report.topics import ReportSection
 from dualml.report.topics.device_memory import PARTS
-from dualml.experiment.store.manifest import DeviceMemory
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
 
 MIN_MESHES = 3  # meshes needed for a comparison
 #: Components of a rank's memory that are drawn.
@@ -66,13 +66,19 @@ class Layout:
     def counted_bytes(self) -> int | None:
         """Counted bytes of weights, gradients and state on the rank that has most, None if not
         counted."""
-        known = [rank.weights + rank.gradients + rank.state for rank in self.method_result.rank_memories]
+        known = [
+            rank.weights + rank.gradients + rank.state for rank in self.method_result.rank_memories
+        ]
         return max(known, default=None)
 
     @property
     def bubble(self) -> MeanInterval | None:
         """The measured bubble; None without a pipeline."""
-        return times.measured_bubble(self.arm.run, self.arm.name, self.backend) if self.arm.is_pipelined else None
+        return (
+            times.measured_bubble(self.arm.run, self.arm.name, self.backend)
+            if self.arm.is_pipelined
+            else None
+        )
 
     @property
     def max_planned_bytes(self) -> float | None:
@@ -103,8 +109,8 @@ def planned_bytes(plan: Mapping[str, Any], rank: int) -> float | None:
 
 
 def layouts(run: RunData) -> list[Layout]:
-    """Return the arms that differ only in their split, if they use at least `MIN_MESHES` meshes. Arms
-    with sequence or context parallelism are left out."""
+    """Return the arms that differ only in their split, if they use at least `MIN_MESHES` meshes.
+    Arms with sequence or context parallelism are left out."""
     splits = Splits(run)
     plain = [a for a in without_straggler(splits) if not a.split.sequence and a.split.context == 1]
     groups = (g for g in splits.groups(plain, "split") if not any(a.rpc for a in g))
@@ -119,16 +125,35 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     yield from times.crowding_notices(run, (x.arm for x in every), words)
     if any(x.fullest_rank for x in every):
         yield _figure(run, words, every)
-    head = ("mesh:mesh", "backend", "micro_batches:count", "held_parts:memory", "kept:memory",
-            "sent_closed:bytes_update", "sent_wire:bytes_update", "idle_ideal:percent",
-            "idle:percent", "step:milliseconds", "verdict")  # fmt: skip
+    head = (
+        "mesh:mesh",
+        "backend",
+        "micro_batches:count",
+        "held_parts:memory",
+        "kept:memory",
+        "sent_closed:bytes_update",
+        "sent_wire:bytes_update",
+        "idle_ideal:percent",
+        "idle:percent",
+        "step:milliseconds",
+        "verdict",
+    )
     rows = [
-        [Cell(str(x.arm.mesh), note=x.arm.name), x.backend, x.arm.micro_batches,
-         _bytes_cell(x.counted_bytes, x.closed_form_bytes, words), _mib(x.fullest_rank.activations if x.fullest_rank else None),
-         x.max_planned_bytes, x.method_result.sent_bytes, x.arm.ideal_idle, x.bubble,
-         times.step_seconds(run, x.arm.name, x.backend), times.worst_verdict_cell(run, x.arm.name, words)]
+        [
+            Cell(str(x.arm.mesh), note=x.arm.name),
+            x.backend,
+            x.arm.micro_batches,
+            _bytes_cell(x.counted_bytes, x.closed_form_bytes, words),
+            _mib(x.fullest_rank.activations if x.fullest_rank else None),
+            x.max_planned_bytes,
+            x.method_result.sent_bytes,
+            x.arm.ideal_idle,
+            x.bubble,
+            times.step_seconds(run, x.arm.name, x.backend),
+            times.worst_verdict_cell(run, x.arm.name, words),
+        ]
         for x in every
-    ]  # fmt: skip
+    ]
     yield from table(words, "meshes", head, rows)
 
 
@@ -153,11 +178,15 @@ def _figure(run: RunData, words: Messages, every: Sequence[Layout]) -> Figure:
             parts = {p: n / MIB for p in MEMORY_PARTS if (n := getattr(rank, p))}
             marks += stacked_bars(y, parts, text=numbers.quantity(sum(parts.values())))
         down = Axis(names=[arm.name for arm, _ in own], grid=False)
-        panels.append(Panel(marks, Axis(words("axis.memory"), low=0), down, backend,
-                            height=22.0 * len(own)))  # fmt: skip
+        panels.append(
+            Panel(marks, Axis(words("axis.memory"), low=0), down, backend, height=22.0 * len(own))
+        )
     look = legend.series(words, "device_memory", {part: PARTS[part] for part in MEMORY_PARTS})
-    said = ", ".join(f"{x.arm.mesh} {x.backend} {numbers.quantity(total_bytes(x.fullest_rank) / MIB)}"
-                     for x in every if x.fullest_rank)  # fmt: skip
+    said = ", ".join(
+        f"{x.arm.mesh} {x.backend} {numbers.quantity(total_bytes(x.fullest_rank) / MIB)}"
+        for x in every
+        if x.fullest_rank
+    )
     return build_figure(words, "meshes", panels, look, {"values": said}, columns=len(panels))
 
 
@@ -176,12 +205,20 @@ def findings(run: RunData, words: Messages) -> Notes:
         sent = {str(x.arm.mesh): x.max_planned_bytes for x in own if x.max_planned_bytes}
         if held:
             ends = [min(held, key=lambda m: held[m]), max(held, key=lambda m: held[m])]
-            notes.add("held", backend=backend, least=ends[0], few=held[ends[0]], most=ends[1],
-                      many=held[ends[1]])  # fmt: skip
+            notes.add(
+                "held",
+                backend=backend,
+                least=ends[0],
+                few=held[ends[0]],
+                most=ends[1],
+                many=held[ends[1]],
+            )
         if sent and backend == every[0].backend:  # planned bytes, equal on all backends
             ends = [min(sent, key=lambda m: sent[m]), max(sent, key=lambda m: sent[m])]
             notes.add("sent", least=ends[0], few=sent[ends[0]], most=ends[1], many=sent[ends[1]])
     return notes
 
 
-TOPIC = ReportSection("meshes", 15, evidence, findings, priority=lambda run: 60 if layouts(run) else 0)
+TOPIC = ReportSection(
+    "meshes", 15, evidence, findings, priority=lambda run: 60 if layouts(run) else 0
+)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData, Serial
 from dualml.report import verdicts
 from dualml.report.blocks import Block, Item
 from dualml.report.columns import table
@@ -11,8 +13,6 @@ from dualml.report.methods import MethodResult, compares_methods, method_results
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
 from dualml.report.topics.methods import KEY_COLUMNS, judged_cell, name_cells
-from dualml.experiment.store.run import RunData, Serial
-from dualml.common.words import Messages
 
 
 def same_precision_results(run: RunData) -> list[MethodResult]:
@@ -23,7 +23,11 @@ def same_precision_results(run: RunData) -> list[MethodResult]:
 def worst_seed(w: MethodResult) -> Serial:
     """Return the comparison of the deciding seed: the worst verdict, of equal ones the one that
     uses the largest share of its envelope."""
-    decide = [s for s in w.same_precision_comparisons if s.verdict == worst_verdict(w.same_precision_comparisons)]
+    decide = [
+        s
+        for s in w.same_precision_comparisons
+        if s.verdict == worst_verdict(w.same_precision_comparisons)
+    ]
     return max(decide, key=lambda s: -1.0 if s.worst is None else s.worst)
 
 
@@ -34,14 +38,30 @@ def cast_difference(w: MethodResult, words: Messages) -> str:
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     apart = any(worst_seed(w).first_divergence for w in same_precision_results(run))
-    head = (*KEY_COLUMNS, "`against`", "judged_seeds:", "verdict", *(["first"] if apart else []), "casts")
+    head = (
+        *KEY_COLUMNS,
+        "`against`",
+        "judged_seeds:",
+        "verdict",
+        *(["first"] if apart else []),
+        "casts",
+    )
     rows = [
-        [*name_cells(w, words), worst_seed(w).against, count_equal_seeds(w, words),
-         judged_cell(worst_verdict(w.same_precision_comparisons), w.same_precision_comparisons, words, reason(worst_seed(w), words)),
-         *([verdicts.format_divergence(worst_seed(w).first_divergence, words)] if apart else []),
-         cast_difference(w, words)]
+        [
+            *name_cells(w, words),
+            worst_seed(w).against,
+            count_equal_seeds(w, words),
+            judged_cell(
+                worst_verdict(w.same_precision_comparisons),
+                w.same_precision_comparisons,
+                words,
+                reason(worst_seed(w), words),
+            ),
+            *([verdicts.format_divergence(worst_seed(w).first_divergence, words)] if apart else []),
+            cast_difference(w, words),
+        ]
         for w in same_precision_results(run)
-    ]  # fmt: skip
+    ]
     yield from table(words, "lowered", head, rows)
 
 
@@ -70,9 +90,14 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
         elif verdict == "different" and s.first_divergence:
             entries = w.info.entries if w.info else ()
             look = [f"`dualml diffs {name}`" for name in entries]
-            notes.add_warning("casts", **place, **verdicts.divergence_fields(s.first_divergence, words),
-                       losses=(s.phases.get("loss") or {}).get("ratio"), casts=cast_difference(w, words),
-                       look=look)  # fmt: skip
+            notes.add_warning(
+                "casts",
+                **place,
+                **verdicts.divergence_fields(s.first_divergence, words),
+                losses=(s.phases.get("loss") or {}).get("ratio"),
+                casts=cast_difference(w, words),
+                look=look,
+            )
         elif verdict != "equal":
             notes.add_warning("open", **place, reason=words.get(f"reason.{s.reason}", s.reason))
     return notes

@@ -8,8 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dualml.backend import eval_batch_size, split_into_chunks
 from dualml.algorithms.communicator.parts import part_lengths
+from dualml.backend import eval_batch_size, split_into_chunks
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.report.baseline_diff import rank_parts
 from dualml.report.blocks import Block, Fold, Formula, Item
 from dualml.report.code import excerpt
 from dualml.report.columns import table
@@ -17,9 +20,6 @@ from dualml.report.methods import MethodResult, compares_methods
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
 from dualml.report.topics.methods import split_by_equivalence
-from dualml.report.baseline_diff import rank_parts
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
 
 #: The mean loss of N samples from the losses of n ranks, and the plain mean of these losses.
 MEAN = r"L = \sum_{r=1}^{n} \frac{N_r}{N} L_r"
@@ -81,7 +81,8 @@ def last_batches(run: RunData, words: Messages) -> list[LastBatch]:
 
 
 def samples_per_rank(run: RunData, ranks: int) -> list[int]:
-    """Return how many test samples each rank evaluates, as `dualml.runner.worker.evaluate` distributes
+    """Return how many test samples each rank evaluates, as `dualml.runner.worker.evaluate`
+    distributes
     them: whole chunks, no sample twice. Empty if unknown."""
     size = (run.meta.get("data") or {}).get("test")
     if run.text or not size:
@@ -100,16 +101,33 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     for number, last in enumerate(every):
         name = "last-batch" if number == 0 else f"last-batch-{number + 1}"
         n, whole, tested = len(last.parts), last.total_samples, last.tested
-        head = ("rank", "own_part:samples", "weight:", "own_weight:relative", "plain_weight:",
-                "counts:", "plain_counts:", *(["predicts:samples"] if tested else []))  # fmt: skip
+        head = (
+            "rank",
+            "own_part:samples",
+            "weight:",
+            "own_weight:relative",
+            "plain_weight:",
+            "counts:",
+            "plain_counts:",
+            *(["predicts:samples"] if tested else []),
+        )
         rows = [
-            [str(rank), part, format_share(part, whole), n * part / whole, format_share(1, n), f"1/{whole}",
-             f"1/{n * part}" if part else None, *([tested[rank]] if tested else [])]
+            [
+                str(rank),
+                part,
+                format_share(part, whole),
+                n * part / whole,
+                format_share(1, n),
+                f"1/{whole}",
+                f"1/{n * part}" if part else None,
+                *([tested[rank]] if tested else []),
+            ]
             for rank, part in enumerate(last.parts)
-        ]  # fmt: skip
+        ]
         arms = words.join(list(dict.fromkeys(w.arm for w in last.results)))
-        yield from table(words, name, head, rows, "last_batch", n=n, step=last.step,
-                         whole=whole, arms=arms)  # fmt: skip
+        yield from table(
+            words, name, head, rows, "last_batch", n=n, step=last.step, whole=whole, arms=arms
+        )
     for what, (file, names) in CODE.items():
         code = excerpt(file, names)
         if code.text:
@@ -130,8 +148,14 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
         few, many = min(last.parts), max(last.parts)
         if few:
             off = last.total_samples / (len(last.parts) * few) - 1
-            notes.add("uneven", parts=[str(p) for p in last.parts], whole=last.total_samples, few=few,
-                      many=many, off=off)  # fmt: skip
+            notes.add(
+                "uneven",
+                parts=[str(p) for p in last.parts],
+                whole=last.total_samples,
+                few=few,
+                many=many,
+                off=off,
+            )
     return notes
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData, Serial
+from dualml.report.baseline_diff import exclusion_reason
 from dualml.report.blocks import Block, Cell, Fold, Item
 from dualml.report.columns import SIGNS, VERDICT_TONES, Row, table
-from dualml.report.figure import Axis, Bar, Figure, LegendEntry, SeriesId, Panel
+from dualml.report.figure import Axis, Bar, Figure, LegendEntry, Panel, SeriesId
 from dualml.report.measures import loss_unit
 from dualml.report.methods import MethodResult, compares_methods, method_results, worst_verdict
 from dualml.report.notes import Notes
 from dualml.report.presentation import build_figure
 from dualml.report.topics import ReportSection
-from dualml.report.baseline_diff import exclusion_reason
-from dualml.experiment.store.run import RunData, Serial
-from dualml.common.words import Messages, numbers
 
 FINGERPRINT_CHARS = 8  # letters of a fingerprint
 PRECISIONS = ("fp32", "bf16", "fp16")
@@ -29,7 +29,9 @@ def _order(way: MethodResult) -> tuple[int, int]:
     return PRECISIONS.index(way.precision) if known else len(PRECISIONS), 0
 
 
-def split_by_equivalence(run: RunData, words: Messages) -> tuple[list[MethodResult], list[tuple[MethodResult, str]]]:
+def split_by_equivalence(
+    run: RunData, words: Messages
+) -> tuple[list[MethodResult], list[tuple[MethodResult, str]]]:
     """Return the methods that trained the same as their baseline, by precision, and the others,
     each with what it trained instead."""
     every = [(w, exclusion_reason(w, words)) for w in method_results(run)]
@@ -42,16 +44,34 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     if good:
         yield from _ranked(good, words)
     yield from table(
-        words, "trained",
-        (*KEY_COLUMNS, "processes:", "batch:samples", "epoch_updates:count",
-         "rank_samples", f"final_loss:{loss_unit(run)}", "test_accuracy:percent", "f1:percent"),
+        words,
+        "trained",
+        (
+            *KEY_COLUMNS,
+            "processes:",
+            "batch:samples",
+            "epoch_updates:count",
+            "rank_samples",
+            f"final_loss:{loss_unit(run)}",
+            "test_accuracy:percent",
+            "f1:percent",
+        ),
         [_training_row(w, words) for w in sorted(method_results(run), key=_order)],
-    )  # fmt: skip
+    )
     yield from table(
-        words, "others", (*KEY_COLUMNS, "other", "test_accuracy:percent", "step_q:milliseconds"),
-        [[*name_cells(w, words), Cell(why, "bad"), w.accuracy and w.accuracy.plus_minus(100.0, 2),
-          _ms(w)] for w, why in others],
-    )  # fmt: skip
+        words,
+        "others",
+        (*KEY_COLUMNS, "other", "test_accuracy:percent", "step_q:milliseconds"),
+        [
+            [
+                *name_cells(w, words),
+                Cell(why, "bad"),
+                w.accuracy and w.accuracy.plus_minus(100.0, 2),
+                _ms(w),
+            ]
+            for w, why in others
+        ],
+    )
     absent = [
         [*name_cells(w, words), run.select(w.arm, w.backend, ok=False)[0].reason]
         for w in method_results(run, ok=False)
@@ -65,23 +85,59 @@ def _ranked(good: Sequence[MethodResult], words: Messages) -> Iterator[Block]:
     yield _figure(good, words)
     cheapest = _cheapest(good)
     lower = any(w.same_precision_comparisons for w in good)
-    head = ("method", "`arm`", "precision_kind", "step_q:milliseconds", "to_single:relative",
-            "code_lines:", "verdict", *(["own_precision"] if lower else []))  # fmt: skip
+    head = (
+        "method",
+        "`arm`",
+        "precision_kind",
+        "step_q:milliseconds",
+        "to_single:relative",
+        "code_lines:",
+        "verdict",
+        *(["own_precision"] if lower else []),
+    )
     rows: list[Row] = [
-        [_method(w, words), Cell(w.arm, note=w.backend),
-         Cell(w.precision, note=words.count("rank", w.processes)), _step(w, cheapest),
-         _ratio(w, words), _lines(w), _verdict(w, words),
-         *([judged_cell(worst_verdict(w.same_precision_comparisons), w.same_precision_comparisons, words)] if lower else [])]
+        [
+            _method(w, words),
+            Cell(w.arm, note=w.backend),
+            Cell(w.precision, note=words.count("rank", w.processes)),
+            _step(w, cheapest),
+            _ratio(w, words),
+            _lines(w),
+            _verdict(w, words),
+            *(
+                [
+                    judged_cell(
+                        worst_verdict(w.same_precision_comparisons),
+                        w.same_precision_comparisons,
+                        words,
+                    )
+                ]
+                if lower
+                else []
+            ),
+        ]
         for w in good
-    ]  # fmt: skip
+    ]
     yield from table(words, "methods", head, rows)
-    needs = (*KEY_COLUMNS, "rate:per_second", "to_target:seconds", "host_memory:memory",
-            "device_memory:bytes", "sent:bytes_update")  # fmt: skip
+    needs = (
+        *KEY_COLUMNS,
+        "rate:per_second",
+        "to_target:seconds",
+        "host_memory:memory",
+        "device_memory:bytes",
+        "sent:bytes_update",
+    )
     rows = [
-        [*name_cells(w, words), numbers.quantity(w.rate.mean) if w.rate else None, _time_to_target(w, words),
-         _memory(w), _device_memory(w, words), _sent_cell(w, words)]
+        [
+            *name_cells(w, words),
+            numbers.quantity(w.rate.mean) if w.rate else None,
+            _time_to_target(w, words),
+            _memory(w),
+            _device_memory(w, words),
+            _sent_cell(w, words),
+        ]
         for w in good
-    ]  # fmt: skip
+    ]
     yield from table(words, "resources", needs, rows)
 
 
@@ -166,7 +222,9 @@ def _sent_cell(w: MethodResult, words: Messages) -> Cell | None:
     """Return the cell of the measured bytes sent, with the closed form below."""
     if w.sent_bytes is None:
         return None
-    note = words("methods.closed", bytes=w.closed_form_sent_bytes) if w.closed_form_sent_bytes else ""
+    note = (
+        words("methods.closed", bytes=w.closed_form_sent_bytes) if w.closed_form_sent_bytes else ""
+    )
     return Cell(numbers.nbytes(w.sent_bytes), note=note)
 
 
@@ -183,7 +241,9 @@ def _verdict(w: MethodResult, words: Messages) -> Cell | None:
     return judged_cell(w.verdict, (), words, words("methods.seeds", test=test))
 
 
-def judged_cell(verdict: str, by_seed: Sequence[Serial], words: Messages, more: str = "") -> Cell | None:
+def judged_cell(
+    verdict: str, by_seed: Sequence[Serial], words: Messages, more: str = ""
+) -> Cell | None:
     """Return the cell of a verdict, with the largest share of an envelope that a seed uses and
     ``more`` below; None without a verdict."""
     if not verdict:
@@ -213,9 +273,12 @@ def _groups(w: MethodResult, words: Messages) -> str:
     groups."""
     kinds = {kind: w.trials[0].how.get(f"{kind} groups") for kind in ("pipe", "data")}
     return words.semicolons(
-        [words(f"methods.{kind}_groups", ranks=f"({ranks.replace('; ', ') (')})")
-         for kind, ranks in kinds.items() if ranks]
-    )  # fmt: skip
+        [
+            words(f"methods.{kind}_groups", ranks=f"({ranks.replace('; ', ') (')})")
+            for kind, ranks in kinds.items()
+            if ranks
+        ]
+    )
 
 
 def _figure(good: Sequence[MethodResult], words: Messages) -> Figure:
@@ -225,7 +288,12 @@ def _figure(good: Sequence[MethodResult], words: Messages) -> Figure:
     for backend in backends:
         own = [w for w in good if w.backend == backend and w.step_quartiles]
         bars = [
-            Bar(y, 1e3 * w.step_quartiles[1], SeriesId(series=w.precision), text=numbers.ms(w.step_quartiles[1]))
+            Bar(
+                y,
+                1e3 * w.step_quartiles[1],
+                SeriesId(series=w.precision),
+                text=numbers.ms(w.step_quartiles[1]),
+            )
             for y, w in enumerate(own)
             if w.step_quartiles
         ]
@@ -234,7 +302,9 @@ def _figure(good: Sequence[MethodResult], words: Messages) -> Figure:
         panels.append(Panel(bars, across, down, backend, height=22.0 * max(2, len(own))))
     used = [p for p in PRECISIONS if any(w.precision == p for w in good)]
     keys = [LegendEntry("series", p, color=COLORS[p]) for p in used]
-    said = "; ".join(f"{w.arm} {w.backend} {numbers.ms(w.step_quartiles[1])}" for w in good if w.step_quartiles)
+    said = "; ".join(
+        f"{w.arm} {w.backend} {numbers.ms(w.step_quartiles[1])}" for w in good if w.step_quartiles
+    )
     return build_figure(words, "methods", panels, keys, {"values": said}, columns=len(panels))
 
 
@@ -247,10 +317,18 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
         notes.add("equal", k=len(equal), n=len(held))
     for w in _cheapest(good):
         if w.step_ratio is not None and w.processes > 1:
-            notes.add("fastest", arm=w.arm, backend=w.backend, n=w.processes,
-                      precision=w.precision, times=w.step_ratio)  # fmt: skip
+            notes.add(
+                "fastest",
+                arm=w.arm,
+                backend=w.backend,
+                n=w.processes,
+                precision=w.precision,
+                times=w.step_ratio,
+            )
     notes.set_anchor("table-resources")
-    for backend in dict.fromkeys(w.backend for w in good if w.counted_bytes and w.device_bytes is None):
+    for backend in dict.fromkeys(
+        w.backend for w in good if w.counted_bytes and w.device_bytes is None
+    ):
         notes.add_per_backend(backend, "unseen")
     notes.add_collected()
     notes.set_anchor("table-others")
@@ -272,6 +350,8 @@ def code(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 TOPICS = [
-    ReportSection("methods", 20, evidence, findings, priority=lambda run: 90, when=compares_methods),
+    ReportSection(
+        "methods", 20, evidence, findings, priority=lambda run: 90, when=compares_methods
+    ),
     ReportSection("method-code", 300, code, group="code", when=compares_methods),
 ]

@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from dualml.parallel.aggregation import NATIVE, REPLICAS
 from dualml.algorithms.communicator.primitives import PRIMITIVES
-from dualml.report import scaling_families, ranks
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.parallel.aggregation import NATIVE, REPLICAS
+from dualml.report import ranks, scaling_families
 from dualml.report.blocks import Block, Cell, Item
 from dualml.report.columns import Row, percent, status_cell, table
-from dualml.report.scaling_families import crowding_notices
+from dualml.report.confidence import MeanInterval, paired_interval, paired_ratio
 from dualml.report.measures import loss_unit
 from dualml.report.notes import Notes
 from dualml.report.results import ArmResult
 from dualml.report.scaling import format_core_budget
-from dualml.report.confidence import MeanInterval, paired_interval, paired_ratio
+from dualml.report.scaling_families import crowding_notices
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
 
 OVERLAP, ACCUMULATE = "overlap", "accumulate"
 LOSS_ATOL = 5e-7  # differences of losses below this are rounding
@@ -37,8 +37,8 @@ MODE_SETTINGS: Mapping[str, tuple[str, ...]] = {
 
 
 class ModePair(NamedTuple):
-    """An arm that trains in one of the `MODE_SETTINGS`, and ``other``, the plain arm that does the same
-    (None: there is none)."""
+    """An arm that trains in one of the `MODE_SETTINGS`, and ``other``, the plain arm that does the
+    same (None: there is none)."""
 
     way: str
     arm: str
@@ -98,9 +98,19 @@ def _unchunked_arm(run: RunData, arm: str) -> str | None:
 
 
 def pairs(run: RunData) -> list[ModePair]:
-    """Return every arm that trains in one of the `MODE_SETTINGS`, in their order, with its plain arm."""
-    healthy = {arm: training_mode(run, arm) for arm in ranks.training_arms(run) if not ranks.straggler(run, arm)}
-    return [ModePair(w, arm, _plain_arm(run, w, arm)) for w in MODE_SETTINGS for arm in healthy if healthy[arm] == w]
+    """Return every arm that trains in one of the `MODE_SETTINGS`, in their order, with its plain
+    arm."""
+    healthy = {
+        arm: training_mode(run, arm)
+        for arm in ranks.training_arms(run)
+        if not ranks.straggler(run, arm)
+    }
+    return [
+        ModePair(w, arm, _plain_arm(run, w, arm))
+        for w in MODE_SETTINGS
+        for arm in healthy
+        if healthy[arm] == w
+    ]
 
 
 def _plain_arm(run: RunData, how: str, arm: str) -> str | None:
@@ -111,9 +121,15 @@ def _plain_arm(run: RunData, how: str, arm: str) -> str | None:
     alike = run.contrast.partners(arm, vary=("aggregation", *MODE_SETTINGS[how]))
     if how != REPLICAS:
         alike = [a for a in alike if ranks.world_size(run, a) == ranks.world_size(run, arm)]
-    plain = [a for a in alike if ranks.uses_default_aggregation(run, a) and ranks.strategy(run, a) == "all_reduce"]
+    plain = [
+        a
+        for a in alike
+        if ranks.uses_default_aggregation(run, a) and ranks.strategy(run, a) == "all_reduce"
+    ]
     ran = [a for a in plain if run.select(a)] or plain
-    return min(ran, key=lambda a: (ranks.world_size(run, a) == 1, ranks.world_size(run, a)), default=None)
+    return min(
+        ran, key=lambda a: (ranks.world_size(run, a) == 1, ranks.world_size(run, a)), default=None
+    )
 
 
 def mode_comparisons(run: RunData) -> list[ModeComparison]:
@@ -136,9 +152,18 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     arms = [arm for pair in pairs(run) for arm in (pair.arm, pair.other) if arm]
     if arms:
         yield from crowding_notices(run, words, arms)
-    head = ("`arm`", "backend", "way", "ranks:count", "`against`", "step:milliseconds",
-            "step_other:milliseconds", "step_ratio:relative", f"loss_gap:{loss_unit(run)}",
-            "shares:percent")  # fmt: skip
+    head = (
+        "`arm`",
+        "backend",
+        "way",
+        "ranks:count",
+        "`against`",
+        "step:milliseconds",
+        "step_other:milliseconds",
+        "step_ratio:relative",
+        f"loss_gap:{loss_unit(run)}",
+        "shares:percent",
+    )
     yield from table(words, "modes", head, [_row(h, words) for h in mode_comparisons(run)])
     yield from table(
         words, "modes-missing", ("`arm`", "backend", "way", "status", "reason"), absent
@@ -155,7 +180,13 @@ def _row(h: ModeComparison, words: Messages) -> Row:
         detail = words("way.chunks", n=h.run.arms[h.arm]["chunk"])
     return [
         *(h.arm, h.backend, Cell(words(f"way.{h.way}"), note=detail)),
-        *(Cell(str(ranks.world_size(h.run, h.arm)), note=turns), h.other, h.step, h.baseline.step, h.ratio),
+        *(
+            Cell(str(ranks.world_size(h.run, h.arm)), note=turns),
+            h.other,
+            h.step,
+            h.baseline.step,
+            h.ratio,
+        ),
         h.loss_gap.cell(signed) if h.loss_gap else None,
         " / ".join(percent(x.share and x.share.mean) for x in (h, h.baseline)),
     ]
@@ -187,20 +218,32 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
     for h in mode_comparisons(run):
         if h.ratio:
             ends = h.ratio.format_interval(numbers.factor)
-            same = h.loss_gap and {signed(v) for v in (h.loss_gap.mean, *h.loss_gap.bounds)} == {"0"}
+            same = h.loss_gap and {signed(v) for v in (h.loss_gap.mean, *h.loss_gap.bounds)} == {
+                "0"
+            }
             gap = signed(h.loss_gap.mean) if h.loss_gap else numbers.MISSING
             losses = words("modes.equal") if same else words("modes.losses", gap=gap)
             between = ends and words("modes.interval", values=ends)
-            notes.add("alike" if h.ratio.contains(1) else "held", h=h, way=words(f"way.{h.way}"),
-                      interval=between, losses=losses)  # fmt: skip
+            notes.add(
+                "alike" if h.ratio.contains(1) else "held",
+                h=h,
+                way=words(f"way.{h.way}"),
+                interval=between,
+                losses=losses,
+            )
     alone = dict.fromkeys(p.arm for p in pairs(run) if p.other is None and run.select(p.arm))
     if alone:
         notes.add_warning("alone", len(alone), arms=alone)
     notes.set_anchor("table-modes-missing")
     for (arm, how, state, reason), backends in modes_without_success(run).items():
         if state in ("unsupported", "failed"):
-            notes.add_warning(state, arm=arm, way=words(f"way.{how}"), backends=backends,
-                       reason=reason.rstrip(" .:"))  # fmt: skip
+            notes.add_warning(
+                state,
+                arm=arm,
+                way=words(f"way.{how}"),
+                backends=backends,
+                reason=reason.rstrip(" .:"),
+            )
     return notes
 
 

@@ -6,14 +6,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
 from dualml.parallel.aggregation import STRATEGIES
 from dualml.report.blocks import Block, Cell, Column, Item, Tone
-from dualml.report.columns import table
 from dualml.report.collective_timing import CollectiveMeasurements, collective_measurements
+from dualml.report.columns import table
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
 
 TONES: Mapping[str, Tone] = {"native": "good", "composed": "near", "unsupported": "muted"}
 #: Primitive → backend → distinct implementations, such as ``composed: gather and fold``.
@@ -78,7 +78,12 @@ def _add_ring(notes: Notes, m: CollectiveMeasurements) -> None:
         notes.add("ring", m=m, small=min(ratios), large=max(ratios))
 
 
-def _add_composed(notes: Notes, m: CollectiveMeasurements, other: CollectiveMeasurements, known: ImplementationTable) -> None:
+def _add_composed(
+    notes: Notes,
+    m: CollectiveMeasurements,
+    other: CollectiveMeasurements,
+    known: ImplementationTable,
+) -> None:
     """Add the cost of strategies whose primitives are composed on one backend and native on
     another."""
     size = m.sizes[-1]

@@ -7,6 +7,9 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.manifest import DeviceMemory, OffloadTraffic
+from dualml.experiment.store.run import RunData, Serial
 from dualml.parallel.offload.estimates import estimate_offload_footprint, estimate_offload_volume
 from dualml.parallel.offload.traffic import OffloadCounters
 from dualml.report import ranks, verdicts
@@ -17,9 +20,6 @@ from dualml.report.headline import verdict_rank
 from dualml.report.notes import Notes
 from dualml.report.results import ArmResult
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.manifest import DeviceMemory, OffloadTraffic
-from dualml.experiment.store.run import RunData, Serial
-from dualml.common.words import Messages, numbers
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,14 @@ def device_bytes(memory: DeviceMemory) -> int:
 
 
 def rank_traffic(rank: OffloadTraffic) -> OffloadCounters:
-    return OffloadCounters(**{field.name: getattr(rank, field.name) for field in fields(OffloadCounters)})
+    return OffloadCounters(
+        **{field.name: getattr(rank, field.name) for field in fields(OffloadCounters)}
+    )
 
 
-def closed_form_differences(run: RunData, arm: str, backend: str, rank: OffloadTraffic) -> dict[str, int] | None:
+def closed_form_differences(
+    run: RunData, arm: str, backend: str, rank: OffloadTraffic
+) -> dict[str, int] | None:
     """Return name → counted bytes minus the closed form, only where they differ; None if it is
     unknown."""
     settings, units = run.settings[arm], sharding_units(run, arm)
@@ -110,7 +114,9 @@ def closed_form_differences(run: RunData, arm: str, backend: str, rank: OffloadT
         return None
     width, n, slots = np.dtype(dtype).itemsize, settings.world_size, len(settings.rule.state_keys)
     held = estimate_offload_footprint(units, n, settings.offload, slots)
-    form = estimate_offload_volume(units, n, settings.offload, slots, rank.rounds, rank.updates, rank.made)
+    form = estimate_offload_volume(
+        units, n, settings.offload, slots, rank.rounds, rank.updates, rank.made
+    )
     want = {name: getattr(held, name) for name in ("host", "disk")}
     want |= {name: getattr(form, name) for name in ("to_device", "to_host", "read", "written")}
     found = {name: getattr(rank, name) - width * n for name, n in want.items()}
@@ -119,25 +125,47 @@ def closed_form_differences(run: RunData, arm: str, backend: str, rank: OffloadT
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     every = offload_results(run)
-    head = ("`arm`", "backend", "offload", "on_device:memory", "in_host:memory", "on_disk:memory",
-            "to_device:memory", "to_host:memory", "copied:gb_per_second", "read:gb_per_second",
-            "written:gb_per_second", "io:milliseconds", "io_wait:milliseconds", "hidden:percent",
-            "step:milliseconds",
-            *(["verdict"] if any(r.judged for r in every) else []))  # fmt: skip
+    head = (
+        "`arm`",
+        "backend",
+        "offload",
+        "on_device:memory",
+        "in_host:memory",
+        "on_disk:memory",
+        "to_device:memory",
+        "to_host:memory",
+        "copied:gb_per_second",
+        "read:gb_per_second",
+        "written:gb_per_second",
+        "io:milliseconds",
+        "io_wait:milliseconds",
+        "hidden:percent",
+        "step:milliseconds",
+        *(["verdict"] if any(r.judged for r in every) else []),
+    )
     cells = []
     for r in every:
         t = r.traffic
         busy = (t.read_ns + t.write_ns) / t.updates / 1e9 if t.read else None
         copied = 1e9 * (t.to_device + t.to_host) / t.copy_ns if t.copy_ns else None
-        cells.append([
-            r.arm, r.backend, format_offload(run, r.arm),
-            *(None if n is None else n / MIB for n in (r.device, r.host, r.disk)),
-            r.per_update("to_device") / MIB, r.per_update("to_host") / MIB, copied,
-            r.rate("read", "read_ns"), r.rate("written", "write_ns"),
-            busy, r.per_update("wait_ns") / 1e9 if t.read else None, r.overlapped_share,
-            ArmResult(run, r.arm, r.backend).step,
-            *([judged_cell(r, words)] if head[-1] == "verdict" else []),
-        ])  # fmt: skip
+        cells.append(
+            [
+                r.arm,
+                r.backend,
+                format_offload(run, r.arm),
+                *(None if n is None else n / MIB for n in (r.device, r.host, r.disk)),
+                r.per_update("to_device") / MIB,
+                r.per_update("to_host") / MIB,
+                copied,
+                r.rate("read", "read_ns"),
+                r.rate("written", "write_ns"),
+                busy,
+                r.per_update("wait_ns") / 1e9 if t.read else None,
+                r.overlapped_share,
+                ArmResult(run, r.arm, r.backend).step,
+                *([judged_cell(r, words)] if head[-1] == "verdict" else []),
+            ]
+        )
     yield from table(words, "offload", head, cells)
 
 
@@ -161,10 +189,17 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
     notes, every = Notes(words, "offload", "table-offload"), offload_results(run)
     known = [r for r in every if r.differences is not None]
     wrong = [
-        words("offload.off", arm=r.arm, backend=r.backend,
-              parts=words.join([f"{words(f'offload.{key}')} {n:+,} B" for key, n in r.differences.items()]))
-        for r in known if r.differences
-    ]  # fmt: skip
+        words(
+            "offload.off",
+            arm=r.arm,
+            backend=r.backend,
+            parts=words.join(
+                [f"{words(f'offload.{key}')} {n:+,} B" for key, n in r.differences.items()]
+            ),
+        )
+        for r in known
+        if r.differences
+    ]
     if wrong:
         notes.add_warning("off", n=len(wrong), of=len(known), values=wrong)
     elif known:
@@ -174,8 +209,13 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
             asked = run.settings[r.arm].offload
             overlaps = asked is not None and asked.overlap
             key = "waited" if not overlaps else "hidden" if r.overlapped_share else "nothing"
-            busy, wait = (r.per_update("read_ns") + r.per_update("write_ns")) / 1e9, r.per_update("wait_ns") / 1e9
-            notes.add(key, arm=r.arm, backend=r.backend, share=r.overlapped_share, busy=busy, wait=wait)
+            busy, wait = (
+                (r.per_update("read_ns") + r.per_update("write_ns")) / 1e9,
+                r.per_update("wait_ns") / 1e9,
+            )
+            notes.add(
+                key, arm=r.arm, backend=r.backend, share=r.overlapped_share, busy=busy, wait=wait
+            )
     compared = [r.judged for r in every if r.judged is not None]
     if compared:
         equal = sum(s.verdict == "equal" for s in compared)
@@ -193,4 +233,11 @@ def uses_offload(run: RunData) -> bool:
     return any(run.settings[arm].offload is not None for arm in ranks.training_arms(run))
 
 
-TOPIC = ReportSection("offload", 13, evidence, findings, priority=lambda run: 43 * uses_offload(run), when=uses_offload)
+TOPIC = ReportSection(
+    "offload",
+    13,
+    evidence,
+    findings,
+    priority=lambda run: 43 * uses_offload(run),
+    when=uses_offload,
+)

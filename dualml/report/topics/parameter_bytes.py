@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData
 from dualml.report.blocks import Block, Column, Item
 from dualml.report.closed_memory import CLOSED_FORM_PARTS, MIB
 from dualml.report.columns import number, table
@@ -11,8 +13,6 @@ from dualml.report.notes import Notes
 from dualml.report.sharded_arms import has_sharded_arms
 from dualml.report.topics import ReportSection
 from dualml.report.topics.device_memory import ArmMemory, arm_memories
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages
 
 VARY = ("optimizer", "precision", "loss_scale")
 
@@ -46,34 +46,53 @@ def total_bytes_per_parameter(h: ArmMemory) -> float:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    parts = [number(words, part, words(f"device_memory.{part}"), "parameter") for part in CLOSED_FORM_PARTS]
+    parts = [
+        number(words, part, words(f"device_memory.{part}"), "parameter")
+        for part in CLOSED_FORM_PARTS
+    ]
     head: list[str | Column] = ["`arm`", "backend", "rule_name", "precision_kind", "psi:count"]
     head += [*parts, "together:parameter", "form_each:parameter", "kept:memory"]
     rows = []
     for h in comparable_memories(run):
         activations, settings = h.max_bytes("activations"), run.settings[h.arm]
-        form = sum(h.form.bytes_per_parameter(part) for part in CLOSED_FORM_PARTS) if h.form else None
+        form = (
+            sum(h.form.bytes_per_parameter(part) for part in CLOSED_FORM_PARTS) if h.form else None
+        )
         rows.append(
-            [h.arm, h.backend, settings.optimizer["name"], settings.precision,
-             h.ranks[0].parameters, *(bytes_per_parameter(h, part) for part in CLOSED_FORM_PARTS), total_bytes_per_parameter(h), form,
-             None if activations is None else activations / MIB]
-        )  # fmt: skip
+            [
+                h.arm,
+                h.backend,
+                settings.optimizer["name"],
+                settings.precision,
+                h.ranks[0].parameters,
+                *(bytes_per_parameter(h, part) for part in CLOSED_FORM_PARTS),
+                total_bytes_per_parameter(h),
+                form,
+                None if activations is None else activations / MIB,
+            ]
+        )
     yield from table(words, "parameter_bytes", head, rows)
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
     notes, rows = Notes(words, "parameter_bytes", "table-parameter_bytes"), comparable_memories(run)
     for h in rows:
-        parts = {words(f"device_memory.{part}"): bytes_per_parameter(h, part) for part in CLOSED_FORM_PARTS}
+        parts = {
+            words(f"device_memory.{part}"): bytes_per_parameter(h, part)
+            for part in CLOSED_FORM_PARTS
+        }
         if h.form and None not in parts.values():
             key = "off" if h.form.differences else "exact"
-            notes.add_per_backend(h.backend, key, arm=h.arm, bytes=total_bytes_per_parameter(h), parts=parts)
+            notes.add_per_backend(
+                h.backend, key, arm=h.arm, bytes=total_bytes_per_parameter(h), parts=parts
+            )
     notes.add_collected()
     for h in rows:
         base = run.contrast.partner(
-            h.arm, vary=("precision", "loss_scale"),
+            h.arm,
+            vary=("precision", "loss_scale"),
             where=lambda other: run.settings[other].precision == "fp32",
-        )  # fmt: skip
+        )
         other = next((x for x in rows if (x.arm, x.backend) == (base, h.backend)), None)
         if other is None or run.settings[h.arm].precision == "fp32":
             continue

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData, TrialComparison
 from dualml.report import ranks
 from dualml.report.blocks import Block, Column, Fold, Item, Prose, Table
 from dualml.report.columns import table, verdict
@@ -14,15 +16,13 @@ from dualml.report.measures import loss_unit
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
 from dualml.report.verdicts import (
+    divergence_fields,
     format_divergence,
     phase_cells,
     phase_columns,
     phases_of,
-    divergence_fields,
     short_verdict,
 )
-from dualml.experiment.store.run import TrialComparison, RunData
-from dualml.common.words import Messages, numbers
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
@@ -34,14 +34,17 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
         main = set(arms) >= set(run.main_arms())
         if compared and (main or any(c.verdict == "different" for c in compared)):
             plain = all(ranks.world_size(run, arm) == 1 for arm in arms)
-            yield from distance_figures(run, words, group, compared if plain else _furthest_arms(compared))
+            yield from distance_figures(
+                run, words, group, compared if plain else _furthest_arms(compared)
+            )
     if run.comparisons:
         yield from _phases(run, words, run.comparisons)
         yield from _outcomes(run, words, run.comparisons)
         texts = [words("intro.envelope")]
         if run.parity_settings:
-            settings = {words.get(f"parity_setting.{k}", k): v
-                        for k, v in run.parity_settings.items()}  # fmt: skip
+            settings = {
+                words.get(f"parity_setting.{k}", k): v for k, v in run.parity_settings.items()
+            }
             texts.append(words("intro.envelope_settings", values=settings))
         yield Fold(words("page.calibration"), [*map(Prose, texts)])
 
@@ -58,7 +61,9 @@ def _furthest_arms(compared: Sequence[TrialComparison], most: int = 3) -> list[T
     return [c for c in compared if c.arm in arms]
 
 
-def _phases(run: RunData, words: Messages, comparisons: Sequence[TrialComparison]) -> Iterator[Table]:
+def _phases(
+    run: RunData, words: Messages, comparisons: Sequence[TrialComparison]
+) -> Iterator[Table]:
     phases = phases_of(comparisons)
     # In multi-rank runs the long table omits a column without entries.
     several = ranks.is_distributed(run)
@@ -78,7 +83,9 @@ def _phases(run: RunData, words: Messages, comparisons: Sequence[TrialComparison
     yield from table(words, "parity", head, rows)
 
 
-def _outcomes(run: RunData, words: Messages, comparisons: Sequence[TrialComparison]) -> Iterator[Table]:
+def _outcomes(
+    run: RunData, words: Messages, comparisons: Sequence[TrialComparison]
+) -> Iterator[Table]:
     rows = [
         [
             *(c.arm, str(c.seed), f"{c.a} – {c.b}"),
@@ -90,8 +97,16 @@ def _outcomes(run: RunData, words: Messages, comparisons: Sequence[TrialComparis
         if c.outcome
     ]
     unit = loss_unit(run)
-    head = ("`arm`", "seed:", "pair", f"loss_a:{unit}", f"loss_b:{unit}", "accuracy_a:percent",
-            "accuracy_b:percent", "weights:relative")  # fmt: skip
+    head = (
+        "`arm`",
+        "seed:",
+        "pair",
+        f"loss_a:{unit}",
+        f"loss_b:{unit}",
+        "accuracy_a:percent",
+        "accuracy_b:percent",
+        "weights:relative",
+    )
     yield from table(words, "outcome", head, rows)
 
 
@@ -111,8 +126,13 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
     equal = [(c, *_worst_phase(c)) for c in run.comparisons if c.verdict == "equal"]
     if equal:
         c, phase, worst = max(equal, key=lambda each: each[2].get("max", 0.0))
-        notes.add("closest", c=c, phase=words.get(f"phase.{phase}", phase),
-                  distance=worst.get("max"), ratio=worst.get("ratio"))  # fmt: skip
+        notes.add(
+            "closest",
+            c=c,
+            phase=words.get(f"phase.{phase}", phase),
+            distance=worst.get("max"),
+            ratio=worst.get("ratio"),
+        )
     free = list(dict.fromkeys(c.arm for c in run.comparisons if c.reason == "free_order"))
     if free:
         notes.add("free", len(free), arms=free)
@@ -138,7 +158,11 @@ def _difference(notes: Notes, words: Messages, c: TrialComparison) -> None:
 
 def _worst_phase(c: TrialComparison) -> tuple[str, Mapping[str, float]]:
     """Return the phase with the largest distance."""
-    known = [(name, phase) for name, phase in c.phases.items() if numbers.is_finite_number(phase.get("max"))]
+    known = [
+        (name, phase)
+        for name, phase in c.phases.items()
+        if numbers.is_finite_number(phase.get("max"))
+    ]
     return max(known, key=lambda pair: pair[1]["max"], default=(numbers.MISSING, {}))
 
 

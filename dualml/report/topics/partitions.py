@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
 from dualml.report.blocks import Block, Cell
 from dualml.report.columns import Row, table
-from dualml.report.run_partitions import PartitionSummary, Statement, list_partitions, same_samples
-from dualml.report.figure import Axis, Heatmap, Figure, Panel
+from dualml.report.figure import Axis, Figure, Heatmap, Panel
 from dualml.report.presentation import build_figure, shorten_list
+from dualml.report.run_partitions import PartitionSummary, Statement, list_partitions, same_samples
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
 
 COLUMNS, MAX_PANELS = 3, 18
 MAX_TITLE_CHARS = 42  # in the title of a panel
@@ -27,13 +27,28 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     for start in range(0, len(shown), MAX_PANELS):
         suffix = f"-{start // MAX_PANELS + 1}" if start else ""
         yield _figure(words, suffix, shown[start : start + MAX_PANELS], shown)
-    head = ("`partition`", "ranks:count", "part_sizes:samples", "coverage:percent",
-            "missed:samples", "repeated:samples", "shared:samples", "emd:1", "js:bits",
-            "`fingerprint`", "same_samples")  # fmt: skip
+    head = (
+        "`partition`",
+        "ranks:count",
+        "part_sizes:samples",
+        "coverage:percent",
+        "missed:samples",
+        "repeated:samples",
+        "shared:samples",
+        "emd:1",
+        "js:bits",
+        "`fingerprint`",
+        "same_samples",
+    )
     yield from table(words, "partitions", head, (_row(run, words, deal) for deal in every))
 
 
-def _figure(words: Messages, suffix: str, shown: Sequence[PartitionSummary], every: Sequence[PartitionSummary]) -> Figure:
+def _figure(
+    words: Messages,
+    suffix: str,
+    shown: Sequence[PartitionSummary],
+    every: Sequence[PartitionSummary],
+) -> Figure:
     """Return a panel per distinct partition, all on one colour scale."""
     top = max(max(map(max, deal.first_epoch["histogram"])) for deal in every)
     sized = len({deal.ranks for deal in every}) > 1
@@ -42,16 +57,24 @@ def _figure(words: Messages, suffix: str, shown: Sequence[PartitionSummary], eve
     for k, deal in enumerate(shown):
         line = shown[k - k % across :][:across]
         height = min(MAX_HEIGHT_PIXELS, ROW * max(MIN_ROWS, *(d.ranks for d in line)))
-        cells = Heatmap(deal.first_epoch["histogram"], top, words("axis.samples"),
-                      words("value.no_samples"))  # fmt: skip
+        cells = Heatmap(
+            deal.first_epoch["histogram"], top, words("axis.samples"), words("value.no_samples")
+        )
         x = Axis(words("axis.label"), names=[str(label) for label in deal.first_epoch["labels"]])
         y = Axis(words("axis.rank"), names=[str(rank) for rank in range(deal.ranks)])
         panels.append(Panel([cells], x, y, _title(words, deal, sized), height=height))
     empty = [text for deal in shown if (text := _empty([deal.first_epoch], words))]
     texts = [f"{deal.text} (n = {deal.ranks})" for deal in shown]
-    drawn = build_figure(words, "partitions", panels, [],
-                   {"seed": shown[0].seed, "values": ", ".join(texts)}, suffix=suffix,
-                   columns=across, width=880 if across > 1 else 528)  # fmt: skip
+    drawn = build_figure(
+        words,
+        "partitions",
+        panels,
+        [],
+        {"seed": shown[0].seed, "values": ", ".join(texts)},
+        suffix=suffix,
+        columns=across,
+        width=880 if across > 1 else 528,
+    )
     return replace(drawn, alt=words.join_sentences([drawn.alt, *empty]))
 
 

@@ -6,18 +6,23 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 from dualml.common.errors import UserError
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.parallel.split.schedules import SCHEDULES, live_bound
 from dualml.report.blocks import Block
 from dualml.report.columns import table
+from dualml.report.confidence import MeanInterval
 from dualml.report.figure import Axis, Figure, Panel
 from dualml.report.notes import Notes
 from dualml.report.splits import times
 from dualml.report.splits.arms import SplitArm, Splits
-from dualml.report.confidence import MeanInterval
 from dualml.report.topics import ReportSection
-from dualml.report.topics.bubble import micro_batch_groups, micro_batch_lines, legend_entries, micro_batch_axis
-from dualml.parallel.split.schedules import SCHEDULES, live_bound
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
+from dualml.report.topics.bubble import (
+    legend_entries,
+    micro_batch_axis,
+    micro_batch_groups,
+    micro_batch_lines,
+)
 
 
 def by_rank(run: RunData, arm: str, backend: str, key: str) -> list[float]:
@@ -44,9 +49,16 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     splits = Splits(run)
     for number, group in enumerate(micro_batch_groups(splits), start=1):
         yield from _figure(splits, group, f"held-{number}" if number > 1 else "held", words)
-    head = ("`arm`", "backend", "live_bound:per_each_rank", "live:per_each_rank",
-            "held:per_each_rank", "parameters:per_each_rank", "data_read:per_each_rank",
-            "peak:memory_ranks")  # fmt: skip
+    head = (
+        "`arm`",
+        "backend",
+        "live_bound:per_each_rank",
+        "live:per_each_rank",
+        "held:per_each_rank",
+        "parameters:per_each_rank",
+        "data_read:per_each_rank",
+        "peak:memory_ranks",
+    )
     rows = [row for arm in splits for b in run.backends if (row := _row(run, arm, b))]
     yield from table(words, "memory", head, rows)
 
@@ -54,9 +66,15 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 def _row(run: RunData, arm: SplitArm, backend: str) -> list[str]:
     live, held, own, peak, samples, labels = (
         by_rank(run, arm.name, backend, key)
-        for key in ("live", "held_bytes", "parameter_bytes", "peak_memory_mb", "sample_bytes",
-                    "label_bytes")
-    )  # fmt: skip
+        for key in (
+            "live",
+            "held_bytes",
+            "parameter_bytes",
+            "peak_memory_mb",
+            "sample_bytes",
+            "label_bytes",
+        )
+    )
     data = [x + y for x, y in zip(samples, labels, strict=True)]
     if not any((*live, *held, *own, *peak)):
         return []
@@ -79,7 +97,9 @@ def _join_ranks(texts: Iterable[str]) -> str:
     return " · ".join(f"{n} × {t}" if n > 1 else t for t, n in alike) or numbers.MISSING
 
 
-def _figure(splits: Splits, group: Sequence[SplitArm], name: str, words: Messages) -> Iterator[Figure]:
+def _figure(
+    splits: Splits, group: Sequence[SplitArm], name: str, words: Messages
+) -> Iterator[Figure]:
     """Yield a figure of the first rank's activations against the number of micro-batches."""
     run, backends = splits.run, times.timed_backends(splits)
 
@@ -92,10 +112,18 @@ def _figure(splits: Splits, group: Sequence[SplitArm], name: str, words: Message
 
     marks = micro_batch_lines(group, backends, mebibytes)
     if any(len(line.x) for line in marks):
-        alt = words("held.alt", values=times.format_values([arm.name for arm in group], backends, nbytes))
+        alt = words(
+            "held.alt", values=times.format_values([arm.name for arm in group], backends, nbytes)
+        )
         panel = Panel(marks, micro_batch_axis(group, words), Axis(words("axis.held"), low=0))
-        yield Figure(name, words("held.figure", model=group[0].model), alt, [panel],
-                     legend_entries(group, backends, words), width=600)  # fmt: skip
+        yield Figure(
+            name,
+            words("held.figure", model=group[0].model),
+            alt,
+            [panel],
+            legend_entries(group, backends, words),
+            width=600,
+        )
 
 
 def first_rank_bytes(run: RunData, arm: str, backend: str) -> float:
@@ -118,8 +146,15 @@ def findings(run: RunData, words: Messages) -> Notes:
         for rank, (most, bound) in enumerate(zip(live, live_bounds(arm), strict=False)):
             checked += any(live)
             if most > bound:
-                over.append({"arm": arm.name, "backend": backend, "rank": rank, "live": most,
-                             "bound": bound})  # fmt: skip
+                over.append(
+                    {
+                        "arm": arm.name,
+                        "backend": backend,
+                        "rank": rank,
+                        "live": most,
+                        "bound": bound,
+                    }
+                )
     if over:
         notes.add_warning("live_over", **over[0])
     elif checked:
@@ -142,4 +177,10 @@ def _schedules(notes: Notes, splits: Splits, group: Sequence[SplitArm]) -> None:
     notes.add_joined("schedules", parts, m=m)
 
 
-TOPIC = ReportSection("held", 630, evidence, findings, priority=lambda run: 45 if micro_batch_groups(Splits(run)) else 0)
+TOPIC = ReportSection(
+    "held",
+    630,
+    evidence,
+    findings,
+    priority=lambda run: 45 if micro_batch_groups(Splits(run)) else 0,
+)

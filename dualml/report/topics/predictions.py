@@ -6,18 +6,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from dualml.common.words import Messages, numbers
+from dualml.common.words.numbers import ms, nbytes
+from dualml.experiment.store.run import RunData
 from dualml.report import legend
 from dualml.report.blocks import Block, Item, Table
 from dualml.report.columns import table
-from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
+from dualml.report.confidence import MeanInterval
+from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
 from dualml.report.fits import checks, usable_fits
 from dualml.report.notes import Notes
 from dualml.report.presentation import build_figure, summarize_predictions
-from dualml.report.confidence import MeanInterval
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
-from dualml.common.words.numbers import ms, nbytes
 
 Check = Mapping[str, Any]
 
@@ -32,10 +32,13 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 def _ratios(run: RunData) -> dict[str, float]:
     """Return measurement → predicted over measured seconds."""
     return {
-        f"{c['strategy']}, {c['backend']}, n = {c['world_size']}, {nbytes(c['bytes'])}":
-            c["predicted_s"] / c["measured_s"]
-        for c in checks(run) if c["measured_s"] and c["predicted_s"]
-    }  # fmt: skip
+        f"{c['strategy']}, {c['backend']}, n = {c['world_size']}, {nbytes(c['bytes'])}": c[
+            "predicted_s"
+        ]
+        / c["measured_s"]
+        for c in checks(run)
+        if c["measured_s"] and c["predicted_s"]
+    }
 
 
 def _constants(run: RunData, words: Messages) -> Iterator[Table]:
@@ -44,8 +47,10 @@ def _constants(run: RunData, words: Messages) -> Iterator[Table]:
     for f in usable_fits(run):
         fit, link = f["fit"], f["fit"]["link"]
         ends = {**dict.fromkeys(link, (None, None)), **(fit.get("intervals") or {})}
-        alpha, beta = (MeanInterval(link[key], ends[key][0], ends[key][1], 0)
-                       for key in ("alpha_s", "beta_s_per_byte"))  # fmt: skip
+        alpha, beta = (
+            MeanInterval(link[key], ends[key][0], ends[key][1], 0)
+            for key in ("alpha_s", "beta_s_per_byte")
+        )
         rows.append(
             [
                 *(str(f["backend"]), f.get("world_size") or None),
@@ -54,9 +59,17 @@ def _constants(run: RunData, words: Messages) -> Iterator[Table]:
                 *(fit.get("median_error"), fit.get("worst_error")),
             ]
         )
-    head = ("backend", "ranks:count", "strategy", "alpha:microseconds", "beta:ns_per_byte",
-            "bandwidth:gb_per_second", "points:count", "median_error:percent",
-            "worst_error:percent")  # fmt: skip
+    head = (
+        "backend",
+        "ranks:count",
+        "strategy",
+        "alpha:microseconds",
+        "beta:ns_per_byte",
+        "bandwidth:gb_per_second",
+        "points:count",
+        "median_error:percent",
+        "worst_error:percent",
+    )
     yield from table(words, "fits", head, rows)
 
 
@@ -84,14 +97,23 @@ def _figure(run: RunData, words: Messages) -> Figure:
             ]
             marks.append(LineMark(real, guess, SeriesId(series=name), joined=False, hints=hints))
         panels.append(Panel(marks, x, y, backend))
-    lines = [LegendEntry("series", name, color="line", stroke=stroke, listed=False)
-             for name, stroke in (("right", "line"), ("twice", "fine-dashes"))]  # fmt: skip
+    lines = [
+        LegendEntry("series", name, color="line", stroke=stroke, listed=False)
+        for name, stroke in (("right", "line"), ("twice", "fine-dashes"))
+    ]
     ratios = _ratios(run)
     worst = max((max(r, 1 / r) for r in ratios.values()), default=None)
     inside = sum(0.5 <= r <= 2 for r in ratios.values())
     texts = {"n": len(ratios), "inside": inside, "worst": worst}
-    return build_figure(words, "predictions", panels, [*legend.strategies(names), *lines], texts,
-                  columns=len(panels), share_y="row")  # fmt: skip
+    return build_figure(
+        words,
+        "predictions",
+        panels,
+        [*legend.strategies(names), *lines],
+        texts,
+        columns=len(panels),
+        share_y="row",
+    )
 
 
 def _checks_table(run: RunData, words: Messages) -> Iterator[Table]:
@@ -108,9 +130,16 @@ def _checks_table(run: RunData, words: Messages) -> Iterator[Table]:
         middle, *ends = [of(ratios) for of in (median, min, max)] if ratios else [None]
         span = " – ".join(map(numbers.factor, ends)) or None
         rows.append([*place, last["measured_s"], last["predicted_s"], middle, span])
-    head = ("backend", "ranks:count", "fitted_at:count", "`strategy`", "measured:milliseconds",
-            "predicted:milliseconds", "predicted_ratio:relative",
-            "predicted_range:relative")  # fmt: skip
+    head = (
+        "backend",
+        "ranks:count",
+        "fitted_at:count",
+        "`strategy`",
+        "measured:milliseconds",
+        "predicted:milliseconds",
+        "predicted_ratio:relative",
+        "predicted_range:relative",
+    )
     yield from table(words, "checks", head, rows)
 
 
@@ -122,9 +151,15 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
     for f in usable_fits(run):
         alpha, beta = (f["fit"]["link"][key] for key in ("alpha_s", "beta_s_per_byte"))
         if f.get("strategy") is None and beta:
-            notes.add("fit", backend=f["backend"], n=f.get("world_size") or numbers.MISSING,
-                      alpha=1e6 * alpha, rate=1e-9 / beta, half=alpha / beta,
-                      error=f["fit"].get("median_error"))  # fmt: skip
+            notes.add(
+                "fit",
+                backend=f["backend"],
+                n=f.get("world_size") or numbers.MISSING,
+                alpha=1e6 * alpha,
+                rate=1e-9 / beta,
+                half=alpha / beta,
+                error=f["fit"].get("median_error"),
+            )
     return notes
 
 

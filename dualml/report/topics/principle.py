@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dualml.algorithms.optim import rule_from
+from dualml.common.errors import UserError
+from dualml.common.registry import cited_source
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData
 from dualml.parallel.aggregation import ASYNCHRONOUS, STRATEGIES
 from dualml.parallel.aggregation.asynchronous import AsyncParameterServer
-from dualml.common.errors import UserError
-from dualml.algorithms.optim import rule_from
-from dualml.common.registry import cited_source
 from dualml.report import machine, ranks
 from dualml.report.blocks import Block, Formula, Prose
 from dualml.report.cards import make_card
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages
 
 COST = r"T = p \, \alpha + q \, \beta"
 _PART = r"g_{t,r} = \frac{1}{b_r} \sum_{i \in B_{t,r}} \nabla \ell_i ( \theta_{t-1} )"
@@ -116,7 +116,9 @@ def strategy_cards(run: RunData, words: Messages) -> Iterator[Block]:
         sizes = sorted({ranks.world_size(run, arm) for arm in arms} - {1})
         texts = [text for n in sizes if (text := schedule_counts(name, n, words))]
         does, source = words.get(f"strategy.{name}", ""), cited_source(strategy_class(name))
-        yield make_card(words, name, formulas(name), does, arms, counts=texts, source=source, code=True)
+        yield make_card(
+            words, name, formulas(name), does, arms, counts=texts, source=source, code=True
+        )
 
 
 def strategy_class(name: str) -> Any:
@@ -137,8 +139,14 @@ def schedule_counts(name: str, n: int, words: Messages) -> str:
     schedule = STRATEGIES[name]().schedule(n)
     sent = [schedule.sent_volume(rank, schedule.chunks) for rank in range(n)]
     most, total = (of(chunks for _, chunks in sent) / schedule.chunks for of in (max, sum))
-    return words("strategy_counts.schedule", n=n, steps=len(schedule.steps),
-                 messages=max(sent)[0], bytes=most, total=total)  # fmt: skip
+    return words(
+        "strategy_counts.schedule",
+        n=n,
+        steps=len(schedule.steps),
+        messages=max(sent)[0],
+        bytes=most,
+        total=total,
+    )
 
 
 TOPICS = (

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData, Serial
 from dualml.report import legend, ranks, verdicts
 from dualml.report.blocks import Block, Cell, Item
 from dualml.report.closed_memory import MIB
 from dualml.report.columns import table, verdict
-from dualml.report.figure import Axis, Figure, LineMark, SeriesId, Panel, TextMark
+from dualml.report.confidence import MeanInterval, paired_ratio
+from dualml.report.figure import Axis, Figure, LineMark, Panel, SeriesId, TextMark
 from dualml.report.headline import verdict_rank
 from dualml.report.notes import Notes
-from dualml.report.results import ArmResult
 from dualml.report.presentation import build_figure
-from dualml.report.confidence import MeanInterval, paired_ratio
+from dualml.report.results import ArmResult
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData, Serial
-from dualml.common.words import Messages, numbers
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,15 @@ def _row(run: RunData, arm: str, backend: str, base: str) -> RecomputeResult:
     kept, all_kept = (max_activation_bytes(run, name, backend) for name in (arm, base))
     seeds = [s for s in run.serial if (s.arm, s.backend, s.against) == (arm, backend, base)]
     return RecomputeResult(
-        arm, backend, base, kept,
+        arm,
+        backend,
+        base,
+        kept,
         share=kept / all_kept if kept is not None and all_kept and arm != base else None,
         step=own.step,
         times=paired_ratio(own.steps, other.steps) if arm != base else None,
         judged=min(seeds, key=lambda s: verdict_rank(s.verdict), default=None),
-    )  # fmt: skip
+    )
 
 
 def max_activation_bytes(run: RunData, arm: str, backend: str) -> int | None:
@@ -89,13 +92,29 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     if seen := [r for r in every if r.kept is not None and r.step]:
         yield _figure(run, words, seen)
     verdict = ["verdict"] if any(r.judged for r in every) else []
-    head = ("`arm`", "backend", "recompute", "kept:memory", "kept_share:percent",
-            "step:milliseconds", "kept_times:relative", *verdict)  # fmt: skip
+    head = (
+        "`arm`",
+        "backend",
+        "recompute",
+        "kept:memory",
+        "kept_share:percent",
+        "step:milliseconds",
+        "kept_times:relative",
+        *verdict,
+    )
     cells = [
-        [r.arm, r.backend, format_recompute(run, r.arm), None if r.kept is None else r.kept / MIB, r.share,
-         r.step, r.times, *(judged_cell(r, words) for _ in verdict)]
+        [
+            r.arm,
+            r.backend,
+            format_recompute(run, r.arm),
+            None if r.kept is None else r.kept / MIB,
+            r.share,
+            r.step,
+            r.times,
+            *(judged_cell(r, words) for _ in verdict),
+        ]
         for r in every
-    ]  # fmt: skip
+    ]
     yield from table(words, "recompute", head, cells)
 
 
@@ -107,19 +126,35 @@ def _figure(run: RunData, words: Messages, every: Sequence[RecomputeResult]) -> 
     for base, backend in ((base, backend) for backend in backends for base in bases):
         own = [r for r in every if (r.base, r.backend) == (base, backend) and r.kept and r.step]
         own.sort(key=lambda r: -(r.kept or 0))
-        lines.append(LineMark([1e3 * r.step.mean for r in own if r.step],
-                          [(r.kept or 0) / MIB for r in own], SeriesId(backend=backend),
-                          hints=[r.arm for r in own]))  # fmt: skip
+        lines.append(
+            LineMark(
+                [1e3 * r.step.mean for r in own if r.step],
+                [(r.kept or 0) / MIB for r in own],
+                SeriesId(backend=backend),
+                hints=[r.arm for r in own],
+            )
+        )
     labels = [
         TextMark(1e3 * r.step.mean, (r.kept or 0) / MIB, r.arm, SeriesId(backend=r.backend), dy=-12)
-        for r in every if r.step
-    ]  # fmt: skip
-    panel = Panel([*lines, *labels], Axis(words("axis.update_ms"), low=0),
-                  Axis(words("axis.kept"), low=0))  # fmt: skip
-    said = ", ".join(f"{r.arm} {r.backend} {numbers.nbytes(r.kept)} {numbers.ms(r.step.mean)} ms"
-                     for r in every if r.step)  # fmt: skip
-    return build_figure(words, "recompute", [panel], legend.colored_backends([*backends]),
-                  {"values": said}, width=600)  # fmt: skip
+        for r in every
+        if r.step
+    ]
+    panel = Panel(
+        [*lines, *labels], Axis(words("axis.update_ms"), low=0), Axis(words("axis.kept"), low=0)
+    )
+    said = ", ".join(
+        f"{r.arm} {r.backend} {numbers.nbytes(r.kept)} {numbers.ms(r.step.mean)} ms"
+        for r in every
+        if r.step
+    )
+    return build_figure(
+        words,
+        "recompute",
+        [panel],
+        legend.colored_backends([*backends]),
+        {"values": said},
+        width=600,
+    )
 
 
 def format_recompute(run: RunData, arm: str) -> str:
@@ -160,4 +195,11 @@ def uses_recompute(run: RunData) -> bool:
     return any(run.settings[arm].recompute != "none" for arm in ranks.training_arms(run))
 
 
-TOPIC = ReportSection("recompute", 14, evidence, findings, priority=lambda run: 42 * uses_recompute(run), when=uses_recompute)
+TOPIC = ReportSection(
+    "recompute",
+    14,
+    evidence,
+    findings,
+    priority=lambda run: 42 * uses_recompute(run),
+    when=uses_recompute,
+)

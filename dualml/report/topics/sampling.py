@@ -7,21 +7,44 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from dualml.parity.statistics import MARGIN
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
 from dualml.parallel.partition import Bootstrap, RandomSampling, partition_from
+from dualml.parity.statistics import MARGIN
 from dualml.report import legend, ranks
 from dualml.report.blocks import Block, Cell, Item, Tone
 from dualml.report.columns import SIGNS, Row, table
 from dualml.report.curves import mean_lines
-from dualml.report.run_partitions import PartitionSummary, find_partition, partitioned_arms, partition_settings, partition_rule, format_settings
-from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel, ReferenceLine
+from dualml.report.figure import (
+    Axis,
+    Figure,
+    LegendEntry,
+    LineMark,
+    Mark,
+    Panel,
+    ReferenceLine,
+    SeriesId,
+)
 from dualml.report.measures import loss_unit
 from dualml.report.notes import Notes
-from dualml.report.results import Gap, ArmResult, format_results, accuracy_gap, format_gaps, arm_results
 from dualml.report.presentation import build_figure, mean_seeds
+from dualml.report.results import (
+    ArmResult,
+    Gap,
+    accuracy_gap,
+    arm_results,
+    format_gaps,
+    format_results,
+)
+from dualml.report.run_partitions import (
+    PartitionSummary,
+    find_partition,
+    format_settings,
+    partition_rule,
+    partition_settings,
+    partitioned_arms,
+)
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
 
 #: Rules that sample with replacement, or independently of the other ranks.
 DRAWN = (RandomSampling.name, Bootstrap.name)
@@ -72,7 +95,9 @@ def groups_shown(run: RunData) -> set[str]:
 def repeated_samples(deal: PartitionSummary) -> float | None:
     """Return the number of samples that an epoch repeats, on any rank; mean over epochs and
     seeds."""
-    return numbers.mean([float(sum(s["sizes"]) - (s["samples"] - s["missed"])) for s in deal.all_epochs])
+    return numbers.mean(
+        [float(sum(s["sizes"]) - (s["samples"] - s["missed"])) for s in deal.all_epochs]
+    )
 
 
 def expected_missed(deal: PartitionSummary) -> float | None:
@@ -83,7 +108,11 @@ def expected_missed(deal: PartitionSummary) -> float | None:
     drawn, n = partition_from(deal.settings), deal.first_epoch["samples"]
     if isinstance(drawn, Bootstrap):
         return None if drawn.whole else RandomSampling().expected_missed_share(n, deal.ranks) * n
-    return drawn.expected_missed_share(n, deal.ranks) * n if isinstance(drawn, RandomSampling) else None
+    return (
+        drawn.expected_missed_share(n, deal.ranks) * n
+        if isinstance(drawn, RandomSampling)
+        else None
+    )
 
 
 def accuracy_gaps(run: RunData, contest: Contest) -> dict[tuple[str, str], Gap]:
@@ -102,9 +131,17 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     every = contests(run)
     for k, contest in enumerate(every):
         yield from _figures(run, words, contest, f"-{k + 1}" if len(every) > 1 else "")
-    head = ("`arm`", "backend", "missed:samples", "missed_expected:samples", "again:samples",
-            f"final_loss:{loss_unit(run)}", "test_accuracy:percent", "gap:points",
-            "verdict")  # fmt: skip
+    head = (
+        "`arm`",
+        "backend",
+        "missed:samples",
+        "missed_expected:samples",
+        "again:samples",
+        f"final_loss:{loss_unit(run)}",
+        "test_accuracy:percent",
+        "gap:points",
+        "verdict",
+    )
     rows = [
         _row(result, gaps.get((result.arm, result.backend)), words)
         for contest in every
@@ -117,7 +154,11 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 def _row(r: ArmResult, difference: Gap | None, words: Messages) -> Row:
     deal = find_partition(r.run, r.arm)
-    counts = (deal.mean("missed"), expected_missed(deal), repeated_samples(deal)) if deal else (None, None, None)
+    counts = (
+        (deal.mean("missed"), expected_missed(deal), repeated_samples(deal))
+        if deal
+        else (None, None, None)
+    )
     shown: Row = (None, None)
     if difference:
         tone, few = TONES[difference.kind], difference.kind == "few"
@@ -153,17 +194,25 @@ def _curves(run: RunData, words: Messages, contest: Contest, name: str) -> Figur
         panels.append(Panel(marks, Axis(words("axis.updates"), low=0), y))
     title = words("figure.sampling", group=words.get(f"group.{contest.group}", contest.group))
     base, mean_line = words("figure.base", arm=contest.base), words("figure.mean_line")
-    finals = format_results(arm_results(run, contest.arms), lambda r: numbers.format_by_name("loss", r.loss))
+    finals = format_results(
+        arm_results(run, contest.arms), lambda r: numbers.format_by_name("loss", r.loss)
+    )
     return Figure(
-        name, words.join_sentences([title, mean_line, base, mean_seeds(run, words)]),
-        words("alt.training", title=title, finals=finals), panels,
+        name,
+        words.join_sentences([title, mean_line, base, mean_seeds(run, words)]),
+        words("alt.training", title=title, finals=finals),
+        panels,
         [*legend.distinct_colors(contest.arms, contest.base), *legend.backends(run)],
         columns=2,
-    )  # fmt: skip
+    )
 
 
 def _gaps(
-    run: RunData, words: Messages, contest: Contest, gaps: Mapping[tuple[str, str], Gap], suffix: str
+    run: RunData,
+    words: Messages,
+    contest: Contest,
+    gaps: Mapping[tuple[str, str], Gap],
+    suffix: str,
 ) -> Figure:
     """Return the differences in test accuracy with their intervals, over the equivalence margin."""
     arms = list(dict.fromkeys(arm for arm, _ in gaps))
@@ -174,16 +223,29 @@ def _gaps(
         here = [(y, gaps[arm, backend]) for y, arm in enumerate(arms) if (arm, backend) in gaps]
         mean, low, high = ([100 * getattr(g, end) for _, g in here] for end in ENDS)
         shift = 6.0 * (k - (len(shown) - 1) / 2)
-        marks.append(LineMark(mean, [y for y, _ in here], SeriesId(backend=backend), low, high, bars="x",
-                          joined=False, shift=shift))  # fmt: skip
+        marks.append(
+            LineMark(
+                mean,
+                [y for y, _ in here],
+                SeriesId(backend=backend),
+                low,
+                high,
+                bars="x",
+                joined=False,
+                shift=shift,
+            )
+        )
     margin = words("figure.margin", margin=f"{100 * MARGIN:g}")
     x, height = Axis(words("axis.gap", arm=contest.base)), 24 + 34 * len(arms)
     values = [f"{arm} {backend} {numbers.points(g.mean)}" for (arm, backend), g in gaps.items()]
     return build_figure(
-        words, "sampling-gaps", [Panel(marks, x, Axis(names=arms), height=height)],
+        words,
+        "sampling-gaps",
+        [Panel(marks, x, Axis(names=arms), height=height)],
         [*legend.colored_backends(shown), LegendEntry("series", "margin", margin, color="silver")],
-        {"arm": contest.base, "values": ", ".join(values)}, suffix=suffix,
-    )  # fmt: skip
+        {"arm": contest.base, "values": ", ".join(values)},
+        suffix=suffix,
+    )
 
 
 # --- findings -------------------------------------------------------------------------------------
@@ -198,9 +260,16 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
             alike = {a: g for (a, b), g in gaps.items() if b == backend and g.kind == kind}
             if alike:  # arms with the same outcome in one sentence
                 seeds = min(g.seeds for g in alike.values())
-                notes.add_per_backend(backend, kind, seeds if kind == "few" else None, n=seeds,
-                            base=contest.base, margin=f"{100 * MARGIN:g}",
-                            values=format_gaps(alike, words), warning=kind == "few")  # fmt: skip
+                notes.add_per_backend(
+                    backend,
+                    kind,
+                    seeds if kind == "few" else None,
+                    n=seeds,
+                    base=contest.base,
+                    margin=f"{100 * MARGIN:g}",
+                    values=format_gaps(alike, words),
+                    warning=kind == "few",
+                )
         notes.add_collected()
         tests += sum(g.kind != "few" for g in gaps.values())
     if tests > 1:
@@ -228,11 +297,23 @@ def _add_epochs(notes: Notes, run: RunData, contest: Contest) -> None:
 
 
 def _add_sampled(notes: Notes, arm: str, deal: PartitionSummary) -> None:
-    missed, n, chance = deal.mean("missed") or 0.0, deal.first_epoch["samples"], expected_missed(deal)
+    missed, n, chance = (
+        deal.mean("missed") or 0.0,
+        deal.first_epoch["samples"],
+        expected_missed(deal),
+    )
     key = "drawn_once" if deal.settings["name"] == Bootstrap.name else "drawn"
-    notes.add(key if chance is not None else f"{key}_plain", arm=arm, n=n, missed=round(missed, 1),
-              share=missed / n, expected=(chance or 0.0) / n,
-              again=round(repeated_samples(deal) or 0.0, 1))  # fmt: skip
+    notes.add(
+        key if chance is not None else f"{key}_plain",
+        arm=arm,
+        n=n,
+        missed=round(missed, 1),
+        share=missed / n,
+        expected=(chance or 0.0) / n,
+        again=round(repeated_samples(deal) or 0.0, 1),
+    )
 
 
-TOPIC = ReportSection("sampling", 510, evidence, findings, priority=lambda run: 50 if contests(run) else 0)
+TOPIC = ReportSection(
+    "sampling", 510, evidence, findings, priority=lambda run: 50 if contests(run) else 0
+)

@@ -6,29 +6,29 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 
-from dualml.report import scaling_families, legend, ranks
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
+from dualml.report import legend, ranks, scaling_families
 from dualml.report.blocks import Block, Card, Cell, Item, Notice, Table
 from dualml.report.cards import make_card
 from dualml.report.columns import table
-from dualml.report.scaling_families import STRONG, WEAK
-from dualml.report.figure import Axis, Bar, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
+from dualml.report.confidence import MeanInterval
+from dualml.report.figure import Axis, Bar, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
 from dualml.report.notes import Notes
+from dualml.report.presentation import build_figure, interval_line
 from dualml.report.results import format_results
 from dualml.report.scaling import (
     OVERSUBSCRIBED,
     UNKNOWN,
     ScalingPoint,
-    scaling_points,
     family_name,
-    notices,
     format_core_budget,
     no_speedup_text,
+    notices,
+    scaling_points,
 )
-from dualml.report.presentation import build_figure, interval_line
-from dualml.report.confidence import MeanInterval
+from dualml.report.scaling_families import STRONG, WEAK
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
 
 #: Speed-up S and efficiency E of n ranks, and their predictions.
 FORMULAS = {
@@ -73,8 +73,15 @@ def _cards(run: RunData, words: Messages) -> Iterator[Card]:
         arms = list(dict.fromkeys(a for f in every if f.kind == kind for a in (f.base, *f.arms)))
         if arms:
             does = words(f"scaling.does.{kind}")
-            yield make_card(words, words(f"scaling.{kind}"), formulas, does, arms, source=SOURCES[kind],
-                       most=len(arms))  # fmt: skip
+            yield make_card(
+                words,
+                words(f"scaling.{kind}"),
+                formulas,
+                does,
+                arms,
+                source=SOURCES[kind],
+                most=len(arms),
+            )
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -83,19 +90,37 @@ def _cards(run: RunData, words: Messages) -> Iterator[Card]:
 def _speedup_table(points: Sequence[ScalingPoint], words: Messages) -> Iterator[Table]:
     """Yield the table of speed-up, efficiency and predictions; a dash and the reason if not
     measured."""
-    head = ("`arm`", "backend", "scaling", "ranks:count", "speedup:relative", "efficiency:percent",
-            "law:relative", "law_communicating:relative")  # fmt: skip
+    head = (
+        "`arm`",
+        "backend",
+        "scaling",
+        "ranks:count",
+        "speedup:relative",
+        "efficiency:percent",
+        "law:relative",
+        "law_communicating:relative",
+    )
     rows = [
-        [*_place(p, points, words), p.n, p.speedup or _unknown(no_speedup_text(p, words, long=True)),
-         p.efficiency, p.predicted, p.predicted_with_communication]
+        [
+            *_place(p, points, words),
+            p.n,
+            p.speedup or _unknown(no_speedup_text(p, words, long=True)),
+            p.efficiency,
+            p.predicted,
+            p.predicted_with_communication,
+        ]
         for p in points
         if p.n > 1
-    ]  # fmt: skip
+    ]
     yield from table(words, "speed-up", head, rows)
 
 
 def _place(p: ScalingPoint, points: Sequence[ScalingPoint], words: Messages) -> list[str]:
-    return [p.arm, p.backend, family_name(p.family, [q.family for q in points], words, "scaling.short")]
+    return [
+        p.arm,
+        p.backend,
+        family_name(p.family, [q.family for q in points], words, "scaling.short"),
+    ]
 
 
 def _unknown(why: str) -> Cell:
@@ -104,15 +129,36 @@ def _unknown(why: str) -> Cell:
 
 def _times_table(points: Sequence[ScalingPoint], words: Messages) -> Iterator[Table]:
     """Yield the table of times, throughput and the share of communication."""
-    head = ("`arm`", "backend", "scaling", "ranks:count", "batch_rank:samples", "cores_used:count",
-            "step:milliseconds", "epoch:seconds", "throughput:samples_per_s",
-            "per_core:samples_per_s", "waiting:percent", "transferring:percent")  # fmt: skip
+    head = (
+        "`arm`",
+        "backend",
+        "scaling",
+        "ranks:count",
+        "batch_rank:samples",
+        "cores_used:count",
+        "step:milliseconds",
+        "epoch:seconds",
+        "throughput:samples_per_s",
+        "per_core:samples_per_s",
+        "waiting:percent",
+        "transferring:percent",
+    )
     unknown = _unknown(words("scaling.cores_unknown"))
     rows = [
-        [*_place(p, points, words), p.n, p.batch, p.core_budget.used_cores or unknown, p.step, p.epoch, p.rate,
-         p.per_core, p.part_share("wait"), p.part_share("transfer")]
+        [
+            *_place(p, points, words),
+            p.n,
+            p.batch,
+            p.core_budget.used_cores or unknown,
+            p.step,
+            p.epoch,
+            p.rate,
+            p.per_core,
+            p.part_share("wait"),
+            p.part_share("transfer"),
+        ]
         for p in points
-    ]  # fmt: skip
+    ]
     yield from table(words, "scaling", head, rows)
 
 
@@ -130,21 +176,28 @@ def _speedup_figure(run: RunData, words: Messages, points: Sequence[ScalingPoint
         here = [p for p in measured if p.family == family]
         ticks = [(n, str(n)) for n in sorted({1, *(p.n for p in here)})]
         x, y = Axis(words("axis.ranks"), ticks=ticks), Axis(words("axis.speedup"), low=0)
-        panels.append(Panel(list(_speedups(here, backends)), x, y, family_name(family, every, words)))
+        panels.append(
+            Panel(list(_speedups(here, backends)), x, y, family_name(family, every, words))
+        )
     absent = dict.fromkeys(p.arm for p in points if p.n > 1 and p.no_speedup_reason)
     looks = [
         *legend.colored_backends(backends),
         LegendEntry("series", "ideal", words("figure.ideal"), color="line", stroke="fine-dashes"),
         LegendEntry("series", "amdahl", words("figure.amdahl"), stroke="dots"),
-        LegendEntry("series", "communicating", words("figure.communicating"), marker="diamond",
-            hollow=True),
-    ]  # fmt: skip
+        LegendEntry(
+            "series", "communicating", words("figure.communicating"), marker="diamond", hollow=True
+        ),
+    ]
     return build_figure(
-        words, "speed-up", panels, looks,
+        words,
+        "speed-up",
+        panels,
+        looks,
         {"values": format_results(measured, lambda p: numbers.format_by_name("factor", p.speedup))},
         more=[words("figure.left_out", arms=absent)] if absent else [],
-        columns=across, width=(420, 640, 880)[across - 1],
-    )  # fmt: skip
+        columns=across,
+        width=(420, 640, 880)[across - 1],
+    )
 
 
 def _speedups(measured: Sequence[ScalingPoint], backends: Sequence[str]) -> Iterator[Mark]:
@@ -156,14 +209,20 @@ def _speedups(measured: Sequence[ScalingPoint], backends: Sequence[str]) -> Iter
         here = [p for p in measured if p.backend == backend]
         yield from _amdahl(here, backend)
         shift = 4.0 * (k - (len(backends) - 1) / 2)
-        expected = [(p.n, p.predicted_with_communication) for p in here if p.predicted_with_communication is not None]
+        expected = [
+            (p.n, p.predicted_with_communication)
+            for p in here
+            if p.predicted_with_communication is not None
+        ]
         if expected:
             x, y = zip(*expected, strict=True)
             owner = SeriesId(backend=backend, series="communicating")
             yield LineMark(x, y, owner, joined=False, shift=shift)
         if here:
             means = [MeanInterval(1.0, 1.0, 1.0, 1), *(p.speedup for p in here if p.speedup)]
-            yield interval_line([1.0, *(p.n for p in here)], means, SeriesId(backend=backend), shift=shift)
+            yield interval_line(
+                [1.0, *(p.n for p in here)], means, SeriesId(backend=backend), shift=shift
+            )
 
 
 def _amdahl(here: Sequence[ScalingPoint], backend: str) -> Iterator[Mark]:
@@ -186,13 +245,27 @@ def _parts_figure(run: RunData, words: Messages, points: Sequence[ScalingPoint])
         labels = [words("figure.ranks", n=p.n) + " *" * p.crowded for p in here]
         title = words("scaling.on", backend=backend, kind=family_name(family, every, words))
         bars = [bar for row, p in enumerate(here) for bar in _part_bars(row, p)]
-        panels.append(Panel(bars, Axis(words("axis.update_ms"), low=0),
-                            Axis(names=labels, grid=False), title,
-                            height=18 + 30 * max(1, len(here))))  # fmt: skip
+        panels.append(
+            Panel(
+                bars,
+                Axis(words("axis.update_ms"), low=0),
+                Axis(names=labels, grid=False),
+                title,
+                height=18 + 30 * max(1, len(here)),
+            )
+        )
     more = [words("figure.take_turns")] if any(p.crowded for p in points) else []
     values = format_results(points, lambda p: numbers.ms(p.seconds))
-    return build_figure(words, "update-parts", panels, legend.fine_parts(words), {"values": values},
-                  more=more, columns=len(shown), share_x="column")  # fmt: skip
+    return build_figure(
+        words,
+        "update-parts",
+        panels,
+        legend.fine_parts(words),
+        {"values": values},
+        more=more,
+        columns=len(shown),
+        share_x="column",
+    )
 
 
 def _part_bars(row: int, p: ScalingPoint) -> Iterator[Mark]:
@@ -239,7 +312,12 @@ def _add_speedup(notes: Notes, p: ScalingPoint, kind: str) -> None:
     else:
         other = "faster" if p.speedup.mean >= 1 else "slower"
         key = "alike" if p.speedup.contains(1) else other
-    notes.add(key, p=p, kind=kind, interval=p.speedup.format_labelled_interval(notes.words, numbers.factor))
+    notes.add(
+        key,
+        p=p,
+        kind=kind,
+        interval=p.speedup.format_labelled_interval(notes.words, numbers.factor),
+    )
 
 
 def _add_explanation(notes: Notes, p: ScalingPoint) -> None:
@@ -267,8 +345,17 @@ def _add_oversubscribed(notes: Notes, words: Messages, points: Sequence[ScalingP
     for (backend, turns, base), by_arm in groups.items():
         alone = next(iter(by_arm.values())).single_rank
         rates = [words("say.scaling.rate", arm=arm, p=p) for arm, p in by_arm.items()]
-        notes.add_warning("crowded", backend=backend, places=turns, arms=by_arm, base=base, alone=alone,
-                   values=words("list.comma").join(rates))  # fmt: skip
+        notes.add_warning(
+            "crowded",
+            backend=backend,
+            places=turns,
+            arms=by_arm,
+            base=base,
+            alone=alone,
+            values=words("list.comma").join(rates),
+        )
 
 
-TOPIC = ReportSection("scaling", 300, evidence, findings, priority=lambda run: 80 if scaling_points(run) else 0)
+TOPIC = ReportSection(
+    "scaling", 300, evidence, findings, priority=lambda run: 80 if scaling_points(run) else 0
+)

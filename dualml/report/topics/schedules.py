@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData
 from dualml.report import legend, ranks
 from dualml.report.blocks import Block, RowBlock
-from dualml.report.figure import WIDTH, Arrow, Axis, Figure, Mark, SeriesId, Panel, ReferenceLine
+from dualml.report.figure import WIDTH, Arrow, Axis, Figure, Mark, Panel, ReferenceLine, SeriesId
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages
 
 if TYPE_CHECKING:
     from dualml.parallel.aggregation import CollectiveSchedule, Transfer
@@ -57,10 +57,13 @@ def _figure(schedule: CollectiveSchedule, names: list[str], words: Messages) -> 
     x = Axis(words("axis.step"), names=[str(k + 1) for k in range(steps)])
     y = Axis(words("axis.rank"), names=[str(rank) for rank in range(n)])
     return Figure(
-        f"schedule-{names[0].replace('_', '-')}", caption, alt, [Panel(marks, x, y, height=34 * n)],
+        f"schedule-{names[0].replace('_', '-')}",
+        caption,
+        alt,
+        [Panel(marks, x, y, height=34 * n)],
         legend.series(words, "figure.then", RECEIVE_COLORS),
         width=min(WIDTH, max(320, 80 + steps * COLUMN[several])),
-    )  # fmt: skip
+    )
 
 
 def _message(step: int, message: Transfer, named: bool) -> Arrow:

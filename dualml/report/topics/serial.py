@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import Array, RunData, Serial
 from dualml.report import curves, legend, ranks, verdicts
 from dualml.report.blocks import Block, Column, Item, Table
 from dualml.report.columns import Row, table
-from dualml.report.figure import Axis, Band, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
+from dualml.report.figure import Axis, Band, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
 from dualml.report.headline import comparison_kind
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import Array, RunData, Serial
-from dualml.common.words import Messages, numbers
 
 #: Strokes by number of ranks.
 STROKES = ("line", "fine-dashes", "fine-dots", "dash-dot")
@@ -48,7 +48,9 @@ class SerialComparisons:
         yield from self.verdicts(run, words, judged)
         yield from self.other_rules(run, words)
 
-    def verdicts(self, run: RunData, words: Messages, compared: Sequence[Serial]) -> Iterator[Table]:
+    def verdicts(
+        self, run: RunData, words: Messages, compared: Sequence[Serial]
+    ) -> Iterator[Table]:
         phases, several = verdicts.phases_of(compared), len(run.seeds) > 1
         apart = any(s.first_divergence for s in compared)
         rows: Iterable[Row] = (
@@ -98,15 +100,28 @@ class SerialComparisons:
                 panels.append(Panel(marks, updates, distance, backend, height=230))
         sizes = sorted({ranks.world_size(run, s.arm) for s in compared})
         look = [
-            *legend.without_markers(legend.strategies(ranks.strategy(run, s.arm) for s in compared)),
-            *(LegendEntry("arm", f"n={n}", words("figure.ranks", n=n), stroke=STROKES[k % len(STROKES)])
-              for k, n in enumerate(sizes)),
+            *legend.without_markers(
+                legend.strategies(ranks.strategy(run, s.arm) for s in compared)
+            ),
+            *(
+                LegendEntry(
+                    "arm", f"n={n}", words("figure.ranks", n=n), stroke=STROKES[k % len(STROKES)]
+                )
+                for k, n in enumerate(sizes)
+            ),
             LegendEntry("series", "limit", words("figure.envelope"), color="line", stroke="line"),
-        ]  # fmt: skip
+        ]
         worst = max((r for s in compared if (r := s.worst) is not None), default=None)
         alt = words("alt.serial", n=len(compared), worst=worst)
-        return Figure(self.prefixed("serial-distance"), words("figure.serial"), alt, panels, look,
-                      columns=len(panels), share_y="all")  # fmt: skip
+        return Figure(
+            self.prefixed("serial-distance"),
+            words("figure.serial"),
+            alt,
+            panels,
+            look,
+            columns=len(panels),
+            share_y="all",
+        )
 
     # --- sentences --------------------------------------------------------------------------------
 

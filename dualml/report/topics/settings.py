@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
 from dualml.parallel.aggregation import ASYNCHRONOUS
 from dualml.parallel.aggregation.settings import Aggregation
 from dualml.report import ranks
@@ -12,8 +14,6 @@ from dualml.report.blocks import Block, Column
 from dualml.report.columns import number, table
 from dualml.report.run_partitions import format_settings
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
 
 
 def experiment(run: RunData, words: Messages) -> Iterator[Block]:
@@ -58,10 +58,12 @@ def environment(run: RunData, words: Messages) -> Iterator[Block]:
     known = {b: run.environment.get(b) or {} for b in run.backends} | {**run.environment}
     names = dict.fromkeys(key for values in known.values() for key in values)
     rows = [
-        [words.get(f"environment.{key}", key),
-         *(_text(values.get(key), ", ", "=") for values in known.values())]
+        [
+            words.get(f"environment.{key}", key),
+            *(_text(values.get(key), ", ", "=") for values in known.values()),
+        ]
         for key in names
-    ]  # fmt: skip
+    ]
     yield from table(words, "environment", ["name", *(Column(b, b) for b in known)], rows)
 
 
@@ -69,8 +71,16 @@ def arms(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield the hyperparameters of every arm; in multi-rank runs arms with equal ones share a
     row."""
     samples = number(words, "samples", words("setting.train"), "count")
-    head = ("`optimizer`", "lr:1", "batch_size:samples", "epochs:epochs", "updates:count", samples,
-            "`schedule`", "`hyper`")  # fmt: skip
+    head = (
+        "`optimizer`",
+        "lr:1",
+        "batch_size:samples",
+        "epochs:epochs",
+        "updates:count",
+        samples,
+        "`schedule`",
+        "`hyper`",
+    )
     settings = {arm: _hyperparameters(run, arm, words) for arm in ranks.training_arms(run)}
     if ranks.is_distributed(run):
         alike: dict[tuple[Any, ...], list[str]] = {}
@@ -131,17 +141,33 @@ def aggregation(run: RunData, words: Messages) -> Iterator[Block]:
         ]
         for name, arm in several.items()
     ]
-    head = ["`arm`", "ranks:count", *(["cores_each:count"] if pinned else []),
-            *(["`partition`"] if dealt else []), *(["`zero`"] if sharded else []),
-            "`strategy`", "of", "reduce", "every:updates",
-            "bucket", "compress", "arrival", "handicap"]  # fmt: skip
+    head = [
+        "`arm`",
+        "ranks:count",
+        *(["cores_each:count"] if pinned else []),
+        *(["`partition`"] if dealt else []),
+        *(["`zero`"] if sharded else []),
+        "`strategy`",
+        "of",
+        "reduce",
+        "every:updates",
+        "bucket",
+        "compress",
+        "arrival",
+        "handicap",
+    ]
     yield from table(words, "aggregation", head, rows)
     measured = [
-        [name, arm.world_size, ", ".join(arm.strategies),
-         ", ".join(map(numbers.nbytes, arm.sizes)), arm.seconds]
+        [
+            name,
+            arm.world_size,
+            ", ".join(arm.strategies),
+            ", ".join(map(numbers.nbytes, arm.sizes)),
+            arm.seconds,
+        ]
         for name, arm in run.settings.items()
         if arm.kind != "train"
-    ]  # fmt: skip
+    ]
     head = ["`arm`", "ranks:count", "`strategies`", "sizes", "budget:seconds"]
     yield from table(words, "measurements", head, measured)
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData
 from dualml.report import ranks
 from dualml.report.blocks import Block, Code
 from dualml.report.cards import make_card
 from dualml.report.code import excerpt, section
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages
 
 #: Formulas: the reduced gradient of a shard, its update, and the bytes sent with two and with three
 #: collectives.
@@ -42,7 +42,10 @@ RECOMPUTE_FORMULAS = {
 #: Framework → file and functions that recompute layers.
 RECOMPUTE_CODE = {
     "torch": ("dualml_torch/algorithms/model/network.py", ("set_recompute", "run_span")),
-    "mindspore": ("dualml_ms/algorithms/model/network.py", ("set_recompute", "LayerBlock.__init__")),
+    "mindspore": (
+        "dualml_ms/algorithms/model/network.py",
+        ("set_recompute", "LayerBlock.__init__"),
+    ),
 }
 
 
@@ -65,7 +68,9 @@ def _stage_key(run: RunData, arm: str) -> str:
 def recompute_cards(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield a card per kind of activation recomputation that an arm uses."""
     for setting, (formulas, source) in RECOMPUTE_FORMULAS.items():
-        if arms := [arm for arm in ranks.training_arms(run) if run.settings[arm].recompute == setting]:
+        if arms := [
+            arm for arm in ranks.training_arms(run) if run.settings[arm].recompute == setting
+        ]:
             name, does = words(f"again.{setting}.name"), words(f"again.{setting}.does")
             yield make_card(words, name, formulas, does, arms, source=source)
 
@@ -74,7 +79,10 @@ def code(run: RunData, words: Messages) -> Iterator[Block]:
     parts = dict[str, list[Code]]()
     if any(run.settings[arm].zero for arm in ranks.training_arms(run)):
         parts["shared"] = [
-            excerpt("dualml/parallel/zero/forward_backward.py", ("micro_step", "fetch_unit", "gather_unit", "reduce_scatter_unit")),
+            excerpt(
+                "dualml/parallel/zero/forward_backward.py",
+                ("micro_step", "fetch_unit", "gather_unit", "reduce_scatter_unit"),
+            ),
             excerpt("dualml/parallel/zero/model.py", ("update",)),
             excerpt("dualml/parallel/zero/collectives.py", ("reduce_scatter", "all_gather")),
         ]

@@ -9,18 +9,25 @@ from functools import cached_property
 
 import numpy as np
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import Array, RunData
 from dualml.report import legend, ranks
 from dualml.report.blocks import Block, Cell, Item
 from dualml.report.columns import table
-from dualml.report.run_partitions import SKEWED, find_partition, partitioned_arms, partition_settings, partition_rule, format_settings
-from dualml.report.figure import Axis, Band, Heatmap, Figure, LineMark, Mark, SeriesId, Panel
-from dualml.report.notes import Notes
-from dualml.report.results import ArmResult, format_results, accuracy_gap, format_gaps, format_gap
-from dualml.report.presentation import build_figure, mean_seeds
-from dualml.report.topics import ReportSection
 from dualml.report.epoch_ends import uneven_epochs, uneven_table
-from dualml.experiment.store.run import Array, RunData
-from dualml.common.words import Messages, numbers
+from dualml.report.figure import Axis, Band, Figure, Heatmap, LineMark, Mark, Panel, SeriesId
+from dualml.report.notes import Notes
+from dualml.report.presentation import build_figure, mean_seeds
+from dualml.report.results import ArmResult, accuracy_gap, format_gap, format_gaps, format_results
+from dualml.report.run_partitions import (
+    SKEWED,
+    find_partition,
+    format_settings,
+    partition_rule,
+    partition_settings,
+    partitioned_arms,
+)
+from dualml.report.topics import ReportSection
 
 MIN_RANKED_ARMS = 3  # arms needed for a rank correlation
 MAX_COLUMNS = 3
@@ -76,8 +83,7 @@ class SkewResult(ArmResult):
     @cached_property
     def worst(self) -> tuple[float | None, int]:
         """The lowest accuracy of a class (None if unknown), and the class."""
-        return min(((v, k) for k, v in enumerate(self.classes) if v is not None),
-                   default=(None, 0))  # fmt: skip
+        return min(((v, k) for k, v in enumerate(self.classes) if v is not None), default=(None, 0))
 
 
 def finite_mean(column: Array) -> float | None:
@@ -120,8 +126,17 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
         yield _classes_figure(run, words, results)
     if any(len(s.rows) for s in results):
         yield _divergence_figure(run, words, [s for s in results if len(s.rows)])
-    head = ("`arm`", "`partition`", "of", "backend", "emd:1", "test_accuracy:percent",
-            "worst_class:percent", "divergence:relative", "drift:relative")  # fmt: skip
+    head = (
+        "`arm`",
+        "`partition`",
+        "of",
+        "backend",
+        "emd:1",
+        "test_accuracy:percent",
+        "worst_class:percent",
+        "divergence:relative",
+        "drift:relative",
+    )
     rows = [
         [
             s.arm,
@@ -177,9 +192,16 @@ def _classes_figure(run: RunData, words: Messages, results: Sequence[SkewResult]
         accuracy, label = s.worst
         return numbers.MISSING if accuracy is None else f"{numbers.percent(accuracy)} ({label})"
 
-    return build_figure(words, "skew-classes", panels, [], {"values": format_results(results, lowest)},
-                  more=[mean_seeds(run, words)], columns=min(MAX_COLUMNS, len(shown)),
-                  share_y="row")  # fmt: skip
+    return build_figure(
+        words,
+        "skew-classes",
+        panels,
+        [],
+        {"values": format_results(results, lowest)},
+        more=[mean_seeds(run, words)],
+        columns=min(MAX_COLUMNS, len(shown)),
+        share_y="row",
+    )
 
 
 def _divergence_figure(run: RunData, words: Messages, results: Sequence[SkewResult]) -> Figure:
@@ -199,8 +221,15 @@ def _divergence_figure(run: RunData, words: Messages, results: Sequence[SkewResu
     values = format_results(results, lambda s: numbers.quantity(finite_mean(s.common[:, 1])))
     base = random_baseline(results)
     looks = [*legend.distinct_colors(arms, base.arm if base else ""), *legend.backends(run)]
-    return build_figure(words, "divergence", panels, looks, {"values": values},
-                  more=[mean_seeds(run, words)], columns=len(shown))  # fmt: skip
+    return build_figure(
+        words,
+        "divergence",
+        panels,
+        looks,
+        {"values": values},
+        more=[mean_seeds(run, words)],
+        columns=len(shown),
+    )
 
 
 def _band(s: SkewResult, column: int) -> Iterator[Mark]:
@@ -247,8 +276,9 @@ def _add_order(notes: Notes, here: Sequence[SkewResult]) -> None:
     if len(here) < 2:
         return
     backend, words = here[0].backend, notes.words
-    items = [words("say.skew.item_alike" if s.divergence is None else "say.skew.item", s=s)
-             for s in here]  # fmt: skip
+    items = [
+        words("say.skew.item_alike" if s.divergence is None else "say.skew.item", s=s) for s in here
+    ]
     notes.add_per_backend(backend, "order", values=items)
     _add_correlation(notes, [s for s in here if s.rule != "feature_noise"])
     base = random_baseline(here)
@@ -258,9 +288,13 @@ def _add_order(notes: Notes, here: Sequence[SkewResult]) -> None:
     gaps = {s.arm: g for s in others if (g := accuracy_gap(s, base))}
     if gaps:
         few = all(g.kind == "few" for g in gaps.values())
-        notes.add_per_backend(backend, "gaps_few" if few else "gaps", base=base.arm,
-                    seeds=min(g.seeds for g in gaps.values()),
-                    values=format_gaps(gaps, words))  # fmt: skip
+        notes.add_per_backend(
+            backend,
+            "gaps_few" if few else "gaps",
+            base=base.arm,
+            seeds=min(g.seeds for g in gaps.values()),
+            values=format_gaps(gaps, words),
+        )
     for s in others:
         if s.rule == "feature_noise":
             notes.add_per_backend(backend, "features", s=s, base=base)
@@ -272,14 +306,17 @@ def _add_correlation(notes: Notes, here: Sequence[SkewResult]) -> None:
     divergence = correlation(skews, [s.divergence for s in here])
     if accuracy is not None:
         key = "correlation_accuracy" if divergence is None else "correlation"
-        notes.add_per_backend(here[0].backend, key, n=len(here), divergence=_rho(divergence),
-                    accuracy=_rho(accuracy))  # fmt: skip
+        notes.add_per_backend(
+            here[0].backend, key, n=len(here), divergence=_rho(divergence), accuracy=_rho(accuracy)
+        )
 
 
 def correlation(a: Sequence[float | None], b: Sequence[float | None]) -> float | None:
     """Return Spearman's rank correlation; None with too few or constant values."""
     pairs = [(x, y) for x, y in zip(a, b, strict=True) if x is not None and y is not None]
-    if len(pairs) < MIN_RANKED_ARMS or any(len(set(column)) < 2 for column in zip(*pairs, strict=True)):
+    if len(pairs) < MIN_RANKED_ARMS or any(
+        len(set(column)) < 2 for column in zip(*pairs, strict=True)
+    ):
         return None
     from scipy.stats import spearmanr  # takes a second to import
 
@@ -308,7 +345,9 @@ def _add_averages(notes: Notes, s: SkewResult) -> None:
         pairs += [("gradients", o) for o in others if o.sync_period > 1]
     for key, other in pairs:
         if difference := accuracy_gap(s, other):
-            notes.add_per_backend(s.backend, key, s=s, other=other, gap=format_gap(difference, notes.words))
+            notes.add_per_backend(
+                s.backend, key, s=s, other=other, gap=format_gap(difference, notes.words)
+            )
 
 
 def _results_varying(s: SkewResult, *vary: str) -> list[SkewResult]:
@@ -317,4 +356,6 @@ def _results_varying(s: SkewResult, *vary: str) -> list[SkewResult]:
     return [SkewResult(s.run, arm, s.backend) for arm in skewed_arms(s.run) if arm in alike]
 
 
-TOPIC = ReportSection("skew", 520, evidence, findings, priority=lambda run: 50 if skewed_arms(run) else 0)
+TOPIC = ReportSection(
+    "skew", 520, evidence, findings, priority=lambda run: 50 if skewed_arms(run) else 0
+)

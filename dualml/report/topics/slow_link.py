@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
 from dualml.report import ranks
 from dualml.report.blocks import Block, Cell
 from dualml.report.columns import table
@@ -12,13 +14,19 @@ from dualml.report.notes import Notes
 from dualml.report.splits import times
 from dualml.report.splits.arms import SplitArm, Splits
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
 
 Pairs = Sequence[tuple[SplitArm, SplitArm]]
-HEAD = ("`arm`", "backend", "crossed:bytes_update", "calls:count", "without:milliseconds",
-        "with:milliseconds", "slowdown:relative", "talk_without:milliseconds",
-        "talk_with:milliseconds")  # fmt: skip
+HEAD = (
+    "`arm`",
+    "backend",
+    "crossed:bytes_update",
+    "calls:count",
+    "without:milliseconds",
+    "with:milliseconds",
+    "slowdown:relative",
+    "talk_without:milliseconds",
+    "talk_with:milliseconds",
+)
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
@@ -32,7 +40,11 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
         [
             Cell(arm.name, note=ranks.handicap_text(run, arm.name, words)),
             *(b, arm.crossing_bytes or None, arm.crossing_calls if arm.crossing_bytes else None),
-            *(times.step_seconds(run, base.name, b), step, times.step_ratio(run, arm.name, b, base.name)),
+            *(
+                times.step_seconds(run, base.name, b),
+                step,
+                times.step_ratio(run, arm.name, b, base.name),
+            ),
             *(times.waiting_seconds(run, each.name, b) for each in (base, arm)),
         ]
         for arm, base in pairs
@@ -64,8 +76,15 @@ def _figure(run: RunData, pairs: Pairs, backends: Sequence[str], words: Messages
         return numbers.factor(ratio and ratio.mean)
 
     alt = words("alt.slowdown", values=times.format_values(bases, backends, slowdown))
-    return Figure("slow-link", words("slow_link.figure"), alt, panels, times.part_keys(words),
-                  columns=len(panels), share_y="all")  # fmt: skip
+    return Figure(
+        "slow-link",
+        words("slow_link.figure"),
+        alt,
+        panels,
+        times.part_keys(words),
+        columns=len(panels),
+        share_y="all",
+    )
 
 
 def findings(run: RunData, words: Messages) -> Notes:

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData, Trial
 from dualml.report.blocks import Block, Item
 from dualml.report.columns import number, table
-from dualml.report.measures import trains_on_one_rank, drop_missing, mean_over_trials, sort_by_value
+from dualml.report.measures import drop_missing, mean_over_trials, sort_by_value, trains_on_one_rank
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData, Trial
-from dualml.common.words import Messages, numbers
 
 #: Minimum number of changes of the loss for a standard deviation.
 MIN_CHANGES = 3
@@ -47,11 +47,17 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
     notes = Notes(words, "smoothness", "table-smoothness")
     arms = [arm for arm in run.main_arms() if run.select(arm)]
-    rough = sort_by_value(drop_missing({arm: mean_over_trials(run, arm, None, roughness) for arm in arms}))
+    rough = sort_by_value(
+        drop_missing({arm: mean_over_trials(run, arm, None, roughness) for arm in arms})
+    )
     if len(rough) > 1:
         (smoothest, low), *_, (roughest, high) = rough.items()
-        notes.add("contrast" if low > 0 else "zero", smooth=smoothest, rough=roughest,
-                  times=high / low if low > 0 else None)  # fmt: skip
+        notes.add(
+            "contrast" if low > 0 else "zero",
+            smooth=smoothest,
+            rough=roughest,
+            times=high / low if low > 0 else None,
+        )
     if rough:
         notes.add("list", len(rough), values=rough)
     short = [arm for arm in arms if arm not in rough]
@@ -62,4 +68,6 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
     return notes
 
 
-TOPIC = ReportSection("smoothness", 110, evidence, findings, priority=lambda run: 20, when=trains_on_one_rank)
+TOPIC = ReportSection(
+    "smoothness", 110, evidence, findings, priority=lambda run: 20, when=trains_on_one_rank
+)

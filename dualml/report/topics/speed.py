@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from statistics import median
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData, Trial
 from dualml.report import ranks
 from dualml.report.blocks import Block, Item
 from dualml.report.columns import number, table
-from dualml.report.measures import trains_on_one_rank, drop_missing, mean_over_trials
+from dualml.report.measures import drop_missing, mean_over_trials, trains_on_one_rank
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData, Trial
-from dualml.common.words import Messages, numbers
 
 
 def time_ratio(run: RunData, arm: str, a: str, b: str) -> float | None:
@@ -28,7 +28,9 @@ def time_ratio(run: RunData, arm: str, a: str, b: str) -> float | None:
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     """Yield the seconds of training by arm and backend, mean over the seeds."""
     shown = ranks.timed_backends(run)
-    rows = [[arm, *(mean_over_trials(run, arm, b, "train_s") for b in shown)] for arm in run.main_arms()]
+    rows = [
+        [arm, *(mean_over_trials(run, arm, b, "train_s") for b in shown)] for arm in run.main_arms()
+    ]
     if len(shown) > 1:
         head = (number(words, backend, backend, "seconds") for backend in shown)
         yield from table(words, "speed", ["`arm`", *head], rows)
@@ -52,7 +54,9 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
         listed = [notes.format_part("item", arm=arm, times=r) for arm, r in times.items()]
         notes.add("ratio", slow=slow, fast=fast, values=listed)
     for backend in shown:
-        seconds = numbers.mean([_seconds_outside_training(t) for arm in arms for t in run.select(arm, backend)])
+        seconds = numbers.mean(
+            [_seconds_outside_training(t) for arm in arms for t in run.select(arm, backend)]
+        )
         if seconds is not None:
             notes.add("outside", backend=backend, seconds=seconds)
     if len(run.folders) > 1:
@@ -65,4 +69,6 @@ def _seconds_outside_training(t: Trial) -> float | None:
     return None if t.wall_s is None or t.train_s is None else t.wall_s - t.train_s
 
 
-TOPIC = ReportSection("speed", 130, evidence, findings, priority=lambda run: 40, when=trains_on_one_rank)
+TOPIC = ReportSection(
+    "speed", 130, evidence, findings, priority=lambda run: 40, when=trains_on_one_rank
+)

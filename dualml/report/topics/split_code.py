@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData
 from dualml.report.blocks import Block, Code
 from dualml.report.code import excerpt, section
 from dualml.report.splits.arms import Splits
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages
 
 #: Framework → file of its segments, and the methods that compute.
 SEGMENTS = {
@@ -21,7 +21,10 @@ SEGMENTS = {
     ),
     "mindspore": ("dualml_ms/parallel/split.py", ("forward", "backward", "loss_backward")),
 }
-CELLS = ("dualml_ms/parallel/split_cells.py", ("Forward.construct", "Backward.construct", "LossBackward.construct"))
+CELLS = (
+    "dualml_ms/parallel/split_cells.py",
+    ("Forward.construct", "Backward.construct", "LossBackward.construct"),
+)
 #: Schedule → the function that builds it.
 BUILDERS = {
     "gpipe": "gpipe",
@@ -37,13 +40,22 @@ def listings(run: RunData) -> Iterator[tuple[str, Sequence[Code]]]:
     splits = Splits(run)
     if not splits:
         return
-    yield "executor", [excerpt("dualml/parallel/split/executor.py", ("run_action", "forward", "backward"))]
+    yield (
+        "executor",
+        [excerpt("dualml/parallel/split/executor.py", ("run_action", "forward", "backward"))],
+    )
     used = {arm.schedule for arm in splits.pipelines}
     builders = [name for schedule, name in BUILDERS.items() if schedule in used][:2]
     yield "schedules", [excerpt("dualml/parallel/split/schedules.py", (b,), b) for b in builders]
     if any(arm.mesh.tensor > 1 for arm in splits):
-        shard = excerpt("dualml/parallel/split/tensor_parallel.py", ("add_layer", "slice_layer"), "StageShard")
-        rank = excerpt("dualml/parallel/split/tensor_parallel_rank.py", ("communicate", "communicate_back"), "TensorParallelRank")
+        shard = excerpt(
+            "dualml/parallel/split/tensor_parallel.py", ("add_layer", "slice_layer"), "StageShard"
+        )
+        rank = excerpt(
+            "dualml/parallel/split/tensor_parallel_rank.py",
+            ("communicate", "communicate_back"),
+            "TensorParallelRank",
+        )
         yield "inside", [shard, rank]
     present = {run.framework(b) for b in run.backends}
     frameworks = [f for f in SEGMENTS if f in present and (f != "numpy" or len(present) == 1)]
@@ -51,10 +63,18 @@ def listings(run: RunData) -> Iterator[tuple[str, Sequence[Code]]]:
     if "mindspore" in present:
         yield "cells", [excerpt(*CELLS, "mindspore")]
     if any(arm.rpc for arm in splits):
-        calls = excerpt("dualml_torch/parallel/rpc.py", ("step", "forward_backward", "forward", "update"), "torch")
+        calls = excerpt(
+            "dualml_torch/parallel/rpc.py",
+            ("step", "forward_backward", "forward", "update"),
+            "torch",
+        )
         yield "rpc", [calls]
     if any(arm.on_devices for arm in splits):
-        own = [excerpt("dualml/parallel/split/placed_executor.py", ("send", "reduce"), "PlacedExecutor")]
+        own = [
+            excerpt(
+                "dualml/parallel/split/placed_executor.py", ("send", "reduce"), "PlacedExecutor"
+            )
+        ]
         if "torch" in present:
             names = ("transfer", "compute", "loss_backward")
             own.append(excerpt("dualml_torch/parallel/devices.py", names, "TorchPlacedStage"))

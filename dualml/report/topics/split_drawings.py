@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData
 from dualml.report.blocks import Block
 from dualml.report.measures import slug
 from dualml.report.presentation import shorten_list
 from dualml.report.splits import events, gantt, times
-from dualml.report.splits.arms import SplitArm, Splits, without_straggler, schedule_name
+from dualml.report.splits.arms import SplitArm, Splits, schedule_name, without_straggler
 from dualml.report.splits.drawing import plan_figure
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages
 
 #: Most figures of each kind; most ranks of a drawn plan, preferred number of micro-batches.
 PLANS, ORDERS, TIMELINES = 6, 5, 6
@@ -59,7 +59,9 @@ def timelines(run: RunData, words: Messages) -> Iterator[Block]:
     for arm in timeline_arms(splits):
         every = {b: run.select(arm.name, b) for b in times.timed_backends(splits)}
         trials = {b: next((t for t in each if t.timelines), None) for b, each in every.items()}
-        updates = {b: rows for b, t in trials.items() if t and (rows := events.timeline_rows(arm, t))}
+        updates = {
+            b: rows for b, t in trials.items() if t and (rows := events.timeline_rows(arm, t))
+        }
         caption = words("timelines.figure", arm=arm.name, how=arm.describe(words))
         if any(len({row[0] for row in rows}) < arm.size for rows in updates.values()):
             caption = words.join_sentences([caption, words("timelines.unrecorded")])

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
 from dualml.report import ranks
 from dualml.report.blocks import Block
 from dualml.report.columns import table
 from dualml.report.splits.arms import SplitArm, Splits, schedule_name
 from dualml.report.splits.layers import format_span
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
 
-PLANS = ("`arms`", "`model`", "stage_layers", "slices", "parameters:bytes_ranks",
-         "links_planned:bytes_update", "collectives_planned:bytes_update")  # fmt: skip
+PLANS = (
+    "`arms`",
+    "`model`",
+    "stage_layers",
+    "slices",
+    "parameters:bytes_ranks",
+    "links_planned:bytes_update",
+    "collectives_planned:bytes_update",
+)
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:

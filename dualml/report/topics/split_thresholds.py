@@ -5,19 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
 from dualml.planning.cost.model import Fit
 from dualml.report.blocks import Block, Cell
 from dualml.report.cards import make_card
 from dualml.report.columns import Row, percent, table
-from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel, ReferenceLine
+from dualml.report.figure import (
+    Axis,
+    Figure,
+    LegendEntry,
+    LineMark,
+    Mark,
+    Panel,
+    ReferenceLine,
+    SeriesId,
+)
 from dualml.report.notes import Notes
 from dualml.report.presentation import build_figure
 from dualml.report.splits import calibration as model
 from dualml.report.splits import times
 from dualml.report.splits.arms import Splits
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
 
 FORMULAS = (
     r"C = 6 B \sum_{i=1}^{L} d_{i-1} d_i \quad T_1 = \frac{C}{F}",
@@ -31,11 +40,25 @@ SOURCE = "Shoeybi et al. 2019, Megatron-LM, sec. 3; Huang et al. 2019, GPipe, se
 WIDTHS = [round(2 ** (k / 4)) for k in range(20, 57)]  # 32 … 16384
 COLORS = {model.TENSOR_SPLIT: "plum", model.LAYER_SPLIT: "forward"}
 MAX_ERROR_RATIO = 1.3  # error ratio above which the thresholds are not reliable for this machine
-CONSTANTS = ("backend", "flops:gflops", "alpha_message:microseconds", "rate_message:gb_per_second",
-             "error_message:percent", "alpha_reduce:microseconds", "rate_reduce:gb_per_second",
-             "error_reduce:percent")  # fmt: skip
-PREDICTED = ("`arm`", "backend", "`model`", "split_how", "predicted:milliseconds",
-             "measured:milliseconds", "predicted_measured:relative")  # fmt: skip
+CONSTANTS = (
+    "backend",
+    "flops:gflops",
+    "alpha_message:microseconds",
+    "rate_message:gb_per_second",
+    "error_message:percent",
+    "alpha_reduce:microseconds",
+    "rate_reduce:gb_per_second",
+    "error_reduce:percent",
+)
+PREDICTED = (
+    "`arm`",
+    "backend",
+    "`model`",
+    "split_how",
+    "predicted:milliseconds",
+    "measured:milliseconds",
+    "predicted_measured:relative",
+)
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
@@ -63,10 +86,23 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
         head = ("backend", "faster", "faster_than", "from_width:", "from_bandwidth:")
         yield from table(words, "thresholds", head, rows, q=asked[0])
     yield from table(words, "constants", CONSTANTS, [_constants(c, words) for c in known])
-    yield from table(words, "pays", PREDICTED, (
-        [p.arm.name, p.backend, p.arm.model, p.arm.describe(words), p.predicted, p.measured, p.ratio]
-        for p in compared
-    ))  # fmt: skip
+    yield from table(
+        words,
+        "pays",
+        PREDICTED,
+        (
+            [
+                p.arm.name,
+                p.backend,
+                p.arm.model,
+                p.arm.describe(words),
+                p.predicted,
+                p.measured,
+                p.ratio,
+            ]
+            for p in compared
+        ),
+    )
 
 
 def _questions(splits: Splits, known: Sequence[model.Calibration]) -> list[model.Question]:
@@ -129,10 +165,20 @@ def _figure(questions: Sequence[model.Question], words: Messages) -> Figure:
             if len(ratios) == len(WIDTHS):
                 marks.append(LineMark(WIDTHS, ratios, SeriesId(series=way)))
         panels.append(Panel(marks, x, y, asked.calibration.backend))
-    look = [LegendEntry("series", w, words(f"splits.way.{w}"), color) for w, color in COLORS.items()]
+    look = [
+        LegendEntry("series", w, words(f"splits.way.{w}"), color) for w, color in COLORS.items()
+    ]
     wide = 880 if len(panels) > 1 else 560
-    return build_figure(words, "pays", panels, look, {"q": questions[0]}, columns=len(panels), width=wide,
-                  share_y="all")  # fmt: skip
+    return build_figure(
+        words,
+        "pays",
+        panels,
+        look,
+        {"q": questions[0]},
+        columns=len(panels),
+        width=wide,
+        share_y="all",
+    )
 
 
 # --- sentences ------------------------------------------------------------------------------------
@@ -149,15 +195,26 @@ def findings(run: RunData, words: Messages) -> Notes:
         links = ("messages", c.messages), ("reduces", c.reduces)
         for (key, fitted), sizes in zip(links, c.sizes, strict=True):
             if fitted is None:
-                notes.add_warning(f"no_{key}", sizes, backend=c.backend, sizes=sizes, needed=model.SIZES)
+                notes.add_warning(
+                    f"no_{key}", sizes, backend=c.backend, sizes=sizes, needed=model.SIZES
+                )
     notes.set_anchor("table-pays")
     ratios = {c.backend: [p.ratio for p in model.predictions(splits, c)] for c in known}
     middles = {backend: median(each) for backend, each in ratios.items() if each}
-    notes.add_joined("errors", (
-        notes.format_part("error", backend=b, typical=middle, n=len(ratios[b]), low=min(ratios[b]),
-                   high=max(ratios[b]))
-        for b, middle in middles.items()
-    ))  # fmt: skip
+    notes.add_joined(
+        "errors",
+        (
+            notes.format_part(
+                "error",
+                backend=b,
+                typical=middle,
+                n=len(ratios[b]),
+                low=min(ratios[b]),
+                high=max(ratios[b]),
+            )
+            for b, middle in middles.items()
+        ),
+    )
     if any(max(middle, 1 / middle) > MAX_ERROR_RATIO for middle in middles.values()):
         notes.add_warning("far")
     return notes

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
 from dualml.report.blocks import Block, Cell, Table
 from dualml.report.columns import Row, number, table
 from dualml.report.figure import Axis, Bar, Figure, Mark, Panel, ReferenceLine
@@ -12,11 +14,9 @@ from dualml.report.measures import slug
 from dualml.report.notes import Notes
 from dualml.report.scaling import PARTS
 from dualml.report.splits import times
-from dualml.report.splits.arms import SplitArm, Splits, without_straggler, model_of
+from dualml.report.splits.arms import SplitArm, Splits, model_of, without_straggler
 from dualml.report.topics import ReportSection
 from dualml.report.topics.splits import fastest_splits
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
 
 BAR_PIXELS, ARM_GAP_BARS = 17.0, 0.45  # height of a bar; gap between two arms, in bars
 SHARES = 6  # most arms in a sentence
@@ -71,7 +71,9 @@ def _whole_table(splits: Splits, words: Messages) -> Iterator[Table]:
         hows = {base: words("splits.whole")} if base else {}
         hows |= {arm.name: arm.describe(words) for arm in members}
         for name in filter(run.select, hows):
-            pairs = ((_step_cell(run, name, b), times.step_ratio(run, name, b, base)) for b in backends)
+            pairs = (
+                (_step_cell(run, name, b), times.step_ratio(run, name, b, base)) for b in backends
+            )
             cells = [c for step, r in pairs for c in (step, None if name == base else r)]
             end = [times.worst_verdict_cell(run, name, words)] if run.serial else []
             size = run.settings[name].world_size
@@ -98,7 +100,9 @@ def _figure(splits: Splits, base: str | None, arms: Sequence[SplitArm], words: M
         for middle, name in ticks:
             step = times.step_seconds(run, name, backend)
             if step is not None:
-                marks += [ReferenceLine(1e3 * step.mean, axis="x", dashed=True)] if name == base else []
+                marks += (
+                    [ReferenceLine(1e3 * step.mean, axis="x", dashed=True)] if name == base else []
+                )
                 rows = times.by_rank(run, name, backend) or [{"whole": step.mean}]
                 first = middle if len(rows) == 1 else tops[name]
                 for rank, parts in enumerate(rows):
@@ -110,10 +114,14 @@ def _figure(splits: Splits, base: str | None, arms: Sequence[SplitArm], words: M
     if any(times.is_oversubscribed(run, arm.name, b) for arm in arms for b in backends):
         notes.append(words("figure.take_turns"))
     return Figure(
-        f"split-{slug(base or arms[0].name)}", words.join_sentences(notes),
-        times.update_alt(run, sizes, backends, words), panels, times.part_keys(words),
-        columns=len(panels), share_y="all",
-    )  # fmt: skip
+        f"split-{slug(base or arms[0].name)}",
+        words.join_sentences(notes),
+        times.update_alt(run, sizes, backends, words),
+        panels,
+        times.part_keys(words),
+        columns=len(panels),
+        share_y="all",
+    )
 
 
 # --- sentences ------------------------------------------------------------------------------------
@@ -126,11 +134,15 @@ def findings(run: RunData, words: Messages) -> Notes:
         first: dict[object, SplitArm] = {}
         for arm in without_straggler(members):
             if run.select(arm.name):
-                first.setdefault((arm.plan_signature, arm.schedule if arm.is_pipelined else ""), arm)
+                first.setdefault(
+                    (arm.plan_signature, arm.schedule if arm.is_pipelined else ""), arm
+                )
         arms = list(first.values())[:SHARES]
         if arms:
             notes.set_anchor(f"figure-split-{slug(base or arms[0].name)}")
-            notes.add_joined("besides", (_format_overheads(notes, b, arms) for b in times.timed_backends(splits)))
+            notes.add_joined(
+                "besides", (_format_overheads(notes, b, arms) for b in times.timed_backends(splits))
+            )
     notes.set_anchor("")
     again = [b for b in run.backends if run.framework(b) == "mindspore"]
     if any(run.select(arm.name, b) for arm in splits for b in again):
@@ -153,5 +165,9 @@ def _format_overheads(notes: Notes, backend: str, arms: Sequence[SplitArm]) -> s
 
 #: Leads if there are no whole models to compare with.
 TOPIC = ReportSection(
-    "split_times", 605, evidence, findings, priority=lambda run: 0 if fastest_splits(Splits(run)) else 70
+    "split_times",
+    605,
+    evidence,
+    findings,
+    priority=lambda run: 0 if fastest_splits(Splits(run)) else 70,
 )

@@ -6,18 +6,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import geometric_mean
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
 from dualml.report.blocks import Block, Cell, Column, Table
 from dualml.report.columns import number, table
+from dualml.report.confidence import MeanInterval
 from dualml.report.figure import Axis, Figure, Mark, Panel, ReferenceLine
 from dualml.report.measures import mean_over_trials
 from dualml.report.notes import Notes
 from dualml.report.presentation import build_figure
 from dualml.report.splits import times
 from dualml.report.splits.arms import SplitArm, Splits, without_straggler
-from dualml.report.confidence import MeanInterval
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
 
 ROWS = 8  # most rows of the table on the first screen
 
@@ -43,7 +43,9 @@ class FastestSplit:
         s = self.ratios.get(backend)
         if s is None:
             return Cell(numbers.MISSING)
-        text = times.mark_oversubscribed(numbers.factor(s.mean), self.arm.run, self.arm.name, backend)
+        text = times.mark_oversubscribed(
+            numbers.factor(s.mean), self.arm.run, self.arm.name, backend
+        )
         return replace(s.cell(numbers.factor), text=text, tone="good" if s.mean < 1 else "")
 
 
@@ -91,8 +93,16 @@ def _figure(splits: Splits, fastest: Sequence[FastestSplit], words: Messages) ->
     ratios = {(x.arm.name, b): numbers.factor(s.mean) for x in fastest for b, s in x.ratios.items()}
     names = [best.arm.name for best in fastest]
     values = times.format_values(names, backends, lambda *at: ratios.get(at, numbers.MISSING))
-    return build_figure(words, "splits", panels, times.part_keys(words), {"values": values},
-                  columns=len(panels), width=620, share_y="all")  # fmt: skip
+    return build_figure(
+        words,
+        "splits",
+        panels,
+        times.part_keys(words),
+        {"values": values},
+        columns=len(panels),
+        width=620,
+        share_y="all",
+    )
 
 
 def _table(splits: Splits, fastest: Sequence[FastestSplit], words: Messages) -> Iterator[Table]:
@@ -104,15 +114,21 @@ def _table(splits: Splits, fastest: Sequence[FastestSplit], words: Messages) -> 
         fastest = [min((x for x in fastest if x.base == b), key=lambda x: x.ratio) for b in bases]
     ratios = (number(words, f"ratio-{b}", b, "relative") for b in backends)
     head: tuple[str | Column, ...] = ("split_how", *ratios, "crossed:bytes_update", "verdict")
-    yield from table(words, "splits", head, (
-        [
-            Cell(best.name(words), note=best.arm.name),
-            *map(best.cell, backends),
-            best.arm.crossing_bytes or None,
-            replace(times.worst_verdict_cell(splits.run, best.arm.name, words), note=""),
-        ]
-        for best in fastest
-    ), caption)  # fmt: skip
+    yield from table(
+        words,
+        "splits",
+        head,
+        (
+            [
+                Cell(best.name(words), note=best.arm.name),
+                *map(best.cell, backends),
+                best.arm.crossing_bytes or None,
+                replace(times.worst_verdict_cell(splits.run, best.arm.name, words), note=""),
+            ]
+            for best in fastest
+        ),
+        caption,
+    )
 
 
 # --- sentences ------------------------------------------------------------------------------------
@@ -157,8 +173,9 @@ def _faster(splits: Splits, backend: str, notes: Notes) -> str:
     if not fair:
         return ""
     best, k = min(fair, key=lambda name: ratios[name]), sum(ratios[name] < 1 for name in fair)
-    return notes.format_part("item_faster", backend=backend, n=len(fair), arm=best, k=k,
-                      times=ratios[best])  # fmt: skip
+    return notes.format_part(
+        "item_faster", backend=backend, n=len(fair), arm=best, k=k, times=ratios[best]
+    )
 
 
 def _compare_with_plainer(notes: Notes, key: str, splits: Splits, arm: SplitArm) -> None:
@@ -179,7 +196,9 @@ def _item(notes: Notes, key: str, arm: SplitArm, other: SplitArm, backend: str) 
     text = notes.format_part("item", backend=backend, one=one, two=two, times=one.mean / two.mean)
     if key != "asynchronous":
         return text
-    loss, other_loss = (mean_over_trials(arm.run, each.name, backend, "final_loss") for each in (arm, other))
+    loss, other_loss = (
+        mean_over_trials(arm.run, each.name, backend, "final_loss") for each in (arm, other)
+    )
     return text + notes.format_part("losses", loss=loss, other_loss=other_loss)
 
 

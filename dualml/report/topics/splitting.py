@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dualml.common.words import Messages
+from dualml.experiment.store.run import RunData
 from dualml.report.blocks import Block, Prose
 from dualml.report.cards import make_card
 from dualml.report.splits.arms import Splits, schedule_name
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages
 
 _BUBBLE = r"\frac{p-1}{m+p-1}"
 #: Way to split a model → formulas of its card.
@@ -74,7 +74,9 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
             formulas = (rf"u = {idle}", *([rf"l_s = {live}"] if live else []))
             title = words("splitting.schedule", name=schedule_name(name, words))
             text = words(f"splitting.ordered.{name}")
-            yield make_card(words, title, formulas, text, used, source=SOURCES.get(name, ""), most=8)
+            yield make_card(
+                words, title, formulas, text, used, source=SOURCES.get(name, ""), most=8
+            )
     if splits:
         yield Prose(words("splitting.symbols"), small=True)
 

@@ -5,18 +5,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
 from dualml.report import ranks
 from dualml.report.blocks import Block, Item
 from dualml.report.columns import table
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
-    head = ("`arm`", "backend", "seed:", "staleness:updates", "staleness_max:updates",
-            "staleness_ranks")  # fmt: skip
+    head = (
+        "`arm`",
+        "backend",
+        "seed:",
+        "staleness:updates",
+        "staleness_max:updates",
+        "staleness_ranks",
+    )
     rows = [
         [
             *(t.arm, t.backend, str(t.seed), t.staleness.get("mean"), t.staleness.get("max")),

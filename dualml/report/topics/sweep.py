@@ -6,16 +6,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
 from dualml.report import legend, ranks
 from dualml.report.blocks import Block, Item
 from dualml.report.draw.palette import CYCLE
-from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
+from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
 from dualml.report.learning import MAX_ARMS_PER_FIGURE, learning_figure
-from dualml.report.measures import trains_on_one_rank, epoch_seconds, drop_missing, loss_unit, slug
+from dualml.report.measures import drop_missing, epoch_seconds, loss_unit, slug, trains_on_one_rank
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
 
 #: Settings whose variation within a group this topic reports.
 REPORTED_SETTINGS = ("optimizer", "schedule", "batch_size", "epochs", "updates", "chunk")
@@ -69,7 +69,9 @@ def setting(run: RunData, arm: str, what: str) -> float | None:
 def trial_values(run: RunData, arm: str, backend: str, quantity: str) -> list[float]:
     """Return ``final_loss``, ``test_accuracy`` or ``epoch_seconds`` of every trial that has it."""
     known = epoch_seconds if quantity == "epoch_seconds" else lambda _, t: getattr(t, quantity)
-    return [float(v) for t in run.select(arm, backend) if numbers.is_finite_number(v := known(run, t))]
+    return [
+        float(v) for t in run.select(arm, backend) if numbers.is_finite_number(v := known(run, t))
+    ]
 
 
 def mean_value(run: RunData, arm: str, backend: str, quantity: str) -> float | None:
@@ -87,7 +89,9 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
             continue
         main = set(arms) >= set(run.main_arms())
         among = [*run.main_arms()[:1], *arms]
-        if not main and not any(v.startswith(REPORTED_SETTINGS) for v in run.contrast.varying_keys(among)):
+        if not main and not any(
+            v.startswith(REPORTED_SETTINGS) for v in run.contrast.varying_keys(among)
+        ):
             continue  # arms that learn the same at different cost
         every = sweeps(run, group)
         for what in ("lr", "batch_size"):
@@ -109,11 +113,13 @@ def _figure(run: RunData, words: Messages, group: str, what: str, shown: Sequenc
         Panel(
             [mark for sweep in shown for mark in _marks(run, sweep, quantity)],
             x,
-            Axis(words(f"axis.{quantity}", unit=loss_unit(run)),
-                 "linear" if quantity == "test_accuracy" else "auto"),
+            Axis(
+                words(f"axis.{quantity}", unit=loss_unit(run)),
+                "linear" if quantity == "test_accuracy" else "auto",
+            ),
         )
         for quantity in quantities
-    ]  # fmt: skip
+    ]
     seeds = words.plural("figure.seeds", len(run.seeds), n=len(run.seeds))
     # An optimizer keeps the colour of its main arm.
     colors = legend.colors(run)
@@ -127,8 +133,10 @@ def _figure(run: RunData, words: Messages, group: str, what: str, shown: Sequenc
         f"{slug(group)}-{what.replace('_', '-')}",
         words.join_sentences([words(f"figure.sweep.{what}"), seeds]),
         words(f"alt.sweep.{what}", optimizers=[s.optimizer for s in shown]),
-        panels, [*optimizers, *legend.backends(run)], columns=len(panels),
-    )  # fmt: skip
+        panels,
+        [*optimizers, *legend.backends(run)],
+        columns=len(panels),
+    )
 
 
 def _marks(run: RunData, sweep: Sweep, quantity: str) -> Iterator[Mark]:
@@ -173,7 +181,9 @@ def _add_best_rate(notes: Notes, run: RunData, s: Sweep) -> None:
     """Add the learning rate with the lowest mean final loss, per backend."""
     chosen: dict[float, list[str]] = {}
     for backend in run.backends:
-        losses = drop_missing({v: mean_value(run, arm, backend, "final_loss") for v, arm in s.arms.items()})
+        losses = drop_missing(
+            {v: mean_value(run, arm, backend, "final_loss") for v, arm in s.arms.items()}
+        )
         if losses:
             chosen.setdefault(min(losses, key=lambda rate: losses[rate]), []).append(backend)
     for rate, backends in chosen.items():
@@ -210,4 +220,6 @@ def _add_batch_sizes(notes: Notes, run: RunData, s: Sweep) -> None:
             notes.add("size", s=s, backend=backend, batch=ends, accuracy=accuracies, time=seconds)
 
 
-TOPIC = ReportSection("sweep", 140, evidence, findings, priority=lambda run: 10 if trains_on_one_rank(run) else 0)
+TOPIC = ReportSection(
+    "sweep", 140, evidence, findings, priority=lambda run: 10 if trains_on_one_rank(run) else 0
+)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.manifest import TIMED_ACTIVITIES
+from dualml.experiment.store.run import RunData
 from dualml.report.blocks import Block, Item
 from dualml.report.columns import number, table
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.manifest import TIMED_ACTIVITIES
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
@@ -20,9 +20,14 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
         for backend in run.backends:
             known = [t for t in run.select(arm, backend) if t.spent]
             if known:
-                means = [numbers.mean([t.spent.get(what) for t in known]) for what in TIMED_ACTIVITIES]
+                means = [
+                    numbers.mean([t.spent.get(what) for t in known]) for what in TIMED_ACTIVITIES
+                ]
                 rows.append([arm, backend, *means, numbers.mean([t.wall_s for t in known])])
-    head = (number(words, what, words(f"spent.{what}"), "seconds") for what in (*TIMED_ACTIVITIES, "all"))
+    head = (
+        number(words, what, words(f"spent.{what}"), "seconds")
+        for what in (*TIMED_ACTIVITIES, "all")
+    )
     if rows:
         yield from table(words, "spent", ["`arm`", "backend", *head], rows)
 
@@ -36,8 +41,13 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
         whole, train = sum(sums.values()), sums.pop("train")
         if whole:
             most = max(sums, key=lambda what: sums[what])
-            notes.add("share", backend=backend, train=train / whole,
-                      most=words(f"spent.{most}"), share=sums[most] / whole)  # fmt: skip
+            notes.add(
+                "share",
+                backend=backend,
+                train=train / whole,
+                most=words(f"spent.{most}"),
+                share=sums[most] / whole,
+            )
     return notes
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dualml.common.words import Messages
+from dualml.common.words.numbers import nbytes
+from dualml.experiment.store.run import RunData
 from dualml.report.blocks import Block, Item
-from dualml.report.columns import table
 from dualml.report.collective_timing import CollectiveTraffic, collective_measurements
+from dualml.report.columns import table
 from dualml.report.measures import drop_missing, sort_by_value
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages
-from dualml.common.words.numbers import nbytes
 
 EXTRA = 1.25  # ratio to the closed form from which on extra bytes are reported
 
@@ -22,7 +22,9 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     counted."""
     inside = words("value.inside")
     rows = []
-    for m, name in [(each, name) for each in collective_measurements(run) for name in each.strategies]:
+    for m, name in [
+        (each, name) for each in collective_measurements(run) for name in each.strategies
+    ]:
         at = (name, m.ends[1])
         counted = m.counted_traffic(*at) or CollectiveTraffic(inside, inside, inside)
         closed = m.closed_form_traffic(*at) or CollectiveTraffic(None, None, None)
@@ -34,10 +36,18 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
                 *(round(wire) if ratio and wire else None, ratio),
             ]
         )
-    head = ("`strategy`", "backend", "ranks:count", "messages_counted:per_rank",
-            "messages_closed:per_rank", "bytes_counted:bytes_per_rank",
-            "bytes_closed:bytes_per_rank", "bytes_total:bytes_all", "wire:bytes_all",
-            "wire_ratio:relative")  # fmt: skip
+    head = (
+        "`strategy`",
+        "backend",
+        "ranks:count",
+        "messages_counted:per_rank",
+        "messages_closed:per_rank",
+        "bytes_counted:bytes_per_rank",
+        "bytes_closed:bytes_per_rank",
+        "bytes_total:bytes_all",
+        "wire:bytes_all",
+        "wire_ratio:relative",
+    )
     sizes = sorted({nbytes(m.ends[1]) for m in collective_measurements(run)})
     yield from table(words, "traffic", head, rows, sizes=sizes)
 
@@ -48,7 +58,9 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
         (counted, closed)
         for m in every
         for at in m.rows
-        if m.rows[at].get("counted") and (counted := m.counted_traffic(*at)) and (closed := m.closed_form_traffic(*at))
+        if m.rows[at].get("counted")
+        and (counted := m.counted_traffic(*at))
+        and (closed := m.closed_form_traffic(*at))
     ]
     if pairs:
         same = sum(counted[1:] == closed[1:] for counted, closed in pairs)

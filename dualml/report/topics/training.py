@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
+from dualml.common.words import Messages, numbers
 from dualml.experiment.exactness import single_process_arm
+from dualml.experiment.store.run import RunData, Serial
 from dualml.report import curves, legend, ranks
 from dualml.report.blocks import Block, Cell, Item, Table
 from dualml.report.columns import highlight_best, number, table, verdict
-from dualml.report.scaling_families import crowding_notices
-from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
-from dualml.report.measures import drop_missing, loss_unit, mean_over_trials, sort_by_value, slug
+from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
+from dualml.report.measures import drop_missing, loss_unit, mean_over_trials, slug, sort_by_value
 from dualml.report.notes import Notes
-from dualml.report.presentation import join_by_name, build_figure, format_values, format_on_backend, compare_speed, stacked_bars
+from dualml.report.presentation import (
+    build_figure,
+    compare_speed,
+    format_on_backend,
+    format_values,
+    join_by_name,
+    stacked_bars,
+)
+from dualml.report.scaling_families import crowding_notices
 from dualml.report.topics import ReportSection
 from dualml.report.topics.sampling import groups_shown
-from dualml.experiment.store.run import RunData, Serial
-from dualml.common.words import Messages, numbers
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
@@ -38,7 +45,9 @@ def _healthy_groups(run: RunData) -> Iterator[tuple[str, list[str]]]:
     whole = [a for a in ranks.training_arms(run) if not ranks.is_split(run, a) and run.select(a)]
     for group, arms in run.groups().items():
         ran = [a for a in arms if a in whole]
-        if any(ranks.world_size(run, a) > 1 for a in ran) and not any(ranks.straggler(run, a) for a in ran):
+        if any(ranks.world_size(run, a) > 1 for a in ran) and not any(
+            ranks.straggler(run, a) for a in ran
+        ):
             yield group, ran
 
 
@@ -70,19 +79,26 @@ def _curves(run: RunData, words: Messages, group: str, arms: Sequence[str]) -> F
                 line = curves.mean_curve(run.select(arm, backend), "loss", axis)
                 if line is not None:
                     x, y = curves.thin_points(line.x, line.mean)
-                    marks.append(LineMark(x, y, SeriesId(owners[arm].arm, backend, owners[arm].series)))
+                    marks.append(
+                        LineMark(x, y, SeriesId(owners[arm].arm, backend, owners[arm].series))
+                    )
             title = words("figure.ranks", n=n) if axis == "updates" else ""
             panels.append(Panel(marks, Axis(words(f"axis.{axis}"), low=0), loss, title))
     title = words("figure.training", group=words.get(f"group.{group}", group))
     black = [words("figure.one_rank")] if alone else []
     notes = [title, *black, words("figure.mean_line"), words("figure.interpolated")]
-    finals = format_values(owners, run.backends, lambda a, b: numbers.loss(mean_over_trials(run, a, b, "final_loss")))
+    finals = format_values(
+        owners, run.backends, lambda a, b: numbers.loss(mean_over_trials(run, a, b, "final_loss"))
+    )
     return Figure(
-        f"ranks-{slug(group)}", words.join_sentences(notes),
-        words("alt.training", title=title, finals=finals), panels,
+        f"ranks-{slug(group)}",
+        words.join_sentences(notes),
+        words("alt.training", title=title, finals=finals),
+        panels,
         [*(LegendEntry("arm", a, color="black") for a in alone), *colors, *legend.backends(run)],
-        columns=2, share_y="row",
-    )  # fmt: skip
+        columns=2,
+        share_y="row",
+    )
 
 
 def _parts(run: RunData, words: Messages, arms: Sequence[str]) -> Figure:
@@ -99,13 +115,25 @@ def _parts(run: RunData, words: Messages, arms: Sequence[str]) -> Figure:
         for y, arm in enumerate(arms):
             if rows := ranks.rank_parts(run, arm, backend):
                 whole = ranks.average(rows)
-                marks += stacked_bars(y, {p: whole[p] for p in legend.PARTS}, 1e3, share(arm, backend))
+                marks += stacked_bars(
+                    y, {p: whole[p] for p in legend.PARTS}, 1e3, share(arm, backend)
+                )
         y_axis = Axis(names=arms, grid=False)
-        panels.append(Panel(marks, Axis(words("axis.update_ms"), low=0), y_axis, backend,
-                            height=20 * len(arms)))  # fmt: skip
+        panels.append(
+            Panel(
+                marks, Axis(words("axis.update_ms"), low=0), y_axis, backend, height=20 * len(arms)
+            )
+        )
     values = {"values": format_values(arms, shown, share)}
-    return build_figure(words, "communication", panels, legend.parts(words), values, columns=len(panels),
-                  share_y="row")  # fmt: skip
+    return build_figure(
+        words,
+        "communication",
+        panels,
+        legend.parts(words),
+        values,
+        columns=len(panels),
+        share_y="row",
+    )
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -117,9 +145,11 @@ def by_strategy(run: RunData, n: int) -> dict[str, str]:
     exact = [
         a
         for a in ranks.multi_rank_arms(run)
-        if ranks.world_size(run, a) == n and ranks.is_exact(ranks.strategy(run, a))
-        and not ranks.straggler(run, a) and run.select(a)
-    ]  # fmt: skip
+        if ranks.world_size(run, a) == n
+        and ranks.is_exact(ranks.strategy(run, a))
+        and not ranks.straggler(run, a)
+        and run.select(a)
+    ]
     groups = run.contrast.groups(exact, vary=("aggregation.strategy",))
     first: dict[str, str] = {}
     for arm in max(groups, key=len, default=[]):
@@ -142,7 +172,10 @@ def _by_strategy(run: RunData, words: Messages) -> Iterator[Table]:
         cells: list[str | Cell | float | None] = [name]
         for backend in timed:
             step = steps[arm, backend]
-            cells += [highlight_best(numbers.ms(step), step in least), ranks.communication_share(run, arm, backend)]
+            cells += [
+                highlight_best(numbers.ms(step), step in least),
+                ranks.communication_share(run, arm, backend),
+            ]
         rows.append(cells)
     head = [
         number(words, f"{b}-{key}", f"{b}, {words(f'column.{key}')}", unit)
@@ -164,9 +197,10 @@ def _table(run: RunData, words: Messages) -> Iterator[Table]:
     # Groups with a straggler and split models have tables of their own.
     slow = {run.settings[a].group for a in run.arms if ranks.straggler(run, a)}
     arms = [
-        a for a in ranks.training_arms(run)
+        a
+        for a in ranks.training_arms(run)
         if run.settings[a].group not in slow and not ranks.is_split(run, a)
-    ]  # fmt: skip
+    ]
     rows = [
         [
             *(arm, b, ranks.world_size(run, arm)),
@@ -177,8 +211,17 @@ def _table(run: RunData, words: Messages) -> Iterator[Table]:
         ]
         for arm, b in ranks.successful_places(run, arms)
     ]
-    head = ("`arm`", "backend", "ranks:count", "`strategy`", "step:milliseconds", "share:percent",
-            f"final_loss:{loss_unit(run)}", "test_accuracy:percent", "serial")  # fmt: skip
+    head = (
+        "`arm`",
+        "backend",
+        "ranks:count",
+        "`strategy`",
+        "step:milliseconds",
+        "share:percent",
+        f"final_loss:{loss_unit(run)}",
+        "test_accuracy:percent",
+        "serial",
+    )
     yield from table(words, "training", head, rows)
 
 
@@ -202,7 +245,8 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
         ratios = {
             arm: second / first
             for arm in ranks.multi_rank_arms(run)
-            if (first := ranks.median_step_seconds(run, arm, a)) and (second := ranks.median_step_seconds(run, arm, b))
+            if (first := ranks.median_step_seconds(run, arm, a))
+            and (second := ranks.median_step_seconds(run, arm, b))
         }
         if ratios:
             notes.add("backends", len(ratios), k=len(ratios), **compare_speed(a, b, ratios, str))
@@ -216,11 +260,15 @@ def _add_strategies(notes: Notes, run: RunData, words: Messages, n: int) -> None
     fast: dict[str, list[str]] = {}
     slow: dict[str, list[str]] = {}
     for backend in run.backends:
-        steps = sort_by_value(drop_missing({a: ranks.median_step_seconds(run, a, backend) for a in arms.values()}))
+        steps = sort_by_value(
+            drop_missing({a: ranks.median_step_seconds(run, a, backend) for a in arms.values()})
+        )
         if len(set(steps.values())) > 1:
             for ends, arm in ((fast, next(iter(steps))), (slow, next(reversed(steps)))):
                 ends.setdefault(arm, []).append(format_on_backend(words, backend, steps[arm]))
-        values = sort_by_value(drop_missing({x: ranks.communication_share(run, a, backend) for x, a in arms.items()}))
+        values = sort_by_value(
+            drop_missing({x: ranks.communication_share(run, a, backend) for x, a in arms.items()})
+        )
         if len(values) > 1:
             shares.append(words("say.training.of", backend=backend, values=values))
     if fast:
@@ -229,4 +277,6 @@ def _add_strategies(notes: Notes, run: RunData, words: Messages, n: int) -> None
         notes.add("shares", n=n, values=shares)
 
 
-TOPIC = ReportSection("training", 400, evidence, findings, lambda run: 55, when=ranks.multi_rank_arms)
+TOPIC = ReportSection(
+    "training", 400, evidence, findings, lambda run: 55, when=ranks.multi_rank_arms
+)

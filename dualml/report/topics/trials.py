@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.manifest import LossScale
+from dualml.experiment.store.run import RunData
 from dualml.report import ranks
 from dualml.report.blocks import Block, Item
 from dualml.report.columns import status_cell, table
 from dualml.report.measures import loss_unit
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.manifest import LossScale
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
@@ -40,11 +40,22 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
         for backend in run.backends
         for t in run.select(arm, backend, ok=False)
     ]
-    ends = ("`arm`", "backend", "seed:", "status", f"final_loss:{loss_unit(run)}",
-            "train_accuracy:percent", "test_accuracy:percent",
-            *(["test_perplexity:1"] if run.text else []), "train_s:seconds", "wall_s:seconds",
-            "updates:count", "sample_gradients:count", "throughput:per_second",
-            "memory:memory")  # fmt: skip
+    ends = (
+        "`arm`",
+        "backend",
+        "seed:",
+        "status",
+        f"final_loss:{loss_unit(run)}",
+        "train_accuracy:percent",
+        "test_accuracy:percent",
+        *(["test_perplexity:1"] if run.text else []),
+        "train_s:seconds",
+        "wall_s:seconds",
+        "updates:count",
+        "sample_gradients:count",
+        "throughput:per_second",
+        "memory:memory",
+    )
     yield from table(words, "trials", ends, rows)
 
 
@@ -64,8 +75,14 @@ def _skipped(run: RunData, words: Messages) -> Sequence[Item]:
         skipped = sum(s.skipped for s in scales)
         if not skipped and scales[-1].last == 1:
             continue  # an engine with loss scaling that did not scale
-        notes.add("skipped", skipped, n=skipped, arm=arm, backend=backend,
-                  scale=numbers.quantity(scales[-1].last))  # fmt: skip
+        notes.add(
+            "skipped",
+            skipped,
+            n=skipped,
+            arm=arm,
+            backend=backend,
+            scale=numbers.quantity(scales[-1].last),
+        )
     return notes
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData, Trial
+from dualml.experiment.store.usage import Usage
 from dualml.report.blocks import Block, Column, Item
 from dualml.report.columns import number, percent, table
 from dualml.report.notes import Notes
 from dualml.report.topics import ReportSection
-from dualml.experiment.store.run import RunData, Trial
-from dualml.experiment.store.usage import Usage
-from dualml.common.words import Messages, numbers
 
 #: Number of cores kept busy by other processes from which on a machine counts as shared.
 MIN_OTHER_CORES = 0.25
@@ -75,7 +75,9 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     cells: list[list[str]] = []
     for key, unit, value, show in QUANTITIES:
         column = [row.cell(value, show) for row in rows]
-        if any(cell != numbers.MISSING for cell in column):  # not every machine reports every quantity
+        if any(
+            cell != numbers.MISSING for cell in column
+        ):  # not every machine reports every quantity
             heads.append(number(words, key, words(f"usage.{key}"), unit))
             cells.append(column)
     for key, unit in (("waiting", "percent"), ("others", "cores")):
@@ -129,7 +131,7 @@ QUANTITIES: tuple[tuple[str, str, Callable[[Usage], float | None], Callable[[flo
     ("device_temperature", "celsius", _device_value("temperature"), _format_whole),
     ("power", "watts", lambda u: u.power, _format_whole),
     ("temperature", "celsius", lambda u: u.temperature, _format_whole),
-)  # fmt: skip
+)
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
@@ -139,8 +141,15 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
     if shared:
         worst = max(shared, key=lambda row: row.foreign_cores or 0.0)
         cores = max(rank.cores for rank in worst.ranks)
-        notes.add_warning("shared", n=len(shared), of=len(rows), arm=worst.arm, backend=worst.backend,
-                   others=worst.foreign_cores, cores=cores)  # fmt: skip
+        notes.add_warning(
+            "shared",
+            n=len(shared),
+            of=len(rows),
+            arm=worst.arm,
+            backend=worst.backend,
+            others=worst.foreign_cores,
+            cores=cores,
+        )
     if rows:
         notes.add("cost", share=max(rank.sampling for row in rows for rank in row.ranks))
     return notes

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dualml.common.words import Messages, numbers
+from dualml.experiment.store.run import RunData
 from dualml.report import legend
 from dualml.report.blocks import Block, Cell, Column, Item
 from dualml.report.closed_memory import CLOSED_FORM_PARTS, MIB
 from dualml.report.columns import Row, number, table
-from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, SeriesId, Panel
+from dualml.report.figure import Axis, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
 from dualml.report.notes import Notes
-from dualml.report.sharded_arms import ShardingResult, has_sharded_arms, sharding_results, sharding_verdict
 from dualml.report.presentation import build_figure, shorten_list, stacked_bars
+from dualml.report.sharded_arms import (
+    ShardingResult,
+    has_sharded_arms,
+    sharding_results,
+    sharding_verdict,
+)
 from dualml.report.topics import ReportSection
 from dualml.report.topics.device_memory import PARTS
-from dualml.experiment.store.run import RunData
-from dualml.common.words import Messages, numbers
 
 #: Name of the series of values from the closed form.
 CLOSED_FORM = "closed"
@@ -52,12 +57,20 @@ def _row(same: Sequence[ShardingResult], words: Messages) -> Row:
     first, *_ = same
     kept = [first.memory and first.memory.cell(part) for part in (*CLOSED_FORM_PARTS, "buckets")]
     form = first.memory and first.memory.form
-    whole = Cell(numbers.quantity(first.total_bytes / MIB if first.total_bytes else None),
-                 note=form.text if form else "")  # fmt: skip
+    whole = Cell(
+        numbers.quantity(first.total_bytes / MIB if first.total_bytes else None),
+        note=form.text if form else "",
+    )
     return [
-        Cell(first.method_result.title(words), note=first.arm), words.join([r.backend for r in same]),
-        first.n, first.format_sharded_parts(words) or None, *kept[:-1], whole, kept[-1], sharding_verdict(same, words),
-    ]  # fmt: skip
+        Cell(first.method_result.title(words), note=first.arm),
+        words.join([r.backend for r in same]),
+        first.n,
+        first.format_sharded_parts(words) or None,
+        *kept[:-1],
+        whole,
+        kept[-1],
+        sharding_verdict(same, words),
+    ]
 
 
 def _figure(run: RunData, words: Messages, rows: Sequence[ShardingResult], suffix: str) -> Figure:
@@ -72,17 +85,39 @@ def _figure(run: RunData, words: Messages, rows: Sequence[ShardingResult], suffi
             parts = {part: (r.max_bytes(part) or 0) / MIB for part in CLOSED_FORM_PARTS}
             marks += stacked_bars(y, parts, text=numbers.quantity(sum(parts.values())))
         known = [(y, r.closed_form_bytes / MIB) for y, r in enumerate(own) if r.closed_form_bytes]
-        marks.append(LineMark([x for _, x in known], [y for y, _ in known], SeriesId(series=CLOSED_FORM),
-                          joined=False))  # fmt: skip
+        marks.append(
+            LineMark(
+                [x for _, x in known],
+                [y for y, _ in known],
+                SeriesId(series=CLOSED_FORM),
+                joined=False,
+            )
+        )
         down = Axis(names=[r.arm for r in own], grid=False)
-        panels.append(Panel(marks, Axis(words("axis.kept_bytes"), low=0), down, backend,
-                            height=22.0 * len(own)))  # fmt: skip
+        panels.append(
+            Panel(
+                marks, Axis(words("axis.kept_bytes"), low=0), down, backend, height=22.0 * len(own)
+            )
+        )
     look = legend.series(words, "device_memory", {part: PARTS[part] for part in CLOSED_FORM_PARTS})
-    mark = LegendEntry("series", CLOSED_FORM, words("zero.closed"), color="black", marker="diamond", hollow=True)
-    said = ", ".join(f"{r.arm} {r.backend} {numbers.quantity(r.total_bytes / MIB)}"
-                     for r in rows if r.total_bytes)  # fmt: skip
-    return build_figure(words, "zero", panels, [*look, mark], {"values": said}, suffix=suffix,
-                  columns=len(panels), share_x="all")  # fmt: skip
+    mark = LegendEntry(
+        "series", CLOSED_FORM, words("zero.closed"), color="black", marker="diamond", hollow=True
+    )
+    said = ", ".join(
+        f"{r.arm} {r.backend} {numbers.quantity(r.total_bytes / MIB)}"
+        for r in rows
+        if r.total_bytes
+    )
+    return build_figure(
+        words,
+        "zero",
+        panels,
+        [*look, mark],
+        {"values": said},
+        suffix=suffix,
+        columns=len(panels),
+        share_x="all",
+    )
 
 
 # --- sentences ------------------------------------------------------------------------------------
@@ -94,8 +129,11 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
         own = [r for r in rows if r.is_dualml and r.backend == backend and r.precision == "fp32"]
         for n in dict.fromkeys(r.n for r in own if r.sharded_parts):
             whole = next((r.total_bytes for r in own if r.n == n and not r.sharded_parts), None)
-            shares = {r.arm: r.total_bytes / whole for r in own
-                      if whole and r.n == n and r.sharded_parts and r.total_bytes}  # fmt: skip
+            shares = {
+                r.arm: r.total_bytes / whole
+                for r in own
+                if whole and r.n == n and r.sharded_parts and r.total_bytes
+            }
             if whole and shares:
                 notes.add_per_backend(backend, "held", n=n, whole=whole, shares=shares)
     notes.add_collected()
@@ -105,8 +143,19 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
         notes.add("exact", len(judged), k=exact, n=len(judged))
     notes.set_anchor("table-zero")
     for backend in run.backends:
-        _add_buffers(notes, [r for r in rows if r.backend == backend and len(r.sharded_parts) == len(CLOSED_FORM_PARTS)])
-    equal = [r.method_result.verdict == "equal" for r in sharding_results(run) if r.method_result.verdict and r.n > 1]
+        _add_buffers(
+            notes,
+            [
+                r
+                for r in rows
+                if r.backend == backend and len(r.sharded_parts) == len(CLOSED_FORM_PARTS)
+            ],
+        )
+    equal = [
+        r.method_result.verdict == "equal"
+        for r in sharding_results(run)
+        if r.method_result.verdict and r.n > 1
+    ]
     if equal:
         notes.add("equal", len(equal), k=sum(equal), n=len(equal))
     absent = [r for r in rows if not r.method_result.trials]
@@ -118,12 +167,16 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
 
 def _add_buffers(notes: Notes, rows: Sequence[ShardingResult]) -> None:
     """Add the transient buffers of arms that shard everything, engines compared with dualml."""
-    known = {n: [r for r in rows if r.n == n and r.max_bytes("buckets") is not None]
-             for n in dict.fromkeys(r.n for r in rows)}  # fmt: skip
+    known = {
+        n: [r for r in rows if r.n == n and r.max_bytes("buckets") is not None]
+        for n in dict.fromkeys(r.n for r in rows)
+    }
     for n, each in known.items():
         if any(r.is_dualml for r in each) and any(not r.is_dualml for r in each):
             values = {r.arm: r.max_bytes("buckets") for r in each}
             notes.add("buckets", backend=each[0].backend, n=n, values=values)
 
 
-TOPIC = ReportSection("zero", 11, evidence, findings, priority=lambda run: 95, when=has_sharded_arms)
+TOPIC = ReportSection(
+    "zero", 11, evidence, findings, priority=lambda run: 95, when=has_sharded_arms
+)

@@ -10,8 +10,8 @@ from typing import Any
 
 from dualml.backend import BackendInfo
 from dualml.common.errors import TrialError, Unsupported, UserError
-from dualml.launch.ranks import run_ranks
 from dualml.common.machine import query_gpus
+from dualml.launch.ranks import run_ranks
 
 #: Seconds that a rank waits for another, and that one backend may take in total.
 TIMEOUT, LIMIT = 20.0, 120.0
@@ -50,7 +50,9 @@ class CapabilityColumn:
         """Whether every primitive that ran is correct."""
         if self.reason is not None:
             return not self.requested
-        return all(entry.kind != "failed" for name in self.entries for entry in self.results_of(name))
+        return all(
+            entry.kind != "failed" for name in self.entries for entry in self.results_of(name)
+        )
 
     def results_of(self, primitive: str) -> list[ProbeResult]:
         """Return the results of a primitive for all dtypes and operations."""
@@ -89,9 +91,13 @@ class CapabilityColumn:
             for name in self.entries
         }
         return {
-            "backend": self.backend, "device": self.device, "reason": self.reason, "ok": self.ok,
-            "seconds": round(self.seconds, 2), "primitives": rows,
-        }  # fmt: skip
+            "backend": self.backend,
+            "device": self.device,
+            "reason": self.reason,
+            "ok": self.ok,
+            "seconds": round(self.seconds, 2),
+            "primitives": rows,
+        }
 
 
 def probe_backends(
@@ -128,8 +134,14 @@ def _column(info: BackendInfo, device: str, ranks: int, asked: bool) -> Capabili
     """Probe one backend on one device."""
     column, begin = CapabilityColumn(info.name, device, asked), time.perf_counter()
     try:
-        results = run_ranks(info.name, ranks, "dualml.runner.capabilities.probe:probe", device=device,
-                            timeout=TIMEOUT, limit=LIMIT)  # fmt: skip
+        results = run_ranks(
+            info.name,
+            ranks,
+            "dualml.runner.capabilities.probe:probe",
+            device=device,
+            timeout=TIMEOUT,
+            limit=LIMIT,
+        )
     except (TrialError, Unsupported, UserError) as error:
         column.reason = str(error)
     else:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from dualml.algorithms.communicator import DTYPES, PRIMITIVES, Communicator
-from dualml.algorithms.communicator.primitives import query_implementation, operations_of
 from dualml.algorithms.communicator.parts import part_lengths
+from dualml.algorithms.communicator.primitives import operations_of, query_implementation
 from dualml.algorithms.communicator.rendezvous import all_gather_via_store
 from dualml.common.errors import CommunicationError, Unsupported
 

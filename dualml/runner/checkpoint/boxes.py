@@ -103,7 +103,9 @@ class IndexBox:
         return f"[{', '.join(f'{a}:{b}' for a, b in ranges)}]"
 
 
-def uncovered_boxes(shape: Sequence[int], boxes: Sequence[IndexBox], *, disjoint: bool = False) -> list[IndexBox]:
+def uncovered_boxes(
+    shape: Sequence[int], boxes: Sequence[IndexBox], *, disjoint: bool = False
+) -> list[IndexBox]:
     """Return the parts of a tensor that are in none of the boxes.
 
     Args:
@@ -160,7 +162,9 @@ def range_boxes(shape: Sequence[int], begin: int, end: int) -> list[IndexBox]:
     (first, head), (last, tail) = divmod(begin, inner), divmod(end, inner)
 
     def row(number: int, a: int, b: int) -> list[IndexBox]:
-        return [IndexBox((number, *box.offset), (1, *box.shape)) for box in range_boxes(shape[1:], a, b)]
+        return [
+            IndexBox((number, *box.offset), (1, *box.shape)) for box in range_boxes(shape[1:], a, b)
+        ]
 
     if first == last:
         return row(first, head, tail)

@@ -16,6 +16,9 @@ from pathlib import Path
 
 import psutil
 
+from dualml.algorithms.communicator.parts import part_lengths
+from dualml.common.errors import UserError, did_you_mean
+from dualml.common.files import write_json
 from dualml.runner.checkpoint import npz, writing
 from dualml.runner.checkpoint.boxes import IndexBox
 from dualml.runner.checkpoint.disk import FULL, check_free_space, describe_write_error, sync_to_disk
@@ -24,9 +27,6 @@ from dualml.runner.checkpoint.sharded import file_metadata
 from dualml.runner.checkpoint.sources import INDEX, PICKLES, is_part
 from dualml.runner.checkpoint.stored_checkpoint import Checkpoint, Shape, StoredTensor
 from dualml.runner.checkpoint.writing import PlannedTensor, WrittenFile
-from dualml.algorithms.communicator.parts import part_lengths
-from dualml.common.errors import UserError, did_you_mean
-from dualml.common.files import write_json
 
 #: Bytes read at once.
 READ_CHUNK_BYTES = 8 * 2**20
@@ -131,18 +131,26 @@ def remove_tree(path: Path) -> None:
 
 def plan_tensor(tensor: StoredTensor, box: IndexBox) -> PlannedTensor:
     """Describe a slice of a stored tensor as a tensor to be written, read piece by piece."""
-    return PlannedTensor(tensor.kind, box.shape, functools.partial(tensor.iter_pieces, box, READ_CHUNK_BYTES))
+    return PlannedTensor(
+        tensor.kind, box.shape, functools.partial(tensor.iter_pieces, box, READ_CHUNK_BYTES)
+    )
 
 
 def plan_whole_tensors(source: Checkpoint, names: Sequence[str]) -> dict[str, PlannedTensor]:
     """Describe these tensors, unsplit, as tensors to be written."""
-    return {n: plan_tensor(source.tensors[n], IndexBox.full(source.tensors[n].shape)) for n in names}
+    return {
+        n: plan_tensor(source.tensors[n], IndexBox.full(source.tensors[n].shape)) for n in names
+    }
 
 
 def to_safetensors(source: Checkpoint, fresh: Path, count: int) -> None:
     """Write one file, or a folder in Hugging Face's layout; ``count`` 0 means a single file."""
     if count == 0:
-        writing.write_safetensors(fresh, plan_whole_tensors(source, list(source.tensors)), file_metadata(None, source.step, 1))
+        writing.write_safetensors(
+            fresh,
+            plan_whole_tensors(source, list(source.tensors)),
+            file_metadata(None, source.step, 1),
+        )
         return
     fresh.mkdir()
     files = assign_to_files(source, count)
@@ -197,7 +205,9 @@ def write_sliced(
         tensors = {name: plan_tensor(source.tensors[name], box) for name, box in boxes.items()}
         shapes = {name: (box, source.tensors[name].shape) for name, box in boxes.items()}
         about = file_metadata(shapes, source.step, len(files))
-        written[name_of(number)] = writing.write_safetensors(folder / name_of(number), tensors, about)
+        written[name_of(number)] = writing.write_safetensors(
+            folder / name_of(number), tensors, about
+        )
     return written
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from dualml.runner.checkpoint.stored_checkpoint import Checkpoint
-from dualml.planning.cost.units import format_bytes
 from dualml.common.errors import escape_unprintable
-from dualml.report.blocks import Column, Table
 from dualml.common.words import Messages
+from dualml.planning.cost.units import format_bytes
+from dualml.report.blocks import Column, Table
+from dualml.runner.checkpoint.stored_checkpoint import Checkpoint
 
 
 def describe_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -48,16 +48,22 @@ def title_lines(checkpoint: Checkpoint, words: Messages) -> Iterator[str]:
     manifest."""
     files = {shard.file for t in checkpoint.tensors.values() for shard in t.shards}
     yield words(
-        "checkpoint.title", path=escape_unprintable(str(checkpoint.path)), format=checkpoint.format,
+        "checkpoint.title",
+        path=escape_unprintable(str(checkpoint.path)),
+        format=checkpoint.format,
         tensors=words.count("tensor", len(checkpoint.tensors)),
-        files=words.count("file", len(files)), elements=words.count("element", checkpoint.elements),
+        files=words.count("file", len(files)),
+        elements=words.count("element", checkpoint.elements),
         bytes=format_bytes(checkpoint.nbytes),
-    )  # fmt: skip
+    )
     if checkpoint.step is not None:
         yield words("checkpoint.step", step=f"{checkpoint.step:,}")
     for key, values in (("layout", checkpoint.layout), ("about", checkpoint.about)):
         if values:
-            each = (f"{escape_unprintable(str(name))} = {escape_unprintable(str(value))}" for name, value in values.items())
+            each = (
+                f"{escape_unprintable(str(name))} = {escape_unprintable(str(value))}"
+                for name, value in values.items()
+            )
             yield words(f"checkpoint.{key}", values=", ".join(each))
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
+from dualml.common.errors import UserError, escape_unprintable
+from dualml.common.files import check_regular
+from dualml.common.parse import is_unicode
+from dualml.experiment.initial import Initial
 from dualml.runner.checkpoint import tensorfile
 from dualml.runner.checkpoint.sources import open_checkpoint
 from dualml.runner.checkpoint.stored_checkpoint import Checkpoint, Shape
-from dualml.runner.checkpoint.weights import strip_wrapper, select_weights
+from dualml.runner.checkpoint.weights import select_weights, strip_wrapper
 from dualml.runner.checkpoint.writing import sha256
-from dualml.common.errors import UserError, escape_unprintable
-from dualml.experiment.initial import Initial
-from dualml.common.files import check_regular
-from dualml.common.parse import is_unicode
 
 #: Element types that are converted to float32; F64 is rounded.
 FLOATS = ("F16", "BF16", "F32", "F64")
@@ -69,7 +69,9 @@ def read_initial(text: str, shapes: Mapping[str, Shape]) -> Initial:
     checkpoint = strip_wrapper(open_initial(text), shapes)
     checkpoint.check_model(shapes, "this experiment's")
     wrong = [
-        f"{escape_unprintable(n)} ({t.kind})" for n, t in checkpoint.tensors.items() if t.kind not in FLOATS
+        f"{escape_unprintable(n)} ({t.kind})"
+        for n, t in checkpoint.tensors.items()
+        if t.kind not in FLOATS
     ]
     if wrong:
         raise UserError(

@@ -19,12 +19,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from dualml.runner.checkpoint.disk import sync_to_disk
-from dualml.runner.checkpoint.writing import WrittenFile
 from dualml.common.errors import UserError
 from dualml.common.parse import from_json
-from dualml.experiment.store.jsonfile import Count, JsonFile, Record, Scalar, validate_record
 from dualml.common.version import __version__
+from dualml.experiment.store.jsonfile import Count, JsonFile, Record, Scalar, validate_record
+from dualml.runner.checkpoint.disk import sync_to_disk
+from dualml.runner.checkpoint.writing import WrittenFile
 
 FILE = r"^step\d{8,19}(-\d{1,6})?/rank\d{1,6}(\.\d{1,9})?\.safetensors$"
 FileName = Annotated[str, Field(pattern=FILE)]
@@ -73,10 +73,14 @@ class Manifest(Record):
 MANIFEST = JsonFile("checkpoint.json", Manifest, version=1)
 
 
-def check_describable(step: int | None, layout: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+def check_describable(
+    step: int | None, layout: Mapping[str, Any], about: Mapping[str, Any]
+) -> None:
     """Raise `UserError` for values that a manifest cannot hold, before anything is written."""
     given = {"step": step, "layout": dict(layout), "about": dict(about)}
-    validate_record(Manifest, {**given, "dualml": "", "files": {}, "tensors": {}}, Path(MANIFEST.name))
+    validate_record(
+        Manifest, {**given, "dualml": "", "files": {}, "tensors": {}}, Path(MANIFEST.name)
+    )
     for name, value in given.items():
         try:  # as its reader will; one level deeper, as it stands in the manifest
             from_json(json.dumps({name: value}, allow_nan=False).encode())

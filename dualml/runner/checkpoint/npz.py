@@ -14,12 +14,12 @@ import numpy as np
 from numpy.lib import format as npy
 
 from dualml.common.arrays import check_memory, check_unpacked, read_member
+from dualml.common.errors import UserError, escape_unprintable
+from dualml.common.files import convert_read_errors, open_to_read
 from dualml.runner.checkpoint.boxes import IndexBox
 from dualml.runner.checkpoint.kinds import BITS, EXACT, STORAGE_DTYPES, Array, kind_of
 from dualml.runner.checkpoint.stored_checkpoint import StoredShard, StoredTensor
 from dualml.runner.checkpoint.writing import PlannedTensor
-from dualml.common.errors import UserError, escape_unprintable
-from dualml.common.files import open_to_read, convert_read_errors
 
 
 class Archive:

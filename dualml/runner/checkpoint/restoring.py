@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from dualml.algorithms.precision import SLOT
 from dualml.backend import Arrays, Training
+from dualml.common.errors import UserError, escape_unprintable
+from dualml.parallel.split.shards import TensorShard
+from dualml.parallel.split.training import SplitTraining
 from dualml.runner.checkpoint.kinds import Array
 from dualml.runner.checkpoint.slices import piece_boxes
 from dualml.runner.checkpoint.stored_checkpoint import Checkpoint
 from dualml.runner.checkpoint.weights import strip_wrapper
-from dualml.common.errors import UserError, escape_unprintable
-from dualml.algorithms.precision import SLOT
-from dualml.parallel.split.shards import TensorShard
-from dualml.parallel.split.training import SplitTraining
 
 
 def restore(training: Training, checkpoint: Checkpoint) -> int:
@@ -33,7 +33,9 @@ def restore(training: Training, checkpoint: Checkpoint) -> int:
     checkpoint = strip_wrapper(checkpoint, shapes)
     weights, state = checkpoint.with_prefix("weights/"), checkpoint.with_prefix("state/")
     weights.check_model(shapes, "the one that is trained")
-    pieces = split.pieces[split.comm.rank] if split else {n: TensorShard(s) for n, s in shapes.items()}
+    pieces = (
+        split.pieces[split.comm.rank] if split else {n: TensorShard(s) for n, s in shapes.items()}
+    )
     own = split.executor.state() if split else training.state()
     slots: dict[str, dict[str, TensorShard]] = {}
     for key, tensor in state.tensors.items():
@@ -48,7 +50,9 @@ def restore(training: Training, checkpoint: Checkpoint) -> int:
         )
     step = checkpoint.step or 0
     values = {n: read_part(weights, n, piece) for n, piece in pieces.items()}
-    slices = {s: {n: read_part(state, f"{s}/{n}", p) for n, p in v.items()} for s, v in slots.items()}
+    slices = {
+        s: {n: read_part(state, f"{s}/{n}", p) for n, p in v.items()} for s, v in slots.items()
+    }
     if split is None:
         training.load(values, slices, step)
     else:

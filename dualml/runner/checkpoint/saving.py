@@ -12,18 +12,25 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dualml.algorithms.communicator import Communicator
+from dualml.common.errors import UserError, escape_unprintable
+from dualml.experiment.store.jsonfile import Scalar
+from dualml.parallel.split.shards import all_gather_arrays
 from dualml.runner.checkpoint.boxes import IndexBox, find_overlap, uncovered_boxes
 from dualml.runner.checkpoint.disk import check_free_space, describe_write_error
 from dualml.runner.checkpoint.kinds import STORAGE_DTYPES, Array
-from dualml.runner.checkpoint.manifest import MANIFEST, lock_folder, check_describable, commit, referenced_folders, make_step_folder
+from dualml.runner.checkpoint.manifest import (
+    MANIFEST,
+    check_describable,
+    commit,
+    lock_folder,
+    make_step_folder,
+    referenced_folders,
+)
 from dualml.runner.checkpoint.sharded import file_metadata
 from dualml.runner.checkpoint.slices import Slice
 from dualml.runner.checkpoint.stored_checkpoint import Shape
 from dualml.runner.checkpoint.writing import PlannedTensor, WrittenFile, write_safetensors
-from dualml.algorithms.communicator import Communicator
-from dualml.common.errors import UserError, escape_unprintable
-from dualml.parallel.split.shards import all_gather_arrays
-from dualml.experiment.store.jsonfile import Scalar
 
 #: Bytes that are copied at once from an array that is not contiguous.
 COPY_CHUNK_BYTES = 8 * 2**20
@@ -108,7 +115,9 @@ def save_locked(
     try:
         ranks = [[SliceInfo.from_numbers(*described) for described in each] for each, _ in answers]
         tensors, deal = merge_slices(ranks), assign_writers(ranks)
-        parts = [split_into_files([ranks[r][i].name for i in owned]) for r, owned in enumerate(deal)]
+        parts = [
+            split_into_files([ranks[r][i].name for i in owned]) for r, owned in enumerate(deal)
+        ]
         count = sum(map(len, parts))
 
         def write_files() -> dict[str, dict[str, Any]]:
@@ -150,7 +159,9 @@ def gather_results(comm: Communicator, folder: Path, work: Callable[[], object])
     except Exception as error:  # whatever it is, the others wait for a word of this rank
         fault, cause = describe_write_error(error, folder), error
     text = np.frombuffer(json.dumps([value, fault]).encode(), np.uint8)
-    answers = [json.loads(each["text"].tobytes()) for each in all_gather_arrays(comm, {"text": text})]
+    answers = [
+        json.loads(each["text"].tobytes()) for each in all_gather_arrays(comm, {"text": text})
+    ]
     for rank, (_, fault) in enumerate(answers):
         if fault:
             raise UserError(f"rank {rank}: {fault}; {describe_last_checkpoint(folder)}") from cause
@@ -189,7 +200,9 @@ def merge_slices(ranks: Sequence[Sequence[SliceInfo]]) -> dict[str, tuple[str, S
         there = list(boxes[name])
         if (two := find_overlap(there)) is not None:
             a, b = (f"{there[i]} of rank {boxes[name][there[i]]}" for i in two)
-            raise UserError(f"{escape_unprintable(name)} {shape}: the slices {a} and {b} overlap in part")
+            raise UserError(
+                f"{escape_unprintable(name)} {shape}: the slices {a} and {b} overlap in part"
+            )
         if left := uncovered_boxes(shape, there, disjoint=True):
             raise UserError(f"{escape_unprintable(name)} {shape}: no rank holds {left[0]}")
     return tensors
@@ -239,7 +252,9 @@ def split_into_files(names: Sequence[str]) -> list[list[int]]:
 def write_slices(path: Path, slices: Sequence[Slice], step: int, files: int) -> WrittenFile:
     """Write a file of slices of different tensors; return its size and hash."""
     planned = {s.name: PlannedTensor(s.kind, s.array.shape, piece_reader(s.array)) for s in slices}
-    return write_safetensors(path, planned, file_metadata({s.name: (s.box, s.shape) for s in slices}, step, files))
+    return write_safetensors(
+        path, planned, file_metadata({s.name: (s.box, s.shape) for s in slices}, step, files)
+    )
 
 
 def piece_reader(array: Array) -> Callable[[], Iterator[Array]]:

@@ -17,11 +17,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dualml.runner.checkpoint.boxes import IndexBox, uncovered_boxes
-from dualml.runner.checkpoint.stored_checkpoint import Shape, StoredShard, StoredTensor, make_stored_tensor
-from dualml.runner.checkpoint.tensorfile import SafetensorsFile, format_names, tensor_nbytes
 from dualml.common.errors import UserError, escape_unprintable
 from dualml.common.parse import from_json
+from dualml.runner.checkpoint.boxes import IndexBox, uncovered_boxes
+from dualml.runner.checkpoint.stored_checkpoint import (
+    Shape,
+    StoredShard,
+    StoredTensor,
+    make_stored_tensor,
+)
+from dualml.runner.checkpoint.tensorfile import SafetensorsFile, format_names, tensor_nbytes
 
 #: Metadata keys: the tensor offsets of PyTorch's distributed checkpoints (DCP), and dualml's table.
 DCP_KEY, DUALML_KEY = "DCP_SHARDING_INFO", "dualml"
@@ -128,7 +133,9 @@ def tensors_of(path: Path, files: Sequence[SafetensorsFile]) -> dict[str, Stored
             if len(shape) != len(shapes.get(name, shape)) or (
                 isinstance(whole, dict) and shapes.get(name, shape) != shape
             ):
-                raise UserError(f"{path}: {escape_unprintable(name)} has two shapes, {shapes[name]} and {shape}")
+                raise UserError(
+                    f"{path}: {escape_unprintable(name)} has two shapes, {shapes[name]} and {shape}"
+                )
             shapes[name] = shape
     for name, shape in shapes.items():
         try:
@@ -136,7 +143,9 @@ def tensors_of(path: Path, files: Sequence[SafetensorsFile]) -> dict[str, Stored
         except ValueError as error:
             raise UserError(f"{path}: {error}") from None
     check_files(path, files, incomplete_tensors(shapes, shards))
-    return {n: make_stored_tensor(path, n, kinds[n], shapes[n], parts) for n, parts in shards.items()}
+    return {
+        n: make_stored_tensor(path, n, kinds[n], shapes[n], parts) for n, parts in shards.items()
+    }
 
 
 def check_files(path: Path, files: Sequence[SafetensorsFile], lacking: Sequence[str]) -> None:
@@ -165,7 +174,9 @@ def absent_files(name: str, count: Any, there: Collection[str]) -> list[str]:
     return [other for other in every if other not in there]
 
 
-def incomplete_tensors(shapes: Mapping[str, Shape], shards: Mapping[str, Sequence[StoredShard]]) -> list[str]:
+def incomplete_tensors(
+    shapes: Mapping[str, Shape], shards: Mapping[str, Sequence[StoredShard]]
+) -> list[str]:
     """Return the tensors whose slices do not cover them."""
     return [n for n, own in shards.items() if uncovered_boxes(shapes[n], [s.box for s in own])]
 

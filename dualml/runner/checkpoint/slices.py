@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from dualml.backend import Training
-from dualml.runner.checkpoint.boxes import IndexBox, range_boxes
-from dualml.runner.checkpoint.kinds import BITS, STORAGE_DTYPES, Array, kind_of
-from dualml.runner.checkpoint.stored_checkpoint import Shape
 from dualml.common.errors import UserError, escape_unprintable
 from dualml.common.parse import is_unicode
 from dualml.parallel.split.shards import TensorShard
 from dualml.parallel.split.training import SplitTraining
+from dualml.runner.checkpoint.boxes import IndexBox, range_boxes
+from dualml.runner.checkpoint.kinds import BITS, STORAGE_DTYPES, Array, kind_of
+from dualml.runner.checkpoint.stored_checkpoint import Shape
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +58,9 @@ class Slice:
         object.__setattr__(self, "shape", tuple(map(int, self.shape)))
         object.__setattr__(self, "offset", tuple(map(int, self.offset)))
         if not is_unicode(self.name):
-            raise UserError(f"{escape_unprintable(self.name)} is no name of a tensor: not Unicode text")
+            raise UserError(
+                f"{escape_unprintable(self.name)} is no name of a tensor: not Unicode text"
+            )
         if not len(self.shape) == len(self.offset) == self.array.ndim:
             raise UserError(
                 f"{self.name}: its shape {self.shape}, the offset {self.offset} and the slice's "
@@ -92,7 +94,8 @@ def piece_boxes(piece: TensorShard) -> list[IndexBox]:
 
 
 def piece_slices(name: str, piece: TensorShard, array: Array) -> Iterator[Slice]:
-    """Yield the slices that a rank holds of a parameter of a split model (`dualml.parallel.split`)."""
+    """Yield the slices that a rank holds of a parameter of a split model
+    (`dualml.parallel.split`)."""
     boxes = piece_boxes(piece)
     parts = [array] if len(boxes) == 1 else np.split(array, len(boxes), piece.axis)
     for box, part in zip(boxes, parts, strict=True):
@@ -136,7 +139,9 @@ def training_slices(training: Training) -> Iterator[Slice]:
 
 
 def named_slices(
-    weights: Mapping[str, Array], state: Mapping[str, Mapping[str, Array]], own: Mapping[str, TensorShard]
+    weights: Mapping[str, Array],
+    state: Mapping[str, Mapping[str, Array]],
+    own: Mapping[str, TensorShard],
 ) -> Iterator[Slice]:
     """Yield weights and optimizer state as slices under their names in a checkpoint; parameters in
     ``own`` are parts of larger ones."""

@@ -13,17 +13,27 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from dualml.runner.checkpoint import npz, tensorfile
-from dualml.runner.checkpoint.manifest import MANIFEST
-from dualml.runner.checkpoint.sharded import incomplete_tensors, iter_shards, common_step, tensors_of
-from dualml.runner.checkpoint.stored_checkpoint import Checkpoint, StoredShard, missing_files_error, make_stored_tensor
-from dualml.runner.checkpoint.writing import WrittenFile
 from dualml.common.errors import UserError, escape_unprintable
 from dualml.common.files import open_to_read
 from dualml.experiment.store import checkpoint as trial
 from dualml.experiment.store.jsonfile import read_json_value
 from dualml.experiment.store.tensors import WEIGHTS
 from dualml.experiment.store.trial import RESULT
+from dualml.runner.checkpoint import npz, tensorfile
+from dualml.runner.checkpoint.manifest import MANIFEST
+from dualml.runner.checkpoint.sharded import (
+    common_step,
+    incomplete_tensors,
+    iter_shards,
+    tensors_of,
+)
+from dualml.runner.checkpoint.stored_checkpoint import (
+    Checkpoint,
+    StoredShard,
+    make_stored_tensor,
+    missing_files_error,
+)
+from dualml.runner.checkpoint.writing import WrittenFile
 
 INDEX = "model.safetensors.index.json"
 #: ``shard-`` is from torch's writer for several ranks, ``model-`` from Hugging Face's and dualml's.
@@ -147,11 +157,15 @@ def open_indexed(path: Path) -> Checkpoint:
     lost = [path / name for name in names if not (path / name).is_file()]
     if lost:
         gone = {file.name for file in lost}
-        raise missing_files_error(path, lost, [name for name, file in places.items() if file in gone])
+        raise missing_files_error(
+            path, lost, [name for name, file in places.items() if file in gone]
+        )
     files = {name: tensorfile.open_tensor_file(path / name) for name in names}
     for name, file in places.items():
         if name not in files[file].entries:
-            raise UserError(f"{path / file} has no {escape_unprintable(name)}, which {INDEX} puts there")
+            raise UserError(
+                f"{path / file} has no {escape_unprintable(name)}, which {INDEX} puts there"
+            )
     tensors = tensors_of(path, list(files.values()))
     if more := [name for name in tensors if name not in places]:
         raise UserError(f"{path}: {INDEX} does not name {tensorfile.format_names(more)}")
@@ -226,7 +240,9 @@ def open_trial(path: Path) -> Checkpoint:
 def open_running_trial(path: Path) -> Checkpoint:
     """Open the checkpoint in the folder of a trial that has not ended."""
     file = path / trial.NAME
-    return open_trial(file) if is_trial_file(tensorfile.open_tensor_file(file)) else open_folder(path)
+    return (
+        open_trial(file) if is_trial_file(tensorfile.open_tensor_file(file)) else open_folder(path)
+    )
 
 
 def open_ended_trial(path: Path) -> Checkpoint:

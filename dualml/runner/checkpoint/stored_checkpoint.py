@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from dualml.common.errors import UserError, did_you_mean, escape_unprintable
 from dualml.runner.checkpoint.boxes import IndexBox, find_overlap, uncovered_boxes
 from dualml.runner.checkpoint.kinds import STORAGE_DTYPES, Array, to_numbers
 from dualml.runner.checkpoint.tensorfile import MAX_LISTED_NAMES, format_names, replaced_error
 from dualml.runner.checkpoint.writing import WrittenFile, sha256
-from dualml.common.errors import UserError, did_you_mean, escape_unprintable
 
 Shape = tuple[int, ...]
 #: Maximum number of names suggested for an unknown one; all names of a large model would fill a
@@ -109,8 +109,14 @@ class Checkpoint:
         """
         if name not in self.tensors:
             known = sorted(self.tensors)
-            some = known if len(known) <= MAX_SUGGESTIONS else similar_names(name, known) or known[:MAX_SUGGESTIONS]
-            raise UserError(f"{self.path} has no tensor {escape_unprintable(name)!r}{did_you_mean(name, some)}")
+            some = (
+                known
+                if len(known) <= MAX_SUGGESTIONS
+                else similar_names(name, known) or known[:MAX_SUGGESTIONS]
+            )
+            raise UserError(
+                f"{self.path} has no tensor {escape_unprintable(name)!r}{did_you_mean(name, some)}"
+            )
         return self.tensors[name]
 
     def read(self, name: str, where: Sequence[slice] | None = None, *, raw: bool = False) -> Array:
@@ -173,14 +179,24 @@ class Checkpoint:
         lost, more = sorted(expected.keys() - here.keys()), sorted(here.keys() - expected.keys())
         other = [n for n in expected if n in here and here[n] != tuple(expected[n])]
         first = other[:MAX_LISTED_NAMES]
-        faults = [f"{escape_unprintable(n)}: {tuple(expected[n])} there, {here[n]} here" for n in first]
+        faults = [
+            f"{escape_unprintable(n)}: {tuple(expected[n])} there, {here[n]} here" for n in first
+        ]
         faults += [f"and {len(other) - MAX_LISTED_NAMES:,} more"] * (len(other) > MAX_LISTED_NAMES)
         for names, shapes, place in ((lost, expected, "there"), (more, here, "here")):
             if names:
-                each = [f"{escape_unprintable(n)} {tuple(shapes[n])}" for n in names[:MAX_LISTED_NAMES]]
-                rest = f" and {len(names) - MAX_LISTED_NAMES:,} more" * (len(names) > MAX_LISTED_NAMES)
+                each = [
+                    f"{escape_unprintable(n)} {tuple(shapes[n])}" for n in names[:MAX_LISTED_NAMES]
+                ]
+                rest = f" and {len(names) - MAX_LISTED_NAMES:,} more" * (
+                    len(names) > MAX_LISTED_NAMES
+                )
                 faults.append(f"only {place}: {', '.join(each)}{rest}")
-        pairs = [(name, near[0]) for name in lost[:MAX_LISTED_NAMES] if (near := similar_names(name, more))]
+        pairs = [
+            (name, near[0])
+            for name in lost[:MAX_LISTED_NAMES]
+            if (near := similar_names(name, more))
+        ]
         if pairs:
             faults.append(f"near names: {', '.join(f'{a} – {b}' for a, b in pairs)}")
         if faults:
@@ -227,7 +243,9 @@ def box_from_slices(name: str, shape: Shape, where: Sequence[slice] | None) -> I
     return IndexBox(tuple(offset), tuple(counts))
 
 
-def make_stored_tensor(path: Path, name: str, kind: str, shape: Shape, shards: Sequence[StoredShard]) -> StoredTensor:
+def make_stored_tensor(
+    path: Path, name: str, kind: str, shape: Shape, shards: Sequence[StoredShard]
+) -> StoredTensor:
     """Make a tensor from its slices.
 
     Raises:

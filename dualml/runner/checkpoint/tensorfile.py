@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from dualml.common.arrays import MAX_DIMENSIONS
-from dualml.runner.checkpoint.kinds import STORAGE_DTYPES, Array
 from dualml.common.errors import UserError, escape_unprintable
 from dualml.common.files import open_to_read
 from dualml.common.parse import from_json
+from dualml.runner.checkpoint.kinds import STORAGE_DTYPES, Array
 
 #: Largest header in bytes, which is the safetensors library's limit, too.
 MAX_HEADER_BYTES = 100_000_000
@@ -163,7 +163,9 @@ def tensor_nbytes(name: str, kind: str, shape: Sequence[int]) -> int:
         ValueError: the element type is unsupported, or no array can have the shape.
     """
     if kind not in STORAGE_DTYPES:
-        raise ValueError(f"{name} has the type {escape_unprintable(kind)[:20]}; {', '.join(STORAGE_DTYPES)} are read here")
+        raise ValueError(
+            f"{name} has the type {escape_unprintable(kind)[:20]}; {', '.join(STORAGE_DTYPES)} are read here"
+        )
     if len(shape) > MAX_DIMENSIONS or math.prod(max(n, 1) for n in shape) > MAX_ELEMENTS:
         raise ValueError(f"{name} has the shape {str(shape)[:80]}, which no array can have")
     return math.prod(shape) * STORAGE_DTYPES[kind].itemsize

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from dualml.common.errors import UserError
 from dualml.runner.checkpoint.stored_checkpoint import Checkpoint
 from dualml.runner.checkpoint.tensorfile import format_names
-from dualml.common.errors import UserError
 
 PREFIX = "weights/"
 #: Prefix of every name in a state dict of torch's ``DistributedDataParallel`` or ``DataParallel``.

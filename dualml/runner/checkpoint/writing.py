@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from dualml.runner.checkpoint.kinds import STORAGE_DTYPES, Array
-from dualml.runner.checkpoint.tensorfile import METADATA
 from dualml.common.errors import UserError
 from dualml.common.files import open_to_read
+from dualml.runner.checkpoint.kinds import STORAGE_DTYPES, Array
+from dualml.runner.checkpoint.tensorfile import METADATA
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,9 @@ def encode_header(tensors: Mapping[str, PlannedTensor], metadata: Mapping[str, s
     return struct.pack("<Q", len(text)) + text
 
 
-def write_safetensors(path: Path, tensors: Mapping[str, PlannedTensor], metadata: Mapping[str, str]) -> WrittenFile:
+def write_safetensors(
+    path: Path, tensors: Mapping[str, PlannedTensor], metadata: Mapping[str, str]
+) -> WrittenFile:
     """Write a new file and flush it to the disk.
 
     Tensors are ordered by element width, widest first, as the library orders them: each begins at a
@@ -72,7 +74,9 @@ def write_safetensors(path: Path, tensors: Mapping[str, PlannedTensor], metadata
     """
     if METADATA in tensors:
         raise UserError(f"no tensor of a safetensors file can be called {METADATA}")
-    ordered = dict(sorted(tensors.items(), key=lambda t: (-STORAGE_DTYPES[t[1].kind].itemsize, t[0])))
+    ordered = dict(
+        sorted(tensors.items(), key=lambda t: (-STORAGE_DTYPES[t[1].kind].itemsize, t[0]))
+    )
     digest, size = hashlib.sha256(), 0
     with path.open("xb") as file:
         parts: Iterable[bytes | memoryview]
@@ -91,7 +95,9 @@ def iter_contents(tensors: Mapping[str, PlannedTensor]) -> Iterable[memoryview]:
     for name, tensor in tensors.items():
         left = tensor.nbytes
         for piece in tensor.pieces():
-            raw = np.ascontiguousarray(piece, STORAGE_DTYPES[tensor.kind]).reshape(-1).view(np.uint8)
+            raw = (
+                np.ascontiguousarray(piece, STORAGE_DTYPES[tensor.kind]).reshape(-1).view(np.uint8)
+            )
             left -= raw.nbytes
             yield raw.data
         assert left == 0, f"{name}: {left} bytes are missing"

@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 from dualml.common.errors import UserError
 from dualml.common.files import read_json
-from dualml.runner.jobs import local, slurm
-from dualml.runner.jobs.store import WAITING, JobSpec, Jobs, JobState, check_ownership
 from dualml.common.words import Messages
+from dualml.runner.jobs import local, slurm
+from dualml.runner.jobs.store import WAITING, Jobs, JobSpec, JobState, check_ownership
 
 
 def submit(
@@ -49,9 +49,17 @@ def submit(
     else:
         slurm.require_program("sbatch")
     job = jobs.add(
-        on=on, words=list(words), cwd=os.getcwd(), out=str(out.absolute()), python=sys.executable,
-        cores=cores, gpus=gpus, memory=memory, options=list(options), **more,
-    )  # fmt: skip
+        on=on,
+        words=list(words),
+        cwd=os.getcwd(),
+        out=str(out.absolute()),
+        python=sys.executable,
+        cores=cores,
+        gpus=gpus,
+        memory=memory,
+        options=list(options),
+        **more,
+    )
     enqueue(jobs, job)
     return job
 
@@ -139,15 +147,26 @@ class JobRow:
     def describe(self) -> dict[str, Any]:
         """Return the row as JSON values."""
         return {
-            "id": self.job.id, "on": self.job.on, "status": self.state.status,
-            "reason": self.state.reason, "code": self.state.code, "place": self.queue_position,
-            "words": self.job.command_line, "name": self.job.name, "out": self.job.out,
+            "id": self.job.id,
+            "on": self.job.on,
+            "status": self.state.status,
+            "reason": self.state.reason,
+            "code": self.state.code,
+            "place": self.queue_position,
+            "words": self.job.command_line,
+            "name": self.job.name,
+            "out": self.job.out,
             "submitted": self.job.submitted,
-            "since": self.state.since, "ended": self.trials_ended, "total": self.trials_total,
-            "seconds": self.seconds, "left": self.seconds_left, "slurm": self.state.slurm,
-            "cores": self.state.cores, "gpus": self.state.gpus,
+            "since": self.state.since,
+            "ended": self.trials_ended,
+            "total": self.trials_total,
+            "seconds": self.seconds,
+            "left": self.seconds_left,
+            "slurm": self.state.slurm,
+            "cores": self.state.cores,
+            "gpus": self.state.gpus,
             "workers": self.job.workers if self.job.command else None,
-        }  # fmt: skip
+        }
 
 
 def list_jobs(jobs: Jobs, everything: bool = False) -> list[JobRow]:

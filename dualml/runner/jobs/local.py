@@ -19,7 +19,7 @@ from dualml.common import machine, variables
 from dualml.common.errors import UserError
 from dualml.common.files import open_to_append
 from dualml.runner.jobs.process import process_start_time
-from dualml.runner.jobs.store import MODE, WAITING, JobSpec, Jobs, JobState, waited_too_long
+from dualml.runner.jobs.store import MODE, WAITING, Jobs, JobSpec, JobState, waited_too_long
 
 #: Number of starts of a job whose process disappears.
 STARTS = 3
@@ -76,9 +76,14 @@ class LocalQueue:
         for number in [n for n, child in self.children.items() if child.poll() is not None]:
             del self.children[number]
         host = os.uname().nodename
-        here = [(job, self.jobs.state(job.id)) for job in map(self.jobs.job, self.jobs.numbers())
-                if job.on == "local" and job.host == host]  # fmt: skip
-        running = [self.check_running(job, state) for job, state in here if state.status == "running"]
+        here = [
+            (job, self.jobs.state(job.id))
+            for job in map(self.jobs.job, self.jobs.numbers())
+            if job.on == "local" and job.host == host
+        ]
+        running = [
+            self.check_running(job, state) for job, state in here if state.status == "running"
+        ]
         self.enforce_limits([(job, state) for job, state in here if state.status == "running"])
         left = [pair for pair in running if pair is not None]
         waiting = [job for job, _ in here if self.is_waiting(job)]
@@ -139,7 +144,9 @@ class LocalQueue:
             return False
         late = job.wait and state.starts == 0 and time.time() - state.since > job.wait
         if late:
-            self.jobs.update_state(job.id, status="stopped", stopping=True, reason=waited_too_long(job))
+            self.jobs.update_state(
+                job.id, status="stopped", stopping=True, reason=waited_too_long(job)
+            )
         return not late
 
     def assign_resources(
@@ -159,16 +166,32 @@ class LocalQueue:
         """Start the process of a job."""
         state = self.jobs.state(job.id)
         self.jobs.update_state(
-            job.id, status="running", starts=state.starts + 1, cores=cores, gpus=gpus, pid=None,
+            job.id,
+            status="running",
+            starts=state.starts + 1,
+            cores=cores,
+            gpus=gpus,
+            pid=None,
             code=None,
-        )  # fmt: skip
-        command = [job.python, "-P", "-m", "dualml.runner.jobs.runner", str(self.jobs.path), str(job.id)]
+        )
+        command = [
+            job.python,
+            "-P",
+            "-m",
+            "dualml.runner.jobs.runner",
+            str(self.jobs.path),
+            str(job.id),
+        ]
         try:
             with open_to_append(self.jobs.log(job.id), MODE) as log:
                 self.children[job.id] = subprocess.Popen(
-                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                    start_new_session=True, env={**os.environ, **job.environ},
-                )  # fmt: skip
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                    env={**os.environ, **job.environ},
+                )
         except OSError as error:
             why = f"{error.filename}: {error.strerror}" if error.filename else str(error)
             self.jobs.update_state(job.id, status="failed", reason=why)
@@ -245,7 +268,11 @@ def ensure_scheduler(jobs: Jobs) -> None:
     hidden = (*variables.OPTIONS, *variables.SECRET)
     with open_to_append(jobs.path / "scheduler.log", MODE) as log:
         subprocess.Popen(
-            machine.python_argv("-m", "dualml.runner.jobs.scheduler", str(jobs.path)), stdin=subprocess.DEVNULL,
-            stdout=log, stderr=log, start_new_session=True, cwd=Path("/"),
+            machine.python_argv("-m", "dualml.runner.jobs.scheduler", str(jobs.path)),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            cwd=Path("/"),
             env={k: v for k, v in os.environ.items() if k not in hidden},
-        )  # fmt: skip
+        )

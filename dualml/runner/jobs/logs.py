@@ -10,7 +10,7 @@ from pathlib import Path
 from dualml.common.errors import UserError
 from dualml.common.files import is_regular, open_to_read
 from dualml.runner.jobs.control import job_state
-from dualml.runner.jobs.store import WAITING, JobSpec, Jobs
+from dualml.runner.jobs.store import WAITING, Jobs, JobSpec
 from dualml.runner.jobs.workers.record import log_path
 
 POLL_S = 0.2

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 def run_job(path: str, number: int) -> None:
     """Run a job, and record its exit code."""
+    from dualml.common.variables import JOB
     from dualml.runner.jobs.process import process_start_time
     from dualml.runner.jobs.store import EXIT_STATUSES, Jobs, job_argv, remove_unstarted
     from dualml.runner.jobs.workers.record import status_from_code
-    from dualml.common.variables import JOB
 
     jobs = Jobs(Path(path))
     job = jobs.job(number)
@@ -53,7 +53,9 @@ def run_job(path: str, number: int) -> None:
     finally:
         with jobs.locked():
             state = jobs.state(number)
-            status: Status = status_from_code(code) if job.command else EXIT_STATUSES.get(code, "failed")
+            status: Status = (
+                status_from_code(code) if job.command else EXIT_STATUSES.get(code, "failed")
+            )
             if status == "stopped" and not state.stopping and not job.command:
                 status = "queued"  # the machine goes down: go on when it is back
             # If it was ended for exceeding a limit, the reason is recorded already.
@@ -68,20 +70,27 @@ def run_command(job: JobSpec) -> tuple[int, str | None]:
     Returns:
         The exit code, and a remark about the end, or None.
     """
-    from dualml.runner.jobs.workers.diagnosis import describe_end
-    from dualml.runner.jobs.workers.group import run_workers
-    from dualml.runner.jobs.workers.environment import WorkerEnv
     from dualml.launch.route import free_port
+    from dualml.runner.jobs.workers.diagnosis import describe_end
+    from dualml.runner.jobs.workers.environment import WorkerEnv
+    from dualml.runner.jobs.workers.group import run_workers
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     out, size = Path(job.out), job.workers
     os.environ[OUT] = job.out
     port, scheduler = free_port(), free_port() if job.mindspore else 0
     seats = [
-        WorkerEnv(rank=rank, local_rank=rank, size=size, local_size=size, address="127.0.0.1",
-             port=port, scheduler=scheduler)
+        WorkerEnv(
+            rank=rank,
+            local_rank=rank,
+            size=size,
+            local_size=size,
+            address="127.0.0.1",
+            port=port,
+            scheduler=scheduler,
+        )
         for rank in range(size)
-    ]  # fmt: skip
+    ]
     try:
         code = run_workers(job.command, seats, out)
     except KeyboardInterrupt:

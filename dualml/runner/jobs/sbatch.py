@@ -15,7 +15,15 @@ TIME = re.compile(r"^(\d+-)?\d+(:\d+){0,2}$")
 #: A job's name, which is also its folder's and its name in Slurm.
 JOB_NAME = re.compile(r"[A-Za-z][\w.-]{0,62}", re.ASCII)
 #: Options of ``sbatch`` that the generated script sets.
-RESERVED_OPTIONS = ("--output", "--job-name", "--open-mode", "--export", "--wrap", "--chdir", "--array")
+RESERVED_OPTIONS = (
+    "--output",
+    "--job-name",
+    "--open-mode",
+    "--export",
+    "--wrap",
+    "--chdir",
+    "--array",
+)
 
 
 def sbatch_options(

@@ -1,5 +1,5 @@
-"""The process that starts jobs of this machine, one per user: ``python -m dualml.runner.jobs.scheduler
-HOME``."""
+"""The process that starts jobs of this machine, one per user: ``python -m
+dualml.runner.jobs.scheduler HOME``."""
 
 from __future__ import annotations
 

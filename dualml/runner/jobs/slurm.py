@@ -15,12 +15,22 @@ from pathlib import Path
 
 from dualml.common.errors import UserError
 from dualml.common.files import read_text, write_bytes
-from dualml.runner.jobs.store import EXIT_STATUSES, MODE, JobSpec, Jobs, JobState, Status, start_argv, resume_argv, waited_too_long
-from dualml.runner.jobs.workers.diagnosis import describe_end
-from dualml.runner.jobs.workers.record import failure_code, read_exits, status_from_code
-from dualml.launch.connection import TOKEN
 from dualml.common.machine import ProcessResult, run_bounded
 from dualml.common.variables import JOB, JOB_OUT, OPTIONS, SECRET
+from dualml.launch.connection import TOKEN
+from dualml.runner.jobs.store import (
+    EXIT_STATUSES,
+    MODE,
+    Jobs,
+    JobSpec,
+    JobState,
+    Status,
+    resume_argv,
+    start_argv,
+    waited_too_long,
+)
+from dualml.runner.jobs.workers.diagnosis import describe_end
+from dualml.runner.jobs.workers.record import failure_code, read_exits, status_from_code
 
 LIMIT_S = 60.0
 #: File with the exit code that the script leaves in the job's folder, as Slurm forgets jobs.

@@ -7,16 +7,32 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dualml.common.words import Messages
+from dualml.report.blocks import Cell, Column, Table
 from dualml.runner.jobs.control import list_jobs
-from dualml.runner.jobs.store import JobSpec, Jobs
+from dualml.runner.jobs.store import Jobs, JobSpec
 from dualml.runner.jobs.table import TONES
 from dualml.runner.jobs.workers.record import log_path, read_exits
-from dualml.report.blocks import Cell, Column, Table
-from dualml.common.words import Messages
 
 #: Rows of the status table in their order; empty ones are omitted.
-STATUS_ROWS = ("name", "status", "reason", "code", "on", "place", "trials", "seconds", "left", "cores",
-         "gpus", "limit", "wait", "run", "out", "log")  # fmt: skip
+STATUS_ROWS = (
+    "name",
+    "status",
+    "reason",
+    "code",
+    "on",
+    "place",
+    "trials",
+    "seconds",
+    "left",
+    "cores",
+    "gpus",
+    "limit",
+    "wait",
+    "run",
+    "out",
+    "log",
+)
 COLUMNS = ("rank", "status", "host", "worker_seconds", "file")
 
 
@@ -30,12 +46,17 @@ def describe(jobs: Jobs, job: JobSpec) -> dict[str, Any]:
         "wait_at_most": job.wait or None,
         "log": str(jobs.log(job.id)),
         "ends": [
-            {"rank": ending.rank, "host": ending.host, "code": ending.code,
-             "seconds": ending.seconds, "reason": ending.reason,
-             "log": str(log_path(out, ending.rank))}
+            {
+                "rank": ending.rank,
+                "host": ending.host,
+                "code": ending.code,
+                "seconds": ending.seconds,
+                "reason": ending.reason,
+                "log": str(log_path(out, ending.rank)),
+            }
             for ending in (read_exits(out, job.workers) if job.command else [])
         ],
-    }  # fmt: skip
+    }
 
 
 def job_tables(described: dict[str, Any], words: Messages) -> Iterator[Table]:
@@ -57,7 +78,9 @@ def job_tables(described: dict[str, Any], words: Messages) -> Iterator[Table]:
     yield Table("job", words("jobs.job", id=described["id"]), columns, rows)
     if described["ends"]:
         heads = [Column(key, words(f"jobs.column.{key}")) for key in COLUMNS]
-        yield Table("workers", "", heads, [worker_cells(ending, words) for ending in described["ends"]])
+        yield Table(
+            "workers", "", heads, [worker_cells(ending, words) for ending in described["ends"]]
+        )
 
 
 def status_tone(key: str, described: dict[str, Any]) -> Any:

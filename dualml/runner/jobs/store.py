@@ -19,10 +19,10 @@ from pydantic import Field
 from dualml.common import variables
 from dualml.common.errors import UserError, did_you_mean
 from dualml.common.files import is_regular
-from dualml.runner.jobs.folders import STATE_NAME, VARIABLE, parse_job_number, job_numbers
-from dualml.runner.jobs.folders import jobs_folder as jobs_folder
 from dualml.common.parse import is_unicode
 from dualml.experiment.store.jsonfile import Count, JsonFile, Number, Record, validate_record
+from dualml.runner.jobs.folders import STATE_NAME, VARIABLE, job_numbers, parse_job_number
+from dualml.runner.jobs.folders import jobs_folder as jobs_folder
 
 LOCK_S = 30.0
 #: Largest number of waiting jobs.
@@ -32,8 +32,21 @@ MAX_QUEUED = 1000
 MODE, FOLDER_MODE = 0o600, 0o700
 #: Prefixes of the variables that a job inherits from the environment of its submission; secrets
 #: are excluded.
-CAPTURED_PREFIXES = ("DUALML_", "OMP_", "MKL_", "OPENBLAS_", "CUDA_", "PYTHONPATH", "PATH", "VIRTUAL_ENV",
-         "LD_LIBRARY_PATH", "NCCL_", "GLOO_", "HCCL_", "ASCEND_")  # fmt: skip
+CAPTURED_PREFIXES = (
+    "DUALML_",
+    "OMP_",
+    "MKL_",
+    "OPENBLAS_",
+    "CUDA_",
+    "PYTHONPATH",
+    "PATH",
+    "VIRTUAL_ENV",
+    "LD_LIBRARY_PATH",
+    "NCCL_",
+    "GLOO_",
+    "HCCL_",
+    "ASCEND_",
+)
 
 Status = Literal["queued", "running", "ok", "different", "failed", "stopped"]
 WAITING: tuple[Status, ...] = ("queued", "running")
@@ -154,8 +167,9 @@ class Jobs:
             with FileLock(self.path / "lock", timeout=LOCK_S, mode=MODE):
                 yield
         except Timeout:
-            raise UserError(f"{self.path}/lock is held by another process for {LOCK_S:g} s"
-                            ) from None  # fmt: skip
+            raise UserError(
+                f"{self.path}/lock is held by another process for {LOCK_S:g} s"
+            ) from None
 
     def folder(self, number: int) -> Path:
         """Return the folder of a job."""
@@ -224,14 +238,21 @@ class Jobs:
             waiting = [n for n in self.numbers() if self.state(n).status in WAITING]
             if len(waiting) >= MAX_QUEUED:
                 raise UserError(f"{len(waiting):,} jobs are waiting; stop some, or wait")
-            number = max(filter(None, (parse_job_number(p) for p in self.path.iterdir())), default=0) + 1
+            number = (
+                max(filter(None, (parse_job_number(p) for p in self.path.iterdir())), default=0) + 1
+            )
             asked["out"] = asked["out"].replace("{id}", str(number))
             known = {
-                "id": number, "host": socket.gethostname(), "user": getpass.getuser(),
-                "submitted": time.time(), "environ": captured_env(),
-            }  # fmt: skip
+                "id": number,
+                "host": socket.gethostname(),
+                "user": getpass.getuser(),
+                "submitted": time.time(),
+                "environ": captured_env(),
+            }
             folder = self.folder(number)
-            job = validate_record(JobSpec, {**known, **asked}, folder / JOB.name)  # a path need not be Unicode
+            job = validate_record(
+                JobSpec, {**known, **asked}, folder / JOB.name
+            )  # a path need not be Unicode
             folder.mkdir(mode=FOLDER_MODE)
             JOB.write(folder, job)
             STATE.write(folder, JobState(status="queued", since=time.time()))

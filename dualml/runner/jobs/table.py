@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from dualml.runner.jobs.control import JobRow
-from dualml.report.blocks import Cell, Column, Table, Tone
 from dualml.common.words import Messages
+from dualml.report.blocks import Cell, Column, Table, Tone
+from dualml.runner.jobs.control import JobRow
 
 TONES: dict[str, Tone] = {"ok": "good", "different": "bad", "failed": "bad"}
 #: Columns that a narrow terminal omits.
@@ -19,7 +19,8 @@ COLUMNS = ("id", "on", "status", "place", "trials", "seconds", "left", "run", "o
 def jobs_table(rows: Sequence[JobRow], words: Messages) -> Table:
     """Return the table of jobs, one row per job."""
     columns = [
-        Column(name, words(f"jobs.column.{name}"), optional=name in OPTIONAL_COLUMNS) for name in COLUMNS
+        Column(name, words(f"jobs.column.{name}"), optional=name in OPTIONAL_COLUMNS)
+        for name in COLUMNS
     ]
     return Table("jobs", "", columns, [row_cells(row, words) for row in rows])
 

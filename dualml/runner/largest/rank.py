@@ -9,21 +9,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parallel.aggregation.buckets import bucket_layout
-from dualml.parallel.aggregation.scheme import parallel_trainer_class
-from dualml.backend import Backend, GradientAccess, TrainingSpec, ActivationRecomputation, Training, backends
 from dualml.algorithms.communicator import Communicator
-from dualml.experiment.arm import Arm
-from dualml.runner.largest.limit import limit_memory, data_bytes
 from dualml.algorithms.model.init import initial_tensor
 from dualml.algorithms.model.recompute import recompute_groups
 from dualml.algorithms.model.spec import ModelSpec
 from dualml.algorithms.model.zoo import model
+from dualml.backend import (
+    ActivationRecomputation,
+    Backend,
+    GradientAccess,
+    Training,
+    TrainingSpec,
+    backends,
+)
 from dualml.common.seeds import make_generator
-from dualml.runner.worker.models import ModelCache
-from dualml.runner.worker.split import split_training
+from dualml.experiment.arm import Arm
+from dualml.parallel.aggregation.buckets import bucket_layout
+from dualml.parallel.aggregation.scheme import parallel_trainer_class
 from dualml.parallel.zero.model import ShardedModel
 from dualml.parallel.zero.parallel import ZeroDataParallel
+from dualml.runner.largest.limit import data_bytes, limit_memory
+from dualml.runner.worker.models import ModelCache
+from dualml.runner.worker.split import split_training
 
 Array = NDArray[Any]
 SEED = 0
@@ -77,12 +84,20 @@ def run_training(
         begin = time.perf_counter()
         losses = run_updates(training, backend, arm)
         seconds = (time.perf_counter() - begin) / arm.updates
-    return {"losses": losses, "step_s": seconds, "base_bytes": base, "held_bytes": data_bytes() - base}
+    return {
+        "losses": losses,
+        "step_s": seconds,
+        "base_bytes": base,
+        "held_bytes": data_bytes() - base,
+    }
 
 
 def run_updates(training: Training, backend: Backend, arm: Arm) -> list[float]:
     """Make the updates, all on the same samples, so that the loss must fall; return the losses."""
-    batch, read = np.arange(arm.batch_size), getattr(training, "materialize_losses", backend.materialize_losses)
+    batch, read = (
+        np.arange(arm.batch_size),
+        getattr(training, "materialize_losses", backend.materialize_losses),
+    )
     return [float(read([training.step(batch, step)])[0]) for step in range(1, arm.updates + 1)]
 
 
@@ -93,10 +108,16 @@ def make_training_spec(arm: Arm, argument: Mapping[str, Any]) -> TrainingSpec:
     shape = (arm.batch_size, argument["length"] + 1)
     tokens = make_generator(SEED, "largest", "tokens").integers(0, argument["words"], shape)
     return TrainingSpec(
-        spec=spec, weights=LazyInitialWeights(spec), rule=arm.rule, x=tokens[:, :-1].astype(np.int32),
-        y=tokens[:, 1:].astype(np.int64), updates=arm.updates, chunk=arm.chunk, seed=SEED,
+        spec=spec,
+        weights=LazyInitialWeights(spec),
+        rule=arm.rule,
+        x=tokens[:, :-1].astype(np.int32),
+        y=tokens[:, 1:].astype(np.int64),
+        updates=arm.updates,
+        chunk=arm.chunk,
+        seed=SEED,
         recompute=recompute_groups(spec, arm.recompute),
-    )  # fmt: skip
+    )
 
 
 def make_training(comm: Communicator, backend: Backend, recipe: TrainingSpec, arm: Arm) -> Training:
@@ -114,4 +135,6 @@ def make_training(comm: Communicator, backend: Backend, recipe: TrainingSpec, ar
         return training
     buckets = bucket_layout(recipe.spec.parameters(), arm.aggregation.bucket_bytes)
     pieces = training.require_capability(GradientAccess).make_buckets(buckets)
-    return parallel_trainer_class(arm.aggregation)(backend, training, pieces, comm, arm.aggregation, seed=SEED)
+    return parallel_trainer_class(arm.aggregation)(
+        backend, training, pieces, comm, arm.aggregation, seed=SEED
+    )

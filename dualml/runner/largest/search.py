@@ -11,15 +11,15 @@ import numpy as np
 
 from dualml.common.errors import TrialError, UserError
 from dualml.experiment.arm import Arm
-from dualml.runner.largest.limit import is_out_of_memory, return_freed_memory
+from dualml.experiment.store.largest import LargestRow, SizeAttempt
 from dualml.launch.ranks import run_ranks
+from dualml.parallel.zero.units import estimate_memory, units_of
 from dualml.planning.planner.arm import layout_from_arm
 from dualml.planning.planner.engine import DUALML
 from dualml.planning.planner.memory import stage_memory
 from dualml.planning.planner.shape import Shape
 from dualml.planning.planner.zoo import sizes_from_shape, spec_from_shape
-from dualml.experiment.store.largest import LargestRow, SizeAttempt
-from dualml.parallel.zero.units import estimate_memory, units_of
+from dualml.runner.largest.limit import is_out_of_memory, return_freed_memory
 
 #: Maximum number of blocks of a model (`dualml.experiment.schema.DecoderSizes`).
 MAX_BLOCKS = 1000
@@ -53,16 +53,22 @@ class SizeSearch:
         copies = PRECISION.gradients * shape.parameters * (arm.world_size > 1 and not arm.zero)
         if arm.zero > 1:
             units = units_of(spec_from_shape(shape), arm.aggregation.bucket_bytes, arm.world_size)
-            copies = PRECISION.gradients * estimate_memory(units, arm.world_size, arm.zero, 0).gathered
+            copies = (
+                PRECISION.gradients * estimate_memory(units, arm.world_size, arm.zero, 0).gathered
+            )
         return sum(of.values()) - of["gathered"] + copies
 
     def result_fields(self) -> dict[str, Any]:
         """Return the fields of the result that do not depend on the search."""
         return {
-            "backend": self.backend, "model": self.shape.name, "limit_bytes": self.limit,
-            "world_size": self.arm["world_size"], "zero": self.arm.get("zero", 0),
-            "recompute": self.arm.get("recompute", "none"), "width": self.shape.hidden,
-        }  # fmt: skip
+            "backend": self.backend,
+            "model": self.shape.name,
+            "limit_bytes": self.limit,
+            "world_size": self.arm["world_size"],
+            "zero": self.arm.get("zero", 0),
+            "recompute": self.arm.get("recompute", "none"),
+            "width": self.shape.hidden,
+        }
 
 
 def find_largest(fits: Callable[[int], bool], start: int, most: int = MAX_BLOCKS) -> int:
@@ -94,7 +100,9 @@ def find_largest(fits: Callable[[int], bool], start: int, most: int = MAX_BLOCKS
     return low
 
 
-def search_largest(setting: SizeSearch, on_result: Callable[[SizeAttempt], None] = lambda tried: None) -> LargestRow:
+def search_largest(
+    setting: SizeSearch, on_result: Callable[[SizeAttempt], None] = lambda tried: None
+) -> LargestRow:
     """Train sizes until the largest that fits is known, and that the next one does not.
 
     Args:
@@ -122,10 +130,16 @@ def search_largest(setting: SizeSearch, on_result: Callable[[SizeAttempt], None]
             "width, length or batch"
         )
     best = replace(setting.shape, layers=found)
-    return LargestRow.model_validate({
-        **setting.result_fields(), "predicted_blocks": start, "blocks": found, "parameters": best.parameters,
-        "predicted_bytes": setting.predict_bytes(found), "tries": sorted(tries.values(), key=by_blocks),
-    })  # fmt: skip
+    return LargestRow.model_validate(
+        {
+            **setting.result_fields(),
+            "predicted_blocks": start,
+            "blocks": found,
+            "parameters": best.parameters,
+            "predicted_bytes": setting.predict_bytes(found),
+            "tries": sorted(tries.values(), key=by_blocks),
+        }
+    )
 
 
 def by_blocks(tried: SizeAttempt) -> int:
@@ -141,39 +155,55 @@ def try_size(setting: SizeSearch, blocks: int) -> SizeAttempt:
     """
     shape = setting.shape
     argument = {
-        "arm": dict(setting.arm), "sizes": sizes_from_shape(shape), "blocks": blocks,
-        "words": shape.vocabulary, "length": shape.sequence, "limit": setting.limit,
-    }  # fmt: skip
+        "arm": dict(setting.arm),
+        "sizes": sizes_from_shape(shape),
+        "blocks": blocks,
+        "words": shape.vocabulary,
+        "length": shape.sequence,
+        "limit": setting.limit,
+    }
     try:
         with return_freed_memory():
             ranks = run_ranks(
-                setting.backend, setting.arm["world_size"], "dualml.runner.largest.rank:train", argument,
-                timeout=LIMIT_S, limit=LIMIT_S,
-            )  # fmt: skip
+                setting.backend,
+                setting.arm["world_size"],
+                "dualml.runner.largest.rank:train",
+                argument,
+                timeout=LIMIT_S,
+                limit=LIMIT_S,
+            )
     except TrialError as error:
         if not is_out_of_memory(error):
             raise
         return SizeAttempt(blocks=blocks, fits=False, reason=str(error))
     losses = np.mean([rank["losses"] for rank in ranks], axis=0).tolist()
     return SizeAttempt(
-        blocks=blocks, fits=True, losses=losses,
+        blocks=blocks,
+        fits=True,
+        losses=losses,
         held_bytes=max(rank["held_bytes"] for rank in ranks),
         step_s=max(rank["step_s"] for rank in ranks),
-    )  # fmt: skip
+    )
 
 
-def iter_searches(shape: Shape, options: Mapping[str, Any], backends: list[str]) -> Iterator[SizeSearch]:
+def iter_searches(
+    shape: Shape, options: Mapping[str, Any], backends: list[str]
+) -> Iterator[SizeSearch]:
     """Yield every combination of backend, ZeRO stage and recomputation."""
     ranks = options["ranks"]
     for backend in backends:
         for zero in options["zero"]:
             for again in options["recompute"]:
                 arm = {
-                    "model": shape.name, "optimizer": {"name": "adam", "lr": 1e-3},
-                    "world_size": ranks, "batch_size": options["batch"],
-                    "chunk": options["batch"], "updates": options["updates"],
-                    "zero": zero if ranks > 1 else 0, "recompute": again,
-                }  # fmt: skip
+                    "model": shape.name,
+                    "optimizer": {"name": "adam", "lr": 1e-3},
+                    "world_size": ranks,
+                    "batch_size": options["batch"],
+                    "chunk": options["batch"],
+                    "updates": options["updates"],
+                    "zero": zero if ranks > 1 else 0,
+                    "recompute": again,
+                }
                 if zero > 1 and ranks > 1:
                     # One unit per layer; a tied embedding is in the unit of the layer using it.
                     arm["aggregation"] = {"bucket_bytes": 0}

@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from dualml.planning.cost.units import parse_bytes
 from dualml.common.errors import UserError
-from dualml.experiment.arm import MAX_RANKS
 from dualml.common.files import is_regular, read_bytes
+from dualml.experiment.arm import MAX_RANKS
+from dualml.planning.cost.units import parse_bytes
 from dualml.runner.jobs.command import folder_label, script_path
 from dualml.runner.render import quantities
 from dualml.runner.render.request import ASCEND, NVIDIA, RenderRequest, choose_image, choose_name
@@ -54,12 +54,23 @@ def command_request(
     mindspore = options["mindspore"]
     resource = ASCEND if mindspore else NVIDIA
     return RenderRequest(
-        name=choose_name(options["name"], folder_label(command)), words=list(command), arms={ARM: size},
-        backend="mindspore" if mindspore else "torch", nodes=size, ranks=1, gpus=gpus,
-        resource=resource, cores=options["cores"], lang=options["lang"],
-        image=choose_image(options["image"], gpus, resource), is_command=True, mindspore=mindspore,
-        folder=Path.cwd(), scripts=read_scripts(command) if lend else {}, **parse_numbers(options),
-    )  # fmt: skip
+        name=choose_name(options["name"], folder_label(command)),
+        words=list(command),
+        arms={ARM: size},
+        backend="mindspore" if mindspore else "torch",
+        nodes=size,
+        ranks=1,
+        gpus=gpus,
+        resource=resource,
+        cores=options["cores"],
+        lang=options["lang"],
+        image=choose_image(options["image"], gpus, resource),
+        is_command=True,
+        mindspore=mindspore,
+        folder=Path.cwd(),
+        scripts=read_scripts(command) if lend else {},
+        **parse_numbers(options),
+    )
 
 
 def read_scripts(command: Sequence[str]) -> dict[str, bytes]:

@@ -11,7 +11,16 @@ from typing import Any
 
 from dualml.launch.connection import TOKEN
 from dualml.runner.render.node import TOKEN_FILE
-from dualml.runner.render.request import ASCEND, DATA, LAB, PORT, RUNS, WORK, RenderRequest, escape_dollars
+from dualml.runner.render.request import (
+    ASCEND,
+    DATA,
+    LAB,
+    PORT,
+    RUNS,
+    WORK,
+    RenderRequest,
+    escape_dollars,
+)
 
 Document = dict[str, Any]
 
@@ -19,8 +28,13 @@ Document = dict[str, Any]
 FIRST_SERVICE, NETWORK, SECRET = "node0", "ranks", "token"
 #: Devices and files of the host that a container needs to use an Ascend, as for CANN's images.
 ASCEND_DEVICES = ("/dev/davinci_manager", "/dev/devmm_svm", "/dev/hisi_hdc")
-ASCEND_FILES = ("/usr/local/dcmi", "/usr/local/bin/npu-smi", "/usr/local/Ascend/driver/lib64",
-                "/usr/local/Ascend/driver/version.info", "/etc/ascend_install.info")  # fmt: skip
+ASCEND_FILES = (
+    "/usr/local/dcmi",
+    "/usr/local/bin/npu-smi",
+    "/usr/local/Ascend/driver/lib64",
+    "/usr/local/Ascend/driver/version.info",
+    "/etc/ascend_install.info",
+)
 #: tc's bucket holds the bytes that may be sent between two ticks of a kernel with 250 ticks per
 #: second, and at least one packet of the largest size.
 TICKS_PER_S, MIN_BURST_BYTES = 250, 2**16
@@ -59,8 +73,9 @@ def node_service(request: RenderRequest, number: int) -> Document:
     service["volumes"] = [volume_mount("runs", RUNS)] * (number == 0) + [volume_mount("data", DATA)]
     if request.is_command:
         service["working_dir"] = WORK
-        service["volumes"].append({"type": "bind", "source": str(request.folder), "target": WORK,
-                                   "read_only": True})  # fmt: skip
+        service["volumes"].append(
+            {"type": "bind", "source": str(request.folder), "target": WORK, "read_only": True}
+        )
     if request.rate:
         service["network_mode"] = f"service:link{number}"
         service["depends_on"] = {f"link{number}": {"condition": "service_healthy"}}
@@ -119,11 +134,13 @@ def link_service(request: RenderRequest, number: int) -> Document:
         "networks": {NETWORK: {"aliases": [f"node{number}"]}},
         "healthcheck": {
             "test": ["CMD-SHELL", "tc qdisc show dev eth0 | grep -q tbf"],
-            "interval": "1s", "timeout": "5s", "retries": 30,
+            "interval": "1s",
+            "timeout": "5s",
+            "retries": 30,
         },
         **SAFE,
         "cap_add": ["NET_ADMIN"],
-    }  # fmt: skip
+    }
 
 
 def volume_mount(name: str, target: str) -> Document:

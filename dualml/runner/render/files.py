@@ -11,13 +11,19 @@ from typing import Any
 import yaml
 
 from dualml.common.errors import UserError
+from dualml.common.words import Messages
 from dualml.launch.connection import TOKEN
 from dualml.runner.render.compose import compose_document
 from dualml.runner.render.kinds import KINDS
-from dualml.runner.render.kubernetes import Object, volume_claims, files_pod, script_key, kustomization
+from dualml.runner.render.kubernetes import (
+    Object,
+    files_pod,
+    kustomization,
+    script_key,
+    volume_claims,
+)
 from dualml.runner.render.references import compose_problems, kubernetes_problems, token_problems
 from dualml.runner.render.request import RenderRequest
-from dualml.common.words import Messages
 
 
 class Dumper(yaml.SafeDumper):  # type: ignore[misc]
@@ -44,9 +50,13 @@ Dumper.add_representer(str, text_node)
 def dump_yaml(*documents: Object) -> str:
     """Return the objects as YAML, with keys in the order in which they were set."""
     text: str = yaml.dump_all(
-        documents, Dumper=Dumper, sort_keys=False, width=100, allow_unicode=True,
+        documents,
+        Dumper=Dumper,
+        sort_keys=False,
+        width=100,
+        allow_unicode=True,
         explicit_start=len(documents) > 1,
-    )  # fmt: skip
+    )
     return text
 
 
@@ -61,7 +71,8 @@ def compose_files(request: RenderRequest) -> dict[str, str]:
 
 
 def kubernetes_files(request: RenderRequest, kind: str) -> dict[str, str]:
-    """Return the files for Kubernetes, by name; ``kind`` is one of `dualml.runner.render.kinds.KINDS`."""
+    """Return the files for Kubernetes, by name; ``kind`` is one of
+    `dualml.runner.render.kinds.KINDS`."""
     objects, volumes = KINDS[kind].objects(request), volume_claims(request, KINDS[kind].shared)
     first, rest = objects[: KINDS[kind].applied_first], objects[KINDS[kind].applied_first :]
     before = {"runtime.yaml": dump_yaml(*first)} if first else {}
@@ -90,7 +101,11 @@ def check_sound(problems: Sequence[str], files: Mapping[str, str], request: Rend
 def extra_files(request: RenderRequest, kind: str, **values: Any) -> dict[str, str]:
     """Return the experiment's file, scripts, and the instructions for all files."""
     words = Messages(request.lang)
-    shared: dict[str, Any] = {"name": request.name, "image": request.image, "out": request.run_folder}
+    shared: dict[str, Any] = {
+        "name": request.name,
+        "image": request.image,
+        "out": request.run_folder,
+    }
     page = "compose" if kind == "compose" else "kubernetes"
     about = f"render.{page}.command" if request.is_command else f"render.{page}.about"
     parts = [words(about, **shared, **values)]
@@ -101,8 +116,9 @@ def extra_files(request: RenderRequest, kind: str, **values: Any) -> dict[str, s
     if request.seconds and not request.is_command:
         parts.append(words(f"render.{page}.time", seconds=f"{request.seconds:,}"))
     if page == "kubernetes":
-        parts.append(words(f"render.kind.{kind}_command" if request.is_command else
-                           f"render.kind.{kind}"))  # fmt: skip
+        parts.append(
+            words(f"render.kind.{kind}_command" if request.is_command else f"render.kind.{kind}")
+        )
         if request.nodes > 1:
             parts.append(words("render.kubernetes.many"))
     files = {"README.md": "\n".join(part.strip("\n") + "\n" for part in parts)}

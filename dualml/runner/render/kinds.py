@@ -38,26 +38,32 @@ def trainjob(request: RenderRequest) -> list[Object]:
         "metadata": metadata(request, **{"trainer.kubeflow.org/framework": "torch"}),
         "spec": {
             "mlPolicy": {"numNodes": request.nodes, "torch": {}},
-            "template": {"spec": {
-                "failurePolicy": {"maxRestarts": request.restarts, "rules": [end]},
-                "replicatedJobs": [
-                    {"name": "node", "template": {"metadata": step, "spec": job}}
-                ],
-            }},
+            "template": {
+                "spec": {
+                    "failurePolicy": {"maxRestarts": request.restarts, "rules": [end]},
+                    "replicatedJobs": [
+                        {"name": "node", "template": {"metadata": step, "spec": job}}
+                    ],
+                }
+            },
         },
-    }  # fmt: skip
+    }
     spec: Object = {
         "runtimeRef": {
-            "apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": request.name,
+            "apiGroup": "trainer.kubeflow.org",
+            "kind": "TrainingRuntime",
+            "name": request.name,
         },
         "trainer": {"numNodes": request.nodes, "numProcPerNode": request.ranks},
-    }  # fmt: skip
+    }
     if request.seconds:
         spec["activeDeadlineSeconds"] = request.seconds
     train = {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob",
-        "metadata": metadata(request), "spec": spec,
-    }  # fmt: skip
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "metadata": metadata(request),
+        "spec": spec,
+    }
     return [runtime, train]
 
 
@@ -80,8 +86,14 @@ def pytorchjob(request: RenderRequest) -> list[Object]:
     spec: Object = {"runPolicy": policy, "pytorchReplicaSpecs": replicas}
     if request.ranks > 1:
         spec["nprocPerNode"] = str(request.ranks)
-    return [{"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob",
-             "metadata": metadata(request), "spec": spec}]  # fmt: skip
+    return [
+        {
+            "apiVersion": "kubeflow.org/v1",
+            "kind": "PyTorchJob",
+            "metadata": metadata(request),
+            "spec": spec,
+        }
+    ]
 
 
 def volcano(request: RenderRequest) -> list[Object]:
@@ -117,8 +129,14 @@ def volcano(request: RenderRequest) -> list[Object]:
         "policies": policies,
         "tasks": tasks,
     }
-    return [{"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job",
-             "metadata": metadata(request), "spec": spec}]  # fmt: skip
+    return [
+        {
+            "apiVersion": "batch.volcano.sh/v1alpha1",
+            "kind": "Job",
+            "metadata": metadata(request),
+            "spec": spec,
+        }
+    ]
 
 
 @dataclass(frozen=True)

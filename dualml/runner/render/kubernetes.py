@@ -21,7 +21,9 @@ def metadata(request: RenderRequest, name: str = "", **more: str) -> Object:
     return {"name": name or request.name, "labels": {**labels(request), **more}}
 
 
-def pod_template(request: RenderRequest, container: str, node: str, host: str, runs: bool) -> Object:
+def pod_template(
+    request: RenderRequest, container: str, node: str, host: str, runs: bool
+) -> Object:
     """Return a pod's template, without its ``restartPolicy``.
 
     Args:
@@ -37,10 +39,15 @@ def pod_template(request: RenderRequest, container: str, node: str, host: str, r
         volumes.append({"name": "lab", "configMap": {"name": f"{request.name}-lab"}})
         mounts.append(volume_mount("lab", LAB.rpartition("/")[0]))
     if request.scripts:
-        volumes.append({"name": "work", "configMap": {
-            "name": f"{request.name}-work",
-            "items": [{"key": script_key(path), "path": path} for path in request.scripts],
-        }})  # fmt: skip
+        volumes.append(
+            {
+                "name": "work",
+                "configMap": {
+                    "name": f"{request.name}-work",
+                    "items": [{"key": script_key(path), "path": path} for path in request.scripts],
+                },
+            }
+        )
         mounts.append(volume_mount("work", WORK))
     # args, not command: the image's entry point stays, which sets paths in CANN's images.
     args = escape_dollars(request.node_command("NODE", host))
@@ -66,8 +73,13 @@ def pod_template(request: RenderRequest, container: str, node: str, host: str, r
 
 
 #: Security contexts of a pod and of its container.
-POD_SECURITY = {"runAsNonRoot": True, "runAsUser": UID, "runAsGroup": UID, "fsGroup": UID,
-       "seccompProfile": {"type": "RuntimeDefault"}}  # fmt: skip
+POD_SECURITY = {
+    "runAsNonRoot": True,
+    "runAsUser": UID,
+    "runAsGroup": UID,
+    "fsGroup": UID,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
 CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
@@ -126,14 +138,18 @@ def files_pod(request: RenderRequest) -> Object:
         "spec": {
             "restartPolicy": "Never",
             "securityContext": dict(POD_SECURITY),
-            "containers": [{
-                "name": "files", "image": request.image, "args": ["sleep", "infinity"],
-                "volumeMounts": [volume_mount(name, path) for name, path in names],
-                "securityContext": dict(CONTAINER_SECURITY),
-            }],
+            "containers": [
+                {
+                    "name": "files",
+                    "image": request.image,
+                    "args": ["sleep", "infinity"],
+                    "volumeMounts": [volume_mount(name, path) for name, path in names],
+                    "securityContext": dict(CONTAINER_SECURITY),
+                }
+            ],
             "volumes": [claim_volume(request, name) for name, _ in names],
         },
-    }  # fmt: skip
+    }
 
 
 def kustomization(request: RenderRequest, *before: str) -> Object:

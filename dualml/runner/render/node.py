@@ -15,12 +15,12 @@ from pathlib import Path
 
 from dualml.algorithms.communicator.rendezvous import check_rendezvous
 from dualml.common.errors import UserError
-from dualml.runner.jobs.store import job_argv, start_argv, remove_unstarted
-from dualml.launch.node_names import wait_for_host, parse_node_number
-from dualml.launch.connection import TOKEN, parse_address
 from dualml.common.machine import python_argv
-from dualml.runner.render.request import PORT
 from dualml.common.variables import JOB_OUT
+from dualml.launch.connection import TOKEN, parse_address
+from dualml.launch.node_names import parse_node_number, wait_for_host
+from dualml.runner.jobs.store import job_argv, remove_unstarted, start_argv
+from dualml.runner.render.request import PORT
 
 #: Variable with the path of a file that holds the token, as engines pass secrets.
 TOKEN_FILE = f"{TOKEN}_FILE"
@@ -74,17 +74,35 @@ def container_argv(asked: argparse.Namespace) -> list[str]:
         return python_argv("-m", "dualml", *(words if node == 0 else ["run"]), *rank)
     if asked.launcher == "torch":
         return python_argv(
-            "-m", "torch.distributed.run", f"--nnodes={asked.nodes}", f"--node-rank={node}",
-            f"--nproc-per-node={asked.ranks}", f"--master-addr={host}",
-            f"--master-port={TORCHRUN}", "-m", "dualml", *words, *where,
-        )  # fmt: skip
+            "-m",
+            "torch.distributed.run",
+            f"--nnodes={asked.nodes}",
+            f"--node-rank={node}",
+            f"--nproc-per-node={asked.ranks}",
+            f"--master-addr={host}",
+            f"--master-port={TORCHRUN}",
+            "-m",
+            "dualml",
+            *words,
+            *where,
+        )
     return [
-        str(Path(sys.executable).with_name("msrun")), f"--worker_num={size}",
-        f"--local_worker_num={asked.ranks}", f"--master_addr={address}",
-        f"--master_port={MSRUN}", f"--node_rank={node}", "--join=True", "--log_dir=/tmp/msrun",
+        str(Path(sys.executable).with_name("msrun")),
+        f"--worker_num={size}",
+        f"--local_worker_num={asked.ranks}",
+        f"--master_addr={address}",
+        f"--master_port={MSRUN}",
+        f"--node_rank={node}",
+        "--join=True",
+        "--log_dir=/tmp/msrun",
         # msrun treats the word `python` as the interpreter, and any other as a script.
-        "python", "-P", "-m", "dualml", *words, *where,
-    ]  # fmt: skip
+        "python",
+        "-P",
+        "-m",
+        "dualml",
+        *words,
+        *where,
+    ]
 
 
 def worker_argv(asked: argparse.Namespace, node: int) -> list[str]:
@@ -92,12 +110,20 @@ def worker_argv(asked: argparse.Namespace, node: int) -> list[str]:
     os.environ[JOB_OUT] = asked.out
     with contextlib.suppress(OSError):  # a script need not write
         Path(asked.out).mkdir(parents=True, exist_ok=True)
-    host, port = ("127.0.0.1", PORT) if asked.rendezvous is None else parse_address(asked.rendezvous)
+    host, port = (
+        ("127.0.0.1", PORT) if asked.rendezvous is None else parse_address(asked.rendezvous)
+    )
     return python_argv(
-        "-m", "dualml.runner.jobs.workers", f"--rank={node}", f"--size={asked.nodes}",
-        f"--address={host}", f"--port={port}", f"--scheduler={MSRUN if asked.mindspore else 0}",
-        "--", *asked.words,
-    )  # fmt: skip
+        "-m",
+        "dualml.runner.jobs.workers",
+        f"--rank={node}",
+        f"--size={asked.nodes}",
+        f"--address={host}",
+        f"--port={port}",
+        f"--scheduler={MSRUN if asked.mindspore else 0}",
+        "--",
+        *asked.words,
+    )
 
 
 def main(words: Sequence[str]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from dualml.planning.cost import units
 from dualml.common.errors import UserError
+from dualml.planning.cost import units
 from dualml.runner.jobs.sbatch import parse_time_limit as parse_time_limit
 
 #: A quantity of Kubernetes: a number with a power of ten, of 1024, or an exponent.

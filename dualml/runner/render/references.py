@@ -37,7 +37,9 @@ class ContainerGroup:
         return own[own.index(name) + 1] if name in own else None
 
 
-def missing_names(what: str, used: Iterator[str] | Sequence[str], there: Sequence[str]) -> Iterator[str]:
+def missing_names(
+    what: str, used: Iterator[str] | Sequence[str], there: Sequence[str]
+) -> Iterator[str]:
     """Yield a problem for each name that is used and does not exist."""
     for name in used:
         if name not in there:
@@ -82,19 +84,25 @@ def token_problems(token: str, text: str) -> Iterator[str]:
 def compose_problems(document: Document, arms: Mapping[str, int]) -> Iterator[str]:
     """Yield problems of a ``compose.yaml``."""
     services: dict[str, Any] = document["services"]
-    yield from invalid_labels([document["name"], *services, *document["volumes"], *document["networks"]])
+    yield from invalid_labels(
+        [document["name"], *services, *document["volumes"], *document["networks"]]
+    )
     named, parts = list(services), list[ContainerGroup]()
     hosts = dict[str, str]()
     for name, service in services.items():
         volumes = [v["source"] for v in service.get("volumes", ()) if v["type"] == "volume"]
         yield from missing_names("volume", volumes, [*document["volumes"]])
-        yield from missing_names("secret", service.get("secrets", ()), [*document.get("secrets", ())])
+        yield from missing_names(
+            "secret", service.get("secrets", ()), [*document.get("secrets", ())]
+        )
         lent = [config["source"] for config in service.get("configs", ())]
         yield from missing_names("config", lent, [*document.get("configs", ())])
         networks = service.get("networks", ())
         yield from missing_names("network", networks, [*document["networks"]])
         mode = service.get("network_mode", "").removeprefix("service:")
-        yield from missing_names("service", [*service.get("depends_on", ()), *[mode] * bool(mode)], named)
+        yield from missing_names(
+            "service", [*service.get("depends_on", ()), *[mode] * bool(mode)], named
+        )
         aliases = [
             a for n in networks if isinstance(networks, dict) for a in networks[n]["aliases"]
         ]
@@ -135,8 +143,11 @@ def iter_quantities(value: Any, key: str = "") -> Iterator[str]:
     """Yield every quantity inside an object."""
     if isinstance(value, dict):
         for name, inner in value.items():
-            yield from (map(str, inner.values()) if name in ("requests", "limits") else
-                        iter_quantities(inner, name))  # fmt: skip
+            yield from (
+                map(str, inner.values())
+                if name in ("requests", "limits")
+                else iter_quantities(inner, name)
+            )
     elif isinstance(value, list):
         for inner in value:
             yield from iter_quantities(inner, key)
@@ -157,12 +168,16 @@ def container_groups(item: Object) -> tuple[list[ContainerGroup], str]:
     if item["kind"] == "PyTorchJob":
         replicas = spec["pytorchReplicaSpecs"]
         parts = [
-            ContainerGroup(kind, part["replicas"], part["template"]["spec"]["containers"][0]["args"])
+            ContainerGroup(
+                kind, part["replicas"], part["template"]["spec"]["containers"][0]["args"]
+            )
             for kind, part in replicas.items()
         ]
         return parts, f"{name}-{next(iter(replicas)).lower()}-0"
     parts = [
-        ContainerGroup(task["name"], task["replicas"], task["template"]["spec"]["containers"][0]["args"])
+        ContainerGroup(
+            task["name"], task["replicas"], task["template"]["spec"]["containers"][0]["args"]
+        )
         for task in spec["tasks"]
     ]
     return parts, f"{name}-{parts[0].name}-0.{name}"
@@ -189,21 +204,30 @@ def kubernetes_problems(
             yield f"two of kind {kind} have one name: {', '.join(known)}"
     for pod in iter_pod_specs(list(objects)):
         volumes = [volume["name"] for volume in pod["volumes"]]
-        claims = [v["persistentVolumeClaim"]["claimName"] for v in pod["volumes"]
-                  if "persistentVolumeClaim" in v]  # fmt: skip
+        claims = [
+            v["persistentVolumeClaim"]["claimName"]
+            for v in pod["volumes"]
+            if "persistentVolumeClaim" in v
+        ]
         maps = [v["configMap"]["name"] for v in pod["volumes"] if "configMap" in v]
         yield from missing_names("claim", claims, there.get("PersistentVolumeClaim", []))
         yield from missing_names("ConfigMap", maps, configs)
         for container in pod["containers"]:
             mounts = [mount["name"] for mount in container["volumeMounts"]]
             yield from missing_names("volume", mounts, volumes)
-            used = [e["valueFrom"]["secretKeyRef"]["name"] for e in container.get("env", ())
-                    if "valueFrom" in e]  # fmt: skip
+            used = [
+                e["valueFrom"]["secretKeyRef"]["name"]
+                for e in container.get("env", ())
+                if "valueFrom" in e
+            ]
             yield from missing_names("Secret", used, secrets)
     for item in objects:
         if "runtimeRef" in item["spec"]:
-            yield from missing_names("runtime", [item["spec"]["runtimeRef"]["name"]],
-                               there.get(item["spec"]["runtimeRef"]["kind"], []))  # fmt: skip
+            yield from missing_names(
+                "runtime",
+                [item["spec"]["runtimeRef"]["name"]],
+                there.get(item["spec"]["runtimeRef"]["kind"], []),
+            )
             count = item["spec"]["trainer"]["numNodes"]
             nodes = [o["spec"]["mlPolicy"]["numNodes"] for o in objects if "mlPolicy" in o["spec"]]
             if nodes != [count]:

@@ -12,10 +12,10 @@ from typing import Any
 
 from dualml.backend.info import parse_backend_names
 from dualml.common.errors import UserError
-from dualml.experiment.find import experiment_files as shipped
-from dualml.experiment.schema import Experiment
 from dualml.common.files import MAX_TEXT_BYTES, read_bytes
 from dualml.common.machine import parse_device
+from dualml.experiment.find import experiment_files as shipped
+from dualml.experiment.schema import Experiment
 
 #: A DNS label (RFC 1123, at most 63 characters) that leaves room for what engines append to it.
 NAME = re.compile(r"[a-z]([a-z0-9-]{0,38}[a-z0-9])?")
@@ -113,7 +113,16 @@ class RenderRequest:
             node: its number, from 0, or the engine's expression for it.
             host: of the first node, for the others.
         """
-        words = ["python3", "-P", "-m", "dualml.runner.render.node", "--node", node, "--out", self.run_folder]
+        words = [
+            "python3",
+            "-P",
+            "-m",
+            "dualml.runner.render.node",
+            "--node",
+            node,
+            "--out",
+            self.run_folder,
+        ]
         if self.size > 1:
             words += ["--nodes", str(self.nodes), "--ranks", str(self.ranks)]
         if self.nodes > 1:
@@ -190,8 +199,10 @@ def check_ranks(arms: Mapping[str, int], nodes: int, ranks: int) -> None:
     """Raise `UserError` where the nodes do not provide the number of ranks of an arm."""
     size = nodes * ranks
     if size > 1 and max(arms.values()) == 1:
-        raise UserError(f"{nodes} x {ranks} ranks, but no arm that runs has several: leave out "
-                        "--nodes and --ranks-per-node")  # fmt: skip
+        raise UserError(
+            f"{nodes} x {ranks} ranks, but no arm that runs has several: leave out "
+            "--nodes and --ranks-per-node"
+        )
     for name, wanted in arms.items():
         if size > 1 and wanted not in (1, size):
             raise UserError(
@@ -209,7 +220,9 @@ def check_launch(backend: str, nodes: int, ranks: int) -> None:
         raise UserError(f"--ranks-per-node {ranks} on {nodes} nodes: {text}")
 
 
-def make_render_request(experiment: Experiment, given: Mapping[str, Any], **options: Any) -> RenderRequest:
+def make_render_request(
+    experiment: Experiment, given: Mapping[str, Any], **options: Any
+) -> RenderRequest:
     """Make the request from the options, after checking them.
 
     Args:
@@ -239,9 +252,20 @@ def make_render_request(experiment: Experiment, given: Mapping[str, Any], **opti
     if nodes == 1 and ranks > 1:  # started by the run itself
         words += ["--world-size", str(ranks)]
     return RenderRequest(
-        name=choose_name(options["name"], experiment.name), words=words, arms=arms, backend=backend,
-        nodes=nodes, ranks=ranks, gpus=gpus, resource=resource, cores=options["cores"],
-        memory=options["memory"], seconds=options["seconds"],
-        image=choose_image(options["image"], gpus, resource), rate=options["rate"],
-        disk=options["disk"], lang=options["lang"], lab=lab,
-    )  # fmt: skip
+        name=choose_name(options["name"], experiment.name),
+        words=words,
+        arms=arms,
+        backend=backend,
+        nodes=nodes,
+        ranks=ranks,
+        gpus=gpus,
+        resource=resource,
+        cores=options["cores"],
+        memory=options["memory"],
+        seconds=options["seconds"],
+        image=choose_image(options["image"], gpus, resource),
+        rate=options["rate"],
+        disk=options["disk"],
+        lang=options["lang"],
+        lab=lab,
+    )

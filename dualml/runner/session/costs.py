@@ -10,18 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dualml.parallel.aggregation.straggler import Straggler
-from dualml.parallel.aggregation.times import split_times
-from dualml.planning.cost import Fits, Point, Topology, fit_all, predict
 from dualml.common.errors import UserError
+from dualml.common.machine import recorded_cores
 from dualml.experiment.arm import Arm
 from dualml.experiment.config_diff import ConfigDiff
 from dualml.experiment.plan import Plan
-from dualml.common.machine import recorded_cores
 from dualml.experiment.store.costs import COLLECTIVES, COST, CollectiveRow, CostRecord, write_fits
 from dualml.experiment.store.folder import RunFolder
 from dualml.experiment.store.manifest import Key, RunRecord
 from dualml.experiment.store.times import TIMES
+from dualml.parallel.aggregation.straggler import Straggler
+from dualml.parallel.aggregation.times import split_times
+from dualml.planning.cost import Fits, Point, Topology, fit_all, predict
 
 #: (backend, number of ranks) → rows of its micro-benchmarks.
 Measured = Mapping[tuple[str, int], Sequence[CollectiveRow]]
@@ -110,9 +110,14 @@ def prediction_checks(
             except UserError:
                 continue
             predicted = predict(
-                row.strategy, n, row.bytes, link, topology=topology, width=4,
+                row.strategy,
+                n,
+                row.bytes,
+                link,
+                topology=topology,
+                width=4,
                 engine=fits[backend, least].engine,
-            )  # fmt: skip
+            )
             compared.append(
                 {
                     "backend": backend,

@@ -9,9 +9,9 @@ from dualml.experiment.store.folder import RunFolder
 from dualml.experiment.store.manifest import TrialRecord
 from dualml.experiment.store.resizing import (
     check_replicas,
+    copy_rank0_state,
     load_checkpoints,
     remove_surplus,
-    copy_rank0_state,
     write_resized,
 )
 
@@ -61,7 +61,11 @@ def check_resize(folder: RunFolder, plan: Plan, pending: list[TrialRecord], rank
         if before == ranks:
             continue
         arm = plan.experiment.arms[trial.arm]
-        if why := "one rank has no one to share with" if ranks < 2 else unresizable_reason(arm, ranks):
+        if (
+            why := "one rank has no one to share with"
+            if ranks < 2
+            else unresizable_reason(arm, ranks)
+        ):
             raise UserError(
                 f"--world-size {ranks}: {trial.arm} has {before} ranks and cannot go on with "
                 f"{ranks}: {why}; resume it without --world-size"

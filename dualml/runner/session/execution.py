@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dualml.backend import BackendInfo, ExternalLaunch, backends
 from dualml.common import variables
-from dualml.backend import ExternalLaunch, BackendInfo, backends
-from dualml.launch.rank_server import RankServer, RankLost
 from dualml.common.machine import default_threads
+from dualml.common.words import Messages
+from dualml.experiment.store.folder import RunFolder
+from dualml.launch.rank_server import RankLost, RankServer
 from dualml.runner.session.prepare import RunRequest
 from dualml.runner.session.ranks import print_notice
-from dualml.experiment.store.folder import RunFolder
-from dualml.common.words import Messages
 
 if TYPE_CHECKING:
     from dualml.experiment.plan import Plan
@@ -52,11 +52,11 @@ def execute_trials(
     hub: RankServer | None = None,
 ) -> RunOutcome:
     """Run the trials that have not ended, then judge and report."""
-    from dualml.report.export.live import LiveTensorBoard
     from dualml.parity.judge import judge_run, worst_verdict, write_parity
+    from dualml.report.export.live import LiveTensorBoard
     from dualml.runner.session.costs import write_costs
     from dualml.runner.session.progress import make_progress_display, show_activity
-    from dualml.runner.session.trials import Listener, run_trials, estimate_work
+    from dualml.runner.session.trials import Listener, estimate_work, run_trials
     from dualml.runner.session.verdicts import VerdictListener
 
     lang, known = request.lang or folder.run.lang, {info.name: info for info in infos}
@@ -106,7 +106,9 @@ def execute_trials(
             told = {"why": why, "n": len(failed), "total": n}
             remedy = words("run.failed", **told, command=resume_command(folder))
         return RunOutcome(EXIT_FAILED, folder, parity, why, remedy)
-    return RunOutcome(EXIT_DIFFERENT if worst_verdict(parity) == "different" else EXIT_OK, folder, parity)
+    return RunOutcome(
+        EXIT_DIFFERENT if worst_verdict(parity) == "different" else EXIT_OK, folder, parity
+    )
 
 
 def resume_command(folder: RunFolder) -> str:
@@ -156,10 +158,10 @@ def find_causes(
     most: int = 3,
 ) -> list[dict[str, Any]]:
     """Find where and why backends differ, if any do, and write it to ``findings.json``."""
+    from dualml.experiment.store.findings import write_findings
     from dualml.parity.finder.find import find_all, is_suspicious
     from dualml.parity.finder.paragraph import add_text
     from dualml.parity.finder.replays import ReplaySession
-    from dualml.experiment.store.findings import write_findings
 
     judged = [*parity["comparisons"], *parity.get("serial", ())]
     trials = folder.trials.values()
@@ -175,9 +177,12 @@ def find_causes(
             environs[name] = known[name].environ(folder.run.options.threads)
     with show_activity(words("run.finding"), quiet=quiet) as update:
         session = ReplaySession(
-            folder=folder, plan=plan, infos=known, environs=environs,
+            folder=folder,
+            plan=plan,
+            infos=known,
+            environs=environs,
             progress=lambda text: update(words("run.finding_at", what=text)),
-        )  # fmt: skip
+        )
         differences = find_all(session, parity, most)
     write_findings(folder.path, [add_text(finding) for finding in differences])
     return differences

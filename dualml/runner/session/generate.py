@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.common.arrays import Arrays
-from dualml.experiment.data import load_planned
-from dualml.experiment.data.text import END, UNKNOWN, split_lines
-from dualml.common.errors import UserError, did_you_mean
 from dualml.algorithms.model.spec import ModelSpec
 from dualml.algorithms.model.zoo import TEXT_ZOO
 from dualml.backend.reference.model import Model
+from dualml.common.arrays import Arrays
+from dualml.common.errors import UserError, did_you_mean
 from dualml.common.seeds import make_generator
+from dualml.experiment.data import load_planned
+from dualml.experiment.data.text import END, UNKNOWN, split_lines
 from dualml.experiment.store.checkpoint import load_checkpoint
 from dualml.experiment.store.folder import RunFolder
 from dualml.experiment.store.manifest import TrialRecord
@@ -80,7 +80,9 @@ def generate(
             number out of range, or data that is no longer available.
     """
     if not 1 <= length <= MAX_TOKENS:
-        raise UserError(f"--length is a number of tokens from 1 to {MAX_TOKENS:,}; received {length:,}")
+        raise UserError(
+            f"--length is a number of tokens from 1 to {MAX_TOKENS:,}; received {length:,}"
+        )
     if not 0 <= temperature < math.inf:
         raise UserError(f"--temperature is a number from 0 on; received {temperature}")
     opened, plan = RunFolder.open(folder)
@@ -97,9 +99,13 @@ def generate(
         )
     known = list(dict.fromkeys(t.backend for t in chosen))
     if backend is not None and backend not in known:
-        raise UserError(f"{folder}: no trial ran on backend {backend!r}{did_you_mean(backend, known)}")
+        raise UserError(
+            f"{folder}: no trial ran on backend {backend!r}{did_you_mean(backend, known)}"
+        )
     chosen = [t for t in chosen if backend in (None, t.backend)]
-    trial, spec, weights = find_trained_weights(opened, chosen, {t: plan.spec_of(arms[t]) for t in arms})
+    trial, spec, weights = find_trained_weights(
+        opened, chosen, {t: plan.spec_of(arms[t]) for t in arms}
+    )
     words, tokens = load_planned(plan.data).classes, plan.data.get("tokens", "words")
     lines, _ = split_lines(prompt, tokens)
     given = [word for line in lines for word in (END, *line)] or [END]

@@ -15,11 +15,11 @@ from typing import Any
 from dualml.backend import BackendInfo, backends, select_backends
 from dualml.common.cores import CpuLoadMonitor, available_threads
 from dualml.common.errors import UserError
-from dualml.report.export.base import require_library
-from dualml.common.machine import MAX_THREADS, run_bounded, parse_device, python_argv
+from dualml.common.machine import MAX_THREADS, parse_device, python_argv, run_bounded
+from dualml.common.words import Messages
 from dualml.experiment.store.folder import RunFolder, check_free
 from dualml.experiment.store.manifest import Options, read_run
-from dualml.common.words import Messages
+from dualml.report.export.base import require_library
 
 #: Options that cannot be combined with --resume.
 RESUME_CONFLICTS = (
@@ -80,12 +80,12 @@ def prepare_run(request: RunRequest) -> tuple[RunFolder, Any, list[BackendInfo]]
     Raises:
         UserError: wrong input.
     """
-    from dualml.runner.checkpoint.initial import open_initial, read_initial
     from dualml.experiment.data import load as load_data
     from dualml.experiment.freeze import freeze
     from dualml.experiment.load import SMALL
     from dualml.experiment.load import load as load_experiment
     from dualml.experiment.pretrained import open_pretrained
+    from dualml.runner.checkpoint.initial import open_initial, read_initial
 
     if request.lab is None:
         raise UserError("name an experiment, as in `dualml run lab1`, or --resume DIR")
@@ -186,9 +186,9 @@ def resume_run(request: RunRequest) -> tuple[RunFolder, Any, list[BackendInfo]]:
     Raises:
         UserError: it is another experiment's, or a backend is not installed.
     """
-    from dualml.experiment.data import load_planned
-    from dualml.experiment.find import locate, experiment_files
     from dualml.common.files import read_toml
+    from dualml.experiment.data import load_planned
+    from dualml.experiment.find import experiment_files, locate
     from dualml.runner.session.elastic import resize_trials
 
     path = request.resume

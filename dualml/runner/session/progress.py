@@ -21,8 +21,8 @@ from rich.progress import (
 from rich.text import Text
 
 from dualml.common.errors import escape_unprintable
-from dualml.experiment.store.manifest import Key, TrialRecord
 from dualml.common.words import Messages
+from dualml.experiment.store.manifest import Key, TrialRecord
 
 #: Longest time without a line in a log, in seconds.
 EVERY_S = 10.0
@@ -245,7 +245,9 @@ class ProgressLines(ProgressDisplay):
             left = (time.monotonic() - self.since) * (total - done) / done
             parts.append(self.words("run.phase_left", done=done, total=total, left=left))
         if (left := self.remaining.seconds()) is not None:
-            parts.append(self.words("run.all_left", ended=self.trials_ended, total=self.total, left=left))
+            parts.append(
+                self.words("run.all_left", ended=self.trials_ended, total=self.total, left=left)
+            )
         return self.words("run.joint").join(parts)
 
 
@@ -259,9 +261,17 @@ class SilentProgress(ProgressDisplay):
         pass
 
 
-def make_progress_display(work: Mapping[Key, float], words: Messages, *, quiet: bool = False) -> ProgressDisplay:
+def make_progress_display(
+    work: Mapping[Key, float], words: Messages, *, quiet: bool = False
+) -> ProgressDisplay:
     """Make the display: bars on a terminal, lines elsewhere, nothing if ``quiet``."""
-    kind = SilentProgress if quiet else ProgressBars if Console(stderr=True).is_terminal else ProgressLines
+    kind = (
+        SilentProgress
+        if quiet
+        else ProgressBars
+        if Console(stderr=True).is_terminal
+        else ProgressLines
+    )
     return kind(work, words)
 
 

@@ -10,17 +10,17 @@ from pathlib import Path
 
 from dualml.backend import ExternalLaunch, backends
 from dualml.common.errors import escape_unprintable
-from dualml.launch.hosts.ssh import RemoteProcesses
-from dualml.launch import external
-from dualml.launch.helper import run_helper
-from dualml.launch.rank_server import RankServer
-from dualml.launch.remote_client import RemoteFolderClient
-from dualml.launch.remote import RemoteRunFolder
-from dualml.launch.credentials import RankCredentials, connect_when_ready
-from dualml.launch.connection import parse_address
-from dualml.runner.session.prepare import RunRequest, default_run_folder
-from dualml.experiment.store.folder import check_free
 from dualml.common.words import Messages
+from dualml.experiment.store.folder import check_free
+from dualml.launch import external
+from dualml.launch.connection import parse_address
+from dualml.launch.credentials import RankCredentials, connect_when_ready
+from dualml.launch.helper import run_helper
+from dualml.launch.hosts.ssh import RemoteProcesses
+from dualml.launch.rank_server import RankServer
+from dualml.launch.remote import RemoteRunFolder
+from dualml.launch.remote_client import RemoteFolderClient
+from dualml.runner.session.prepare import RunRequest, default_run_folder
 
 #: Seconds that a rank of a launcher waits for rank 0's announcements.
 ADOPTED_WAIT_S = 7200.0
@@ -34,7 +34,9 @@ def print_notice(text: str) -> None:
         print(f"dualml: {escape_unprintable(text)}", file=sys.stderr, flush=True)
 
 
-def wait_for_ranks(hub: RankServer, words: Messages, launcher: ExternalLaunch, started: RemoteProcesses | None) -> None:
+def wait_for_ranks(
+    hub: RankServer, words: Messages, launcher: ExternalLaunch, started: RemoteProcesses | None
+) -> None:
     """Wait until all ranks have connected, and print which are missing and, if the user starts
     them, how.
 
@@ -52,7 +54,9 @@ def wait_for_ranks(hub: RankServer, words: Messages, launcher: ExternalLaunch, s
         print_notice(words("ranks.missing", n=len(ranks), ranks=", ".join(map(str, ranks))))
 
     ended = (lambda: None) if started is None else started.exit_reason
-    hub.wait_for_ranks(GATHER_S, report_missing, lambda why: print_notice(words("ranks.refused", why=why)), ended)
+    hub.wait_for_ranks(
+        GATHER_S, report_missing, lambda why: print_notice(words("ranks.refused", why=why)), ended
+    )
 
 
 def run_as_follower(launcher: ExternalLaunch, request: RunRequest, token: bytes) -> str:
@@ -91,7 +95,9 @@ def run_as_remote_follower(launcher: ExternalLaunch, request: RunRequest, token:
             check_free(copy)
         else:
             copy = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="dualml-")))
-        wire = connect_when_ready(seat, GATHER_S, lambda: print_notice(words("ranks.awaits", where=seat)))
+        wire = connect_when_ready(
+            seat, GATHER_S, lambda: print_notice(words("ranks.awaits", where=seat))
+        )
         copy.mkdir(parents=True, exist_ok=True)
         mirror = RemoteFolderClient(RemoteRunFolder(seat, wire, copy), copy, request.keep_local)
         held.callback(mirror.leave)

@@ -13,23 +13,29 @@ from pathlib import Path
 
 from dualml.backend import ExternalLaunch, select_backends
 from dualml.common.errors import CommunicationError, UserError
-from dualml.launch.hosts.file import read_hosts as read_hosts
-from dualml.launch.hosts.ssh import RemoteProcesses, start_remote
-from dualml.launch.hosts.ssh import survey_hosts as check_hosts
-from dualml.launch import external
-from dualml.launch.child import on_death_of_parent
-from dualml.launch.rank_server import RankServer
-from dualml.launch.credentials import versions
-from dualml.launch.connection import TOKEN, parse_address, token_for
-from dualml.runner.session.execution import EXIT_FAILED, EXIT_OK, RunOutcome, execute_trials
-from dualml.runner.session.prepare import RunRequest, check_request, prepare_run, refuse_settings, resume_run
-from dualml.runner.session.ranks import run_as_follower, wait_for_ranks, print_notice
+from dualml.common.variables import CONFIG, NO_FILE
+from dualml.common.words import Messages
 from dualml.experiment.store.folder import lock_run_folder
 from dualml.experiment.store.manifest import RUN, read_run
 from dualml.experiment.store.sessions import announce_end, clear_sessions
 from dualml.experiment.store.trial import HOSTS
-from dualml.common.variables import CONFIG, NO_FILE
-from dualml.common.words import Messages
+from dualml.launch import external
+from dualml.launch.child import on_death_of_parent
+from dualml.launch.connection import TOKEN, parse_address, token_for
+from dualml.launch.credentials import versions
+from dualml.launch.hosts.file import read_hosts as read_hosts
+from dualml.launch.hosts.ssh import RemoteProcesses, start_remote
+from dualml.launch.hosts.ssh import survey_hosts as check_hosts
+from dualml.launch.rank_server import RankServer
+from dualml.runner.session.execution import EXIT_FAILED, EXIT_OK, RunOutcome, execute_trials
+from dualml.runner.session.prepare import (
+    RunRequest,
+    check_request,
+    prepare_run,
+    refuse_settings,
+    resume_run,
+)
+from dualml.runner.session.ranks import print_notice, run_as_follower, wait_for_ranks
 
 #: Starts the other ranks for the duration of a context; their output goes into the given folder.
 StartRanks = Callable[[Path], contextlib.AbstractContextManager[RemoteProcesses]]
@@ -76,7 +82,9 @@ def run_external_rank(launcher: ExternalLaunch, request: RunRequest) -> RunOutco
             "starts the ranks itself"
         )
     out = request.out or request.resume
-    external.check_launch_options(launcher, out, request.world_size, request.backend, request.rendezvous)
+    external.check_launch_options(
+        launcher, out, request.world_size, request.backend, request.rendezvous
+    )
     host, port = parse_address(str(request.rendezvous)) if over_wire else ("", 0)
     token = token_for(host, request.insecure) if over_wire else b""
     if launcher.rank != 0:
@@ -115,7 +123,9 @@ def run_on_hosts(request: RunRequest, path: Path) -> RunOutcome:
     infos = [info for info in select_backends(names) if info.ranks == "processes"]
     launcher = ExternalLaunch("--hosts", "", 0, hosts.size)
     here = hosts.here
-    with contextlib.closing(RankServer(here.address, here.port or 0, token.encode(), hosts.size)) as hub:
+    with contextlib.closing(
+        RankServer(here.address, here.port or 0, token.encode(), hosts.size)
+    ) as hub:
         check_hosts(hosts, (hub.host, hub.port), versions(infos), request.device or "")
         words = ["run", "--world-size", str(hosts.size), "--rendezvous", hub.address]
         environ = {TOKEN: token, CONFIG: NO_FILE}  # the configuration was resolved here
@@ -132,15 +142,24 @@ def restart_request(request: RunRequest, launcher: ExternalLaunch) -> RunRequest
     if not launcher.start or request.resume or path is None or not (path / RUN.name).exists():
         return request
     return RunRequest(
-        lab=None, resume=path, out=path if launcher.rank else None, lang=request.lang,
-        report=request.report, find=request.find, rendezvous=request.rendezvous,
-        insecure=request.insecure, keep_local=request.keep_local,
+        lab=None,
+        resume=path,
+        out=path if launcher.rank else None,
+        lang=request.lang,
+        report=request.report,
+        find=request.find,
+        rendezvous=request.rendezvous,
+        insecure=request.insecure,
+        keep_local=request.keep_local,
         tensorboard=request.tensorboard,
-    )  # fmt: skip
+    )
 
 
 def run_as_leader(
-    request: RunRequest, launcher: ExternalLaunch | None, hub: RankServer | None, others: StartRanks | None = None
+    request: RunRequest,
+    launcher: ExternalLaunch | None,
+    hub: RankServer | None,
+    others: StartRanks | None = None,
 ) -> RunOutcome:
     """Run as rank 0, or as the only process: prepare, train, judge and report.
 

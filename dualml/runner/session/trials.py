@@ -12,25 +12,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dualml.parallel.aggregation import ASYNCHRONOUS
-from dualml.parallel.aggregation.times import communication_share, split_times
-from dualml.backend import ExternalLaunch, BackendInfo
-from dualml.common.cores import cores_per_rank, affinity_env
+from dualml.backend import BackendInfo, ExternalLaunch
+from dualml.common.cores import affinity_env, cores_per_rank
 from dualml.common.errors import UserError
-from dualml.experiment.plan import Plan
-from dualml.launch.external import combine_results, find_failed_rank
-from dualml.launch.launcher import LaunchedRank, LauncherProcess
-from dualml.launch.rank_server import RankServer
-from dualml.launch.process import Launch
-from dualml.launch.route import free_port, interface_variables
-from dualml.launch.supervise import GroupResult, describe_exit, last_lines, supervise
 from dualml.common.machine import python_argv, usable_cores
-from dualml.parallel.split.timeline_stats import summary
+from dualml.experiment.plan import Plan
 from dualml.experiment.store.folder import RunFolder
 from dualml.experiment.store.manifest import Key, Status, TrialRecord
 from dualml.experiment.store.sessions import Announcement, announce
 from dualml.experiment.store.times import TIMELINE, TIMES
-from dualml.experiment.store.trial import JOB, RESULT, TrialJob, TrialResult, rendezvous_path, log_path
+from dualml.experiment.store.trial import (
+    JOB,
+    RESULT,
+    TrialJob,
+    TrialResult,
+    log_path,
+    rendezvous_path,
+)
+from dualml.launch.external import combine_results, find_failed_rank
+from dualml.launch.launcher import LaunchedRank, LauncherProcess
+from dualml.launch.process import Launch
+from dualml.launch.rank_server import RankServer
+from dualml.launch.route import free_port, interface_variables
+from dualml.launch.supervise import GroupResult, describe_exit, last_lines, supervise
+from dualml.parallel.aggregation import ASYNCHRONOUS
+from dualml.parallel.aggregation.times import communication_share, split_times
+from dualml.parallel.split.timeline_stats import summary
 
 CHECKPOINT_S = 10.0  # seconds of training between two checkpoints
 VARIABLE = "DUALML_CHECKPOINT_S"  # overrides CHECKPOINT_S
@@ -73,7 +80,9 @@ def run_trials(
         while waiting:  # after a trial that failed the others need new ranks
             if server is not None:
                 server.check_lost()
-            session = RankGroupLaunch(folder, plan, infos, environs, listen, external_launch, number, server)
+            session = RankGroupLaunch(
+                folder, plan, infos, environs, listen, external_launch, number, server
+            )
             done = session.run_group(
                 waiting, status="unsupported" if waiting == together else "interrupted"
             )
@@ -93,7 +102,9 @@ def group_trials(trials: Sequence[TrialRecord], plan: Plan) -> list[list[Key]]:
     arms, together = plan.experiment.arms, dict[Any, list[Key]]()
 
     def length(trial: TrialRecord) -> int:
-        return count_gradients(plan, trial.arm, trial.seed) if arms[trial.arm].world_size == 1 else 0
+        return (
+            count_gradients(plan, trial.arm, trial.seed) if arms[trial.arm].world_size == 1 else 0
+        )
 
     for number, trial in enumerate(sorted(trials, key=length)):
         arm = arms[trial.arm]
@@ -214,7 +225,11 @@ class RankGroupLaunch:
         self.start_trial(0)
         try:
             ended = supervise(
-                launches, self.on_event, limit=limits.trial, silence=limits.silence, is_abandoned=self.external_failed
+                launches,
+                self.on_event,
+                limit=limits.trial,
+                silence=limits.silence,
+                is_abandoned=self.external_failed,
             )
             if self.is_external:
                 ended = combine_results(ended, self.folder.path, self.number)

@@ -8,10 +8,10 @@ from typing import Any
 from rich.text import Text
 
 from dualml.common.errors import UserError
-from dualml.runner.session.progress import ProgressDisplay
+from dualml.common.words import Messages
 from dualml.experiment.store.folder import RunFolder
 from dualml.experiment.store.manifest import TrialRecord
-from dualml.common.words import Messages
+from dualml.runner.session.progress import ProgressDisplay
 
 
 class VerdictListener:

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from dualml.algorithms.communicator import Communicator
 from dualml.common.errors import TrialError
-from dualml.parallel.split.shards import all_gather_arrays
 from dualml.experiment.store.agreement import DIVERGED_REASON, Promise
+from dualml.parallel.split.shards import all_gather_arrays
+from dualml.runner.worker.ranks import MultiRank, WeightCopies
 from dualml.runner.worker.step_timer import StepTimer
-from dualml.runner.worker.ranks import WeightCopies, MultiRank
 
 #: Copies that receive the same sum differ only by the rounding of the update: a few units in the
 #: last place, which accumulate like the steps of a random walk.
@@ -64,7 +64,9 @@ class RankConsistencyCheck:
         self.first, self.last = first, last
         self.steps = ranks.steps_to_compare(first, last) if first <= last else []
         #: How often the engine sends each byte; None where its traffic cannot be counted.
-        self.send_factor = self.measure_send_factor() if ranks.counts_all_bytes and first <= last else None
+        self.send_factor = (
+            self.measure_send_factor() if ranks.counts_all_bytes and first <= last else None
+        )
         self.checks = [dict(check) for check in earlier]
 
     def compare_weights(self, step: int) -> None:
@@ -80,8 +82,14 @@ class RankConsistencyCheck:
         self.checks.append({"update": step, "sha256": sha256, "apart": apart[0], "limit": apart[1]})
         if not far:
             return
-        named = ", ".join(f"{name} by {distance:.2g}" for name, distance in far[:MAX_NAMED_PARAMETERS])
-        more = f" and {len(far) - MAX_NAMED_PARAMETERS} more" if len(far) > MAX_NAMED_PARAMETERS else ""
+        named = ", ".join(
+            f"{name} by {distance:.2g}" for name, distance in far[:MAX_NAMED_PARAMETERS]
+        )
+        more = (
+            f" and {len(far) - MAX_NAMED_PARAMETERS} more"
+            if len(far) > MAX_NAMED_PARAMETERS
+            else ""
+        )
         raise TrialError(
             f"{DIVERGED_REASON}: arm {self.arm}: after update {step} the {self.ranks.size} ranks hold other "
             f"numbers where {self.how} should keep them equal: {named}{more} (relative to their "
@@ -113,8 +121,12 @@ class RankConsistencyCheck:
                 f"{DIVERGED_REASON}: arm {self.arm}: by {self.how} all averagings with neighbours change a "
                 f"rank's weights, and {averagings:.0%} did so; {REMEDY}"
             )
-        facts = {"sent_bytes": sent, "times_sent": self.send_factor, "closed_bytes": closed,
-                 "averagings": averagings}  # fmt: skip
+        facts = {
+            "sent_bytes": sent,
+            "times_sent": self.send_factor,
+            "closed_bytes": closed,
+            "averagings": averagings,
+        }
         promise: Promise = self.ranks.promise
         known = {key: value for key, value in facts.items() if value is not None}
         return {"promise": promise, "checks": self.checks, **known}
@@ -154,14 +166,18 @@ class RankConsistencyCheck:
 ExcessDistances = list[tuple[str, float]]
 
 
-def compare_copies(comm: Communicator, copies: WeightCopies, step: int) -> tuple[str, tuple[float, float], ExcessDistances]:
+def compare_copies(
+    comm: Communicator, copies: WeightCopies, step: int
+) -> tuple[str, tuple[float, float], ExcessDistances]:
     """Compare the weights that several ranks hold.
 
     Returns:
         The SHA-256 over all ranks; the largest relative distance with its limit; the keys beyond
         the limit with their distances, largest first.
     """
-    digests = all_gather_arrays(comm, {key: digest_array(array) for key, array in copies.arrays.items()})
+    digests = all_gather_arrays(
+        comm, {key: digest_array(array) for key, array in copies.arrays.items()}
+    )
     whole = hashlib.sha256()
     for rank, named in enumerate(digests):
         for key in sorted(named):

@@ -21,7 +21,9 @@ def trace_pre_update(
     """Return the activations of ``probe`` and the gradients of ``batch`` before update ``step``,
     and the SHA-256 of the batch's data."""
     seen = training.trace(batch, probe)
-    arrays = prefix_keys("forward", step, seen.activations) | prefix_keys("gradient", step, seen.gradients)
+    arrays = prefix_keys("forward", step, seen.activations) | prefix_keys(
+        "gradient", step, seen.gradients
+    )
     return arrays, seen.data
 
 
@@ -29,7 +31,9 @@ def trace_post_update(training: Training, step: int) -> Arrays:
     """Return the weights and the optimizer state after update ``step``."""
     arrays = prefix_keys("update", step, training.weights())
     for slot, named in training.state().items():
-        arrays |= prefix_keys("state", step, {f"{slot}/{name}": value for name, value in named.items()})
+        arrays |= prefix_keys(
+            "state", step, {f"{slot}/{name}": value for name, value in named.items()}
+        )
     return arrays
 
 

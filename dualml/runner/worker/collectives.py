@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parallel.aggregation import strategy
 from dualml.algorithms.communicator import Communicator
 from dualml.common.errors import TrialError
 from dualml.experiment.arm import Arm
 from dualml.experiment.store.costs import COLLECTIVES
+from dualml.parallel.aggregation import strategy
 
 MIN_REPEATS, MAX_REPEATS = 3, 60  # minimum and maximum repetitions of one measurement
 #: Counters of a rank's network interface, including all headers.
@@ -42,8 +42,14 @@ def time_collectives(
         emit(phase="collectives", done=number + 1, total=len(jobs))
     copies = {str(size): copy_seconds(size) for size in arm.sizes}
     if comm.rank == 0:
-        measured = {"backend": comm.backend, "device": comm.device, "world_size": comm.size,
-                    "clock": comm.clock, "rows": rows, "copy_s": copies}  # fmt: skip
+        measured = {
+            "backend": comm.backend,
+            "device": comm.device,
+            "world_size": comm.size,
+            "clock": comm.clock,
+            "rows": rows,
+            "copy_s": copies,
+        }
         if per_machine != comm.size:  # several machines
             measured |= {"per_machine": per_machine, "engine": comm.engine}
         COLLECTIVES.write(folder, COLLECTIVES.make_record(measured))
@@ -77,7 +83,9 @@ def measure_strategy(comm: Communicator, name: str, nbytes: int, seconds: float)
     first, _ = run_once()
     counted = comm.traffic.describe()
     # The traffic of the barrier does not belong to the strategy; native barriers are not counted.
-    repeats = broadcast_repeats(comm, int(np.clip(seconds / max(first, 1e-6), MIN_REPEATS, MAX_REPEATS)))
+    repeats = broadcast_repeats(
+        comm, int(np.clip(seconds / max(first, 1e-6), MIN_REPEATS, MAX_REPEATS))
+    )
     comm.barrier()  # until then, another rank may still receive what this one has sent
     before = interface_counts(comm.context.interface)
     spent = np.array([run_once()[0] for _ in range(repeats)])

@@ -8,10 +8,10 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.common.errors import UserError
-from dualml.parity.envelope import PLAIN, RoundingPerturbation, update_envelope
 from dualml.algorithms.precision import cast_parameter_names
+from dualml.common.errors import UserError
 from dualml.experiment.store.envelope import Envelope, read_envelope, write_envelope
+from dualml.parity.envelope import PLAIN, RoundingPerturbation, update_envelope
 from dualml.runner.worker.capture import Arrays, trace_post_update, trace_pre_update
 from dualml.runner.worker.setup import TrialSetup
 
@@ -50,6 +50,8 @@ def draw_envelope(trial: TrialSetup, losses: NDArray[np.float64], trace: Arrays)
             if step in trial.schedule.trace:
                 capture.update(trace_post_update(trial.training, step))
             trial.emit(phase="envelope", done=draw * horizon + step, total=draws * horizon)
-        envelope = update_envelope(envelope, trial.ranks.materialize_losses(lazy), capture, losses, trace)
+        envelope = update_envelope(
+            envelope, trial.ranks.materialize_losses(lazy), capture, losses, trace
+        )
         if trial.ranks.rank == 0:
             write_envelope(trial.folder, envelope)

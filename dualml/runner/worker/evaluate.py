@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.backend import Training, eval_batch_size, split_into_chunks
 from dualml.algorithms.communicator import Communicator
 from dualml.algorithms.communicator.parts import part_start
+from dualml.backend import Training, eval_batch_size, split_into_chunks
 
 Index = NDArray[np.int64]
 
@@ -62,7 +62,9 @@ def evaluate(
     With ``root`` the ranks share the model: all of them process every chunk together, and rank
     ``root``, which alone needs the labels, counts.
     """
-    pieces = [part for part, _ in split_into_chunks(index, eval_batch_size(y))]  # a copy of few at a time
+    pieces = [
+        part for part, _ in split_into_chunks(index, eval_batch_size(y))
+    ]  # a copy of few at a time
     ranks, rank = (1, 0) if comm is None or root is not None else (comm.size, comm.rank)
     counts_here = comm is None or root in (None, comm.rank)
     ends = [part_start(len(pieces), ranks, r) for r in range(ranks + 1)]

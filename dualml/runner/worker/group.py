@@ -10,24 +10,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parallel.aggregation.asynchronous import AsyncParameterServer, staleness_stats
-from dualml.parallel.aggregation.local_sgd import LocalSGD
-from dualml.parallel.aggregation.volume import aggregation_volume
-from dualml.parallel.aggregation.native import NativeDataParallel
-from dualml.parallel.aggregation.parallel import DataParallel
-from dualml.parallel.aggregation.scheme import parallel_trainer_class
-from dualml.parallel.aggregation.straggler import Straggler
-from dualml.backend import Arrays, Backend, GradientBuckets, Training
 from dualml.algorithms.communicator import Communicator
+from dualml.backend import Arrays, Backend, GradientBuckets, Training
 from dualml.experiment.arm import Arm
 from dualml.experiment.batches import BatchSampler
 from dualml.experiment.store.agreement import Promise
 from dualml.experiment.store.times import TIMES
-from dualml.runner.worker.evaluate import Score, evaluate
-from dualml.runner.worker.ranks import WeightCopies, DataParallelRanks
+from dualml.parallel.aggregation.asynchronous import AsyncParameterServer, staleness_stats
+from dualml.parallel.aggregation.local_sgd import LocalSGD
+from dualml.parallel.aggregation.native import NativeDataParallel
+from dualml.parallel.aggregation.parallel import DataParallel
+from dualml.parallel.aggregation.scheme import parallel_trainer_class
+from dualml.parallel.aggregation.straggler import Straggler
+from dualml.parallel.aggregation.volume import aggregation_volume
 from dualml.parallel.zero.model import ShardedModel
 from dualml.parallel.zero.parallel import ZeroDataParallel
 from dualml.parallel.zero.units import communication_volume as moved_in_parts
+from dualml.runner.worker.evaluate import Score, evaluate
+from dualml.runner.worker.ranks import DataParallelRanks, WeightCopies
 
 
 class AggregationRanks(DataParallelRanks):
@@ -48,12 +48,16 @@ class AggregationRanks(DataParallelRanks):
         slow = None if arm.slow is None else Straggler(**arm.slow.model_dump())
         self.sync_period = settings.every
         if isinstance(training, ShardedModel):
-            self.parallel: DataParallel = ZeroDataParallel(backend, training, comm, settings, slow, seed)
+            self.parallel: DataParallel = ZeroDataParallel(
+                backend, training, comm, settings, slow, seed
+            )
         else:
             assert pieces is not None
             kind = parallel_trainer_class(settings)
             self.parallel = kind(backend, training, pieces, comm, settings, slow, seed)
-        self.nondeterministic = isinstance(self.parallel, AsyncParameterServer) and settings.arrival == "free"
+        self.nondeterministic = (
+            isinstance(self.parallel, AsyncParameterServer) and settings.arrival == "free"
+        )
         self.staleness: dict[str, Any] = {}
         self.changed_averagings = 0  # averagings that changed this rank's weights
         self.promise = weight_promise(self.parallel)
@@ -92,7 +96,9 @@ class AggregationRanks(DataParallelRanks):
 
     def steps_to_compare(self, first: int, last: int) -> list[int]:
         if self.promise == "averaged":
-            updates = range(-(-first // self.sync_period) * self.sync_period, last + 1, self.sync_period)
+            updates = range(
+                -(-first // self.sync_period) * self.sync_period, last + 1, self.sync_period
+            )
         elif self.promise == "served" and not self.nondeterministic:
             # Skip updates in which the server applies its own gradient last.
             order = self.parallel.order  # type: ignore[attr-defined]

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.common.errors import TrialError
 from dualml.algorithms.optim import OptimizerSpec
+from dualml.common.errors import TrialError
 
 DIVERGED = 1e3  # a loss that many times the first one will not come back
 
@@ -23,7 +23,9 @@ def divergence_remedy(rule: OptimizerSpec) -> str:
     return f"{lower}, or give eps a value above 0" if getattr(rule, "eps", 1) == 0 else lower
 
 
-def check_losses(arm: str, rule: OptimizerSpec, losses: NDArray[np.float64], start: int, stop: int) -> None:
+def check_losses(
+    arm: str, rule: OptimizerSpec, losses: NDArray[np.float64], start: int, stop: int
+) -> None:
     """Check the losses of the updates ``start + 1`` … ``stop``, which stand at these indices less
     one.
 
@@ -33,7 +35,9 @@ def check_losses(arm: str, rule: OptimizerSpec, losses: NDArray[np.float64], sta
     for step in range(start + 1, stop + 1):
         loss, first = float(losses[step - 1]), float(losses[0])
         if not math.isfinite(loss):
-            raise TrialError(f"arm {arm}: the loss is {loss} at step {step}; {divergence_remedy(rule)}")
+            raise TrialError(
+                f"arm {arm}: the loss is {loss} at step {step}; {divergence_remedy(rule)}"
+            )
         if loss > DIVERGED * max(first, 1e-3):
             raise TrialError(
                 f"arm {arm}: the loss diverges, {loss:.3g} at step {step} after {first:.3g} at "
@@ -56,7 +60,9 @@ def check_final(arm: str, rule: OptimizerSpec, metrics: Mapping[str, float], fir
     for metric in ("train_loss", "test_loss"):
         loss = metrics[metric]
         if not math.isfinite(loss):
-            raise TrialError(f"arm {arm}: {metric} is {loss} after the last update; {divergence_remedy(rule)}")
+            raise TrialError(
+                f"arm {arm}: {metric} is {loss} after the last update; {divergence_remedy(rule)}"
+            )
         if loss > DIVERGED * max(first, 1e-3):
             raise TrialError(
                 f"arm {arm}: the loss diverges, {metric} is {loss:.3g} after the last update, "
@@ -64,7 +70,9 @@ def check_final(arm: str, rule: OptimizerSpec, metrics: Mapping[str, float], fir
             )
 
 
-def check_weights_changed(arm: str, rule: OptimizerSpec, before: Arrays, after: Arrays, step: int = 1) -> None:
+def check_weights_changed(
+    arm: str, rule: OptimizerSpec, before: Arrays, after: Arrays, step: int = 1
+) -> None:
     """Check that update ``step`` (the first one, or the first that was not skipped) changed a
     weight.
 

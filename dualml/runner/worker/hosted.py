@@ -1,5 +1,5 @@
-"""A worker process started by an external launcher for one arm: ``python -m dualml.runner.worker.hosted
-SOCKET BACKEND FOLDER …``.
+"""A worker process started by an external launcher for one arm: ``python -m
+dualml.runner.worker.hosted SOCKET BACKEND FOLDER …``.
 
 It is either one of the ranks, or a helper process through which the ranks find one another.
 """

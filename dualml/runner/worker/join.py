@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dualml.common.errors import CommunicationError, TrialError
-from dualml.launch.child import Emitter
 from dualml.common.machine import pin_cores
+from dualml.launch.child import Emitter
 
 if TYPE_CHECKING:
     from dualml.experiment.store.trial import WorkerJob
@@ -95,10 +95,10 @@ def join_group(
     Raises:
         CommunicationError: a rank is missing, or has another plan.
     """
-    from dualml.backend import ProcessGroups
     from dualml.algorithms.communicator import RankContext
     from dualml.algorithms.communicator.rendezvous import all_gather_via_store
-    from dualml.runner.worker.remote import store_for, network_interface
+    from dualml.backend import ProcessGroups
+    from dualml.runner.worker.remote import network_interface, store_for
 
     limit, board = plan.experiment.limits.collective, store_for(folder)
     hashes = all_gather_via_store(
@@ -109,16 +109,24 @@ def join_group(
         raise CommunicationError(f"the ranks have different plans: {listed}")
     name, address = network_interface()
     place = RankContext(
-        rank, size, board, rendezvous=job.rendezvous, timeout=limit, key=job.key, check=job.check,
-        interface=name, address=address, host_staged=staged,
-    )  # fmt: skip
+        rank,
+        size,
+        board,
+        rendezvous=job.rendezvous,
+        timeout=limit,
+        key=job.key,
+        check=job.check,
+        interface=name,
+        address=address,
+        host_staged=staged,
+    )
     return backend.ability(ProcessGroups).connect(place)
 
 
 def single_rank_group(backend: Any) -> Any:
     """Return a process group of one rank, for code that is written for several."""
-    from dualml.backend import ProcessGroups, backends
     from dualml.algorithms.communicator import MemoryStore, RankContext
+    from dualml.backend import ProcessGroups, backends
     from dualml.backend.reference.communicator import Switchboard, ThreadCommunicator
 
     place = RankContext(0, 1, MemoryStore())
@@ -139,9 +147,14 @@ def agree_on_weights(comm: Any, weights: dict[str, Any], key: str) -> None:
     received = {name: comm.numpy(comm.broadcast(comm.tensor(w))) for name, w in weights.items()}
     place, text = comm.place, f"{arrays_digest(received)} {arrays_digest(weights)}"
     notes = all_gather_via_store(
-        place.board, f"weights.{key}", comm.rank, range(comm.size), text, place.timeout,
+        place.board,
+        f"weights.{key}",
+        comm.rank,
+        range(comm.size),
+        text,
+        place.timeout,
         "the initial weights",
-    )  # fmt: skip
+    )
     right = notes[0].split()[1]
     wrong = [r for r, note in sorted(notes.items()) if set(note.split()) != {right}]
     if wrong:

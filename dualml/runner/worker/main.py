@@ -1,4 +1,5 @@
-"""The worker process: one framework, one rank. ``python -m dualml.runner.worker.main RANK FOLDER …``.
+"""The worker process: one framework, one rank. ``python -m dualml.runner.worker.main RANK FOLDER
+…``.
 
 FOLDER is the folder of a trial. With several ranks there may be several folders, run one after the
 other, so that the ranks start and find one another only once.
@@ -89,7 +90,7 @@ class PlanRunner:
 
     def run_trial(self, folder: Path, backend: Any, comm: Any) -> dict[str, Any]:
         """Run one trial and return its summary; rank 0 also writes it to ``result.json``."""
-        from dualml.common.machine import peak_memory_mb, affinity_and_load
+        from dualml.common.machine import affinity_and_load, peak_memory_mb
         from dualml.experiment.store.trial import JOB, RESULT
         from dualml.launch.usage.sampler import sample_usage
         from dualml.runner.worker.collectives import time_collectives
@@ -131,10 +132,17 @@ class PlanRunner:
             weights = self.plan.initial(job.seed, self.plan.experiment.arms[job.arm])
             agree_on_weights(comm, weights, f"{job.arm}.{job.seed}")
         trial = TrialRunner(
-            self.plan, job.arm, job.seed, backend, self.samples_for(job.arm, rank, backend),
-            folder, emit,
-            job.checkpoint_every, comm, self.models(rank),
-        )  # fmt: skip
+            self.plan,
+            job.arm,
+            job.seed,
+            backend,
+            self.samples_for(job.arm, rank, backend),
+            folder,
+            emit,
+            job.checkpoint_every,
+            comm,
+            self.models(rank),
+        )
         trial.resized = bool(job.resized)
         with contextlib.closing(trial):
             return trial.run()
@@ -152,7 +160,9 @@ class PlanRunner:
         more = x and not self.has_read[0], y and not self.has_read[1]
         if self.partial_samples is None or any(more):
             read = load_samples(self.plan, samples=more[0], labels=more[1])
-            self.partial_samples = read if self.partial_samples is None else read.fill_from(self.partial_samples)
+            self.partial_samples = (
+                read if self.partial_samples is None else read.fill_from(self.partial_samples)
+            )
             self.has_read = x or self.has_read[0], y or self.has_read[1]
         return self.partial_samples.omit(samples=not x, labels=not y)
 

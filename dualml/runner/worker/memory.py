@@ -6,13 +6,14 @@ import math
 from dataclasses import asdict
 from typing import Any
 
-from dualml.backend import PeakMemory, MemoryReport
+from dualml.backend import MemoryReport, PeakMemory
 from dualml.common.errors import Unsupported
 from dualml.runner.worker.setup import TrialSetup
 
 
 def measure_memory(trial: TrialSetup, batch: Any, step: int) -> dict[str, int | None]:
-    """Measure this rank's memory in bytes by purpose (`dualml.experiment.store.manifest.DeviceMemory`).
+    """Measure this rank's memory in bytes by purpose
+    (`dualml.experiment.store.manifest.DeviceMemory`).
 
     All ranks call it together, after an update and before the training starts again, because
     optimizers create their state on first use. They exchange the numbers only after the restart:

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.backend import Backend
 from dualml.algorithms.communicator import Communicator
+from dualml.backend import Backend
 from dualml.experiment.batches import BatchSampler
-from dualml.experiment.sample_digest import SampleDigest
 from dualml.experiment.methods import MethodInfo
 from dualml.experiment.methods.engine import MethodTraining
 from dualml.experiment.methods.engine_loader import EngineLoaderParallel, make_data_parallel
+from dualml.experiment.sample_digest import SampleDigest
 from dualml.runner.worker.evaluate import Score, evaluate, score_from_rows
-from dualml.runner.worker.ranks import SingleRank, DataParallelRanks
+from dualml.runner.worker.ranks import DataParallelRanks, SingleRank
 
 
 class MethodSingleRank(SingleRank):
@@ -76,7 +76,9 @@ class MethodRanks(DataParallelRanks):
             return [(self.rank, self.engine_training.loaded_samples[step])]
         return super().trained_samples(batch, step)
 
-    def describe_samples(self, seen: SampleDigest, updates: int) -> tuple[list[dict[str, Any]], str]:
+    def describe_samples(
+        self, seen: SampleDigest, updates: int
+    ) -> tuple[list[dict[str, Any]], str]:
         samples, sha256 = super().describe_samples(seen, updates)
         if not isinstance(self.engine_training, EngineLoaderParallel):
             return samples, sha256

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from dualml.algorithms.communicator import Communicator
+from dualml.backend import (
+    CommOverlap,
+    FrameworkDataParallel,
+    GradientAccess,
+    GradientBuckets,
+    Training,
+)
 from dualml.parallel.aggregation import NATIVE
 from dualml.parallel.aggregation.buckets import bucket_layout
 from dualml.parallel.aggregation.settings import Aggregation
-from dualml.backend import GradientAccess, FrameworkDataParallel, CommOverlap, GradientBuckets, Training
-from dualml.algorithms.communicator import Communicator
 
 T = TypeVar("T")
 

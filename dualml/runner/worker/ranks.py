@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.backend import Arrays, Backend, Training
 from dualml.algorithms.communicator import Communicator
+from dualml.backend import Arrays, Backend, Training
 from dualml.experiment.batches import BatchSampler
-from dualml.experiment.sample_digest import SampleDigest, gather_digests, combined_digest
-from dualml.parity.envelope import shuffle_batch
+from dualml.experiment.sample_digest import SampleDigest, combined_digest, gather_digests
 from dualml.experiment.store.agreement import Promise
+from dualml.parity.envelope import shuffle_batch
 from dualml.runner.worker.evaluate import Score, evaluate
 
 SEGMENT_S = 0.25  # target duration of a window of updates between two reads of the loss
@@ -38,7 +38,9 @@ class SingleRank:
     rank, size, nondeterministic, sockets = 0, 1, False, False
     traced_phase = "gradient"
 
-    def __init__(self, backend: Backend, training: Training, folder: Path, feed: BatchSampler) -> None:
+    def __init__(
+        self, backend: Backend, training: Training, folder: Path, feed: BatchSampler
+    ) -> None:
         self.backend, self.training, self.folder, self.feed = backend, training, folder, feed
 
     def batch(self, step: int) -> Any:
@@ -64,11 +66,17 @@ class SingleRank:
             batches.append((batch[:short], 1))
         return batches
 
-    def describe_samples(self, seen: SampleDigest, updates: int) -> tuple[list[dict[str, Any]], str]:
+    def describe_samples(
+        self, seen: SampleDigest, updates: int
+    ) -> tuple[list[dict[str, Any]], str]:
         """Return the number of samples and the digest of each rank, and the combined digest of
         all."""
         chains = self.gather_rank_digests(seen)
-        counts = self.feed.samples_per_rank(updates) if len(chains) > 1 else [self.feed.sample_gradients(updates)]
+        counts = (
+            self.feed.samples_per_rank(updates)
+            if len(chains) > 1
+            else [self.feed.sample_gradients(updates)]
+        )
         own = [{"n": n, "sha256": chains[r]} for r, n in enumerate(counts) if r in chains]
         return own, combined_digest(chains)
 
@@ -176,7 +184,12 @@ class MultiRank(SingleRank):
     counts_all_bytes = True
 
     def __init__(
-        self, backend: Backend, training: Training, folder: Path, feed: BatchSampler, comm: Communicator
+        self,
+        backend: Backend,
+        training: Training,
+        folder: Path,
+        feed: BatchSampler,
+        comm: Communicator,
     ) -> None:
         self.comm, self.rank, self.size = comm, comm.rank, comm.size
         self.sockets = comm.sockets

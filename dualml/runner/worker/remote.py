@@ -8,11 +8,11 @@ from pathlib import Path
 
 from dualml.algorithms.communicator import FileStore
 from dualml.algorithms.communicator.rendezvous import Store
-from dualml.launch.remote_client import KEEP_LOCAL_VARIABLE
-from dualml.launch.remote import RemoteRunFolder
-from dualml.launch.route import ADDRESS, INTERFACE
-from dualml.launch.credentials import worker_credentials
 from dualml.experiment.store.trial import rendezvous_path, run_folder_of
+from dualml.launch.credentials import worker_credentials
+from dualml.launch.remote import RemoteRunFolder
+from dualml.launch.remote_client import KEEP_LOCAL_VARIABLE
+from dualml.launch.route import ADDRESS, INTERFACE
 
 #: Seconds that rank 0, which is known to be running, may take to answer.
 LIMIT_S = 60.0
@@ -42,7 +42,11 @@ def connect_to_rank0(run: Path) -> RemoteRunFolder | None:
     """Return this worker's connection to rank 0, or None where the run folder is on a local
     disk."""
     seat = worker_credentials()
-    return None if seat is None else RemoteRunFolder(seat, seat.connect(worker=True, limit=LIMIT_S), run)
+    return (
+        None
+        if seat is None
+        else RemoteRunFolder(seat, seat.connect(worker=True, limit=LIMIT_S), run)
+    )
 
 
 def store_for(trial: Path) -> Store:
@@ -56,7 +60,9 @@ def store_for(trial: Path) -> Store:
 
 def upload_outputs(trial: Path) -> None:
     """Upload to rank 0 what this rank has written of a trial, and return when it has arrived."""
-    if (there := connect_to_rank0(run_folder_of(trial))) is not None and not os.environ.get(KEEP_LOCAL_VARIABLE):
+    if (there := connect_to_rank0(run_folder_of(trial))) is not None and not os.environ.get(
+        KEEP_LOCAL_VARIABLE
+    ):
         there.upload(trial)
 
 

@@ -18,8 +18,15 @@ import numpy as np
 
 from dualml.backend import ActivationCapture
 from dualml.common.distance import distance
+from dualml.experiment.store.replays import (
+    Arrays,
+    States,
+    read_start,
+    read_states,
+    write_replay,
+    write_states,
+)
 from dualml.parity.envelope import PLAIN, perturb
-from dualml.experiment.store.replays import Arrays, States, read_start, read_states, write_replay, write_states
 from dualml.runner.worker.setup import TrialSetup
 
 DRAWS = 3
@@ -37,7 +44,9 @@ class TrialReplay:
     trial: TrialSetup
     beat: Callable[[], None]
 
-    def collect_states(self, start: tuple[Arrays, dict[str, Arrays]], first: int, last: int) -> States:
+    def collect_states(
+        self, start: tuple[Arrays, dict[str, Arrays]], first: int, last: int
+    ) -> States:
         """Return the weights and the optimizer state before each of the updates ``first`` …
         ``last``, starting from those before the first."""
         training, states = self.trial.training, States()
@@ -129,14 +138,15 @@ def replay_updates(
             the other ranks start from the states that the leader wrote.
         folder: of the replay.
         beat: called now and then, as a sign of life.
-    """  # fmt: skip
+    """
     updates, rank = TrialReplay(trial, beat), trial.ranks.rank
     if leads:
         states: States = {}
         starts = read_start(folder)
         for first, start in starts.items():
-            wanted = [s for s in steps if s >= first and not any(
-                first < other <= s for other in starts)]  # fmt: skip
+            wanted = [
+                s for s in steps if s >= first and not any(first < other <= s for other in starts)
+            ]
             chained = updates.collect_states(start, first, max(wanted))
             states |= {step: chained[step] for step in wanted}
         if rank == 0:

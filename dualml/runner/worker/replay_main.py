@@ -1,4 +1,5 @@
-"""One rank of a replay: ``python -m dualml.runner.worker.replay_main FOLDER RANK``, see ``job.json``."""
+"""One rank of a replay: ``python -m dualml.runner.worker.replay_main FOLDER RANK``, see
+``job.json``."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dualml.parallel.aggregation import NATIVE, REPLICAS, STRATEGIES
 from dualml.experiment.plan import Plan
 from dualml.launch.child import Emitter, run_child
+from dualml.parallel.aggregation import NATIVE, REPLICAS, STRATEGIES
 from dualml.runner.worker.join import run_as_rank
 
 

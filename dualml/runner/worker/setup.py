@@ -10,24 +10,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parallel.aggregation import REPLICAS, SCHEMES
-from dualml.backend import Backend, StateCarryover, MixedPrecision, TrainingSpec, ActivationRecomputation, DeviceReplication, Training
 from dualml.algorithms.communicator import Communicator, Implementation
+from dualml.backend import (
+    ActivationRecomputation,
+    Backend,
+    DeviceReplication,
+    MixedPrecision,
+    StateCarryover,
+    Training,
+    TrainingSpec,
+)
 from dualml.experiment.batches import partition_key
-from dualml.experiment.plan import Plan
-from dualml.experiment.samples import Samples
 from dualml.experiment.methods import METHODS
 from dualml.experiment.methods.engine import EngineSupport, MethodTraining
 from dualml.experiment.methods.registry import check_backend_ranks
-from dualml.parallel.offload.model import SingleRankOffloadedModel, OffloadedModel
+from dualml.experiment.plan import Plan
+from dualml.experiment.samples import Samples
+from dualml.parallel.aggregation import REPLICAS, SCHEMES
+from dualml.parallel.offload.model import OffloadedModel, SingleRankOffloadedModel
+from dualml.parallel.zero.model import ShardedModel
 from dualml.runner.worker.capture import PROBE
 from dualml.runner.worker.group import AggregationRanks
 from dualml.runner.worker.join import single_rank_group
-from dualml.runner.worker.methods import MethodSingleRank, MethodRanks
+from dualml.runner.worker.methods import MethodRanks, MethodSingleRank
 from dualml.runner.worker.models import ModelCache
 from dualml.runner.worker.ranks import SingleRank
 from dualml.runner.worker.split import ModelParallelRanks, split_training
-from dualml.parallel.zero.model import ShardedModel
 
 
 class TrialSetup:
@@ -93,8 +101,9 @@ class TrialSetup:
                 split.require_capability(StateCarryover)
             if arm.plan_precision.is_low:
                 self.precision_policy = split.require_capability(MixedPrecision).precision_policy
-            return ModelParallelRanks(backend, split, folder, self.feed, comm, arm, self.seed,
-                              self.samples.memory_bytes)  # fmt: skip
+            return ModelParallelRanks(
+                backend, split, folder, self.feed, comm, arm, self.seed, self.samples.memory_bytes
+            )
         if arm.method:
             check_backend_ranks(backend.name, arm.method, arm.world_size)
             driving = backend.require_capability(EngineSupport)

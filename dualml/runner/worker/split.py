@@ -12,30 +12,35 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parallel.aggregation.straggler import Straggler
-from dualml.backend import Arrays, Backend, TrainingSpec, RemoteProcedureCalls, Stage
 from dualml.algorithms.communicator import Communicator
+from dualml.backend import Arrays, Backend, RemoteProcedureCalls, Stage, TrainingSpec
+from dualml.common.machine import peak_memory_mb
 from dualml.experiment.arm import Arm
 from dualml.experiment.batches import BatchSampler
-from dualml.common.machine import peak_memory_mb
-from dualml.parity.envelope import shuffle_batch
+from dualml.experiment.store.times import TIMELINE
+from dualml.parallel.aggregation.straggler import Straggler
 from dualml.parallel.split.asynchronous_executor import executor_class
 from dualml.parallel.split.executor import Executor
 from dualml.parallel.split.placed_executor import PlacedExecutor
 from dualml.parallel.split.plan import SplitPlan
 from dualml.parallel.split.remote import SplitModel
 from dualml.parallel.split.traffic import FLOAT, total_sent_bytes
-from dualml.parallel.split.training import SplitTraining, rank_segments, make_stage
-from dualml.experiment.store.times import TIMELINE
+from dualml.parallel.split.training import SplitTraining, make_stage, rank_segments
+from dualml.parallel.zero.executor import make_executor
+from dualml.parity.envelope import shuffle_batch
 from dualml.runner.worker.evaluate import Score, evaluate
 from dualml.runner.worker.models import ModelCache
-from dualml.runner.worker.ranks import WeightCopies, MultiRank
-from dualml.parallel.zero.executor import make_executor
+from dualml.runner.worker.ranks import MultiRank, WeightCopies
 
 #: Fields of every rank's memory report, in this order.
 MEMORY = (
-    "live", "held_bytes", "parameter_bytes", "peak_memory_mb", "sample_bytes", "label_bytes",
-)  # fmt: skip
+    "live",
+    "held_bytes",
+    "parameter_bytes",
+    "peak_memory_mb",
+    "sample_bytes",
+    "label_bytes",
+)
 
 
 def split_training(
@@ -115,7 +120,15 @@ class ModelParallelRanks(MultiRank):
         executor, held = self.executor, self.executor.plan.rank_stages(self.rank)[1].values()
         self.training.count_saved_bytes(False)
         size = sum(math.prod(p.local_shape) for p in held) * np.dtype(self.backend.dtype).itemsize
-        own = np.array([executor.max_in_flight, executor.max_saved_bytes, size, peak_memory_mb() or 0.0, *self.bytes_read])
+        own = np.array(
+            [
+                executor.max_in_flight,
+                executor.max_saved_bytes,
+                size,
+                peak_memory_mb() or 0.0,
+                *self.bytes_read,
+            ]
+        )
         rows = [self.comm.numpy(x) for x in self.comm.all_gather(self.comm.tensor(own))]
         self.memory = {"memory": [dict(zip(MEMORY, row.tolist(), strict=True)) for row in rows]}
         executor.timeline.clear()
@@ -177,7 +190,10 @@ class ModelParallelRanks(MultiRank):
         if plan.mesh.tensor > 1 or plan.same_parameters() or plan.tied_groups():
             how["all_reduce"] = str(self.comm.implementation_of("all_reduce"))
         if plan.shared == "sequence":
-            how |= {name: str(self.comm.implementation_of(name)) for name in ("all_gather", "reduce_scatter")}
+            how |= {
+                name: str(self.comm.implementation_of(name))
+                for name in ("all_gather", "reduce_scatter")
+            }
         return {"world_size": self.size, "how": how, **self.memory}
 
     def describe_transfers(self) -> dict[str, str]:

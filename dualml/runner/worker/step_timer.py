@@ -32,7 +32,9 @@ class StepTimer:
         """Return ``step_s``, the quartiles of the seconds per update (each window weighted by its
         updates), and ``sent_bytes``, the bytes per update of the rank that sends most."""
         total = sum(self.updates)
-        most = ranks.max_over_ranks(-1.0 if self.sent_bytes is None else self.sent_bytes / max(1, total))
+        most = ranks.max_over_ranks(
+            -1.0 if self.sent_bytes is None else self.sent_bytes / max(1, total)
+        )
         if not total:
             return {}
         each = np.repeat(np.divide(self.seconds, self.updates), self.updates)

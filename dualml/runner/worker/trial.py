@@ -11,16 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.algorithms.precision import SLOT
 from dualml.common.confusion import classification_report
 from dualml.common.errors import UserError
 from dualml.experiment.sample_digest import SampleDigest
-from dualml.algorithms.precision import SLOT
-from dualml.experiment.store.checkpoint import Progress, load_checkpoint, remove_checkpoint, save_checkpoint
+from dualml.experiment.store.checkpoint import (
+    Progress,
+    load_checkpoint,
+    remove_checkpoint,
+    save_checkpoint,
+)
 from dualml.experiment.store.envelope import ENVELOPE
-from dualml.experiment.store.records import RecordWriter, update_losses, read_records
+from dualml.experiment.store.records import RecordWriter, read_records, update_losses
 from dualml.experiment.store.tensors import TRACE, WEIGHTS
 from dualml.runner.worker.agreement import RankConsistencyCheck
-from dualml.runner.worker.remote import upload_outputs
 from dualml.runner.worker.best import BestCheckpoint
 from dualml.runner.worker.capture import trace_post_update, trace_pre_update
 from dualml.runner.worker.draws import draw_envelope
@@ -34,9 +38,10 @@ from dualml.runner.worker.guards import (
     check_weights_changed,
 )
 from dualml.runner.worker.memory import measure_memory
-from dualml.runner.worker.step_timer import StepTimer
 from dualml.runner.worker.ranks import MultiRank
+from dualml.runner.worker.remote import upload_outputs
 from dualml.runner.worker.setup import TrialSetup
+from dualml.runner.worker.step_timer import StepTimer
 
 Arrays = dict[str, NDArray[Any]]
 #: Metrics of an evaluation.
@@ -133,7 +138,11 @@ class TrialRunner(TrialSetup):
             **({"best": self.best.facts} if self.best.facts else {}),
             **({"test_perplexity": perplexity(self.evaluations["test_loss"])} if text else {}),
             **({"loss_scale": scaling} if scaling else {}),
-            **({"how": {**how, "precision": str(self.precision_policy)}} if self.precision_policy else {}),
+            **(
+                {"how": {**how, "precision": str(self.precision_policy)}}
+                if self.precision_policy
+                else {}
+            ),
             "data": self.digests,
             **({"apart": self.replica_divergence} if self.replica_divergence else {}),
             **({"agreement": agreement} if agreement else {}),
@@ -148,7 +157,9 @@ class TrialRunner(TrialSetup):
         if self.offloaded_model is None:
             return []
         host, disk = self.offloaded_model.offloaded_bytes()
-        return self.ranks.gather_from_ranks({"host": host, "disk": disk, **asdict(self.offloaded_model.traffic())})
+        return self.ranks.gather_from_ranks(
+            {"host": host, "disk": disk, **asdict(self.offloaded_model.traffic())}
+        )
 
     def loss_scale_stats(self) -> dict[str, float]:
         """Return the current loss scale and the number of skipped updates; empty without loss
@@ -236,9 +247,14 @@ class TrialRunner(TrialSetup):
         if not isinstance(self.ranks, MultiRank) or self.ranks.size == 1:
             return None
         return RankConsistencyCheck(
-            self.ranks, self.arm_name, self.arm.combining_key, self.spec.parameters(),
-            progress.step + 1, self.schedule.updates, progress.agreement,
-        )  # fmt: skip
+            self.ranks,
+            self.arm_name,
+            self.arm.combining_key,
+            self.spec.parameters(),
+            progress.step + 1,
+            self.schedule.updates,
+            progress.agreement,
+        )
 
     def save(self, step: int, seconds: float, records: RecordWriter) -> None:
         """Write a checkpoint from which training can resume after ``step``."""
@@ -274,7 +290,12 @@ class TrialRunner(TrialSetup):
             self.trace = trace
             return progress
         self.losses[:] = 0
-        self.evaluations, self.digests, self.sample_digest, self.replica_divergence = {}, {}, SampleDigest(), {}
+        self.evaluations, self.digests, self.sample_digest, self.replica_divergence = (
+            {},
+            {},
+            SampleDigest(),
+            {},
+        )
         if self.ranks.rank == 0:
             self.best.reset()
         self.restart(dict(self.initial))
@@ -294,7 +315,9 @@ class TrialRunner(TrialSetup):
         self.confusion = progress.confusion
         self.digests, self.replica_divergence = dict(progress.digests), dict(progress.apart)
         counts = {int(rank): n for rank, n in progress.counts.items()}
-        self.sample_digest = SampleDigest({int(rank): link for rank, link in progress.seen.items()}, counts)
+        self.sample_digest = SampleDigest(
+            {int(rank): link for rank, link in progress.seen.items()}, counts
+        )
 
     def run_steps(self, first: int, last: int) -> tuple[float, NDArray[np.float64]]:
         """Make the updates ``first`` … ``last`` without a synchronisation in between; return the

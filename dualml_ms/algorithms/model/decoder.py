@@ -43,7 +43,11 @@ class GroupedAttention(nn.Cell):
 
     def __init__(self, layer: Spec) -> None:
         super().__init__()
-        self.heads_per_group, self.groups, self.width = layer.heads_per_group, layer.kv_heads, layer.width
+        self.heads_per_group, self.groups, self.width = (
+            layer.heads_per_group,
+            layer.kv_heads,
+            layer.width,
+        )
         self.is_rotary, self.root = layer.base > 0, math.sqrt(layer.width)
         if self.is_rotary:
             self.cos, self.sin = (ms.Tensor(a.astype(np.float32)) for a in rotary_cos_sin(layer))

@@ -17,7 +17,10 @@ class BatchNorm2d(nn.Cell):
 
     def __init__(self, channels: int, eps: float, momentum: float) -> None:
         super().__init__()
-        self.weight, self.bias = zero_parameter("weight", channels), zero_parameter("bias", channels)
+        self.weight, self.bias = (
+            zero_parameter("weight", channels),
+            zero_parameter("bias", channels),
+        )
         self.running_mean = zero_parameter("running_mean", channels)
         self.running_var = zero_parameter("running_var", channels)
         for statistic in (self.running_mean, self.running_var):

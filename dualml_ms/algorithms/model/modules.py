@@ -22,8 +22,8 @@ def zero_parameter(name: str, *shape: int) -> ms.Parameter:
 
 
 class LowPrecisionCast(nn.Cell):
-    """Round to the nearest number of a low-precision type (`dualml.algorithms.precision`), in the backward
-    pass, too.
+    """Round to the nearest number of a low-precision type (`dualml.algorithms.precision`), in the
+    backward pass, too.
 
     On a CPU MindSpore's only bfloat16 kernels are casts and additions: no product, no convolution,
     not even a reshape. So bfloat16 numbers are stored in float32, and multiplied and added there,
@@ -41,7 +41,9 @@ class LowPrecisionCast(nn.Cell):
         """Implementation of the type, for the run's records."""
         if self.compute_type == self.type:
             return Implementation("native", str(self.type))
-        return Implementation("composed", f"{self.compute_type}, rounded to {self.type}: no kernels of it on a CPU")
+        return Implementation(
+            "composed", f"{self.compute_type}, rounded to {self.type}: no kernels of it on a CPU"
+        )
 
     def construct(self, x):
         return x.astype(self.type).astype(self.compute_type)
@@ -184,7 +186,10 @@ class LayerNorm(nn.LayerNorm):
 
     def __init__(self, features: int, eps: float) -> None:
         nn.Cell.__init__(self)
-        self.weight, self.bias = zero_parameter("weight", features), zero_parameter("bias", features)
+        self.weight, self.bias = (
+            zero_parameter("weight", features),
+            zero_parameter("bias", features),
+        )
         self.norm = ops.LayerNorm(begin_norm_axis=-1, begin_params_axis=-1, epsilon=eps)
 
     def construct(self, x):

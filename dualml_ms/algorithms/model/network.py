@@ -8,10 +8,15 @@ import mindspore as ms
 from mindspore import nn, ops
 from numpy.typing import NDArray
 
-from dualml.algorithms.model.base import Layer, DtypePolicy
+from dualml.algorithms.model.base import DtypePolicy, Layer
 from dualml.algorithms.model.layers import PADDING, Branch, Dropout, Merge, Swap
 from dualml.algorithms.model.recompute import Groups, LayerSpan, layer_spans
-from dualml.algorithms.model.spec import ModelSpec, buffer_shapes, canonical_parameter_names, parameter_shapes
+from dualml.algorithms.model.spec import (
+    ModelSpec,
+    buffer_shapes,
+    canonical_parameter_names,
+    parameter_shapes,
+)
 from dualml.algorithms.model.streams import carries_state
 from dualml.algorithms.precision import Stack, layer_precisions
 from dualml_ms.algorithms.model.layers import make_layer, make_low_precision_layer
@@ -40,7 +45,8 @@ class ModelPart(nn.Cell):
         dropouts: number of masks and states that are passed after the values, one for each Dropout
             and each stateful layer, in order; 0, or if they are omitted: Dropout is the identity
             and states are zeros.
-        precision: type of the products (`dualml.algorithms.precision`); parameters are always float32.
+        precision: type of the products (`dualml.algorithms.precision`); parameters are always
+            float32.
         before: which of the values before the layers are in low precision.
         others: canonical name → parameter, of previous parts, with which it may share some.
 
@@ -231,7 +237,11 @@ class LayerBlock(ModelPart):
     def __init__(self, part: ModelPart, some: LayerSpan) -> None:
         nn.Cell.__init__(self, auto_prefix=False)  # the parameters have their names
         own = some.layers
-        self.layers, self.depth, self.takes_padding_mask = part.layers[own], some.input_count, some.needs_padding_mask
+        self.layers, self.depth, self.takes_padding_mask = (
+            part.layers[own],
+            some.input_count,
+            some.needs_padding_mask,
+        )
         self.kinds, self.padded, self.order = part.kinds[own], part.padded[own], part.order[own]
         self.has_statistics = part.has_statistics[own]
         self.low_cast, self.after = part.low_cast, part.after[own]

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from dualml.common.errors import Unsupported
 from dualml.algorithms.optim import OptimizerSpec
+from dualml.common.errors import Unsupported
 from dualml_ms.algorithms.optim.adagrad import Adagrad
 from dualml_ms.algorithms.optim.adam import Adam
 from dualml_ms.algorithms.optim.adamw import AdamW

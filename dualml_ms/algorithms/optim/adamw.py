@@ -11,7 +11,8 @@ from dualml_ms.algorithms.optim.base import OPTIMIZERS
 
 @OPTIMIZERS.register("adamw")
 class AdamW(Adam):
-    """AdamW: θ ← (1 − ηλ)·θ, then Adam without coupled decay; see `dualml.algorithms.optim.AdamW`."""
+    """AdamW: θ ← (1 − ηλ)·θ, then Adam without coupled decay; see
+    `dualml.algorithms.optim.AdamW`."""
 
     rule_type = rules.AdamW
 

@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import mindspore as ms
 from mindspore import nn, ops
 
-from dualml.common.errors import UserError
 from dualml.algorithms.optim import OptimizerSpec, rule_from
+from dualml.common.errors import UserError
 from dualml.common.registry import Registry
 from dualml_ms.algorithms.optim.rates import Rate, unify_rates
 
@@ -29,8 +29,8 @@ class RuleOptimizer(nn.Optimizer):
         parameters: float32 parameters, or groups (dicts with ``params``, ``lr``,
             ``weight_decay``, ``order_params``, as `mindspore.nn.Optimizer` takes them).
         learning_rate: a float, one value per step, or a `LearningRateSchedule`; ``lr`` if omitted.
-        **hyperparameters: the fields of the rule in `dualml.algorithms.optim`. Weight decay acts on every
-            parameter; MindSpore's own optimizers exempt names that contain beta or gamma.
+        **hyperparameters: the fields of the rule in `dualml.algorithms.optim`. Weight decay acts on
+            every parameter; MindSpore's own optimizers exempt names that contain beta or gamma.
 
     Raises:
         UserError: a hyperparameter that the rule refuses, a parameter that is not float32, a

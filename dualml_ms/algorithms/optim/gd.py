@@ -10,7 +10,8 @@ from dualml_ms.algorithms.optim.base import OPTIMIZERS, RuleOptimizer
 
 @OPTIMIZERS.register("gd")
 class GD(RuleOptimizer):
-    """Gradient descent: θ ← θ − η·g on batches of the whole training set; see `dualml.algorithms.optim.GD`."""
+    """Gradient descent: θ ← θ − η·g on batches of the whole training set; see
+    `dualml.algorithms.optim.GD`."""
 
     rule_type = rules.GD
 

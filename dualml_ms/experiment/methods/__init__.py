@@ -1,8 +1,8 @@
 """MindSpore training methods, one file each, all of them variations of the file ``single``.
 
 A file's ``Method`` contains the whole method: its construction, and one update as a cell that is
-compiled as one graph. `dualml_ms.experiment.methods.training` feeds it a trial's batches and reads its
-weights.
+compiled as one graph. `dualml_ms.experiment.methods.training` feeds it a trial's batches and reads
+its weights.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from dualml.backend import TrainingSpec
 from dualml.algorithms.communicator import Communicator
+from dualml.backend import TrainingSpec
 from dualml.common.errors import Unsupported
 from dualml.experiment.methods import find_method as known
 from dualml_ms.experiment.methods.training import MindSporeMethod

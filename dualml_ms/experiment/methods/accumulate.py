@@ -8,7 +8,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import nn, ops
 
-from dualml_ms.experiment.methods.base import TrainingMethod, MethodContext
+from dualml_ms.experiment.methods.base import MethodContext, TrainingMethod
 
 
 class Method(TrainingMethod):

@@ -7,8 +7,8 @@ Source: Micikevicius et al. 2018, "Mixed Precision Training".
 import mindspore as ms
 from mindspore import amp
 
-from dualml_ms.experiment.methods.base import TrainingMethod, MethodContext
 from dualml_ms.algorithms.model.o1_model import convert_to_o1
+from dualml_ms.experiment.methods.base import MethodContext, TrainingMethod
 
 
 class Method(TrainingMethod):

@@ -4,7 +4,7 @@ mean and degree."""
 import mindspore as ms
 from mindspore import nn
 
-from dualml_ms.experiment.methods.base import TrainingMethod, MethodContext
+from dualml_ms.experiment.methods.base import MethodContext, TrainingMethod
 
 
 class Method(TrainingMethod):

@@ -8,7 +8,7 @@ Source: Micikevicius et al. 2018, "Mixed Precision Training".
 import mindspore as ms
 from mindspore import amp, nn
 
-from dualml_ms.experiment.methods.base import TrainingMethod, MethodContext
+from dualml_ms.experiment.methods.base import MethodContext, TrainingMethod
 
 
 class Method(TrainingMethod):

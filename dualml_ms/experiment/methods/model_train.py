@@ -3,7 +3,7 @@
 from mindspore.dataset import GeneratorDataset
 from mindspore.train import Callback, Model
 
-from dualml_ms.experiment.methods.base import TrainingMethod, MethodContext
+from dualml_ms.experiment.methods.base import MethodContext, TrainingMethod
 
 
 class Losses(Callback):

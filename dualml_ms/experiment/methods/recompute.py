@@ -7,7 +7,7 @@ Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
 import mindspore as ms
 
 from dualml.algorithms.model.recompute import residual_blocks
-from dualml_ms.experiment.methods.base import TrainingMethod, MethodContext
+from dualml_ms.experiment.methods.base import MethodContext, TrainingMethod
 
 
 class Method(TrainingMethod):

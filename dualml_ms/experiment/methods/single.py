@@ -2,7 +2,7 @@
 
 import mindspore as ms
 
-from dualml_ms.experiment.methods.base import TrainingMethod, MethodContext
+from dualml_ms.experiment.methods.base import MethodContext, TrainingMethod
 
 
 class Method(TrainingMethod):

@@ -11,20 +11,28 @@ import numpy as np
 from mindspore import amp, communication, ops
 from mindspore.mint.distributed import get_world_size, is_initialized
 
-from dualml.backend import Array, Arrays, MemoryUsage, TrainingSpec, MemoryReport, eval_batch_size, batch_digest
 from dualml.algorithms.communicator import Communicator
+from dualml.algorithms.model.dropout import dropout_masks
+from dualml.backend import (
+    Array,
+    Arrays,
+    MemoryReport,
+    MemoryUsage,
+    TrainingSpec,
+    batch_digest,
+    eval_batch_size,
+)
 from dualml.common.errors import Unsupported
 from dualml.experiment.methods import MethodInfo
 from dualml.experiment.methods.engine import MethodTraining
 from dualml.experiment.methods.skips import SkippedUpdates
-from dualml.algorithms.model.dropout import dropout_masks
-from dualml_ms.common.compiled import CompiledCell
 from dualml_ms.algorithms.memory import nbytes, state_bytes
-from dualml_ms.experiment.methods.base import TrainingMethod, MethodContext
 from dualml_ms.algorithms.model import LOSSES, Network
 from dualml_ms.algorithms.model.network import LayerOutputs
-from dualml_ms.parallel.data_parallel import data_parallel_mode
 from dualml_ms.algorithms.optim import load_state, optimizer, state
+from dualml_ms.common.compiled import CompiledCell
+from dualml_ms.experiment.methods.base import MethodContext, TrainingMethod
+from dualml_ms.parallel.data_parallel import data_parallel_mode
 
 
 class MindSporeMethod(MethodTraining, MemoryReport):
@@ -35,11 +43,17 @@ class MindSporeMethod(MethodTraining, MemoryReport):
     """
 
     def __init__(
-        self, make: type[TrainingMethod], info: MethodInfo, recipe: TrainingSpec, comm: Communicator | None
+        self,
+        make: type[TrainingMethod],
+        info: MethodInfo,
+        recipe: TrainingSpec,
+        comm: Communicator | None,
     ) -> None:
         if recipe.spec.dropout_names and not make.takes_masks:
-            raise Unsupported(f"{info.title} gives a model its samples alone; {recipe.spec.name} "
-                              "takes the masks of its Dropout too")  # fmt: skip
+            raise Unsupported(
+                f"{info.title} gives a model its samples alone; {recipe.spec.name} "
+                "takes the masks of its Dropout too"
+            )
         self.recipe, self.comm, self.step_count, self.skips = recipe, comm, 0, SkippedUpdates()
         self.network = self._make_network()
         self.parameters = self.network.canonical()
@@ -75,12 +89,18 @@ class MindSporeMethod(MethodTraining, MemoryReport):
             self.weight = weight
         return self.run_steps([batch], step)[0]
 
-    def run_steps(self, batches: Sequence[Array], first: int) -> list[list[tuple[ms.Tensor, float]]]:
+    def run_steps(
+        self, batches: Sequence[Array], first: int
+    ) -> list[list[tuple[ms.Tensor, float]]]:
         """Make an update for each batch in the method's own loop."""
         given = [self.batch_arrays(batch, step) for step, batch in enumerate(batches, start=first)]
         lengths = {len(batch) for batch in batches}
         with self._parallel_mode() if lengths - self.compiled_lengths else nullcontext():
-            losses = self._run_scaled_steps(given) if self.initial_scaler_values else self.method.run_steps(given)
+            losses = (
+                self._run_scaled_steps(given)
+                if self.initial_scaler_values
+                else self.method.run_steps(given)
+            )
         self.compiled_lengths |= lengths
         self.step_count = first + len(batches) - 1
         return [[(loss, 1.0)] for loss in losses]
@@ -128,7 +148,9 @@ class MindSporeMethod(MethodTraining, MemoryReport):
         if self.eval_network is not self.network:
             self.eval_network.load(self.weights())
         n = max(len(y), eval_batch_size(y))
-        filled = (np.resize(a, (n, *a.shape[1:])) for a in (self.model_inputs(x), y.astype(np.int32)))
+        filled = (
+            np.resize(a, (n, *a.shape[1:])) for a in (self.model_inputs(x), y.astype(np.int32))
+        )
         outputs: tuple[ms.Tensor, ...] = self.layer_outputs(*map(ms.Tensor.from_numpy, filled))
         return outputs
 
@@ -145,7 +167,9 @@ class MindSporeMethod(MethodTraining, MemoryReport):
 
     def state(self) -> dict[str, Arrays]:
         skips = self.skips.state(self.loss_scale()) if self.initial_scaler_values else {}
-        return (state(self.method.optimizer, self.optimizer_names()) if self.is_resumable else {}) | skips
+        return (
+            state(self.method.optimizer, self.optimizer_names()) if self.is_resumable else {}
+        ) | skips
 
     def measure_memory(self, batch: Array | None = None) -> MemoryUsage:
         """Return memory of weights, gradients and state. A gradient has its parameter's size,

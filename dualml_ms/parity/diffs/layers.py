@@ -379,7 +379,9 @@ def cell_state() -> NDArray:
 
 
 def cell_state_equal() -> NDArray:
-    return with_fixed_parameters(nn.GRUCell(4, 3))(Tensor(normal(2, 4)), ops.zeros((2, 3))).asnumpy()
+    return with_fixed_parameters(nn.GRUCell(4, 3))(
+        Tensor(normal(2, 4)), ops.zeros((2, 3))
+    ).asnumpy()
 
 
 def multihead_attention() -> NDArray:

@@ -205,5 +205,7 @@ def ctc() -> dict[str, NDArray]:
     logs = ops.log_softmax(Tensor(normal(10, 3, 6)), -1)
     targets = Tensor(classes(5, 3, 4) + 1)
     lengths = Tensor([10, 9, 8]), Tensor([4, 3, 2])
-    return {kind: nn.CTCLoss(reduction=kind)(logs, targets, *lengths).asnumpy()
-            for kind in ("mean", "sum")}  # fmt: skip
+    return {
+        kind: nn.CTCLoss(reduction=kind)(logs, targets, *lengths).asnumpy()
+        for kind in ("mean", "sum")
+    }

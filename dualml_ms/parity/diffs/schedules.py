@@ -59,11 +59,15 @@ def schedule_list_too_short_equal() -> NDArray:
 
 
 def cosine_decay() -> NDArray:
-    return measure_rates(nn.cosine_decay_lr(0.0, 0.1, total_step=8, step_per_epoch=2, decay_epoch=4))
+    return measure_rates(
+        nn.cosine_decay_lr(0.0, 0.1, total_step=8, step_per_epoch=2, decay_epoch=4)
+    )
 
 
 def cosine_decay_equal() -> NDArray:
-    return measure_rates(nn.cosine_decay_lr(0.0, 0.1, total_step=8, step_per_epoch=1, decay_epoch=8))
+    return measure_rates(
+        nn.cosine_decay_lr(0.0, 0.1, total_step=8, step_per_epoch=1, decay_epoch=8)
+    )
 
 
 def cosine_past_end() -> NDArray:
@@ -111,7 +115,9 @@ def experimental_schedulers() -> dict[str, NDArray]:
         "cosine": measure_experimental_rates(lambda sgd: make.CosineAnnealingLR(sgd, T_max=4)),
         "linear": measure_experimental_rates(lambda sgd: make.LinearLR(sgd)),
         "steps": measure_experimental_rates(lambda sgd: make.MultiStepLR(sgd, milestones=[2, 4])),
-        "restarts": measure_experimental_rates(lambda sgd: make.CosineAnnealingWarmRestarts(sgd, T_0=3)),
+        "restarts": measure_experimental_rates(
+            lambda sgd: make.CosineAnnealingWarmRestarts(sgd, T_0=3)
+        ),
     }
 
 

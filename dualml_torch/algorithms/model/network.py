@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils.checkpoint import checkpoint
 
-from dualml.algorithms.model.base import Layer, DtypePolicy
+from dualml.algorithms.model.base import DtypePolicy, Layer
 from dualml.algorithms.model.layers import PADDING, Branch, Dropout, Merge, Swap
 from dualml.algorithms.model.recompute import Groups, LayerSpan, layer_spans
 from dualml.algorithms.model.spec import ModelSpec, canonical_parameter_names
@@ -114,7 +114,9 @@ class ModelPart(nn.Module):
         given = (*values, *masks, *asked)
         if not some.recomputed:
             return run_layers(*given)
-        again: Values = checkpoint(run_layers, *given, use_reentrant=False, preserve_rng_state=False)
+        again: Values = checkpoint(
+            run_layers, *given, use_reentrant=False, preserve_rng_state=False
+        )
         return again
 
     def walk(
@@ -154,7 +156,9 @@ class ModelPart(nn.Module):
             return module(x, *more)
         if layer.dtype_policy is DtypePolicy.SINGLE and x.is_floating_point():
             x = x.float()
-        wide = {leaf: p.float() for leaf, p in module.named_parameters() if p.dtype is self.low_dtype}
+        wide = {
+            leaf: p.float() for leaf, p in module.named_parameters() if p.dtype is self.low_dtype
+        }
         return functional_call(module, wide, (x, *more)) if wide else module(x, *more)
 
     def canonical(self) -> dict[str, nn.Parameter]:

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 
 from dualml.algorithms.model.base import Layer, Shape
 from dualml.algorithms.model.decoder import GroupedAttention, RMSNorm, SwiGLU, Tied
-from dualml.algorithms.model.saved_activations import SavedForBackward, Rule, saved_bytes_per_sample, mask_bytes
 from dualml.algorithms.model.layers import (
     GELU,
     Attention,
@@ -36,6 +35,12 @@ from dualml.algorithms.model.layers import (
     Tanh,
 )
 from dualml.algorithms.model.recompute import Groups
+from dualml.algorithms.model.saved_activations import (
+    Rule,
+    SavedForBackward,
+    mask_bytes,
+    saved_bytes_per_sample,
+)
 from dualml.algorithms.model.spec import ModelSpec
 
 WIDTH, INDEX = 4, 8
@@ -57,7 +62,9 @@ def grouped_attention_rule(layer: GroupedAttention) -> SavedForBackward:
     keys = layer.length * layer.kv_heads * layer.width
     copied = 3 * row if several else row + keys if layer.base else 0
     own = WIDTH * (layer.heads * layer.length + copied)
-    return SavedForBackward(saves_input=not several, saves_output=True, extra_bytes=lambda layer, before, after: own)
+    return SavedForBackward(
+        saves_input=not several, saves_output=True, extra_bytes=lambda layer, before, after: own
+    )
 
 
 def mean_pool_bytes(layer: MeanPool, before: Shape, after: Shape) -> int:
@@ -70,7 +77,9 @@ def mean_pool_bytes(layer: MeanPool, before: Shape, after: Shape) -> int:
 SAVED_BY_LAYER: Mapping[type[Layer], Rule] = {
     Linear: SavedForBackward(saves_input=True),
     Conv2d: SavedForBackward(saves_input=True),
-    MaxPool2d: SavedForBackward(saves_input=True, extra_bytes=lambda layer, before, after: INDEX * math.prod(after)),
+    MaxPool2d: SavedForBackward(
+        saves_input=True, extra_bytes=lambda layer, before, after: INDEX * math.prod(after)
+    ),
     ReLU: SavedForBackward(saves_output=True),
     Tanh: SavedForBackward(saves_output=True),
     GELU: SavedForBackward(saves_input=True),
@@ -90,7 +99,9 @@ SAVED_BY_LAYER: Mapping[type[Layer], Rule] = {
         extra_bytes=lambda layer, before, after: WIDTH * (math.prod(after) + math.prod(after[:-1])),
     ),
     # g · σ(g), by which u is multiplied.
-    SwiGLU: SavedForBackward(saves_input=True, extra_bytes=lambda layer, before, after: WIDTH * math.prod(after)),
+    SwiGLU: SavedForBackward(
+        saves_input=True, extra_bytes=lambda layer, before, after: WIDTH * math.prod(after)
+    ),
     GroupedAttention: grouped_attention_rule,
     Tied: SavedForBackward(saves_input=True),
     Attention: SavedForBackward(saves_input=True, saves_output=True, extra_bytes=attention_bytes),

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
-from dualml.common.errors import Unsupported
 from dualml.algorithms.optim import OptimizerSpec
+from dualml.common.errors import Unsupported
 from dualml_torch.algorithms.optim.adagrad import Adagrad
 from dualml_torch.algorithms.optim.adam import Adam
 from dualml_torch.algorithms.optim.adamw import AdamW
@@ -44,7 +44,9 @@ def implementation(rule: OptimizerSpec) -> type[RuleOptimizer]:
     return OPTIMIZERS[rule.name]
 
 
-def optimizer(rule: OptimizerSpec, parameters: Iterable[Any], *, compiled: bool = False) -> RuleOptimizer:
+def optimizer(
+    rule: OptimizerSpec, parameters: Iterable[Any], *, compiled: bool = False
+) -> RuleOptimizer:
     """Make the optimizer that implements ``rule`` over ``parameters``; ``compiled`` as in
     `RuleOptimizer`.
 

@@ -9,7 +9,16 @@ from torch import Tensor
 
 from dualml.algorithms import optim as rules
 from dualml_torch.algorithms.optim.base import OPTIMIZERS, RuleOptimizer
-from dualml_torch.algorithms.optim.foreach import Group, List, Number, Workspace, foreach_addcdiv_, foreach_add, foreach_sqrt, foreach_add_scalar_
+from dualml_torch.algorithms.optim.foreach import (
+    Group,
+    List,
+    Number,
+    Workspace,
+    foreach_add,
+    foreach_add_scalar_,
+    foreach_addcdiv_,
+    foreach_sqrt,
+)
 
 
 @OPTIMIZERS.register("adagrad")
@@ -39,7 +48,13 @@ class Adagrad(RuleOptimizer):
 
     @staticmethod
     def update(
-        p: List, g: List, state: Mapping[str, List], group: Group, rate: Number, *, workspace: Workspace
+        p: List,
+        g: List,
+        state: Mapping[str, List],
+        group: Group,
+        rate: Number,
+        *,
+        workspace: Workspace,
     ) -> None:
         total = state["sum"]
         if group["weight_decay"]:

@@ -14,11 +14,11 @@ from dualml_torch.algorithms.optim.foreach import (
     List,
     Number,
     Workspace,
-    foreach_addcdiv_,
     foreach_add,
-    foreach_sqrt,
-    foreach_mul_,
     foreach_add_scalar_,
+    foreach_addcdiv_,
+    foreach_mul_,
+    foreach_sqrt,
 )
 
 

@@ -10,7 +10,8 @@ from dualml_torch.algorithms.optim.foreach import List, Number, Workspace, forea
 
 @OPTIMIZERS.register("adamw")
 class AdamW(Adam):
-    """AdamW: θ ← (1 − ηλ)·θ, then Adam without coupled decay; see `dualml.algorithms.optim.AdamW`."""
+    """AdamW: θ ← (1 − ηλ)·θ, then Adam without coupled decay; see
+    `dualml.algorithms.optim.AdamW`."""
 
     rule_type = rules.AdamW
 

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from dualml.common.errors import UserError
 from dualml.algorithms.optim import OptimizerSpec, rule_from
+from dualml.common.errors import UserError
 from dualml.common.registry import Registry
 from dualml_torch.algorithms.optim.compiled import Cache, run_compiled
 from dualml_torch.algorithms.optim.foreach import Group, List, Number, Workspace
@@ -171,7 +171,12 @@ class RuleOptimizer(torch.optim.Optimizer):
 
     @staticmethod
     def update(
-        p: List, g: List, state: Mapping[str, List], group: Group, *numbers: Number, workspace: Workspace
+        p: List,
+        g: List,
+        state: Mapping[str, List],
+        group: Group,
+        *numbers: Number,
+        workspace: Workspace,
     ) -> None:
         """Apply the recurrence in place to the tensors of ``p`` and of ``state``; never change
         those of ``g``.
@@ -196,7 +201,12 @@ def iter_blocks(
     slots = {name: tensors[0] for name, tensors in state.items()}
     together = [p, g, *slots.values()]
     block = BLOCK * torch.get_num_threads()
-    if p.numel() <= max(LARGE, block) or not p.is_cpu or len(params) > 1 or not same_layout(together):
+    if (
+        p.numel() <= max(LARGE, block)
+        or not p.is_cpu
+        or len(params) > 1
+        or not same_layout(together)
+    ):
         yield params, grads, state
         return
     parts = [t.as_strided((t.numel(),), (1,)).split(block) for t in together]

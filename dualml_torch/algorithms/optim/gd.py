@@ -11,7 +11,8 @@ from dualml_torch.algorithms.optim.foreach import Group, List, Number, Workspace
 
 @OPTIMIZERS.register("gd")
 class GD(RuleOptimizer):
-    """Gradient descent: θ ← θ − η·g on batches of the whole training set; see `dualml.algorithms.optim.GD`."""
+    """Gradient descent: θ ← θ − η·g on batches of the whole training set; see
+    `dualml.algorithms.optim.GD`."""
 
     rule_type = rules.GD
 
@@ -25,6 +26,12 @@ class GD(RuleOptimizer):
 
     @staticmethod
     def update(
-        p: List, g: List, state: Mapping[str, List], group: Group, lr: Number, *, workspace: Workspace
+        p: List,
+        g: List,
+        state: Mapping[str, List],
+        group: Group,
+        lr: Number,
+        *,
+        workspace: Workspace,
     ) -> None:
         foreach_add_(p, g, -lr)

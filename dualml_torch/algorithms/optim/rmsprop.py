@@ -13,12 +13,12 @@ from dualml_torch.algorithms.optim.foreach import (
     List,
     Number,
     Workspace,
-    foreach_add_,
-    foreach_addcdiv_,
     foreach_add,
-    foreach_sqrt,
-    foreach_mul_,
+    foreach_add_,
     foreach_add_scalar_,
+    foreach_addcdiv_,
+    foreach_mul_,
+    foreach_sqrt,
 )
 
 
@@ -45,7 +45,13 @@ class RMSprop(RuleOptimizer):
 
     @staticmethod
     def update(
-        p: List, g: List, state: Mapping[str, List], group: Group, lr: Number, *, workspace: Workspace
+        p: List,
+        g: List,
+        state: Mapping[str, List],
+        group: Group,
+        lr: Number,
+        *,
+        workspace: Workspace,
     ) -> None:
         alpha, v = group["alpha"], state["square_avg"]
         if group["weight_decay"]:

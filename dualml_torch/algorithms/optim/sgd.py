@@ -6,7 +6,15 @@ from collections.abc import Mapping
 
 from dualml.algorithms import optim as rules
 from dualml_torch.algorithms.optim.base import OPTIMIZERS, RuleOptimizer
-from dualml_torch.algorithms.optim.foreach import Group, List, Number, Workspace, foreach_add_, foreach_add, foreach_mul_
+from dualml_torch.algorithms.optim.foreach import (
+    Group,
+    List,
+    Number,
+    Workspace,
+    foreach_add,
+    foreach_add_,
+    foreach_mul_,
+)
 
 
 @OPTIMIZERS.register("sgd")

@@ -24,7 +24,9 @@ def smooth_l1_loss(
     input: Tensor, target: Tensor, *, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
     far = (input - target).abs()
-    return apply_reduction(torch.where(far < beta, 0.5 * far.square() / beta, far - 0.5 * beta), reduction)
+    return apply_reduction(
+        torch.where(far < beta, 0.5 * far.square() / beta, far - 0.5 * beta), reduction
+    )
 
 
 def binary_cross_entropy(

@@ -12,9 +12,13 @@ Tensor = torch.Tensor
 
 
 def gru_cell(
-    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
+    input: Tensor,
+    hx: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     here = functional.linear(input, w_ih, b_ih).chunk(3, -1)
     before = functional.linear(hx, w_hh, b_hh).chunk(3, -1)
     reset, update = (torch.sigmoid(x + h) for x, h in zip(here[:2], before[:2], strict=True))
@@ -23,9 +27,13 @@ def gru_cell(
 
 
 def lstm_cell(
-    input: Tensor, hx: Sequence[Tensor], w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
+    input: Tensor,
+    hx: Sequence[Tensor],
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     hidden, cell = hx
     gates = functional.linear(input, w_ih, b_ih) + functional.linear(hidden, w_hh, b_hh)
     enter, forget, new, leave = gates.chunk(4, -1)
@@ -34,9 +42,13 @@ def lstm_cell(
 
 
 def rnn_tanh_cell(
-    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
+    input: Tensor,
+    hx: Tensor,
+    w_ih: Tensor,
+    w_hh: Tensor,
+    b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
-) -> Tensor:  # fmt: skip
+) -> Tensor:
     return torch.tanh(functional.linear(input, w_ih, b_ih) + functional.linear(hx, w_hh, b_hh))
 
 

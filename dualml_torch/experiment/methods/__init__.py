@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from dualml.backend import TrainingSpec
 from dualml.algorithms.communicator import Communicator
+from dualml.backend import TrainingSpec
 from dualml.experiment.methods import find_method as known
 from dualml_torch.experiment.methods.training import TorchMethod
 

@@ -2,7 +2,7 @@
 
 from accelerate import Accelerator
 
-from dualml_torch.experiment.methods.base import TrainingMethod, MethodContext
+from dualml_torch.experiment.methods.base import MethodContext, TrainingMethod
 
 
 class Method(TrainingMethod):

@@ -6,7 +6,7 @@ import torch
 from accelerate import Accelerator
 from torch.utils.data import DataLoader
 
-from dualml_torch.experiment.methods.base import TrainingMethod, MethodContext
+from dualml_torch.experiment.methods.base import MethodContext, TrainingMethod
 
 TEST_BATCH = 64
 

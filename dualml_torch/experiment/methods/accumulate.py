@@ -7,7 +7,7 @@ from contextlib import nullcontext
 
 from torch.nn.parallel import DistributedDataParallel
 
-from dualml_torch.experiment.methods.base import TrainingMethod, MethodContext
+from dualml_torch.experiment.methods.base import MethodContext, TrainingMethod
 
 
 class Method(TrainingMethod):

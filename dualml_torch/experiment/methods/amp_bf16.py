@@ -5,7 +5,7 @@ Source: Kalamkar et al. 2019, "A Study of BFLOAT16 for Deep Learning Training".
 
 import torch
 
-from dualml_torch.experiment.methods.base import TrainingMethod, MethodContext
+from dualml_torch.experiment.methods.base import MethodContext, TrainingMethod
 
 
 class Method(TrainingMethod):

@@ -6,7 +6,7 @@ Source: Micikevicius et al. 2018, "Mixed Precision Training".
 
 import torch
 
-from dualml_torch.experiment.methods.base import TrainingMethod, MethodContext
+from dualml_torch.experiment.methods.base import MethodContext, TrainingMethod
 
 
 class Method(TrainingMethod):

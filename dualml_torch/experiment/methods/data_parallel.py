@@ -3,7 +3,7 @@
 import torch
 
 from dualml.common.errors import Unsupported
-from dualml_torch.experiment.methods.base import TrainingMethod, MethodContext
+from dualml_torch.experiment.methods.base import MethodContext, TrainingMethod
 
 
 class Method(TrainingMethod):

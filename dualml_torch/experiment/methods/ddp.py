@@ -5,7 +5,7 @@ Source: Li et al. 2020, "PyTorch Distributed: Experiences on Accelerating Data P
 
 from torch.nn.parallel import DistributedDataParallel
 
-from dualml_torch.experiment.methods.base import TrainingMethod, MethodContext
+from dualml_torch.experiment.methods.base import MethodContext, TrainingMethod
 
 
 class Method(TrainingMethod):

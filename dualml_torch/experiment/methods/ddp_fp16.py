@@ -9,7 +9,7 @@ Micikevicius et al. 2018, "Mixed Precision Training".
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from dualml_torch.experiment.methods.base import TrainingMethod, MethodContext
+from dualml_torch.experiment.methods.base import MethodContext, TrainingMethod
 
 
 class Method(TrainingMethod):

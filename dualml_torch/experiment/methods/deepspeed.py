@@ -14,7 +14,7 @@ from deepspeed.utils import safe_get_full_fp32_param
 from torch import nn
 
 from dualml.common.errors import Unsupported
-from dualml_torch.experiment.methods.base import TrainingMethod, MethodContext
+from dualml_torch.experiment.methods.base import MethodContext, TrainingMethod
 
 #: Settings that the plan decides, and defaults of DeepSpeed that must be overridden.
 CONFIG = {

@@ -11,10 +11,10 @@ import torch.distributed as dist
 from deepspeed.pipe import PipelineModule
 from torch import nn
 
-from dualml.common.errors import Unsupported
 from dualml.algorithms.model.layers import PADDING
-from dualml_torch.experiment.methods.base import TrainingMethod, MethodContext
+from dualml.common.errors import Unsupported
 from dualml_torch.algorithms.model import ModelPart
+from dualml_torch.experiment.methods.base import MethodContext, TrainingMethod
 
 
 class PipelineLayer(nn.Module):
@@ -48,7 +48,9 @@ class Method(TrainingMethod):
         deepspeed.init_distributed(auto_mpi_discovery=False)
         own, ends = context.model.canonical(), (0, len(spec.layers) - 1)
         layers = [
-            PipelineLayer(ModelPart([layer], others=own), spec.padded, number == ends[0], number == ends[1])
+            PipelineLayer(
+                ModelPart([layer], others=own), spec.padded, number == ends[0], number == ends[1]
+            )
             for number, layer in enumerate(spec.layers)
         ]
         self.whole_loss, self.loss_factor = context.criterion, 1.0
@@ -108,11 +110,16 @@ def stage_by_parameter(module, layers, parameters):
 def check_supported(model, processes, stages):
     """Raise Unsupported for models that the engine would train differently than requested."""
     if processes % stages:
-        raise Unsupported(f"PipelineModule has {stages} stages here; {processes} ranks are no "
-                          f"multiple of it: set world_size = {stages} or {2 * stages}")  # fmt: skip
+        raise Unsupported(
+            f"PipelineModule has {stages} stages here; {processes} ranks are no "
+            f"multiple of it: set world_size = {stages} or {2 * stages}"
+        )
     if model.spec.dropouts:
-        raise Unsupported("PipelineModule passes samples alone on; this model takes the masks of "
-                          "its Dropout too")  # fmt: skip
+        raise Unsupported(
+            "PipelineModule passes samples alone on; this model takes the masks of its Dropout too"
+        )
     if len(list(model.parameters())) < len(list(model.named_parameters(remove_duplicate=False))):
-        raise Unsupported("PipelineModule would train what layers share as parameters of each; "
-                          "leave the table untied (sizes.tied = false)")  # fmt: skip
+        raise Unsupported(
+            "PipelineModule would train what layers share as parameters of each; "
+            "leave the table untied (sizes.tied = false)"
+        )

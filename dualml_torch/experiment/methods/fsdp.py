@@ -8,7 +8,7 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 from dualml.common.errors import Unsupported
-from dualml_torch.experiment.methods.base import TrainingMethod, MethodContext
+from dualml_torch.experiment.methods.base import MethodContext, TrainingMethod
 
 
 class Method(TrainingMethod):
@@ -38,7 +38,8 @@ def shardable_layers(model: nn.Module) -> list[nn.Module]:
     """Return the layers with parameters; raise Unsupported if layers share one, which FSDP would
     train twice."""
     if len(list(model.parameters())) < len(list(model.named_parameters(remove_duplicate=False))):
-        raise Unsupported("fully_shard layer by layer trains what layers share as parameters of "
-                          "each; leave the table untied (sizes.tied = false), or use method = fsdp"
-                          )  # fmt: skip
+        raise Unsupported(
+            "fully_shard layer by layer trains what layers share as parameters of "
+            "each; leave the table untied (sizes.tied = false), or use method = fsdp"
+        )
     return [layer for layer in model.children() if any(True for _ in layer.parameters())]

@@ -7,7 +7,7 @@ learning in TensorFlow".
 
 import horovod.torch as hvd
 
-from dualml_torch.experiment.methods.base import TrainingMethod, MethodContext
+from dualml_torch.experiment.methods.base import MethodContext, TrainingMethod
 
 
 class Method(TrainingMethod):

@@ -10,11 +10,16 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
-from dualml.backend import MemoryUsage
 from dualml.algorithms.precision.scaling import MAX_SKIPPED_UPDATES
-from dualml_torch.algorithms.memory import record_saved_tensors, storage_address, nbytes, state_bytes
-from dualml_torch.experiment.methods.base import TrainingMethod
+from dualml.backend import MemoryUsage
+from dualml_torch.algorithms.memory import (
+    nbytes,
+    record_saved_tensors,
+    state_bytes,
+    storage_address,
+)
 from dualml_torch.algorithms.optim import RuleOptimizer
+from dualml_torch.experiment.methods.base import TrainingMethod
 
 Sizes = dict[int, int]  # storage address → bytes
 
@@ -63,7 +68,9 @@ def measure_engine_memory(
                     break
         for handle in (*handles, *besides.handles.values()):
             handle.remove()
-    copies = nbytes(p for p in optimizer_parameters(optimizer) if storage_address(local_shard(p)) not in own)
+    copies = nbytes(
+        p for p in optimizer_parameters(optimizer) if storage_address(local_shard(p)) not in own
+    )
     return MemoryUsage(
         weights=nbytes(map(weight_shard, model.parameters())),
         gradients=besides.gradients,
@@ -99,7 +106,11 @@ class TransientMemory:
         for p in there:
             if id(p) not in self.handles:
                 self.handles[id(p)] = p.register_post_accumulate_grad_hook(self.on_gradient_ready)
-        now = [p for p in there if p.numel() and storage_address(local_shard(p)) not in self.weight_storage]
+        now = [
+            p
+            for p in there
+            if p.numel() and storage_address(local_shard(p)) not in self.weight_storage
+        ]
         self.weights |= {id(p): p for p in now}
         return set(map(storage_address, now))
 
@@ -107,13 +118,19 @@ class TransientMemory:
         """Record buffers and gradients at the moment when a gradient is ready."""
         weights = list(self.weights.values())
         parameters = (*self.model.parameters(), *weights)
-        gradients = {id(p): storage_sizes([local_shard(p.grad)]) for p in parameters if p.grad is not None}
+        gradients = {
+            id(p): storage_sizes([local_shard(p.grad)]) for p in parameters if p.grad is not None
+        }
         there = [*weights, *deepspeed_buffers(self.method), *fsdp_in_flight(self.model)]
         self.moments.append((storage_sizes(there), gradients))
 
     def before_step(self, optimizer: RuleOptimizer) -> None:
         """Record the gradients before the optimizer's step."""
-        every = [p for p in (*self.model.parameters(), *optimizer_parameters(optimizer)) if p.grad is not None]
+        every = [
+            p
+            for p in (*self.model.parameters(), *optimizer_parameters(optimizer))
+            if p.grad is not None
+        ]
         views = {local_shard(p.grad).data_ptr(): local_shard(p.grad) for p in every}
         self.gradients, self.stepped = nbytes(views.values()), {id(p) for p in every}
 

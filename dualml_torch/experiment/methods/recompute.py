@@ -5,7 +5,7 @@ Source: Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost".
 """
 
 from dualml.algorithms.model.recompute import residual_blocks
-from dualml_torch.experiment.methods.base import TrainingMethod, MethodContext
+from dualml_torch.experiment.methods.base import MethodContext, TrainingMethod
 
 
 class Method(TrainingMethod):

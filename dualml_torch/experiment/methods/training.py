@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from dualml.backend import Array, Arrays, MemoryUsage, TrainingSpec, MemoryReport, batch_digest
 from dualml.algorithms.communicator import Communicator
+from dualml.algorithms.model.dropout import dropout_masks
+from dualml.backend import Array, Arrays, MemoryReport, MemoryUsage, TrainingSpec, batch_digest
 from dualml.experiment.methods import MethodInfo
 from dualml.experiment.methods.config import without_planned_keys
 from dualml.experiment.methods.engine import MethodTraining
 from dualml.experiment.methods.skips import SkippedUpdates
-from dualml.algorithms.model.dropout import dropout_masks
-from dualml_torch.experiment.methods.base import TrainingMethod, MethodContext
-from dualml_torch.experiment.methods.memory import measure_engine_memory
 from dualml_torch.algorithms.model import LOSSES, Network
 from dualml_torch.algorithms.optim import RuleOptimizer, load_state, optimizer, state
 from dualml_torch.algorithms.training import to_numpy
+from dualml_torch.experiment.methods.base import MethodContext, TrainingMethod
+from dualml_torch.experiment.methods.memory import measure_engine_memory
 
 
 class TorchMethod(MethodTraining, MemoryReport):
@@ -70,7 +70,11 @@ class TorchMethod(MethodTraining, MemoryReport):
         )
         self.method = self.method_class(given)
         self.processes, self.groups = self.method.processes, self.method.groups
-        self.skips, self.has_loss_scale, self.applied_steps = SkippedUpdates(), self.method.loss_scale is not None, False
+        self.skips, self.has_loss_scale, self.applied_steps = (
+            SkippedUpdates(),
+            self.method.loss_scale is not None,
+            False,
+        )
         # Engines decide on the host whether they step: no synchronisation is added.
         self.arm_optimizer().register_step_post_hook(self.note_step)
 
@@ -119,11 +123,15 @@ class TorchMethod(MethodTraining, MemoryReport):
     def batch_tensors(self, part: Array) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
         """Return the model's inputs for these samples in the next update, and their labels."""
         index = torch.from_numpy(part).to(self.device)
-        return (self.x.index_select(0, index), *self.draw_masks(part)), self.y.index_select(0, index)
+        return (self.x.index_select(0, index), *self.draw_masks(part)), self.y.index_select(
+            0, index
+        )
 
     def draw_masks(self, part: Array) -> list[torch.Tensor]:
         """Draw the Dropout masks of these samples for the next update."""
-        drawn = dropout_masks(self.recipe.spec, self.recipe.seed, self.step_count + 1, part).values()
+        drawn = dropout_masks(
+            self.recipe.spec, self.recipe.seed, self.step_count + 1, part
+        ).values()
         return [torch.from_numpy(mask).to(self.device) for mask in drawn]
 
     def gather(self) -> None:
@@ -135,7 +143,9 @@ class TorchMethod(MethodTraining, MemoryReport):
     def capture_forward(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
         index = torch.from_numpy(probe).to(self.device)
         activations = self.eval_network.activations(self.x.index_select(0, index))
-        return batch_digest(*self.fetch_batch(batch)), {n: to_numpy(a) for n, a in activations.items()}
+        return batch_digest(*self.fetch_batch(batch)), {
+            n: to_numpy(a) for n, a in activations.items()
+        }
 
     def fetch_batch(self, batch: Array) -> tuple[Array, Array]:
         (x, *_), y = self.batch_tensors(batch)

@@ -13,21 +13,21 @@ from numpy.typing import NDArray
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from dualml.parity.causes.mutation import Mutation
-from dualml_torch.parity.causes.functions import diagonal_softmax, call_variant, transform
+from dualml_torch.parity.causes.functions import call_variant, diagonal_softmax, transform
 from dualml_torch.parity.causes.layers import (
-    remember_biased_variance,
-    glu_variant,
-    norm_variant,
-    fit_to_shape,
-    zero_state,
-    mean_over_all_targets,
-    pad_asymmetrically,
-    shifted_loss,
     check_recurrent_sizes,
+    fit_to_shape,
+    glu_variant,
+    mean_over_all_targets,
+    norm_variant,
+    pad_asymmetrically,
+    remember_biased_variance,
+    shifted_loss,
     tile_heads,
+    zero_state,
 )
-from dualml_torch.parity.rng import apply_dropout
 from dualml_torch.parity.operations import BoundCall, find_tensors
+from dualml_torch.parity.rng import apply_dropout
 
 Value = torch.Tensor
 Draw = Callable[[tuple[int, ...]], NDArray[np.float32]]
@@ -93,7 +93,9 @@ def call_mutated(
         if change.argument == "batch_first":  # the kernel does not check the state's size
             bound.set_argument(
                 "hx",
-                tree_map(partial(zero_state, find_tensors(args)[0], change.value), bound.values["hx"]),
+                tree_map(
+                    partial(zero_state, find_tensors(args)[0], change.value), bound.values["hx"]
+                ),
             )
         check_recurrent_sizes(name, bound.args, bound.kwargs)
         if name == "softmax" and change.argument == "dim":

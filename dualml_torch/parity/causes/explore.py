@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.trace import Trace
-from dualml_torch.parity.causes.mutating_tracer import MutatingTracer
 from dualml_torch.parity.causes.call_mutations import NUMBERS
-from dualml_torch.parity.causes.lines import RULES, MutatedLines, trace_calls, optimizer_file
-from dualml_torch.parity.causes.replay import ReplayTracer, Replay, Value
-from dualml_torch.parity.causes.sharing import shared_names, mutate_sharing
-from dualml_torch.parity.causes.update import MutatedUpdate, rule_name, describe_groups
+from dualml_torch.parity.causes.lines import RULES, MutatedLines, optimizer_file, trace_calls
+from dualml_torch.parity.causes.mutating_tracer import MutatingTracer
+from dualml_torch.parity.causes.replay import Replay, ReplayTracer, Value
+from dualml_torch.parity.causes.sharing import mutate_sharing, shared_names
+from dualml_torch.parity.causes.update import MutatedUpdate, describe_groups, rule_name
 from dualml_torch.record import Recorder
 
 #: Actions that mutate modules.
@@ -101,7 +101,9 @@ class Explorer:
     def reset(self, changes: Sequence[Mutation]) -> None:
         """Restore the initial state and set the mutations of the next run."""
         self.recorder.restore(self.start)
-        self.recorder.changes = [c for c in changes if c.action not in NON_CALL_ACTIONS and not c.line]
+        self.recorder.changes = [
+            c for c in changes if c.action not in NON_CALL_ACTIONS and not c.line
+        ]
 
     def gradients(self, changes: Sequence[Mutation]) -> dict[str, NDArray[Any]]:
         """Return the gradients of the first step under these mutations; nothing else is
@@ -139,10 +141,14 @@ class Explorer:
         frozen = {name for c in changes if c.action == "freeze" for name in c.value}
         thawed = {name for c in changes if c.action == "train" for name in c.value}
         for name, p in recorder.model.named_parameters():
-            p.requires_grad_(name in thawed or (name in self.trainable_names and name not in frozen))
+            p.requires_grad_(
+                name in thawed or (name in self.trainable_names and name not in frozen)
+            )
         modules = [c for c in changes if c.action in MODULE_ACTIONS]
         with contextlib.ExitStack() as stack:
-            fresh = stack.enter_context(mutate_sharing(recorder.model, modules, self.initial_values))
+            fresh = stack.enter_context(
+                mutate_sharing(recorder.model, modules, self.initial_values)
+            )
             recorder.trace = Trace(
                 recorder.framework,
                 recorder.trace.environment,
@@ -278,7 +284,9 @@ class Explorer:
         if change.action == "swap":
             going = self.replay_swap(change, overlay, visit)
         else:
-            going = self.replay_and_visit(change.sites[0], overlay, [] if alone else [change], visit)
+            going = self.replay_and_visit(
+                change.sites[0], overlay, [] if alone else [change], visit
+            )
         done = 0
         for number in range(change.sites[0] + 1, len(replay.calls)):
             if not going or done == calls:
@@ -301,7 +309,8 @@ class Explorer:
         own, other = f"parameter:{change.argument}", f"parameter:{change.value}"
         # As they were before the first update.
         known = {
-            name: torch.from_numpy(array) for name, array in self.recorder.trace.initial_parameters().items()
+            name: torch.from_numpy(array)
+            for name, array in self.recorder.trace.initial_parameters().items()
         }
         rows = {}
         for name in known:

@@ -138,7 +138,12 @@ def call_variant(
     wanted: str, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
     """Call another function of the same family with the arguments it accepts."""
-    if OPERATOR_FUNCTIONS.get(name, name) in ("max_pool2d", "avg_pool2d", "max_pool1d", "avg_pool1d"):
+    if OPERATOR_FUNCTIONS.get(name, name) in (
+        "max_pool2d",
+        "avg_pool2d",
+        "max_pool1d",
+        "avg_pool1d",
+    ):
         given = BoundCall(func, name, args, kwargs).values
         keys = ("kernel_size", "stride", "padding", "ceil_mode")
         settings = {k: v for k, v in given.items() if k in keys and v is not None}
@@ -147,7 +152,11 @@ def call_variant(
         return getattr(torch, wanted)(*find_tensors((args, kwargs)))
     if name in ("max", "min"):  # along an axis: values and indices
         given = BoundCall(func, name, args, kwargs).values
-        (x,), dim, keep = find_tensors((args, kwargs)), given["dim"], bool(given.get("keepdim", False))
+        (x,), dim, keep = (
+            find_tensors((args, kwargs)),
+            given["dim"],
+            bool(given.get("keepdim", False)),
+        )
         places = func(*args, **kwargs)[1]
         values = getattr(torch, wanted)(x, dim=dim, keepdim=keep)
         return (values if isinstance(values, Value) else values[0]), places

@@ -85,7 +85,9 @@ def tile_heads(func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, A
     return x.repeat([times if i == axis % x.dim() else 1 for i in range(x.dim())])
 
 
-def mean_over_all_targets(func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Value:
+def mean_over_all_targets(
+    func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Value:
     """Average a loss over all targets, including ignored ones.
 
     Raises:
@@ -124,7 +126,9 @@ def remember_biased_variance(
     return result
 
 
-def pad_asymmetrically(way: str, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def pad_asymmetrically(
+    way: str, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
     """Run a convolution or pooling with padding that differs between the two sides of an axis.
 
     ``same`` pads as much as makes the output length input length / stride, the odd element at the
@@ -165,7 +169,9 @@ def pad_asymmetrically(way: str, func: Any, name: str, args: Sequence[Any], kwar
         amounts += pair[::-1] if way in ("same_before", "before") else pair
     fill = float("-inf") if name.startswith("max") else 0.0
     bound.set_argument(first, functional.pad(x, amounts, value=fill))
-    bound.set_argument("padding", 0 if not isinstance(given["padding"], list | tuple) else [0] * axes)
+    bound.set_argument(
+        "padding", 0 if not isinstance(given["padding"], list | tuple) else [0] * axes
+    )
     return func(*bound.args, **bound.kwargs)
 
 

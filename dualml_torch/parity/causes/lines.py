@@ -21,7 +21,7 @@ from dualml.parity.models.operations import Operation, Tape, expression_text
 from dualml_torch.parity.causes import rules
 from dualml_torch.parity.causes.call_mutations import call_mutated
 from dualml_torch.parity.causes.functions import transform
-from dualml_torch.parity.operations import SKIP, OperationTracer, operation_name, find_tensors
+from dualml_torch.parity.operations import SKIP, OperationTracer, find_tensors, operation_name
 
 Value = torch.Tensor
 RULES = str(rules.__file__)

@@ -9,18 +9,28 @@ import torch
 from torch.utils._pytree import tree_map
 
 from dualml.parity.causes.mutation import Mutation
-from dualml.parity.causes.spans import replayed_calls, plan_source, run_plan
+from dualml.parity.causes.spans import plan_source, replayed_calls, run_plan
 from dualml.parity.causes.swaps import swapped_values
-from dualml.parity.models.rng import SharedRng
 from dualml.parity.models.operations import Tape
-from dualml_torch.parity.causes.call_mutations import MutatedFunction, Draw, replace_constant, replace_tensor
+from dualml.parity.models.rng import SharedRng
+from dualml_torch.algorithms.parts import FUSED
+from dualml_torch.parity.causes.call_mutations import (
+    Draw,
+    MutatedFunction,
+    replace_constant,
+    replace_tensor,
+)
 from dualml_torch.parity.causes.calls import ReplayableCall
 from dualml_torch.parity.causes.functions import transform
 from dualml_torch.parity.causes.layers import check_recurrent_sizes
-from dualml_torch.parity.causes.operands import earlier_operand, operand_name, other_operand, select_part
+from dualml_torch.parity.causes.operands import (
+    earlier_operand,
+    operand_name,
+    other_operand,
+    select_part,
+)
 from dualml_torch.parity.causes.packed_sequences import with_size_checks
 from dualml_torch.parity.operations import ASSIGNS, OperationTracer, find_tensors
-from dualml_torch.algorithms.parts import FUSED
 
 Value = torch.Tensor
 #: Mutations that do not concern the function of a single call.
@@ -50,7 +60,10 @@ class MutatingTracer(OperationTracer):
         self.live_values: dict[str, Any] = {}
         #: Deferred calls: number of the call that triggers one → the call and its mutated input.
         self.deferred_calls: dict[int, tuple[Any, Sequence[Any], Mapping[str, Any], int]] = {}
-        self.replayed_numbers, self.kept_calls = replayed_calls(changes), dict[int, ReplayableCall]()
+        self.replayed_numbers, self.kept_calls = (
+            replayed_calls(changes),
+            dict[int, ReplayableCall](),
+        )
 
     def call(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run a call under all mutations that apply to it and record its outputs."""
@@ -86,7 +99,9 @@ class MutatingTracer(OperationTracer):
                     lambda one, old=old, new=new: new if one is old else one, (args, dict(kwargs))
                 )
         if name and number in self.replayed_numbers:
-            self.kept_calls[number] = ReplayableCall.from_arguments(func, name, args, kwargs, self.tape.source)
+            self.kept_calls[number] = ReplayableCall.from_arguments(
+                func, name, args, kwargs, self.tape.source
+            )
         held = self.deferred_calls.pop(number, None)
         result = None
         for change in chosen:

@@ -19,14 +19,24 @@ from torch.utils._pytree import tree_flatten
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.spans import plan_source, run_plan
 from dualml.parity.causes.swaps import swapped_values
-from dualml.parity.models.rng import SharedRng
 from dualml.parity.models.operations import Tape, is_unknown
-from dualml_torch.parity.causes.mutating_tracer import MutatingTracer
-from dualml_torch.parity.causes.call_mutations import MutatedFunction, call_mutated, replace_constant, replace_tensor
+from dualml.parity.models.rng import SharedRng
+from dualml_torch.parity.causes.call_mutations import (
+    MutatedFunction,
+    call_mutated,
+    replace_constant,
+    replace_tensor,
+)
 from dualml_torch.parity.causes.calls import ReplayableCall
 from dualml_torch.parity.causes.functions import transform
 from dualml_torch.parity.causes.layers import check_recurrent_sizes
-from dualml_torch.parity.causes.operands import earlier_operand, operand_name, other_operand, select_part
+from dualml_torch.parity.causes.mutating_tracer import MutatingTracer
+from dualml_torch.parity.causes.operands import (
+    earlier_operand,
+    operand_name,
+    other_operand,
+    select_part,
+)
 from dualml_torch.parity.causes.packed_sequences import with_size_checks
 from dualml_torch.parity.operations import ASSIGNS, find_tensors
 
@@ -49,7 +59,9 @@ class Replay:
         self.values: dict[str, Value] = {}
         self.calls: list[ReplayableCall] = []
 
-    def record_call(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def record_call(
+        self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
         """Record a call before it runs: named inputs by name, others as copies."""
         leaves, spec = tree_flatten((tuple(args), dict(kwargs)))
         names: dict[int, str] = {}
@@ -102,7 +114,9 @@ class Replay:
                     args, kwargs = replace_tensor(args, kwargs, int(change.argument), value)
             elif change.action == "earlier":
                 at = int(change.argument)
-                before = earlier_operand(change, self.tape.calls[number].inputs[at], self.tape.calls)
+                before = earlier_operand(
+                    change, self.tape.calls[number].inputs[at], self.tape.calls
+                )
                 args, kwargs = replace_tensor(args, kwargs, at, input_value(before))
             elif change.action == "operand":
                 other = select_part(change, input_value(other_operand(change, number)))
@@ -110,7 +124,9 @@ class Replay:
             elif change.action == "everywhere":
                 args, kwargs = replace_constant(change, args, kwargs)
             elif change.action == "dropout":
-                func = MutatedFunction(change, call.func, call.name, partial(self.draw_numbers, number))
+                func = MutatedFunction(
+                    change, call.func, call.name, partial(self.draw_numbers, number)
+                )
                 result = func(*args, **kwargs)
             elif change.action not in ("rename", "trade"):
                 result = call_mutated(change, call.func, call.name, args, kwargs)

@@ -65,9 +65,11 @@ def mutate_sharing(
                 new = copy.deepcopy(old)
                 setattr(parent, leaf, new)
                 single = isinstance(new, torch.nn.Parameter)
-                rows = {own: new} if single else {
-                    f"{own}.{name}": p for name, p in new.named_parameters()
-                }  # fmt: skip
+                rows = (
+                    {own: new}
+                    if single
+                    else {f"{own}.{name}": p for name, p in new.named_parameters()}
+                )
                 fresh += rows.values()
                 with torch.no_grad():
                     for name, p in rows.items():

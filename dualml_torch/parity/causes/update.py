@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from dualml.parity.causes.mutation import Mutation
+from dualml_torch.algorithms.optim.base import RuleOptimizer
 from dualml_torch.parity.causes.clipping import replace_clipping
 from dualml_torch.parity.causes.rules import update_parameter
-from dualml_torch.algorithms.optim.base import RuleOptimizer
 
 RULES = {
     torch.optim.Adam: "adam",
@@ -84,7 +84,11 @@ class MutatedUpdate:
                     for left_out in [set(self.selected_parameters(change, g))]
                 ]
             elif word == "hold":
-                held += [(p, p.detach().clone()) for g in kept for p in self.selected_parameters(change, g)]
+                held += [
+                    (p, p.detach().clone())
+                    for g in kept
+                    for p in self.selected_parameters(change, g)
+                ]
             elif word in ("decay:coupled", "decay:after"):
                 decay = float(change.value)
                 for g in kept:

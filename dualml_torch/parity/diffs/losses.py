@@ -142,5 +142,7 @@ def gaussian_nll_variance_equal() -> NDArray:
 def ctc() -> dict[str, NDArray]:
     logs = torch.log_softmax(tensor(normal(10, 3, 6)), -1)
     targets, lengths = tensor(classes(5, 3, 4)) + 1, (tensor([10, 9, 8]), tensor([4, 3, 2]))
-    return {kind: nn.CTCLoss(reduction=kind)(logs, targets, *lengths).numpy()
-            for kind in ("mean", "sum")}  # fmt: skip
+    return {
+        kind: nn.CTCLoss(reduction=kind)(logs, targets, *lengths).numpy()
+        for kind in ("mean", "sum")
+    }

@@ -30,7 +30,9 @@ def measure_rates(
 
 
 def schedule_counter() -> NDArray:
-    return measure_rates(lambda sgd: lr_scheduler.ExponentialLR(sgd, gamma=0.5), epochs=4, batches=2)
+    return measure_rates(
+        lambda sgd: lr_scheduler.ExponentialLR(sgd, gamma=0.5), epochs=4, batches=2
+    )
 
 
 def schedule_list_too_short() -> NDArray:
@@ -46,7 +48,9 @@ def cosine_past_end() -> NDArray:
 
 
 def exponential_decay() -> NDArray:
-    return measure_rates(lambda sgd: lr_scheduler.ExponentialLR(sgd, gamma=0.5), epochs=4, batches=2)
+    return measure_rates(
+        lambda sgd: lr_scheduler.ExponentialLR(sgd, gamma=0.5), epochs=4, batches=2
+    )
 
 
 def warmup() -> NDArray:
@@ -54,7 +58,9 @@ def warmup() -> NDArray:
 
 
 def step_decay() -> NDArray:
-    return measure_rates(lambda sgd: lr_scheduler.MultiStepLR(sgd, milestones=[1, 2]), epochs=3, batches=2)
+    return measure_rates(
+        lambda sgd: lr_scheduler.MultiStepLR(sgd, milestones=[1, 2]), epochs=3, batches=2
+    )
 
 
 def polynomial_decay() -> NDArray:

@@ -9,9 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dualml.backend import Backend, TrainingSpec, BatchTrace, Training, batch_digest, split_into_chunks
-from dualml.common.errors import Unsupported, UserError
 from dualml.algorithms.model.dropout import dropout_masks
+from dualml.backend import (
+    Backend,
+    BatchTrace,
+    Training,
+    TrainingSpec,
+    batch_digest,
+    split_into_chunks,
+)
+from dualml.common.errors import Unsupported, UserError
 from dualml_jax.network import LOSSES, infer, loss_and_gradient
 from dualml_jax.optim import UPDATES, update
 
@@ -64,9 +71,13 @@ class JaxTraining(Training):
         for part, share in split_into_chunks(batch, self.recipe.chunk):
             drawn = dropout_masks(self.recipe.spec, self.recipe.seed, self.step_count + 1, part)
             value, gradient = loss_and_gradient(
-                self.own, self.recipe.x[part], self.recipe.y[part], tuple(drawn.values()),
-                model=self.recipe.spec, loss=self.recipe.loss,
-            )  # fmt: skip
+                self.own,
+                self.recipe.x[part],
+                self.recipe.y[part],
+                tuple(drawn.values()),
+                model=self.recipe.spec,
+                loss=self.recipe.loss,
+            )
             loss = loss + share * value
             total = {name: total[name] + share * gradient[name] for name in total}
         return loss, total

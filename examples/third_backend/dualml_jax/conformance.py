@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dualml.backend.conformance import OptimizerResult, Gradient, Mode, Params
 from dualml.algorithms.optim import OptimizerSpec
+from dualml.backend.conformance import Gradient, Mode, OptimizerResult, Params
 from dualml_jax.backend import copies, single
 from dualml_jax.optim import update
 
@@ -20,7 +20,9 @@ COMPILES = True
 class Optimizers:
     """Update rules that are run for some steps on gradients given by a function."""
 
-    def __init__(self, rules: Mapping[str, OptimizerSpec], rates: Mapping[str, Sequence[float]]) -> None:
+    def __init__(
+        self, rules: Mapping[str, OptimizerSpec], rates: Mapping[str, Sequence[float]]
+    ) -> None:
         self.rules, self.rates = rules, rates
 
     def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, OptimizerResult]:

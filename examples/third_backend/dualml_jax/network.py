@@ -69,7 +69,10 @@ def forward(weights: Weights, x: Any, masks: Sequence[Any] = (), *, model: Model
             case spec.Dropout():
                 x = x * next(waiting) if masks else x
             case _:
-                own = {leaf: weights[full] for leaf, full in canonical_parameter_names(name, layer).items()}
+                own = {
+                    leaf: weights[full]
+                    for leaf, full in canonical_parameter_names(name, layer).items()
+                }
                 x = apply(layer, x, own)
         outputs[name] = x
     return x, outputs

@@ -1,4 +1,5 @@
-"""The update rules of `dualml.algorithms.optim` in JAX: each returns a new parameter and its new state."""
+"""The update rules of `dualml.algorithms.optim` in JAX: each returns a new parameter and its new
+state."""
 
 from __future__ import annotations
 
@@ -67,7 +68,12 @@ UPDATES = {rule.__name__: rule for rule in RULES} | {"adamw": adam}
 
 
 def update(
-    rule: OptimizerSpec, own: Named, slots: dict[str, Named], gradients: Mapping[str, Any], t: int, lr: float
+    rule: OptimizerSpec,
+    own: Named,
+    slots: dict[str, Named],
+    gradients: Mapping[str, Any],
+    t: int,
+    lr: float,
 ) -> None:
     """Apply update number ``t`` (from 1) to all parameters; the two dictionaries are updated in
     place."""

@@ -4,7 +4,8 @@
 
 Both run on a CPU beside torch 2.13 and MindSpore 2.10. msprobe lacks the norm there, and
 TroubleShooter two names that MindSpore no longer has: `TOOLS` puts them in place. Kept are tensors
-and lists; not stacks, nor ``.pt`` files, beside which `dualml_torch.parity.dumped` has written ``.npy``.
+and lists; not stacks, nor ``.pt`` files, beside which `dualml_torch.parity.dumped` has written
+``.npy``.
 """
 
 from __future__ import annotations

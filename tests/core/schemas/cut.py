@@ -32,7 +32,9 @@ def strip_unread_keys(value: Any, names: bool = False) -> Any:
     """
     if isinstance(value, dict):
         return {
-            key: strip_unread_keys(inner, key in ("properties", "definitions", "patternProperties") and not names)
+            key: strip_unread_keys(
+                inner, key in ("properties", "definitions", "patternProperties") and not names
+            )
             for key, inner in value.items()
             if names or key not in CUT
         }
@@ -75,7 +77,11 @@ def main(clones: Path) -> None:
         if "kinds" in source:
             schema = core(text, source["kinds"])
         else:
-            schema = strip_unread_keys(json.loads(text)) if source["path"].endswith(".json") else resource(text)
+            schema = (
+                strip_unread_keys(json.loads(text))
+                if source["path"].endswith(".json")
+                else resource(text)
+            )
         content = json.dumps(schema, separators=(",", ":"), ensure_ascii=False) + "\n"
         (HERE / f"{name}.json").write_text(content, "utf-8")
         print(f"{name}: {len(text):,} -> {len(content):,}")

@@ -13,8 +13,8 @@ from dualml.parity.finder.causes.base import (
     Hypothesis,
     Observation,
     concat_flat,
-    half_precision_tensors,
     fit_weights,
+    half_precision_tensors,
     round_to_half,
     scaled_tensors,
 )
@@ -90,7 +90,9 @@ def half_precision_messages(suspect: Observation) -> Iterator[Hypothesis]:
 
     for kind in HALVES:
         for again in (True, False):
-            yield Hypothesis("half-precision", partial(predict, kind=kind, again=again), {"type": kind})
+            yield Hypothesis(
+                "half-precision", partial(predict, kind=kind, again=again), {"type": kind}
+            )
 
 
 def unsent_parameters(suspect: Observation) -> Iterator[Hypothesis]:

@@ -46,8 +46,10 @@ class Observation:
 
     def expected(self, step: int, rank: int) -> dict[str, NDArray[Any]]:
         """Return the expected tensors of the phase."""
-        return {name: self.scene.expected(self.backend, rank, f"{step}/{self.phase}/{name}")
-                for name in self.reference(step, rank, self.phase)}  # fmt: skip
+        return {
+            name: self.scene.expected(self.backend, rank, f"{step}/{self.phase}/{name}")
+            for name in self.reference(step, rank, self.phase)
+        }
 
     def reference(self, step: int, rank: int, phase: str) -> dict[str, NDArray[Any]]:
         """Return the tensors of a phase in the reference."""
@@ -202,7 +204,11 @@ def round_to_half(a: NDArray[Any], kind: str) -> NDArray[Any]:
 def half_precision_tensors(suspect: Observation) -> Iterator[Hypothesis]:
     """Hypothesis: the tensors of the phase are in half precision."""
     for kind in HALVES:
-        yield Hypothesis("half-precision", suspect.transform_all(partial(round_to_half, kind=kind)), {"type": kind})
+        yield Hypothesis(
+            "half-precision",
+            suspect.transform_all(partial(round_to_half, kind=kind)),
+            {"type": kind},
+        )
 
 
 def scaled_tensors(suspect: Observation, cause: str) -> Hypothesis:

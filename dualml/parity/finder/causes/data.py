@@ -8,7 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parity.finder.causes.base import HALVES, Arrays, Hypothesis, Observation, fit_factor, round_to_half
+from dualml.parity.finder.causes.base import (
+    HALVES,
+    Arrays,
+    Hypothesis,
+    Observation,
+    fit_factor,
+    round_to_half,
+)
 
 Array = NDArray[Any]
 
@@ -21,11 +28,15 @@ def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:
         yield Hypothesis("shifted-labels", shifted, {"by": by})
         rolled = predict_changed_data(suspect, lambda x, y, by=by: (x, np.roll(y, by, axis=0)))
         yield Hypothesis("rolled-labels", rolled, {"by": by})
-    yield Hypothesis("reversed-batch", predict_changed_data(suspect, lambda x, y: (x[::-1], y[::-1])))
+    yield Hypothesis(
+        "reversed-batch", predict_changed_data(suspect, lambda x, y: (x[::-1], y[::-1]))
+    )
     yield Hypothesis("reversed-labels", predict_changed_data(suspect, lambda x, y: (x, y[::-1])))
     for cause, change, detail in changed_inputs(suspect):
         changed = predict_changed_data(suspect, lambda x, y, change=change: (change(x), y))
-        yield Hypothesis(cause, changed, detail, fitted_count=2 if cause == "other-normalisation" else 0)
+        yield Hypothesis(
+            cause, changed, detail, fitted_count=2 if cause == "other-normalisation" else 0
+        )
     for cause, choose, detail in other_samples(suspect):
         yield Hypothesis(cause, predict_other_samples(suspect, choose), detail)
 
@@ -40,7 +51,9 @@ def predict_changed_data(suspect: Observation, change: Any) -> Callable[[int, in
     return predict
 
 
-def changed_inputs(suspect: Observation) -> Iterator[tuple[str, Callable[[Array], Array], dict[str, Any]]]:
+def changed_inputs(
+    suspect: Observation,
+) -> Iterator[tuple[str, Callable[[Array], Array], dict[str, Any]]]:
     """Yield changes of the numbers in the correct samples."""
     look = suspect.violations[0]
     seen, right = suspect.recorded(*look)["x"], suspect.expected(*look)["x"]
@@ -119,7 +132,9 @@ def unshuffled_indices(suspect: Observation, step: int, rank: int) -> Array:
     scene = suspect.scene
     pool = np.sort(scene.plan.pool(scene.arm, scene.recipe.seed))
     before = sum(map(len, scene.indices_by_rank(step)[:rank]))
-    first = scene.plan.batch_sampler(scene.arm, scene.recipe.seed).sample_gradients(step - 1) + before
+    first = (
+        scene.plan.batch_sampler(scene.arm, scene.recipe.seed).sample_gradients(step - 1) + before
+    )
     index: Array = pool[(first + np.arange(len(scene.rank_indices(step, rank)))) % len(pool)]
     return index.astype(np.int64)
 

@@ -6,10 +6,18 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from dualml.parity.finder.causes.layers import CHANGES, EPSILONS, Array, Change, Changes, recompute_layer, with_fields
-from dualml.parity.finder.context import LayerIO
 from dualml.algorithms.model.decoder import GroupedAttention, RMSNorm, SwiGLU
 from dualml.algorithms.model.layers import GELU
+from dualml.parity.finder.causes.layers import (
+    CHANGES,
+    EPSILONS,
+    Array,
+    Change,
+    Changes,
+    recompute_layer,
+    with_fields,
+)
+from dualml.parity.finder.context import LayerIO
 
 #: Common bases of rotary position embeddings.
 BASES = (1_000.0, 10_000.0, 500_000.0, 1_000_000.0)
@@ -45,7 +53,9 @@ def rms_norm_changes(layer: RMSNorm) -> Changes:
 
     def centred_norm(place: LayerIO) -> Array:
         """Subtract the mean first, like LayerNorm without its bias."""
-        return recompute_layer(place._replace(value=place.value - place.value.mean(-1, keepdims=True)))
+        return recompute_layer(
+            place._replace(value=place.value - place.value.mean(-1, keepdims=True))
+        )
 
     def eps_outside_root(place: LayerIO) -> Array:
         """Add eps outside the square root."""
@@ -59,7 +69,11 @@ def rms_norm_changes(layer: RMSNorm) -> Changes:
     for eps in EPSILONS:
         if eps != layer.eps:
             yield "rmsnorm-eps", lambda p, e=eps: with_fields(p, eps=e), {"eps": eps}
-    yield "missing-gain", lambda p: recompute_layer(p, weight=np.ones_like(p.parameters["weight"])), {}
+    yield (
+        "missing-gain",
+        lambda p: recompute_layer(p, weight=np.ones_like(p.parameters["weight"])),
+        {},
+    )
     yield "shifted-gain", lambda p: recompute_layer(p, weight=1 + p.parameters["weight"]), {}
     yield "centred-norm", centred_norm, {}
     yield "rmsnorm-root", eps_outside_root, {}
@@ -110,7 +124,9 @@ def grouped_attention_changes(layer: GroupedAttention) -> Changes:
     def rotate_neighbours(place: LayerIO) -> Array:
         """Rotate neighbouring entries as pairs, as Su et al. 2021 write them."""
         heads = place.value.reshape(*place.value.shape[:-1], -1, layer.width)
-        own = heads.reshape(*heads.shape[:-2], layer.kv_heads, layer.heads_per_group + 2, layer.width)
+        own = heads.reshape(
+            *heads.shape[:-2], layer.kv_heads, layer.heads_per_group + 2, layer.width
+        )
         order = np.r_[0 : layer.width : 2, 1 : layer.width : 2]
         own = np.concatenate([own[..., :-1, order], own[..., -1:, :]], -2)  # values are not rotated
         return recompute_layer(place._replace(value=own.reshape(place.value.shape)))
@@ -125,5 +141,10 @@ def grouped_attention_changes(layer: GroupedAttention) -> Changes:
 
 
 CHANGES.update(
-    {GELU: gelu_changes, RMSNorm: rms_norm_changes, SwiGLU: swiglu_changes, GroupedAttention: grouped_attention_changes}
+    {
+        GELU: gelu_changes,
+        RMSNorm: rms_norm_changes,
+        SwiGLU: swiglu_changes,
+        GroupedAttention: grouped_attention_changes,
+    }
 )

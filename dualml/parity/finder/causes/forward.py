@@ -11,11 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from dualml.parity.finder.causes import decoders as decoders  # imported to register its layers
-from dualml.parity.finder.causes.base import Arrays, Hypothesis, Predict, Observation, fit_factor, half_precision_tensors
-from dualml.parity.finder.causes.layers import Change, recompute_layer, alternatives
-from dualml.parity.finder.context import LayerIO
 from dualml.algorithms.model.layers import Dropout
+from dualml.parity.finder.causes import decoders as decoders  # imported to register its layers
+from dualml.parity.finder.causes.base import (
+    Arrays,
+    Hypothesis,
+    Observation,
+    Predict,
+    fit_factor,
+    half_precision_tensors,
+)
+from dualml.parity.finder.causes.layers import Change, alternatives, recompute_layer
+from dualml.parity.finder.context import LayerIO
 
 
 def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:
@@ -30,7 +37,9 @@ def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:
     for guess in half_precision_tensors(suspect):
         yield replace(guess, predict=keep_first_layer(suspect, guess.predict))
     if isinstance(layer, Dropout):
-        yield Hypothesis("train-mode", predict_dropout(suspect), {"layer": suspect.tensor}, fitted_count=1)
+        yield Hypothesis(
+            "train-mode", predict_dropout(suspect), {"layer": suspect.tensor}, fitted_count=1
+        )
 
 
 def layer_io_at(suspect: Observation, step: int) -> LayerIO:
@@ -79,7 +88,11 @@ def stale_weights(suspect: Observation) -> Iterator[Hypothesis]:
 
 def scaled_output(suspect: Observation) -> Iterator[Hypothesis]:
     """Hypothesis: the output is multiplied by a fitted number."""
-    pairs = [(seen, right) for _, name, seen, right in suspect.comparable_tensors() if name == suspect.tensor]
+    pairs = [
+        (seen, right)
+        for _, name, seen, right in suspect.comparable_tensors()
+        if name == suspect.tensor
+    ]
     if len(pairs) == len(suspect.violations):
         factor = fit_factor(pairs)
         change = predict_layer(suspect, lambda place: factor * place.output)

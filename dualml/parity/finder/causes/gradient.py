@@ -13,20 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.algorithms.communicator.parts import part_lengths
+from dualml.backend.reference.losses import LOSSES
 from dualml.parity.finder.causes.base import (
     Arrays,
     Hypothesis,
-    Predict,
     Observation,
+    Predict,
     clip_by_norm,
-    fit_factor,
     concat_flat,
-    half_precision_tensors,
-    global_norm,
+    fit_factor,
     fit_weights,
+    global_norm,
+    half_precision_tensors,
     scaled_tensors,
 )
-from dualml.backend.reference.losses import LOSSES
 
 #: Largest number of samples with separately fitted weights.
 MAX_FITTED_SAMPLES = 256
@@ -73,7 +73,9 @@ def micro_batch_count(suspect: Observation) -> int:
     return split.micro_batches if split is not None else 1
 
 
-def fit_group_weights(suspect: Observation, cause: str, groups: Groups, what: str) -> Iterator[Hypothesis]:
+def fit_group_weights(
+    suspect: Observation, cause: str, groups: Groups, what: str
+) -> Iterator[Hypothesis]:
     """Hypothesis: groups of samples have other weights, which are fitted and rounded to multiples
     of 1/4."""
 
@@ -82,8 +84,10 @@ def fit_group_weights(suspect: Observation, cause: str, groups: Groups, what: st
         index = suspect.scene.rank_indices(step, rank)
         each = [gradient for _, gradient in suspect.scene.sample_gradients(step, index)]
         scale = suspect.batch_share(step, rank) / len(index)
-        return [{n: scale * sum(each[i][n] for i in group) for n in each[0]}
-                for group in groups(step, rank)]  # fmt: skip
+        return [
+            {n: scale * sum(each[i][n] for i in group) for n in each[0]}
+            for group in groups(step, rank)
+        ]
 
     fitted: dict[tuple[int, int], NDArray[Any]] = {}
     for step, rank in suspect.violations:
@@ -92,7 +96,9 @@ def fit_group_weights(suspect: Observation, cause: str, groups: Groups, what: st
         if not alike or not all(np.isfinite(a).all() for a in seen.values()):
             return
         parts = group_gradients(step, rank)
-        fitted[step, rank] = fit_weights(list(map(concat_flat, parts)), concat_flat({n: seen[n] for n in parts[0]}))
+        fitted[step, rank] = fit_weights(
+            list(map(concat_flat, parts)), concat_flat({n: seen[n] for n in parts[0]})
+        )
 
     def predict(step: int, rank: int) -> Arrays:
         if (step, rank) not in fitted:
@@ -112,7 +118,9 @@ def fit_group_weights(suspect: Observation, cause: str, groups: Groups, what: st
 def fit_sample_weights(suspect: Observation) -> Iterator[Hypothesis]:
     """Hypothesis: some samples count twice, or not at all."""
     scene = suspect.scene
-    if not all(0 < len(scene.rank_indices(s, r)) <= MAX_FITTED_SAMPLES for s, r in suspect.violations):
+    if not all(
+        0 < len(scene.rank_indices(s, r)) <= MAX_FITTED_SAMPLES for s, r in suspect.violations
+    ):
         return
 
     def groups(step: int, rank: int) -> list[NDArray[Any]]:
@@ -127,7 +135,9 @@ def fit_sample_weights(suspect: Observation) -> Iterator[Hypothesis]:
 def fit_micro_batch_weights(suspect: Observation) -> Iterator[Hypothesis]:
     """Hypothesis: some micro-batches count twice, or not at all."""
     scene, count = suspect.scene, micro_batch_count(suspect)
-    if count == 1 or any(len(scene.rank_indices(s, r)) > MAX_FITTED_SAMPLES for s, r in suspect.violations):
+    if count == 1 or any(
+        len(scene.rank_indices(s, r)) > MAX_FITTED_SAMPLES for s, r in suspect.violations
+    ):
         return
     replicas = scene.plan.splits[scene.arm_name].mesh.data
 
@@ -157,7 +167,9 @@ def clipped_gradients(suspect: Observation) -> Iterator[Hypothesis]:
 def decayed_gradient(suspect: Observation) -> Hypothesis:
     """Hypothesis: the gradient already includes weight decay, with a fitted λ."""
     weights = suspect.scene.weights
-    decay = fit_factor([(seen - g, weights(step)[n]) for step, n, seen, g in suspect.comparable_tensors()])
+    decay = fit_factor(
+        [(seen - g, weights(step)[n]) for step, n, seen, g in suspect.comparable_tensors()]
+    )
 
     def predict(step: int, rank: int) -> Arrays:
         return {n: g + decay * weights(step)[n] for n, g in suspect.expected(step, rank).items()}
@@ -177,7 +189,9 @@ def zero_gradients(suspect: Observation) -> Iterator[Hypothesis]:
         yield Hypothesis("frozen-parameters", predict, {"parameters": names})
 
 
-def rank_gradient(suspect: Observation, step: int, rank: int, part: int = 0, **changed: Any) -> Arrays:
+def rank_gradient(
+    suspect: Observation, step: int, rank: int, part: int = 0, **changed: Any
+) -> Arrays:
     """Return the gradient of a rank's samples of update ``part`` (default: ``step``), weighted as
     in the sum over the ranks; for ``changed`` see `ReplayContext.gradient`."""
     scene, share = suspect.scene, suspect.batch_share(step, rank)

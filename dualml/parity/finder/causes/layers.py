@@ -11,8 +11,6 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from dualml.parity.finder.causes.base import HALVES, round_to_half
-from dualml.parity.finder.context import LayerIO
 from dualml.algorithms.model.base import Layer
 from dualml.algorithms.model.layers import (
     LSTM,
@@ -26,6 +24,8 @@ from dualml.algorithms.model.layers import (
     Tanh,
 )
 from dualml.backend.reference.layers import PAIRS
+from dualml.parity.finder.causes.base import HALVES, round_to_half
+from dualml.parity.finder.context import LayerIO
 
 Array = NDArray[Any]
 #: Changed output of a layer, from its input and parameters.
@@ -44,7 +44,11 @@ def alternatives(layer: Layer) -> Changes:
         yield "missing-bias", lambda p: recompute_layer(p, bias=0 * p.parameters["bias"]), {}
         yield "doubled-bias", lambda p: recompute_layer(p, bias=2 * p.parameters["bias"]), {}
     if "weight" in leaves:
-        yield "transposed-weight", lambda p: recompute_layer(p, weight=transpose_weight(p.parameters["weight"])), {}
+        yield (
+            "transposed-weight",
+            lambda p: recompute_layer(p, weight=transpose_weight(p.parameters["weight"])),
+            {},
+        )
     if isinstance(layer, tuple(PAIRS)):
         for half in HALVES:
             narrow: Change = lambda p, half=half: compute_in_half(p, half)  # noqa: E731
@@ -122,7 +126,11 @@ def conv_changes(layer: Conv2d) -> Changes:
         value = np.pad(place.value, ((0, 0), (0, 0), side, side), mode)
         return with_fields(place._replace(value=value), padding=0)
 
-    yield "flipped-kernel", lambda p: recompute_layer(p, weight=p.parameters["weight"][..., ::-1, ::-1]), {}
+    yield (
+        "flipped-kernel",
+        lambda p: recompute_layer(p, weight=p.parameters["weight"][..., ::-1, ::-1]),
+        {},
+    )
     for padding in {0, layer.kernel // 2, layer.kernel - 1} - {n}:
         yield "conv-padding", lambda p, m=padding: with_fields(p, padding=m), {"padding": padding}
     for mode in ("edge", "reflect", "wrap"):
@@ -170,8 +178,13 @@ def lstm_changes(layer: LSTM) -> Changes:
     def reorder_gates(place: LayerIO, order: tuple[str, ...]) -> Array:
         """Read the rows of all parameters as if the gates were stored in another order."""
         at = ["ifgo".index(gate) for gate in order]
-        return recompute_layer(place, **{leaf: np.concatenate([np.split(a, 4)[i] for i in at])
-                               for leaf, a in place.parameters.items()})  # fmt: skip
+        return recompute_layer(
+            place,
+            **{
+                leaf: np.concatenate([np.split(a, 4)[i] for i in at])
+                for leaf, a in place.parameters.items()
+            },
+        )
 
     def add_forget_bias(place: LayerIO) -> Array:
         """Add 1 to the bias of the forget gate."""
@@ -204,7 +217,11 @@ def attention_changes(layer: Attention) -> Changes:
         return recompute_layer(place._replace(value=value))
 
     yield "attention-mask", lambda p: with_fields(p, causal=not layer.causal), {}
-    yield "attention-scale", lambda p: rescale_scores(p, head_width(p) ** 0.5), {"scale": "left out"}
+    yield (
+        "attention-scale",
+        lambda p: rescale_scores(p, head_width(p) ** 0.5),
+        {"scale": "left out"},
+    )
     yield "attention-scale", lambda p: rescale_scores(p, head_width(p) ** -0.5), {"scale": "1/d"}
     yield "attention-scale", lambda p: rescale_scores(p, layer.heads**-0.5), {"scale": "1/√D"}
     for heads in (1, 2, 4, 8):
@@ -215,10 +232,20 @@ def attention_changes(layer: Attention) -> Changes:
 def embedding_changes(layer: Embedding) -> Changes:
     """Yield possible errors of an embedding."""
     for by in (1, -1):
-        shifted: Change = lambda p, by=by: recompute_layer(p, weight=np.roll(p.parameters["weight"], by, 0))  # noqa: E731
+        shifted: Change = lambda p, by=by: recompute_layer(
+            p, weight=np.roll(p.parameters["weight"], by, 0)
+        )
         yield "shifted-tokens", shifted, {"by": by}
-    yield "padding-row", lambda p: np.where((p.value == 0)[..., None], 0.0, recompute_layer(p)), {"token": 0}
-    yield "scaled-embedding", lambda p: recompute_layer(p) * np.sqrt(layer.features), {"factor": "√D"}
+    yield (
+        "padding-row",
+        lambda p: np.where((p.value == 0)[..., None], 0.0, recompute_layer(p)),
+        {"token": 0},
+    )
+    yield (
+        "scaled-embedding",
+        lambda p: recompute_layer(p) * np.sqrt(layer.features),
+        {"factor": "√D"},
+    )
 
 
 def mean_pool_changes(layer: MeanPool) -> Changes:

@@ -8,9 +8,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dualml.parity.finder.causes.base import HALVES, Arrays, Hypothesis, Predict, Observation, round_to_half, scaled_tensors
 from dualml.backend.reference.losses import LOSSES
 from dualml.backend.reference.types import Array, as_matrix
+from dualml.parity.finder.causes.base import (
+    HALVES,
+    Arrays,
+    Hypothesis,
+    Observation,
+    Predict,
+    round_to_half,
+    scaled_tensors,
+)
 
 Labels = NDArray[Any]
 #: A loss function: (logits, labels) → value; its gradient is not needed here.
@@ -84,7 +92,11 @@ def common_changes(right: Value) -> Iterator[Change]:
     yield "dropped-samples", keep_samples(slice(1, None)), {"dropped": "first"}
     yield "padded-duplicates", lambda out, y: right(np.r_[out, out[-1:]], np.r_[y, y[-1:]]), {}
     for kind in HALVES:
-        yield "half-precision", lambda out, y, k=kind: right(round_to_half(out, k), y), {"type": kind}
+        yield (
+            "half-precision",
+            lambda out, y, k=kind: right(round_to_half(out, k), y),
+            {"type": kind},
+        )
     for number in range(10):
         yield "ignored-class", ignore_class(number), {"class": number}
 
@@ -134,8 +146,15 @@ def residual(out: Array, y: Labels) -> Array:
 
 CROSS_ENTROPY: list[Change] = [
     # Softmax before a loss that already includes one.
-    ("softmax-twice", lambda out, y: negative_log_likelihood(log_softmax(np.exp(log_softmax(out))), y), {}),
-    *(("label-smoothing", smoothed_loss(part), {"smoothing": part}) for part in (0.1, 0.05, 0.2, 0.01)),
+    (
+        "softmax-twice",
+        lambda out, y: negative_log_likelihood(log_softmax(np.exp(log_softmax(out))), y),
+        {},
+    ),
+    *(
+        ("label-smoothing", smoothed_loss(part), {"smoothing": part})
+        for part in (0.1, 0.05, 0.2, 0.01)
+    ),
     *(("other-logarithm", log_base_loss(base), {"base": base}) for base in (2, 10)),
     ("other-loss", lambda out, y: LOSSES["mse"](out, y)[0], {"is": "mse"}),
     ("no-softmax", negative_log_likelihood, {}),

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dualml.common.errors import UserError
-from dualml.algorithms.optim import Adagrad, Adam, AdamW, RMSprop, OptimizerSpec
+from dualml.algorithms.optim import Adagrad, Adam, AdamW, OptimizerSpec, RMSprop
 from dualml.algorithms.optim.base import Params, State
+from dualml.common.errors import UserError
 
 EPSILONS = (0.0, 1e-10, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 DECAYS = (0.0, 1e-4, 5e-4, 1e-3, 1e-2, 1e-1)
@@ -130,7 +130,11 @@ def decay_coupling_changes(rule: OptimizerSpec) -> Iterator[Change]:
     def shrink_then_update(start: UpdateInputs, share: float) -> Result:
         return plain(start._replace(p={n: w * (1 - share) for n, w in start.p.items()}))
 
-    yield "decay-coupling", lambda start: shrink_then_update(start, start.lr * decay), {"as": "decoupled"}
+    yield (
+        "decay-coupling",
+        lambda start: shrink_then_update(start, start.lr * decay),
+        {"as": "decoupled"},
+    )
     yield "decay-without-rate", lambda start: shrink_then_update(start, decay), {"decay": decay}
 
 

@@ -7,9 +7,26 @@ from typing import Any
 
 import numpy as np
 
-from dualml.parity.finder.causes.base import HALVES, Arrays, Hypothesis, Predict, Observation, clip_by_norm, fit_factor, round_to_half
-from dualml.parity.finder.causes.rules import Change, Result, UpdateInputs, Update, rule_changes, apply_rule, without_decay
 from dualml.algorithms.model.layers import LayerNorm
+from dualml.parity.finder.causes.base import (
+    HALVES,
+    Arrays,
+    Hypothesis,
+    Observation,
+    Predict,
+    clip_by_norm,
+    fit_factor,
+    round_to_half,
+)
+from dualml.parity.finder.causes.rules import (
+    Change,
+    Result,
+    Update,
+    UpdateInputs,
+    apply_rule,
+    rule_changes,
+    without_decay,
+)
 
 #: Function of (update, rank, recorded inputs) that returns changed inputs, or None if they are
 #: unknown.
@@ -19,10 +36,20 @@ ChangeInputs = Callable[[int, int, UpdateInputs], UpdateInputs | None]
 def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:
     """Yield the hypotheses about the update."""
     rule = suspect.scene.arm.rule
-    for cause, update, detail in (*rule_changes(rule), *decay_filter_changes(suspect), *frozen_changes(suspect)):
+    for cause, update, detail in (
+        *rule_changes(rule),
+        *decay_filter_changes(suspect),
+        *frozen_changes(suspect),
+    ):
         yield Hypothesis(cause, predict_with(suspect, update), detail)
-    for cause, before, detail in (*rate_changes(suspect), *step_count_changes(), *gradient_changes(suspect)):
-        yield Hypothesis(cause, predict_from(suspect, before), detail, fitted_count=int(cause == "scaled-rate"))
+    for cause, before, detail in (
+        *rate_changes(suspect),
+        *step_count_changes(),
+        *gradient_changes(suspect),
+    ):
+        yield Hypothesis(
+            cause, predict_from(suspect, before), detail, fitted_count=int(cause == "scaled-rate")
+        )
     for cause, update, detail in half_precision_changes(apply_rule(rule)):
         yield Hypothesis(cause, predict_with(suspect, update), detail)
     if suspect.world_size > 1 and suspect.scene.arm.split is None:
@@ -41,7 +68,9 @@ def update_inputs(suspect: Observation, step: int, rank: int) -> UpdateInputs:
     return UpdateInputs(weights, grads, state, step, scene.recipe.learning_rate(step))
 
 
-def predict_from(suspect: Observation, before: ChangeInputs, update: Update | None = None) -> Predict:
+def predict_from(
+    suspect: Observation, before: ChangeInputs, update: Update | None = None
+) -> Predict:
     """Return the prediction of an update (default: the rule's) with changed inputs."""
     make = update or apply_rule(suspect.scene.arm.rule)
 
@@ -100,11 +129,20 @@ def frozen_changes(suspect: Observation) -> Iterator[Change]:
         return start.p, start.s
 
     one = suspect.tensor.rpartition("/")[2]
-    kinds = {"biases": biases, "the last layer": names[-2:], "the first layer": names[:2],
-             "LayerNorm": norms, "the tensor named": [one]}  # fmt: skip
+    kinds = {
+        "biases": biases,
+        "the last layer": names[-2:],
+        "the first layer": names[:2],
+        "LayerNorm": norms,
+        "the tensor named": [one],
+    }
     for what, some in kinds.items():
         if some and set(some) < set(names):
-            yield "frozen-parameters", combine_updates(usual, no_update, some), {"parameters": some, "are": what}
+            yield (
+                "frozen-parameters",
+                combine_updates(usual, no_update, some),
+                {"parameters": some, "are": what},
+            )
     yield "frozen-parameters", combine_updates(usual, no_update, names), {"parameters": "all"}
 
 
@@ -138,7 +176,11 @@ def rate_changes(suspect: Observation) -> Iterator[tuple[str, ChangeInputs, dict
 
     if plan.kind != "constant" or plan.warmup:
         for shift in (-1, 1):
-            yield "schedule-counter", with_rate(lambda s, d=shift: scheduled_rate(s + d)), {"shift": shift}
+            yield (
+                "schedule-counter",
+                with_rate(lambda s, d=shift: scheduled_rate(s + d)),
+                {"shift": shift},
+            )
         yield "schedule-ignored", with_rate(lambda s: lr), {}
         epoch = scene.plan.batch_sampler(scene.arm, scene.recipe.seed).per_epoch
         held = with_rate(lambda s: scheduled_rate((s - 1) // epoch * epoch + 1))
@@ -148,7 +190,9 @@ def rate_changes(suspect: Observation) -> Iterator[tuple[str, ChangeInputs, dict
             yield "default-rate", with_rate(lambda s, usual=usual: usual), {"lr": usual}
     if suspect.phase == "update":
         before = {step: scene.weights(step) for step, _ in suspect.violations}
-        c = fit_factor([(a - before[s][n], b - before[s][n]) for s, n, a, b in suspect.comparable_tensors()])
+        c = fit_factor(
+            [(a - before[s][n], b - before[s][n]) for s, n, a, b in suspect.comparable_tensors()]
+        )
         yield "scaled-rate", with_rate(lambda s: c * scene.recipe.learning_rate(s)), {"factor": c}
 
 
@@ -201,7 +245,9 @@ def half_precision_changes(usual: Update) -> Iterator[Change]:
 
         def state(start: UpdateInputs, kind: str = kind) -> Result:
             new, after = usual(start)
-            return new, {k: {n: round_to_half(a, kind) for n, a in v.items()} for k, v in after.items()}
+            return new, {
+                k: {n: round_to_half(a, kind) for n, a in v.items()} for k, v in after.items()
+            }
 
         yield "half-precision", weights, {"type": kind, "of": "weights"}
         yield "half-precision", state, {"type": kind, "of": "state"}
@@ -215,4 +261,8 @@ def own_updates(suspect: Observation) -> Hypothesis:
         part = scene.rank_indices(step, rank)
         return start._replace(g=scene.gradient(step, part)[1]) if len(part) else None
 
-    return Hypothesis("unsynchronised-rank", predict_from(suspect, own_batch_inputs), {"ranks": suspect.violating_ranks})
+    return Hypothesis(
+        "unsynchronised-rank",
+        predict_from(suspect, own_batch_inputs),
+        {"ranks": suspect.violating_ranks},
+    )

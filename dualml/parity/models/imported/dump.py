@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dualml.common.arrays import read_npy
 from dualml.parity.models.layers import canonical_type
 from dualml.parity.models.partners import Tensor
-from dualml.parity.models.trace import Trace, hash_array, array_key
+from dualml.parity.models.trace import Trace, array_key, hash_array
 
 #: Prefix of gradients with respect to outputs: ``backward:conv1`` belongs to ``conv1``.
 BACKWARD = "backward:"
@@ -119,7 +119,9 @@ class Dump:
             tensors=[Tensor(n, s.shape, s.trained) for n, s in first.parameters.items()],
             modules=dict(self.modules),
             steps=len(self.steps),
-            inputs=[[hash_array(s.start_value(summarised)) for s in step.inputs] for step in self.steps],
+            inputs=[
+                [hash_array(s.start_value(summarised)) for s in step.inputs] for step in self.steps
+            ],
             order=[list(step.outputs) for step in self.steps],
             longest_axis=max((n for shape in every for n in shape), default=1),
             arrays=arrays,

@@ -7,7 +7,8 @@
 Entries are called ``Module.conv1.Conv2d.forward.0`` for a module (``Cell.`` in MindSpore),
 ``Module.conv1.Conv2d.parameters_grad.0`` for the gradients of its parameters, and
 ``Functional.relu.0.forward`` for a call. A ``.pt`` file is a pickle and is not opened. Such a dump
-is compared by its statistics, unless `dualml_torch.parity.dumped` has written ``.npy`` files beside them.
+is compared by its statistics, unless `dualml_torch.parity.dumped` has written ``.npy`` files beside
+them.
 """
 
 from __future__ import annotations
@@ -19,17 +20,26 @@ from pathlib import Path
 from typing import Any
 
 from dualml.common.errors import UserError
-from dualml.common.files import MAX_TEXT_BYTES, read_bytes, convert_read_errors
-from dualml.parity.models.imported.dump import BACKWARD, Dump, DumpedTensor, DumpedStep, backward_type, summarize
+from dualml.common.files import MAX_TEXT_BYTES, convert_read_errors, read_bytes
 from dualml.common.parse import from_json
 from dualml.common.strict_model import clip_text
+from dualml.parity.models.imported.dump import (
+    BACKWARD,
+    Dump,
+    DumpedStep,
+    DumpedTensor,
+    backward_type,
+    summarize,
+)
 
 TOOL = "msprobe"
 HEAD, CONSTRUCT, DATA = "dump.json", "construct.json", "dump_tensor_data"
 FRAMEWORKS = {"pytorch": "torch", "mindspore": "mindspore"}
 LEVELS, TASKS = ("L0", "L1", "mix"), ("tensor", "statistics")
-MODULE = re.compile(r"(?:Module|Cell)\.(?:(?P<name>.+)\.)?(?P<type>\w+)\.(?P<way>forward|backward)"
-                    r"\.(?P<call>\d+)")  # fmt: skip
+MODULE = re.compile(
+    r"(?:Module|Cell)\.(?:(?P<name>.+)\.)?(?P<type>\w+)\.(?P<way>forward|backward)"
+    r"\.(?P<call>\d+)"
+)
 GRADIENTS = re.compile(
     r"(?:Module|Cell)\.(?:(?P<name>.+)\.)?(?P<type>\w+)\.parameters_grad(?:\.\d+)?"
 )

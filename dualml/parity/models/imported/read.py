@@ -23,8 +23,10 @@ def read_pair(a: Path, b: Path) -> tuple[Trace, Trace, tuple[Note, ...]]:
     if tools == ["", ""]:
         return read_trace(a), read_trace(b), ()
     if tools[0] != tools[1]:
-        found = [f"{folder} is {f'a dump of {tool}' if tool else 'none of a known tool'}"
-                 for folder, tool in zip((a, b), tools, strict=True)]  # fmt: skip
+        found = [
+            f"{folder} is {f'a dump of {tool}' if tool else 'none of a known tool'}"
+            for folder, tool in zip((a, b), tools, strict=True)
+        ]
         raise UserError(f"{found[0]}, {found[1]}; two of one tool can be compared")
     dumps = [read_dump(folder, tool) for folder, tool in zip((a, b), tools, strict=True)]
     summarised = not all(dump.is_complete for dump in dumps)

@@ -16,9 +16,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dualml.common.errors import UserError
-from dualml.common.files import MAX_TEXT_BYTES, read_bytes, convert_read_errors
-from dualml.parity.models.imported.dump import BACKWARD, Dump, DumpedTensor, DumpedStep, backward_type, summarize
+from dualml.common.files import MAX_TEXT_BYTES, convert_read_errors, read_bytes
 from dualml.common.parse import from_json
+from dualml.parity.models.imported.dump import (
+    BACKWARD,
+    Dump,
+    DumpedStep,
+    DumpedTensor,
+    backward_type,
+    summarize,
+)
 
 TOOL = "troubleshooter"
 INFO = re.compile(r"(\w+)_api_dump_info\.(csv|pkl)")

@@ -1,5 +1,5 @@
-"""One worker of a job in a cluster or a container: ``python -m dualml.runner.jobs.workers OPTIONS --
-COMMAND``. The program that starts it tells it its rank."""
+"""One worker of a job in a cluster or a container: ``python -m dualml.runner.jobs.workers OPTIONS
+-- COMMAND``. The program that starts it tells it its rank."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dualml.common.errors import UserError
-from dualml.runner.jobs.workers.group import run_workers
+from dualml.launch.node_names import parse_node_number, wait_for_host
 from dualml.runner.jobs.workers.environment import WorkerEnv
-from dualml.launch.node_names import wait_for_host, parse_node_number
+from dualml.runner.jobs.workers.group import run_workers
 
 
 def parse_options(words: Sequence[str]) -> argparse.Namespace:
@@ -48,9 +48,14 @@ def worker_env(asked: argparse.Namespace) -> WorkerEnv:
     elif size > 1:
         address = wait_for_host(address)
     return WorkerEnv(
-        rank=rank, local_rank=local_rank, size=size, local_size=asked.local_size, address=address,
-        port=asked.port, scheduler=asked.scheduler,
-    )  # fmt: skip
+        rank=rank,
+        local_rank=local_rank,
+        size=size,
+        local_size=asked.local_size,
+        address=address,
+        port=asked.port,
+        scheduler=asked.scheduler,
+    )
 
 
 def require_variable(name: str) -> str:

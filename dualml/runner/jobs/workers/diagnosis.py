@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dualml.common.files import open_to_read
-from dualml.runner.jobs.workers.record import WorkerExit, log_path, read_exits
 from dualml.common.words import Messages
+from dualml.runner.jobs.workers.record import WorkerExit, log_path, read_exits
 
 #: The kernel's tables of connections, and the state of a listening socket in them.
 TABLES, LISTENS = ("/proc/net/tcp", "/proc/net/tcp6"), "0A"

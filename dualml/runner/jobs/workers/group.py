@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from dualml.common.files import open_to_append, remove_file
-from dualml.runner.jobs.workers.diagnosis import is_port_used
-from dualml.runner.jobs.workers.record import WorkerExit, exit_file, log_path
-from dualml.runner.jobs.workers.scheduler import mindspore_scheduler
-from dualml.runner.jobs.workers.environment import WorkerEnv
-from dualml.runner.jobs.workers.tail import LogTail
-from dualml.launch.child import on_death_of_parent
-from dualml.launch.supervise import PEERS_S
 from dualml.common.machine import thread_variables, usable_cores
 from dualml.common.words import Messages
+from dualml.launch.child import on_death_of_parent
+from dualml.launch.supervise import PEERS_S
+from dualml.runner.jobs.workers.diagnosis import is_port_used
+from dualml.runner.jobs.workers.environment import WorkerEnv
+from dualml.runner.jobs.workers.record import WorkerExit, exit_file, log_path
+from dualml.runner.jobs.workers.scheduler import mindspore_scheduler
+from dualml.runner.jobs.workers.tail import LogTail
 
 POLL_S = 0.1
 #: Seconds from SIGTERM to SIGKILL.
@@ -96,7 +96,9 @@ def run_workers(
         except OSError as error:
             print(f"dualml: {command[0]}: {error.strerror}", file=sys.stderr, flush=True)
             return EXIT_NOT_STARTED
-        tails = [] if out is None else [LogTail(log_path(out, s.rank), s.rank, s.size) for s in seats]
+        tails = (
+            [] if out is None else [LogTail(log_path(out, s.rank), s.rank, s.size) for s in seats]
+        )
         met = None
         try:
             met = wait_for_workers(workers, tails, limit)
@@ -124,10 +126,14 @@ def start(command: Sequence[str], seat: WorkerEnv, out: Path | None) -> Worker:
             log = stack.enter_context(open_to_append(log_path(out, seat.rank)))
             log.truncate(0)
         process = subprocess.Popen(
-            list(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ,
+            list(command),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environ,
             start_new_session=True,
             preexec_fn=lambda: on_death_of_parent(signal.SIGKILL),
-        )  # fmt: skip
+        )
     return Worker(seat, process)
 
 
@@ -136,7 +142,9 @@ def cores_per_worker(seat: WorkerEnv) -> int:
     return max(1, usable_cores() // seat.local_size)
 
 
-def wait_for_workers(workers: Sequence[Worker], tails: Sequence[LogTail], limit: float) -> bool | None:
+def wait_for_workers(
+    workers: Sequence[Worker], tails: Sequence[LogTail], limit: float
+) -> bool | None:
     """Wait for all workers; end the others where one fails, and all of them when time is up.
 
     Returns:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from dualml.launch.supervise import describe_exit
 from dualml.experiment.store.jsonfile import Count, JsonFile, Number, Record
+from dualml.launch.supervise import describe_exit
 
 #: Exit code of a process ended by Ctrl-C or SIGTERM.
 INTERRUPTED = 130

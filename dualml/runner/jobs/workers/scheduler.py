@@ -11,8 +11,8 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 
-from dualml.runner.jobs.workers.environment import WorkerEnv
 from dualml.launch.child import on_death_of_parent
+from dualml.runner.jobs.workers.environment import WorkerEnv
 
 #: The scheduler's program: it joins the cluster like a worker, but its variables set another role.
 PROGRAM = "import mindspore as ms; ms.set_device('CPU'); ms.communication.init()"
@@ -34,10 +34,12 @@ def mindspore_scheduler(command: Sequence[str], seat: WorkerEnv) -> Iterator[Non
     process = subprocess.Popen(
         [command[0] if is_python else sys.executable, "-P", "-c", PROGRAM],
         env={**os.environ, **seat.cluster_variables("MS_SCHED", "sched")},
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
         start_new_session=True,
         preexec_fn=lambda: on_death_of_parent(signal.SIGKILL),
-    )  # fmt: skip
+    )
     try:
         yield
     finally:  # by itself it would stay for half a minute
