@@ -320,7 +320,7 @@ def _gpu_memory_mb(nvml: Any, gpu: Any) -> str:
 
 def git_revision() -> str | None:
     """Return the git revision of the checkout this package runs from, or None if installed."""
-    root = Path(__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None
     try:

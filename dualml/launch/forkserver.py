@@ -34,7 +34,13 @@ MAX_REQUEST_BYTES = 64 * 1024  # maximum bytes of a request
 #: Modules that workers of every backend import.
 CORE = tuple(
     f"dualml.{name}"
-    for name in ("worker.trial", "worker.replay", "worker.join", "worker.collectives", "store.plan")
+    for name in (
+        "runner.worker.trial",
+        "runner.worker.replay",
+        "runner.worker.join",
+        "runner.worker.collectives",
+        "experiment.store.plan",
+    )
 )
 
 

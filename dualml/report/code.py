@@ -22,7 +22,7 @@ class RuleSource:
 
     Attributes:
         package: name of the Python package.
-        base_method: method of ``optim/base.py`` that applies any rule to all parameters.
+        base_method: method of ``algorithms/optim/base.py`` that applies any rule to all parameters.
         rule_methods: methods of a rule's file to show; None: all of them.
     """
 
@@ -35,7 +35,7 @@ class RuleSource:
 PLUMBING = ("is_one_operation",)
 
 HOMES = {
-    "numpy": RuleSource("dualml", "update", ("one",)),
+    "numpy": RuleSource("dualml", "update", ("update_param",)),
     "torch": RuleSource("dualml_torch", "step", None),
     "mindspore": RuleSource("dualml_ms", "construct", None),
 }
@@ -54,13 +54,13 @@ def section(title: str, codes: Sequence[Code], words: Messages) -> SectionBlock:
 
 def rule_listings(rule: str, frameworks: Sequence[str]) -> list[Code]:
     """Return the update rule of an optimizer in each framework, from ``optim/<rule>.py``."""
-    return [_listing(f, f"optim/{rule}.py", HOMES[f].rule_methods) for f in frameworks]
+    return [_listing(f, f"algorithms/optim/{rule}.py", HOMES[f].rule_methods) for f in frameworks]
 
 
 def base_listings(frameworks: Sequence[str]) -> list[Code]:
-    """Return, for each framework, the method of ``optim/base.py`` that applies a rule to all
+    """Return, for each framework, the method of ``algorithms/optim/base.py`` that applies a rule to all
     parameters."""
-    return [_listing(f, "optim/base.py", (HOMES[f].base_method,)) for f in frameworks]
+    return [_listing(f, "algorithms/optim/base.py", (HOMES[f].base_method,)) for f in frameworks]
 
 
 def excerpt(file: str, names: Sequence[str], who: str = "") -> Code:
@@ -189,8 +189,8 @@ def highlight(text: str) -> str:
 def loop_diff(package: str, name: str, title: str) -> Code | None:
     """Return the diff from ``methods/single.py`` to ``methods/NAME.py`` of a backend package.
     ``single`` itself is shown in full; None if the package is not installed."""
-    file = f"{package}/methods/{name}.py"
-    before, after = method_source(f"{package}/methods/single.py"), method_source(file)
+    file = f"{package}/experiment/methods/{name}.py"
+    before, after = method_source(f"{package}/experiment/methods/single.py"), method_source(file)
     if not before or not after or before == after:
         return Code(after, file, title) if after else None
     lines = difflib.ndiff(before.splitlines(), after.splitlines())

@@ -234,7 +234,7 @@ def hash_sources() -> str:
     """Return the hash of the code of dualml and this backend, because any constant may affect a
     graph."""
     whole = hashlib.sha256()
-    for package in (Path(__file__).parent, Path(dualml.__file__).parent):
+    for package in (Path(__file__).parents[1], Path(dualml.__file__).parent):
         for path in sorted(package.rglob("*.py")):
             whole.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes())
     return whole.hexdigest()

@@ -10,11 +10,13 @@ import mindspore as ms
 from mindspore.utils import MsDispatchMode
 
 import dualml
+import dualml_ms
 from dualml.parity.models.operations import Tape, caller_frame
 
 #: Lines of these packages are not the user's.
 SKIP = tuple(
-    os.path.join(os.path.dirname(file), "") for file in (ms.__file__, __file__, dualml.__file__)
+    os.path.join(os.path.dirname(str(file)), "")
+    for file in (ms.__file__, dualml_ms.__file__, dualml.__file__)
 )
 #: Queries about a tensor.
 SILENT = ("typeof", "make_range", "shape", "dtype")

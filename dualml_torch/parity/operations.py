@@ -16,12 +16,14 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 import dualml
+import dualml_torch
 from dualml.parity.models.operations import Tape, caller_frame
 from dualml_torch.algorithms.parts.attention import attention
 
 #: Packages whose lines are not the user's; torchvision's count as the user's.
 SKIP = tuple(
-    os.path.join(os.path.dirname(file), "") for file in (torch.__file__, __file__, dualml.__file__)
+    os.path.join(os.path.dirname(str(file)), "")
+    for file in (torch.__file__, dualml_torch.__file__, dualml.__file__)
 )
 #: Functions that change their first argument; some return nothing.
 ASSIGNS = ("__setitem__", "copy_", "fill_", "zero_")

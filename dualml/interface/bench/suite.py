@@ -13,7 +13,7 @@ from typing import Any
 from dualml.common.machine import run_bounded
 from dualml.interface.bench.section import AddRow, BenchJob
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "tests" / "conformance"
 #: Test file and ``-k`` expression of a quick run.
 QUICK_SELECTION = ("test_training.py", "softmax")

@@ -15,7 +15,7 @@ import typer
 from dualml.common.words import load_messages
 from dualml.interface.cli.help import command_parameters
 
-PACKAGE = Path(__file__).resolve().parent.parent
+PACKAGE = Path(__file__).resolve().parents[2]
 RUN = "run.json"
 
 
@@ -73,7 +73,11 @@ def devices() -> list[str]:
 
 def datasets() -> list[str]:
     """List the names of all datasets."""
-    return [name for kind in _read_package_toml("data/datasets.toml").values() for name in kind]
+    return [
+        name
+        for kind in _read_package_toml("experiment/data/datasets.toml").values()
+        for name in kind
+    ]
 
 
 def networks() -> list[str]:
@@ -85,7 +89,7 @@ def networks() -> list[str]:
 
 def models() -> list[str]:
     """List the models of the planner."""
-    return list(_read_package_toml("planner/models.toml")["model"])
+    return list(_read_package_toml("planning/planner/models.toml")["model"])
 
 
 def differences() -> list[str]:

@@ -42,7 +42,7 @@ def run_search(emit: Emitter) -> dict[str, Any]:
     sys.path[:] = job["path"]
     emit(phase="import", done=0, total=2)
     room: Any = importlib.import_module(f"{own['package']}.models")
-    explore: Any = importlib.import_module(f"{own['package']}.causes.explore")
+    explore: Any = importlib.import_module(f"{own['package']}.parity.causes.explore")
     a, b = (read_trace(folder / side) for side in "ab")
     room.prepare(job["seed"])
     model = build_model(own["model"])

@@ -98,7 +98,7 @@ def attempt(
         Why the run ended early; empty if it did not.
     """
     job = {
-        "package": f"{info.package}.diffs",
+        "package": f"{info.package}.parity.diffs",
         "folder": str(folder),
         "device": DEVICE,
         "probes": [(e.name, e.topic, e.function) for e in entries],

@@ -28,7 +28,7 @@ RULES = str(rules.__file__)
 #: Files whose lines do not belong to an optimizer.
 SKIPPED_FILES = (
     *(one for one in SKIP if not RULES.startswith(one)),
-    *(str(one) for one in Path(RULES).parents[1].rglob("*.py") if str(one) != RULES),
+    *(str(one) for one in Path(RULES).parents[2].rglob("*.py") if str(one) != RULES),
 )
 
 
