@@ -46,3 +46,6 @@ from dualml.backend.training import eval_batch_size as eval_batch_size
 from dualml.backend.training import split_into_chunks as split_into_chunks
 from dualml.backend.training_spec import Array as Array
 from dualml.backend.training_spec import TrainingSpec as TrainingSpec
+
+# Names of version 0.1.
+Recipe = TrainingSpec

@@ -15,6 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from types import ModuleType
+    from typing import Any
 
 #: Former module, without the top-level package → where it is now.
 CORE = {
@@ -77,7 +78,8 @@ class FormerPathFinder:
         if package != self.package or first not in self.moved:
             return None
         present = f"{package}.{self.moved[first]}{dot}{below}"
-        return ModuleSpec(fullname, FormerPathLoader(present), is_package=True)
+        loader: Any = FormerPathLoader(present)
+        return ModuleSpec(fullname, loader, is_package=True)
 
 
 def install(package: str, moved: Mapping[str, str]) -> None:

@@ -17,8 +17,10 @@ __all__ = ["ModelComparison", "compare", "compare_traces"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in (*__all__, "Comparison"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from dualml.parity.models import comparison, run
 
-    return comparison.ModelComparison if name == "Comparison" else getattr(run, name)
+    if name in ("ModelComparison", "Comparison"):  # the latter is the name of version 0.1
+        return comparison.ModelComparison
+    return getattr(run, name)

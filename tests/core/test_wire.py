@@ -23,7 +23,7 @@ from dualml.experiment.store.sessions import (
     failure_file,
 )
 from dualml.experiment.store.trial import JOB, TrialJob
-from dualml.launch import external, file_service, rank_server
+from dualml.launch import external, file_service
 from dualml.launch import remote as files
 from dualml.launch.connection import TOKEN, connect, token_for
 from dualml.launch.credentials import HUB, RankCredentials, connect_when_ready, versions

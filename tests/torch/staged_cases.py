@@ -24,7 +24,7 @@ CASE: dict[str, Any] = {
 
 def staged(comm: Any) -> HostStagedCommunicator:
     """Return a communicator of the same ranks that stages messages in host memory."""
-    return HostStagedCommunicator(replace(comm.place, host_staged=True), comm.member)
+    return HostStagedCommunicator(replace(comm.context, host_staged=True), comm.member)
 
 
 def train(comm: Any, lost: bool) -> dict[str, Any]:

@@ -11,3 +11,9 @@ from dualml.algorithms.communicator.primitives import WorkHandle as WorkHandle
 from dualml.algorithms.communicator.rendezvous import FileStore as FileStore
 from dualml.algorithms.communicator.rendezvous import MemoryStore as MemoryStore
 from dualml.algorithms.communicator.rendezvous import RankContext as RankContext
+
+# Names of version 0.1.
+FileBoard = FileStore
+How = Implementation
+MemoryBoard = MemoryStore
+Place = RankContext

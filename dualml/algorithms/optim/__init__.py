@@ -10,3 +10,7 @@ from dualml.algorithms.optim.gd import GD as GD
 from dualml.algorithms.optim.rmsprop import RMSprop as RMSprop
 from dualml.algorithms.optim.schedule import LRSchedule as LRSchedule
 from dualml.algorithms.optim.sgd import SGD as SGD
+
+# Names of version 0.1.
+Rule = OptimizerSpec
+Schedule = LRSchedule

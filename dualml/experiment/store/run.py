@@ -351,3 +351,7 @@ def _key(settings: str, seed: int) -> str:
         return partition_key(Arm.model_validate(json.loads(settings)), seed)
     except (UserError, ValueError):
         return ""
+
+
+# Names of version 0.1.
+Comparison = TrialComparison

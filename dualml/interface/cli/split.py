@@ -62,8 +62,8 @@ def split(
             settings = Split(
                 stages=stages,
                 cut=cut or [],
-                balance=asked,
-                schedule=schedule,  # type: ignore[arg-type]
+                balance=asked,  # type: ignore[arg-type]
+                schedule=schedule,
                 micro_batches=micro_batches,
                 tensor=tensor,
                 data=data,

@@ -39,3 +39,8 @@ def strategy(name: str) -> Strategy:
         UserError: an unknown name; the message suggests the nearest known one.
     """
     return STRATEGIES.find(name)()
+
+
+# Names of version 0.1.
+Schedule = CollectiveSchedule
+Stage = StepGroup

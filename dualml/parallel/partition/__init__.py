@@ -37,3 +37,9 @@ def partition_from(spec: Mapping[str, Any]) -> Partition:
         UserError: an unknown rule or setting, a missing setting, or an invalid value.
     """
     return PARTITIONS.from_spec(spec)
+
+
+# Names of version 0.1.
+Statement = PartitionStats
+prove = verify_partition
+state = partition_stats

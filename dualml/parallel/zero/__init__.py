@@ -19,3 +19,6 @@ from dualml.parallel.zero.settings import STAGES as STAGES
 from dualml.parallel.zero.settings import Sharding as Sharding
 from dualml.parallel.zero.units import Unit as Unit
 from dualml.parallel.zero.units import units_of as units_of
+
+# Names of version 0.1.
+WAYS = REDUCE_MODES

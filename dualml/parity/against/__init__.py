@@ -10,3 +10,6 @@ from dualml.parity.against.outcome import RunComparison
 from dualml.parity.against.runs import compare_runs
 
 __all__ = ["RunComparison", "compare_runs"]
+
+# Names of version 0.1.
+Against = RunComparison

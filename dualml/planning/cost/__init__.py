@@ -33,3 +33,6 @@ __all__ = [
     "simulate",
     "stages",
 ]
+
+# Names of version 0.1.
+Slow = Straggler

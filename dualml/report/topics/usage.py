@@ -80,8 +80,12 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
         ):  # not every machine reports every quantity
             heads.append(number(words, key, words(f"usage.{key}"), unit))
             cells.append(column)
-    for key, unit in (("waiting", "percent"), ("others", "cores")):
-        column = [_format_share(getattr(row, key), unit) for row in rows]
+    shares = {
+        "waiting": ("percent", [row.max_wait_share for row in rows]),
+        "others": ("cores", [row.foreign_cores for row in rows]),
+    }
+    for key, (unit, values) in shares.items():
+        column = [_format_share(value, unit) for value in values]
         if any(cell != numbers.MISSING for cell in column):
             heads.append(number(words, key, words(f"usage.{key}"), unit))
             cells.append(column)

@@ -11,3 +11,6 @@ from dualml.runner.checkpoint.slices import Slice as Slice
 from dualml.runner.checkpoint.sources import load as load
 from dualml.runner.checkpoint.sources import open_checkpoint as open_checkpoint
 from dualml.runner.checkpoint.stored_checkpoint import Checkpoint as Checkpoint
+
+# Names of version 0.1.
+opened = open_checkpoint

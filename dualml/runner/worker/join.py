@@ -145,7 +145,7 @@ def agree_on_weights(comm: Any, weights: dict[str, Any], key: str) -> None:
     from dualml.experiment.fingerprint import arrays_digest
 
     received = {name: comm.numpy(comm.broadcast(comm.tensor(w))) for name, w in weights.items()}
-    place, text = comm.place, f"{arrays_digest(received)} {arrays_digest(weights)}"
+    place, text = comm.context, f"{arrays_digest(received)} {arrays_digest(weights)}"
     notes = all_gather_via_store(
         place.board,
         f"weights.{key}",

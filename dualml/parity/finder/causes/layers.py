@@ -232,10 +232,11 @@ def attention_changes(layer: Attention) -> Changes:
 def embedding_changes(layer: Embedding) -> Changes:
     """Yield possible errors of an embedding."""
     for by in (1, -1):
-        shifted: Change = lambda p, by=by: recompute_layer(
-            p, weight=np.roll(p.parameters["weight"], by, 0)
+        yield (
+            "shifted-tokens",
+            lambda p, by=by: recompute_layer(p, weight=np.roll(p.parameters["weight"], by, 0)),
+            {"by": by},
         )
-        yield "shifted-tokens", shifted, {"by": by}
     yield (
         "padding-row",
         lambda p: np.where((p.value == 0)[..., None], 0.0, recompute_layer(p)),
