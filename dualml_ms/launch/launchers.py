@@ -14,13 +14,14 @@ from dualml.launch.route import free_port
 
 def msrun_command(size: int, module: str, words: Sequence[str]) -> list[str]:
     """Return the command of ``msrun`` for the ranks of this machine."""
-    program = str(Path(sys.executable).with_name("msrun"))
     count = (f"--worker_num={size}", f"--local_worker_num={size}")
     logs = f"--log_dir={Path(words[0]).parent}"
     port = f"--master_port={free_port()}"
     # msrun takes the word `python` as the interpreter, and any other as a script.
     command = ["python", *python_argv("-m", module, *words)[1:]]
-    return [program, *count, port, logs, "--join=True", *command]
+    # `msrun` itself is a script beside the interpreter, which an environment may lack.
+    program = python_argv("-m", "mindspore.parallel.cluster.run")
+    return [*program, *count, port, logs, "--join=True", *command]
 
 
 def search_path() -> str:

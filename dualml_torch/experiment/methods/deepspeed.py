@@ -10,7 +10,7 @@ import tempfile
 
 import deepspeed
 import torch
-from deepspeed.utils import safe_get_full_fp32_param
+from deepspeed.utils import safe_get_full_fp32_param, safe_set_full_fp32_param
 from torch import nn
 
 from dualml.common.errors import Unsupported
@@ -48,11 +48,16 @@ class Method(TrainingMethod):
         self.folder = ""
         config = {**context.config, **CONFIG, "bf16": {"enabled": "bf16" in context.options}}
         config["zero_optimization"] = self.zero_config(context)
+        low_precision = "bf16" in context.options
+        weights = [p.detach().clone() for p in context.model.parameters()] if low_precision else []
         self.model, self.optimizer, *_ = deepspeed.initialize(
-            model=Bfloat16Model(context.model) if "bf16" in context.options else context.model,
+            model=Bfloat16Model(context.model) if low_precision else context.model,
             optimizer=context.optimizer(context.model.parameters()),
             config=config,
         )
+        if low_precision:  # DeepSpeed makes its float32 weights from those it rounded to bfloat16
+            for parameter, weight in zip(context.model.parameters(), weights, strict=True):
+                safe_set_full_fp32_param(parameter, weight)
         self.criterion = context.criterion
 
     def step(self, x, y):
