@@ -44,7 +44,8 @@ REMEDIES = (
         "name that of your network with pip config set global.cert FILE",
     ),
     (
-        "NewConnectionError|ConnectTimeout|ReadTimeout|Max retries|NameResolution|Connection refused"
+        "NewConnectionError|ConnectTimeout|ReadTimeout|Max retries|NameResolution|Connection "
+        "refused"
         "|Connection broken",
         "the package index does not answer: go online, set https_proxy, or name "
         "another one with pip config set global.index-url URL; what is installed stays",

@@ -124,7 +124,8 @@ def draw(wings: Sequence[str], texts: Mapping[str, str], lang: str) -> str:
     for row, wing in enumerate(wings):
         y = TOP + ROW * row
         parts.append(
-            f'<rect x="{LEFT}" y="{y}" width="{NAME + CHIPS}" height="{ROW - 8}" rx="6" class="box"/>'
+            f'<rect x="{LEFT}" y="{y}" width="{NAME + CHIPS}" height="{ROW - 8}" '
+            'rx="6" class="box"/>'
         )
         parts.append(f'<text x="{LEFT + 12}" y="{y + 30}" class="wing">{wing}</text>')
         parts.append(

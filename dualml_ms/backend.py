@@ -45,8 +45,8 @@ class MindSporeBackend(
     name = "mindspore"
     dtype = "float32"
     missing_reasons: ClassVar = {
-        RemoteProcedureCalls: "MindSpore ignores Primitive.place on a CPU and has no remote procedure "
-        'calls; engine = "messages" runs the same split'
+        RemoteProcedureCalls: "MindSpore ignores Primitive.place on a CPU and has no remote "
+        'procedure calls; engine = "messages" runs the same split'
     }
 
     def __init__(self, device: str = "auto", threads: int = 0) -> None:

@@ -20,7 +20,7 @@ from dualml.parity.models.probe import class_axis, probe_weights
 from dualml.parity.models.trace import iter_tensors
 from dualml_ms.algorithms.optim import optimizer as own
 from dualml_ms.parity.operations import SKIP
-from dualml_ms.record import Recorder, updated_parameters
+from dualml_ms.parity.recorder import Recorder, updated_parameters
 
 __all__ = ["Recorder", "building", "losses", "optimizer", "prepare", "step", "tensor", "train"]
 

@@ -19,7 +19,7 @@ from dualml.parity.models.probe import class_axis, probe_weights
 from dualml.parity.models.trace import iter_tensors
 from dualml_torch.algorithms.optim import optimizer as own
 from dualml_torch.parity.operations import SKIP
-from dualml_torch.record import Recorder
+from dualml_torch.parity.recorder import Recorder
 
 __all__ = ["Recorder", "building", "losses", "optimizer", "prepare", "step", "tensor", "train"]
 

@@ -84,7 +84,9 @@ PLANTS: dict[str, Plant] = {
             "ignored-class": ("ignored-class", "class 0 does not count"),
             "penalty": ("penalty-in-loss", "λ/2·‖θ‖² in the loss"),
         }),
-        *make_plants("rnn", "loss", {"eval-mode": ("eval-mode", "dropout does nothing in training")}),
+        *make_plants("rnn", "loss", {
+            "eval-mode": ("eval-mode", "dropout does nothing in training"),
+        }),
         *make_plants("adam", "data", {
             "labels": ("shifted-labels", "every label one too high"),
             "dropped": ("dropped-samples", "the last sample of a batch is lost"),
@@ -114,7 +116,9 @@ PLANTS: dict[str, Plant] = {
             "swapped-gate": ("swapped-gate", "SwiGLU's halves are swapped"),
             "relu-gate": ("other-gate", "ReLU in the gate"),
         }),
-        *make_plants("rnn", "forward", {"gates": ("gate-order", "gates in another order (i g f o)")}),
+        *make_plants("rnn", "forward", {
+            "gates": ("gate-order", "gates in another order (i g f o)"),
+        }),
         *make_plants("adam", "gradient", {
             "clipped": ("clipped-gradient", "clipped at a norm of 0.5"),
             "detached": ("frozen-parameters", "the first layer gets no gradient"),

@@ -28,11 +28,13 @@ def check_models(
     models = [default_model, *(arm.model for arm in arms.values())]
     if sizes.explicit_values and not set(models) & set(SIZED):
         raise UserError(
-            f"sizes are of the models {', '.join(SIZED)}; {default_model!r} has its own: leave them out"
+            f"sizes are of the models {', '.join(SIZED)}; {default_model!r} has its own: leave "
+            "them out"
         )
     if recurrent.explicit_values and not set(models) & set(RECURRENT):
         raise UserError(
-            f"recurrent has settings of the models {' and '.join(RECURRENT)}; received {default_model!r}: "
+            f"recurrent has settings of the models {' and '.join(RECURRENT)}; received "
+            f"{default_model!r}: "
             "leave them out"
         )
     for name in (known for known in (*SIZED, *RECURRENT) if known in models):

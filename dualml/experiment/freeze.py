@@ -319,5 +319,6 @@ def check_length(arm: Arm, n: int, epochs: int) -> None:
     if epochs * n > MAX_POOL_INDICES or updates > MAX_UPDATES:
         raise UserError(
             f"{epochs:,} epochs of {n:,} samples ({updates:,} updates) are too many: at most "
-            f"{MAX_POOL_INDICES:,} samples and {MAX_UPDATES:,} updates a trial; lower epochs or updates"
+            f"{MAX_POOL_INDICES:,} samples and {MAX_UPDATES:,} updates a trial; lower epochs or "
+            "updates"
         )

@@ -169,7 +169,8 @@ def follow_leader(rank: int, sessions: SessionClient, limit: float) -> str:
     while (announced := sessions.next_announcement(number)).places is not None:
         if announced.backend not in (known := backends()):
             raise UserError(
-                f"rank 0 announces backend {escape_unprintable(announced.backend)!r}, which this machine does "
+                f"rank 0 announces backend {escape_unprintable(announced.backend)!r}, which this "
+                "machine does "
                 f"not have{did_you_mean(announced.backend, known)}; install it here, too"
             )
         folders = sessions.trial_folders(announced)

@@ -80,7 +80,8 @@ class RemoteFolderClient:
             rendezvous = JOB.read(self.run / place).rendezvous
             if not rendezvous.startswith(RENDEZVOUS):
                 raise UserError(
-                    f"rank 0 says rendezvous {escape_unprintable(rendezvous)!r}; ranks on several machines meet "
+                    f"rank 0 says rendezvous {escape_unprintable(rendezvous)!r}; ranks on several "
+                    "machines meet "
                     "at tcp://HOST:PORT"
                 )
         self.places = [self.run / place for place in announced.places or ()]

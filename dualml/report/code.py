@@ -58,7 +58,7 @@ def rule_listings(rule: str, frameworks: Sequence[str]) -> list[Code]:
 
 
 def base_listings(frameworks: Sequence[str]) -> list[Code]:
-    """Return, for each framework, the method of ``algorithms/optim/base.py`` that applies a rule to all
+    """Return each framework's method of ``algorithms/optim/base.py`` that applies a rule to all
     parameters."""
     return [_listing(f, "algorithms/optim/base.py", (HOMES[f].base_method,)) for f in frameworks]
 

@@ -62,7 +62,8 @@ def join(place: RankContext, device: str | torch.device = "cpu") -> Membership:
     except (RuntimeError, ValueError) as error:  # torch's network, store and backend errors
         _clean_up(member)
         raise CommunicationError(
-            f"rank {place.rank} of {place.size} cannot join by {place.rendezvous}: {first_line(error)}"
+            f"rank {place.rank} of {place.size} cannot join by {place.rendezvous}: "
+            f"{first_line(error)}"
         ) from error
     use_batch_scheduling()
     return member

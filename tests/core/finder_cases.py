@@ -346,11 +346,13 @@ LATE = {"missing-gain": 2}
 #: Name → arm, planted fault, phase, tensor (None: any), cause.
 CASES: dict[str, tuple[str, Fault, str, str | None, str]] = {
     "labels": ("adam", change_data(lambda x, y: (x, (y + 1) % 10)), "data", "y", "shifted-labels"),
-    "axes": ("softmax", change_data(lambda x, y: (x.swapaxes(-1, -2), y)), "data", "x", "image-layout"),
+    "axes": ("softmax", change_data(lambda x, y: (x.swapaxes(-1, -2), y)), "data", "x",
+             "image-layout"),
     "dropped": ("softmax", combine_faults(*(
         wrap_call(NumpyTraining, name, lambda right, self, batch: right(self, batch[:-1]))
         for name in ("given", "gradient"))), "data", "x", "dropped-samples"),
-    "next": ("nodes", wrap_call(BatchSampler, "parts", lambda right, self, step: right(self, step + 1)),
+    "next": ("nodes",
+             wrap_call(BatchSampler, "parts", lambda right, self, step: right(self, step + 1)),
              "data", "x", "other-update"),
     "leaky": ("lenet", layer(ReLU, lambda f, own, x, p: np.where(x > 0, x, 0.2 * x)), "forward",
               "relu1", "leaky-relu"),

@@ -357,7 +357,8 @@ def test_experiments_have_titles_in_both_languages() -> None:
 
 def test_importing_loads_nothing() -> None:
     code = (
-        "import sys, dualml; assert not {'numpy', 'pydantic', 'dualml.interface.api'} & set(sys.modules); "
+        "import sys, dualml; assert not {'numpy', 'pydantic', 'dualml.interface.api'} & "
+        "set(sys.modules); "
         "dualml.nothing"
     )
     done = subprocess.run(

@@ -41,9 +41,11 @@ DIED: Probed = ("died", "was ended by SIGKILL")
 OUTCOMES: dict[str, tuple[Probed, Probed, float, str, str]] = {
     "same": (probed_array(1, 2), probed_array(1, 2), 0.0, "0", "0"),
     "value": (probed_array(3, 4), probed_array(3, 4.5), 0.5 / 29.25**0.5, "0.092", "0.092"),
-    "type": (probed_array(1), probed_array(1, dtype="int32"), 0.0, "float32 against int32", "float32 对 int32"),
+    "type": (probed_array(1), probed_array(1, dtype="int32"), 0.0, "float32 against int32",
+             "float32 对 int32"),
     "shape": (probed_array(1, 2), probed_array(1), np.inf, "(2,) against (1,)", "(2,) 对 (1,)"),
-    "nan": (probed_array(0), probed_array(np.nan), np.inf, "MindSpore gives NaN or ∞", "MindSpore 得到 NaN 或 ∞"),
+    "nan": (probed_array(0), probed_array(np.nan), np.inf, "MindSpore gives NaN or ∞",
+            "MindSpore 得到 NaN 或 ∞"),
     "raises": (probed_array(0), RAISED, np.inf, "MindSpore raises ValueError: no",
                "MindSpore 抛出 ValueError: no"),
     "both raise": (RAISED, RAISED, np.inf,

@@ -43,7 +43,8 @@ def test_every_former_path_leads_somewhere() -> None:
 
 def test_a_module_below_a_former_path_is_loaded_once() -> None:
     code = (
-        "import dualml.optim.adam as former, dualml.algorithms.optim.adam as present, dualml.optim\n"
+        "import dualml.optim.adam as former, dualml.algorithms.optim.adam as present, "
+        "dualml.optim\n"
         "assert former is present and former.Adam is dualml.optim.Adam\n"
         "assert dualml.optim is dualml.algorithms.optim\n"
     )

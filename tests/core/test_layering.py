@@ -7,6 +7,7 @@ import ast
 import itertools
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -20,109 +21,8 @@ FORBIDDEN = {
     "dualml_torch": {"mindspore", "dualml_ms"},
     "dualml_ms": {"torch", "torchvision", "dualml_torch"},
 }
-#: Packages that only one backend has, and the reason.
-ONLY_TORCH = {
-    "optim/compiled.py": "torch.compile is a choice; MindSpore's graph mode always compiles",
-    "clock.py": "events of CUDA's queue; MindSpore's device here is the CPU, which has none",
-    "host_staged.py": "MindSpore's device here is the CPU: its messages are in host memory anyway",
-    "gloo.py": "MindSpore's receiving threads wait for their locks",
-    "course/rpc_own.py": "MindSpore has no remote procedure calls",
-    "course/drive_rpc.py": "MindSpore has no remote procedure calls",
-    "rpc.py": "MindSpore has no remote procedure calls",
-    "rpc_agent.py": "MindSpore has no remote procedure calls",
-    "rpc_served.py": "MindSpore has no remote procedure calls",
-    "dumped.py": "MindSpore's dumps are .npy files already",
-    "spawn.py": "a launcher of PyTorch's; msrun starts MindSpore's ranks as processes of their own",
-    "overlap.py": "MindSpore's executor on a CPU does not send while it computes",
-    "recorded.py": "MindSpore records its own graph",
-    "model/kept.py": "what a compiled graph keeps is not visible: nothing to hold a table against",
-    "methods/held.py": "MindSpore's graphs show nothing but parameters, state and sums",
-    **dict.fromkeys(
-        (
-            f"parts/{name}.py"
-            for name in ("__init__", "attention", "functions", "losses", "norms", "recurrent")
-        ),
-        "fused functions are written out on PyTorch's side, where causes are tested",
-    ),
-    "rounding.py": "calls are moved where they are watched, on one side, which is enough",
-    **dict.fromkeys(
-        (
-            f"causes/{name}.py"
-            for name in (
-                "__init__",
-                "altered",
-                "altering",
-                "calls",
-                "clipping",
-                "explore",
-                "functions",
-                "layers",
-                "lines",
-                "operands",
-                "packed",
-                "replay",
-                "rules",
-                "sharing",
-                "update",
-            )
-        ),
-        "causes of a difference are tested on PyTorch's side: one side is altered",
-    ),
-    "choice.py": "memory formats, and a compiler that is not always there, are PyTorch's",
-    "optim/foreach.py": "torch's multi-tensor kernels; MindSpore fuses inside the graph",
-    **dict.fromkeys(
-        (
-            f"bench/{name}.py"
-            for name in (
-                "__init__",
-                "amp",
-                "by_hand",
-                "collectives",
-                "loop",
-                "memory",
-                "optimizer",
-                "race",
-                "tf32",
-            )
-        ),
-        "MindSpore has no wheel that drives a GPU",
-    ),
-    **dict.fromkeys(
-        (
-            f"methods/{name}.py"
-            for name in (
-                "accelerate",
-                "accelerate_loader",
-                "accelerate_metrics",
-                "amp_bf16",
-                "amp_fp16",
-                "ddp",
-                "ddp_bf16",
-                "deepspeed",
-                "deepspeed_pipeline",
-                "fsdp",
-                "horovod",
-                "zero_optimizer",
-            )
-        ),
-        "engines of PyTorch, or MindSpore's for Ascend alone: dualml/experiment/methods/methods.toml",
-    ),
-}
-ONLY_MS = {
-    "optim/rates.py": "nn.Optimizer rounds a fixed rate among changing ones; param_groups do not",
-    "isa.py": "the slow convolution is a trap of the oneDNN that MindSpore bundles",
-    "isa_probe.py": "MindSpore compiles only what stands in a file",
-    "compiled.py": "a compiled cell costs more to be looked at than to be run",
-    "graphs.py": "MindSpore compiles the same graphs again in every process",
-    "fingerprint.py": "and finds a kept graph by its number instead of its content",
-    "model/written.py": "level O1 of mixed precision reads the source of a model",
-    "split_tape.py": "what a compiled forward pass computed is gone unless it is returned",
-    **dict.fromkeys(
-        (f"methods/{name}.py" for name in ("amp", "model_train", "reducer")),
-        "MindSpore's ways to train: dualml/experiment/methods/methods.toml",
-    ),
-    "split_cells.py": "every pass of a part is a compiled cell; torch's autograd needs none",
-}
+#: Files that only one backend has, with reasons.
+SINGLE_BACKEND = ROOT / "tests" / "core" / "single_backend.toml"
 #: Imports that must not delay the command line's first output.
 HEAVY = ("numpy", "scipy", "pydantic", "sklearn", "pooch", "markupsafe", "requests")
 
@@ -193,8 +93,8 @@ def cycles(edges: Graph) -> set[frozenset[str]]:
     return {frozenset({a for p in tied if p & pair for a in p}) for pair in tied}
 
 
-def rooms(edges: Graph) -> Graph:
-    """Return the import graph between top-level packages."""
+def package_graph(edges: Graph) -> Graph:
+    """Return the import graph between the packages one level below the top."""
     between: Graph = {}
     for name, others in edges.items():
         here = ".".join(name.split(".")[:2])
@@ -237,16 +137,16 @@ def test_the_graph_sees_every_import_and_its_cycles() -> None:
         "p.d": {"p.c"},
     }
     assert cycles(edges) == {frozenset({"p", "p.a", "p.b", "p.c.deep"})}
-    assert cycles(rooms(edges)) == {frozenset({"p", "p.a", "p.b", "p.c"})}
+    assert cycles(package_graph(edges)) == {frozenset({"p", "p.a", "p.b", "p.c"})}
     assert cycles({"a": {"b"}, "b": set(), "c": {"d"}, "d": {"c"}}) == {frozenset({"c", "d"})}
 
 
-def test_no_files_and_no_rooms_import_each_other() -> None:
+def test_no_files_and_no_packages_import_each_other() -> None:
     packages = [(package, files(package)) for package in FORBIDDEN]
     sources = {module_of(path, p): text for p, texts in packages for path, text in texts.items()}
     edges = graph(sources)
     assert cycles(edges) == set()
-    assert cycles(rooms(edges)) == set()
+    assert cycles(package_graph(edges)) == set()
 
 
 @pytest.mark.parametrize("package", FORBIDDEN)
@@ -257,12 +157,15 @@ def test_no_file_imports_what_its_layer_must_not(package: str) -> None:
     assert {name: bad for name, bad in wrong.items() if bad} == {}
 
 
-def test_the_backends_have_the_same_rooms() -> None:
+def test_the_backends_have_the_same_files() -> None:
     # Files that students write have their framework's name in theirs.
     torch = {name.replace("_torch", "_own") for name in files("dualml_torch")}
     ms = {name.replace("_ms", "_own") for name in files("dualml_ms")}
-    assert torch - ms == set(ONLY_TORCH)
-    assert ms - torch == set(ONLY_MS)
+    single = {
+        backend: {file for group in groups for file in group["files"]}
+        for backend, groups in tomllib.loads(SINGLE_BACKEND.read_text("utf-8")).items()
+    }
+    assert {"dualml_torch": torch - ms, "dualml_ms": ms - torch} == single
 
 
 #: Program that blocks the frameworks, then imports every module of the core and the backends'

@@ -178,8 +178,8 @@ PARTED: list[tuple[tuple[Work, Work], str, str]] = [
      "op must be one of"),
     ((lambda c: {"y": c.broadcast(tensor(c), root=7)}, send_nothing), "CommunicationError",
      "root 7 is not one of 2 ranks"),
-    ((lambda c: {"y": c.all_reduce(tensor(c).astype(np.uint8))}, send_nothing), "CommunicationError",
-     "received uint8"),
+    ((lambda c: {"y": c.all_reduce(tensor(c).astype(np.uint8))}, send_nothing),
+     "CommunicationError", "received uint8"),
     ((lambda c: c.exchange({0: tensor(c)}, {}) and {}, send_nothing), "CommunicationError",
      "rank 0 of 2 cannot exchange with rank 0"),
 ]  # fmt: skip

@@ -220,7 +220,8 @@ def test_a_folder_that_cannot_be_written_in(tmp_path: Path, folder: str) -> None
 
 def test_a_process_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from pathlib import Path; from dualml.parallel.offload.files import Scratch;"
+        "import os, sys; from pathlib import Path; from dualml.parallel.offload.files import "
+        "Scratch;"
         f"s = Scratch(Path({str(tmp_path)!r}), 4096); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)

@@ -50,7 +50,8 @@ LAB2 = ("lab2", "--quick")
         ((*LAB2, *COMPOSE, "--disk", "1GB"), "--disk is for --on kubernetes"),
         (
             (*LAB2, *KUBERNETES, "--backend", "mindspore", "--kind", "pytorchjob"),
-            "--kind pytorchjob: it is for --backend torch, and this runs mindspore; use --kind volcano",
+            "--kind pytorchjob: it is for --backend torch, and this runs mindspore; use --kind "
+            "volcano",
         ),
         (
             (*LAB2, *KUBERNETES, "--backend", "both", "--kind", "trainjob"),

@@ -164,7 +164,8 @@ WRONG: list[tuple[list[str], str]] = [
     (["split.devices=['cpu:0', 'cpu:64']"], "'cpu:64' is no device"),
     (
         ["split.devices=['cpu:0', 'cpu:1', 'cpu:2']"],
-        "place must give each of 3 stages one of 3 devices, numbered from 0 as in split.devices, and "
+        "place must give each of 3 stages one of 3 devices, numbered from 0 as in split.devices, "
+        "and "
         "every device a stage; received [0, 1, 0]",
     ),
     (["split.engine='messages'", "world_size=2"], 'that needs engine = "devices"'),

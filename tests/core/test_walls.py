@@ -83,7 +83,8 @@ def test_a_right_solution_is_right_behind_them(tmp_path: Path) -> None:
         "os.listdir('/sys/fs')",
         "open('/etc/shadow').read()",
         "open('/dev/mem').read()",
-        "__import__('importlib.util', fromlist=['x']).find_spec('dualml.algorithms.optim').loader.get_data('x')",
+        "__import__('importlib.util', "
+        "fromlist=['x']).find_spec('dualml.algorithms.optim').loader.get_data('x')",
     ],
 )
 def test_nothing_of_the_machine_is_there(code: str, tmp_path: Path) -> None:
@@ -163,7 +164,8 @@ def test_nothing_of_other_calls_is_in_its_memory(tmp_path: Path) -> None:
         ("open('/usr/x', 'w')", "forbidden"),
         ("os.open('/usr/x', 65)", "forbidden"),
         (
-            "import threading; e = []; t = threading.Thread(target=lambda: e.append(os.system('true'))); "
+            "import threading; e = []; t = threading.Thread(target=lambda: "
+            "e.append(os.system('true'))); "
             "t.start(); t.join(); raise RuntimeError(str(e))",
             "forbidden RuntimeError",
         ),

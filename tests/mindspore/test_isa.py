@@ -199,7 +199,8 @@ def test_the_real_measurement_on_this_machine(clean_environ: pytest.MonkeyPatch)
 
 def test_choosing_does_not_import_mindspore() -> None:
     code = (
-        "import sys; from dualml_ms.common import environ, isa; isa.decide({'convolution_ms': 1.0}, "
+        "import sys; from dualml_ms.common import environ, isa; isa.decide({'convolution_ms': "
+        "1.0}, "
         "{'convolution_ms': 1.0}); assert 'mindspore' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env=dict(os.environ))

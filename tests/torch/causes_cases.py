@@ -16,7 +16,7 @@ from dualml.parity.causes.search import Search
 from dualml.parity.models.trace import Trace
 from dualml_torch.models import losses, step
 from dualml_torch.parity.causes.explore import Explorer, MutatingRecorder
-from dualml_torch.record import Recorder
+from dualml_torch.parity.recorder import Recorder
 
 Named = tuple[str, str, Any, Any]
 

@@ -15,7 +15,7 @@ from dualml.parity.causes.mutation import Mutation
 from dualml_torch.models import step
 from dualml_torch.parity.causes.call_mutations import call_mutated
 from dualml_torch.parity.causes.update import MutatedUpdate
-from dualml_torch.record import Recorder
+from dualml_torch.parity.recorder import Recorder
 
 
 class Eps(Net):

@@ -196,7 +196,8 @@ def test_the_choice_is_recorded(fresh: pytest.MonkeyPatch) -> None:
     assert facts["kernels"] == "as recorded"
     assert "channels_last 1 ms" in facts["kernels_reason"]
     assert facts[COMPILE] == "never"
-    backend.last_training.use_contiguous_format()  # ranks share the batch: nothing is chosen any more
+    # Ranks share the batch: nothing is chosen any more.
+    backend.last_training.use_contiguous_format()
     assert "memory_format" not in backend.environment()
 
 

@@ -39,7 +39,8 @@ def test_environ_leaves_the_users_settings_alone(clean_environ: pytest.MonkeyPat
 def test_environ_reaches_a_worker() -> None:
     """The environment reaches a worker before the import; tested in a fresh process."""
     code = (
-        "import json, torch; from dualml_torch.common.environment import environment, resolve_device\n"
+        "import json, torch; from dualml_torch.common.environment import environment, "
+        "resolve_device\n"
         "torch.use_deterministic_algorithms(True)\n"
         "print(json.dumps(environment(resolve_device('cpu'), 0)))"
     )

@@ -171,7 +171,8 @@ class PretrainedBert:
                 else ""
             )
             raise UserError(
-                f"{self.folder / TENSORS} does not fit {CONFIG}: {'; '.join(wrong[:MAX_LISTED_TENSORS])}{more}; "
+                f"{self.folder / TENSORS} does not fit {CONFIG}: "
+                f"{'; '.join(wrong[:MAX_LISTED_TENSORS])}{more}; "
                 f"remedy: {REMEDY}"
             )
 

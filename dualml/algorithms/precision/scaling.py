@@ -31,7 +31,8 @@ def make_overflow_error(scale: float, remedy: str) -> TrialError:
     """Return the error that ends a trial after `MAX_SKIPPED_UPDATES` skipped updates in a row, the
     last with this scale."""
     return TrialError(
-        f"{MAX_SKIPPED_UPDATES} updates in a row were skipped because a gradient was not finite, the last "
+        f"{MAX_SKIPPED_UPDATES} updates in a row were skipped because a gradient was not finite, "
+        "the last "
         f"with the loss times {scale:g}; {remedy}"
     )
 

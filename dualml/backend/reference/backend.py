@@ -38,8 +38,8 @@ class NumpyBackend(Backend, PipelineStages, DevicePlacement):
     name = "numpy"
     dtype = "float64"
     missing_reasons: ClassVar = {
-        RemoteProcedureCalls: "the NumPy reference has no remote procedure calls: its ranks are threads of "
-        'one process; engine = "messages" runs the same split'
+        RemoteProcedureCalls: "the NumPy reference has no remote procedure calls: its ranks are "
+        'threads of one process; engine = "messages" runs the same split'
     }
 
     def __init__(self, device: str = "auto", threads: int = 0) -> None:

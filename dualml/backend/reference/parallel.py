@@ -77,7 +77,8 @@ class NumpyParallel(NumpyTraining, GradientAccess, CommOverlap):
 
     missing_reasons: ClassVar = {
         FrameworkDataParallel: "the NumPy reference has no data parallel training of its own",
-        DeviceReplication: "the NumPy reference has one device, and no replicas to split a batch on",
+        DeviceReplication: "the NumPy reference has one device, and no replicas to "
+        "split a batch on",
     }
 
     def make_buckets(self, layout: Layout) -> NumpyBuckets:

@@ -259,23 +259,60 @@ def optimizer_requirements(backend: str) -> list[Requirement]:
         OptimizerRequirement("sgd.plain", "SGD", make_sgd_draw(), COMMON),
         OptimizerRequirement("sgd.momentum", "SGD", m, (*COMMON, *MOMENTUM), rewritten=True),
         OptimizerRequirement("sgd.decay", "SGD", make_sgd_draw(decay=True), SGD_DECAY),
-        OptimizerRequirement("sgd.nesterov", "SGD", make_sgd_draw(momentum=True, nesterov=True), (*MOMENTUM, *NESTEROV),
-              rewritten=True),
-        OptimizerRequirement("sgd.all", "SGD", every, (*MOMENTUM, *NESTEROV, "nesterov_undecayed", *SGD_DECAY)),
-        OptimizerRequirement("sgd.rates", "SGD", md, ("initial_lr", "lr_in_buffer"), rates=True, errors=ahead),
-        OptimizerRequirement("adam.biased", "Adam", make_adam_draw(corrected=False),
-              (*COMMON, *MOMENTS, "always_corrected", "always_corrected#2")),
-        OptimizerRequirement("adam.update", "Adam", make_adam_draw(), (*COMMON, *MOMENTS, *CORRECTION)),
-        OptimizerRequirement("adam.decay", "Adam", make_adam_draw(decay=True),
-              (*DECAY, "always_decoupled", "second_undecayed")),
-        OptimizerRequirement("adam.decoupled", "Adam", make_adam_draw(decay=True, decoupled=True),
-              ("decay_ignored", "always_coupled", "decoupled_no_lr", "decoupled_late",
-               "decoupled_twice", "decoupled_twice#2")),
-        OptimizerRequirement("adam.rates", "Adam", make_adam_draw(decay=True), ("initial_lr",), rates=True,
-              errors=ahead),
+        OptimizerRequirement(
+            "sgd.nesterov",
+            "SGD",
+            make_sgd_draw(momentum=True, nesterov=True),
+            (*MOMENTUM, *NESTEROV),
+            rewritten=True,
+        ),
+        OptimizerRequirement(
+            "sgd.all", "SGD", every, (*MOMENTUM, *NESTEROV, "nesterov_undecayed", *SGD_DECAY)
+        ),
+        OptimizerRequirement(
+            "sgd.rates", "SGD", md, ("initial_lr", "lr_in_buffer"), rates=True, errors=ahead
+        ),
+        OptimizerRequirement(
+            "adam.biased",
+            "Adam",
+            make_adam_draw(corrected=False),
+            (*COMMON, *MOMENTS, "always_corrected", "always_corrected#2"),
+        ),
+        OptimizerRequirement(
+            "adam.update", "Adam", make_adam_draw(), (*COMMON, *MOMENTS, *CORRECTION)
+        ),
+        OptimizerRequirement(
+            "adam.decay",
+            "Adam",
+            make_adam_draw(decay=True),
+            (*DECAY, "always_decoupled", "second_undecayed"),
+        ),
+        OptimizerRequirement(
+            "adam.decoupled",
+            "Adam",
+            make_adam_draw(decay=True, decoupled=True),
+            (
+                "decay_ignored",
+                "always_coupled",
+                "decoupled_no_lr",
+                "decoupled_late",
+                "decoupled_twice",
+                "decoupled_twice#2",
+            ),
+        ),
+        OptimizerRequirement(
+            "adam.rates",
+            "Adam",
+            make_adam_draw(decay=True),
+            ("initial_lr",),
+            rates=True,
+            errors=ahead,
+        ),
         OptimizerRequirement("sgd.zero", "SGD", md, ("zero_as_missing",), zero=True),
-        OptimizerRequirement("adam.zero", "Adam", make_adam_draw(decay=True), ("zero_as_missing",), zero=True),
-    ]  # fmt: skip
+        OptimizerRequirement(
+            "adam.zero", "Adam", make_adam_draw(decay=True), ("zero_as_missing",), zero=True
+        ),
+    ]
     if torch:
         grouped: Sequence[tuple[str, Any, Sequence[str]]] = (
             ("GD", draw_gd, ()),

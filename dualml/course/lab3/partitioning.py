@@ -149,22 +149,61 @@ def function_requirements() -> list[Requirement]:
     unsteady = "draw_not_repeatable"
     return [
         PartitionRequirement("sampling.sizes", sampling, [p.check_sizes], SIZES),
-        PartitionRequirement("sampling.repeatable", sampling, [p.check_repeatable, p.check_global_rng],
-              [unsteady, "draw_global"]),
-        PartitionRequirement("sampling.ranks", sampling, [p.check_ranks_differ],
-              ["draw_rank_ignored", "draw_seeds_added"]),
-        PartitionRequirement("sampling.epochs", sampling, [p.check_epochs_differ, p.check_seeds_differ],
-              ["draw_epoch_ignored", "draw_seed_ignored"]),
-        PartitionRequirement("sampling.replacement", sampling, [p.check_replacement], ["draw_never_twice"], repeats_over="epochs"),
-        PartitionRequirement("sampling.uniform", sampling, [p.check_uniform],
-              ["draw_epoch_ignored", "draw_own_part", "draw_ends_missing"], repeats_over="epochs"),
-        PartitionRequirement("partition.once", partition, [p.check_sizes, p.check_coverage],
-              [unsteady, *PARTS]),
-        PartitionRequirement("partition.repeatable", partition, [p.check_repeatable, p.check_global_rng],
-              [unsteady, "draw_global"]),
-        PartitionRequirement("partition.kept", partition, [p.check_same_samples], [unsteady, "deal_each_epoch"]),
-        PartitionRequirement("partition.order", partition, [p.check_unsorted, p.check_epochs_differ],
-              ["deal_sorted", "deal_order_fixed"]),
-        PartitionRequirement("partition.random", partition, [p.check_seeds_repartition, p.check_uniform_partition],
-              ["deal_whole", "deal_strided", "deal_blocks", "draw_seed_ignored"], repeats_over="seeds"),
-    ]  # fmt: skip
+        PartitionRequirement(
+            "sampling.repeatable",
+            sampling,
+            [p.check_repeatable, p.check_global_rng],
+            [unsteady, "draw_global"],
+        ),
+        PartitionRequirement(
+            "sampling.ranks",
+            sampling,
+            [p.check_ranks_differ],
+            ["draw_rank_ignored", "draw_seeds_added"],
+        ),
+        PartitionRequirement(
+            "sampling.epochs",
+            sampling,
+            [p.check_epochs_differ, p.check_seeds_differ],
+            ["draw_epoch_ignored", "draw_seed_ignored"],
+        ),
+        PartitionRequirement(
+            "sampling.replacement",
+            sampling,
+            [p.check_replacement],
+            ["draw_never_twice"],
+            repeats_over="epochs",
+        ),
+        PartitionRequirement(
+            "sampling.uniform",
+            sampling,
+            [p.check_uniform],
+            ["draw_epoch_ignored", "draw_own_part", "draw_ends_missing"],
+            repeats_over="epochs",
+        ),
+        PartitionRequirement(
+            "partition.once", partition, [p.check_sizes, p.check_coverage], [unsteady, *PARTS]
+        ),
+        PartitionRequirement(
+            "partition.repeatable",
+            partition,
+            [p.check_repeatable, p.check_global_rng],
+            [unsteady, "draw_global"],
+        ),
+        PartitionRequirement(
+            "partition.kept", partition, [p.check_same_samples], [unsteady, "deal_each_epoch"]
+        ),
+        PartitionRequirement(
+            "partition.order",
+            partition,
+            [p.check_unsorted, p.check_epochs_differ],
+            ["deal_sorted", "deal_order_fixed"],
+        ),
+        PartitionRequirement(
+            "partition.random",
+            partition,
+            [p.check_seeds_repartition, p.check_uniform_partition],
+            ["deal_whole", "deal_strided", "deal_blocks", "draw_seed_ignored"],
+            repeats_over="seeds",
+        ),
+    ]

@@ -128,19 +128,43 @@ def sampler_requirements() -> list[Requirement]:
     target, spent, on = "Sampler", "sampler_exhausted", "sampler_goes_on"
     unsteady: Sequence[str] = (spent, "draw_not_repeatable", on)
     return [
-        SamplerRequirement("sampler.parts", target, [p.check_sizes, p.check_coverage],
-                [*unsteady, *PARTS]),
-        SamplerRequirement("sampler.epochs", target, [p.check_same_samples, p.check_unsorted, p.check_epochs_differ],
-                [*unsteady, "deal_each_epoch", "deal_sorted", "sampler_epoch_ignored"]),
-        SamplerRequirement("sampler.seeds", target, [p.check_seeds_repartition],
-                [spent, "deal_strided", "deal_blocks", "draw_seed_ignored"]),
-        SamplerRequirement("sampler.sampling", target, [p.check_sizes, p.check_replacement, p.check_ranks_differ,
-                                             p.check_epochs_differ],
-                [spent, "sampler_kind_ignored", *SIZES, "draw_rank_ignored",
-                 "sampler_epoch_ignored", "draw_seeds_added"], kind="sampling"),
-        SamplerRequirement("sampler.again", target, [p.check_repeatable, check_fresh_sampler, p.check_global_rng],
-                [*unsteady, "draw_global"]),
+        SamplerRequirement(
+            "sampler.parts", target, [p.check_sizes, p.check_coverage], [*unsteady, *PARTS]
+        ),
+        SamplerRequirement(
+            "sampler.epochs",
+            target,
+            [p.check_same_samples, p.check_unsorted, p.check_epochs_differ],
+            [*unsteady, "deal_each_epoch", "deal_sorted", "sampler_epoch_ignored"],
+        ),
+        SamplerRequirement(
+            "sampler.seeds",
+            target,
+            [p.check_seeds_repartition],
+            [spent, "deal_strided", "deal_blocks", "draw_seed_ignored"],
+        ),
+        SamplerRequirement(
+            "sampler.sampling",
+            target,
+            [p.check_sizes, p.check_replacement, p.check_ranks_differ, p.check_epochs_differ],
+            [
+                spent,
+                "sampler_kind_ignored",
+                *SIZES,
+                "draw_rank_ignored",
+                "sampler_epoch_ignored",
+                "draw_seeds_added",
+            ],
+            kind="sampling",
+        ),
+        SamplerRequirement(
+            "sampler.again",
+            target,
+            [p.check_repeatable, check_fresh_sampler, p.check_global_rng],
+            [*unsteady, "draw_global"],
+        ),
         SamplerRequirement("sampler.length", target, [check_length], [spent, "sampler_length"]),
-        SamplerRequirement("sampler.loader", target, [check_loader],
-                [*unsteady, "sampler_length"], load=True),
-    ]  # fmt: skip
+        SamplerRequirement(
+            "sampler.loader", target, [check_loader], [*unsteady, "sampler_length"], load=True
+        ),
+    ]

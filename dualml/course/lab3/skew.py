@@ -75,12 +75,36 @@ def skew_requirements() -> list[LabelSkewRequirement]:
     """Return the requirements on `label_skew`."""
     target, unsteady = "label_skew", "draw_not_repeatable"
     return [
-        LabelSkewRequirement("skew.once", target, [s.check_coverage],
-               [unsteady, "skew_label_numbers", "skew_twice", "skew_lost"]),
-        LabelSkewRequirement("skew.repeatable", target, [s.check_repeatable, s.check_global_rng], [unsteady, "draw_global"]),
-        LabelSkewRequirement("skew.random", target, [s.check_seeds_differ, s.check_shuffled],
-               ["draw_seed_ignored", "skew_in_order"]),
-        LabelSkewRequirement("skew.shares", target, [s.check_label_shares, s.check_concentration],
-               ["draw_seed_ignored", "skew_same_shares", "skew_label_whole", "skew_even",
-                "skew_alpha_ignored", "skew_alpha_inverted", "skew_alpha_divided"]),
-    ]  # fmt: skip
+        LabelSkewRequirement(
+            "skew.once",
+            target,
+            [s.check_coverage],
+            [unsteady, "skew_label_numbers", "skew_twice", "skew_lost"],
+        ),
+        LabelSkewRequirement(
+            "skew.repeatable",
+            target,
+            [s.check_repeatable, s.check_global_rng],
+            [unsteady, "draw_global"],
+        ),
+        LabelSkewRequirement(
+            "skew.random",
+            target,
+            [s.check_seeds_differ, s.check_shuffled],
+            ["draw_seed_ignored", "skew_in_order"],
+        ),
+        LabelSkewRequirement(
+            "skew.shares",
+            target,
+            [s.check_label_shares, s.check_concentration],
+            [
+                "draw_seed_ignored",
+                "skew_same_shares",
+                "skew_label_whole",
+                "skew_even",
+                "skew_alpha_ignored",
+                "skew_alpha_inverted",
+                "skew_alpha_divided",
+            ],
+        ),
+    ]

@@ -187,19 +187,42 @@ def training_requirements() -> list[Requirement]:
     """Return the requirements on data parallel training."""
     start, step = "same_start", "train_step"
     return [
-        SameStartRequirement("train.start", start,
-              ("start_not_broadcast", "start_averaged", "start_other_root", "start_first_alone",
-               "start_buffers_left"),
-              ranks=(1, 3),
-              errors=(("ranks disagree.*broadcast.*root=1", "start_own_root"),
-                      (RANK_MISMATCH, "start_root_alone"))),
+        SameStartRequirement(
+            "train.start",
+            start,
+            (
+                "start_not_broadcast",
+                "start_averaged",
+                "start_other_root",
+                "start_first_alone",
+                "start_buffers_left",
+            ),
+            ranks=(1, 3),
+            errors=(
+                ("ranks disagree.*broadcast.*root=1", "start_own_root"),
+                (RANK_MISMATCH, "start_root_alone"),
+            ),
+        ),
         UpdateRequirement("train.alone", step, ("update_accumulated",), sizes=draw_even_sizes),
         UpdateRequirement("train.even", step, (*LOCAL, *SCALED), (2, 3), sizes=draw_even_sizes),
         UpdateRequirement("train.uneven", step, ("update_unweighted", *LOCAL, *SCALED), (2, 4)),
-        UpdateRequirement("train.adaptive", step, ("update_parameters", "update_unweighted", *LOCAL, *SCALED),
-                (3,), adaptive=True),
-        UpdateRequirement("train.loss", step, (*LOSS, "update_unweighted", *LOCAL, *SCALED), (3,), loss=True),
-        UpdateRequirement("train.empty", step,
-                ("update_loss_nan", *LOSS, "update_unweighted", *LOCAL, *SCALED), (3,),
-                sizes=draw_sizes_with_empty_rank, loss=True, errors=((RANK_MISMATCH, "update_empty_leaves"),)),
-    ]  # fmt: skip
+        UpdateRequirement(
+            "train.adaptive",
+            step,
+            ("update_parameters", "update_unweighted", *LOCAL, *SCALED),
+            (3,),
+            adaptive=True,
+        ),
+        UpdateRequirement(
+            "train.loss", step, (*LOSS, "update_unweighted", *LOCAL, *SCALED), (3,), loss=True
+        ),
+        UpdateRequirement(
+            "train.empty",
+            step,
+            ("update_loss_nan", *LOSS, "update_unweighted", *LOCAL, *SCALED),
+            (3,),
+            sizes=draw_sizes_with_empty_rank,
+            loss=True,
+            errors=((RANK_MISMATCH, "update_empty_leaves"),),
+        ),
+    ]

@@ -58,7 +58,8 @@ class MethodTraining(Training, ActivationCapture):
         """
         if self.processes != asked:
             raise TrialError(
-                f"the engine trains in {format_processes(self.processes)}; the trial has {format_processes(asked)}: "
+                f"the engine trains in {format_processes(self.processes)}; the trial has "
+                f"{format_processes(asked)}: "
                 "was it started by a launcher of another job, or with its WORLD_SIZE?"
             )
 

@@ -169,7 +169,8 @@ def _read_option(
     """Check and add the default of one option."""
     if file.table_path and keys[-1].replace("_", "-") not in ALLOWED:
         raise UserError(
-            f"{file.location(keys)}: {'.'.join(keys)} is for each user to decide: on the command line "
+            f"{file.location(keys)}: {'.'.join(keys)} is for each user to decide: on the command "
+            "line "
             f"or in {user_file()}"
         )
     annotation = parameter.type_descriptor.annotation

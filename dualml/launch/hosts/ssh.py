@@ -119,7 +119,10 @@ def misfit_reason(
         return f"does not reach {address[0]}:{address[1]}, where rank 0 listens: {told['refused']}"
     if told["free"] < MIN_FREE_BYTES:
         free = told["free"] / 2**20
-        return f"{free:.0f} MB are free for temporary files; {MIN_FREE_BYTES / 2**20:.0f} MB are needed"
+        return (
+            f"{free:.0f} MB are free for temporary files; "
+            f"{MIN_FREE_BYTES / 2**20:.0f} MB are needed"
+        )
     if device.startswith(("cuda", "gpu")) and told["gpus"] < 1:
         return f"no GPU there (NVIDIA's driver finds none), and --device {device} asks for one"
     return None

@@ -62,7 +62,8 @@ def check_model(spec: ModelSpec, how: str, parts: int) -> None:
     ):
         raise UserError(
             f"{given} shares out the positions of a text among ranks that attend to it; "
-            f"{spec.name} has no {'attention' if spec.takes_tokens else 'tokens'}: use gpt or gpt_llama"
+            f"{spec.name} has no {'attention' if spec.takes_tokens else 'tokens'}: use gpt or "
+            "gpt_llama"
         )
     for name, layer in spec.layers:
         if isinstance(layer, Attention) and not layer.causal:

@@ -116,7 +116,8 @@ class ShardedForwardBackward:
         """Compute ``factor`` times the gradient of this rank's part of a batch. It is left in
         ``unit_gradients`` or, in stages 2 and 3, summed over the ranks in ``gradient_shards``.
         Return the lazy loss, None if the part is empty."""
-        self.resident.clear()  # left by a skipped update or an evaluation; keeps volumes predictable
+        # Units left by a skipped update or an evaluation would change the predicted volume.
+        self.resident.clear()
         if self.sharding.stage == 1:
             for vector in self.unit_gradients:
                 self.shardable.zero_vector(vector)

@@ -149,12 +149,36 @@ REDUCTIONS = frozenset(
     {"mean", "sum", "amax", "amin", "max", "min", "var", "std", "prod", "norm", "logsumexp"}
 )
 #: Name of an operator or alias → the function that it stands for.
-OPERATOR_FUNCTIONS = {"__add__": "add", "__radd__": "add", "__iadd__": "add", "add_": "add", "__sub__": "sub",
-        "__rsub__": "rsub", "__isub__": "sub", "sub_": "sub", "__mul__": "mul", "__rmul__": "mul",
-        "mul_": "mul", "__truediv__": "div", "true_divide": "div", "div_": "div", "__gt__": "gt",
-        "greater": "gt", "greater_equal": "ge", "less": "lt", "less_equal": "le", "__ge__": "ge",
-        "__lt__": "lt", "__le__": "le", "__eq__": "eq", "__ne__": "ne", "relu_": "relu",
-        "multiply": "mul", "divide": "div", "subtract": "sub"}  # fmt: skip
+OPERATOR_FUNCTIONS = {
+    "__add__": "add",
+    "__radd__": "add",
+    "__iadd__": "add",
+    "add_": "add",
+    "__sub__": "sub",
+    "__rsub__": "rsub",
+    "__isub__": "sub",
+    "sub_": "sub",
+    "__mul__": "mul",
+    "__rmul__": "mul",
+    "mul_": "mul",
+    "__truediv__": "div",
+    "true_divide": "div",
+    "div_": "div",
+    "__gt__": "gt",
+    "greater": "gt",
+    "greater_equal": "ge",
+    "less": "lt",
+    "less_equal": "le",
+    "__ge__": "ge",
+    "__lt__": "lt",
+    "__le__": "le",
+    "__eq__": "eq",
+    "__ne__": "ne",
+    "relu_": "relu",
+    "multiply": "mul",
+    "divide": "div",
+    "subtract": "sub",
+}
 MASKS = frozenset(
     {"masked_fill", "masked_fill_", "where", "tril", "triu", "eq", "ne", "gt", "ge", "lt", "le"}
 )

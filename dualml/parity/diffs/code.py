@@ -20,7 +20,7 @@ Defined = ast.FunctionDef | ast.ClassDef | ast.Assign | ast.AnnAssign
 
 @functools.cache
 def read_source(package: str, topic: str) -> str:
-    """Return the text of ``PACKAGE/parity/diffs/TOPIC.py``; empty if the package is not installed."""
+    """Return the text of ``PACKAGE/parity/diffs/TOPIC.py``; empty if there is no such package."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         return ""
@@ -29,7 +29,7 @@ def read_source(package: str, topic: str) -> str:
 
 @functools.cache
 def parse_definitions(package: str, topic: str) -> dict[str, Defined]:
-    """Map each top-level name of ``PACKAGE/parity/diffs/TOPIC.py`` to its definition, in file order."""
+    """Map each top-level name of ``PACKAGE/parity/diffs/TOPIC.py`` to its definition, in order."""
     nodes: dict[str, Defined] = {}
     for node in ast.parse(read_source(package, topic)).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -42,7 +42,7 @@ def parse_definitions(package: str, topic: str) -> dict[str, Defined]:
 
 @functools.cache
 def function_sources(package: str, topic: str) -> dict[str, str]:
-    """Map each function of ``PACKAGE/parity/diffs/TOPIC.py`` to its source; empty without that package."""
+    """Map each function of ``PACKAGE/parity/diffs/TOPIC.py`` to its source, or return {}."""
     return {
         name: definition_source(package, topic, node)
         for name, node in parse_definitions(package, topic).items()

@@ -38,7 +38,8 @@ def to_import_spec(thing: Any, what: str) -> dict[str, Any]:
         kind = type(thing).__name__
         raise UserError(
             f"{what} is a live {kind}: each framework runs in a process of its own, which builds "
-            f"its model itself; {MODEL_HINT} (here perhaps {kind} itself, or a function that returns it)"
+            f"its model itself; {MODEL_HINT} (here perhaps {kind} itself, or a function that "
+            "returns it)"
         )
     name, module = thing.__qualname__, thing.__module__
     if "<" in name:

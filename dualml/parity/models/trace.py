@@ -261,7 +261,8 @@ def read_trace(folder: Path) -> Trace:
         missing = [name for name in head.names if name not in loaded]
         if missing:
             raise UserError(
-                f"{folder / ARRAYS}: {escape_unprintable(missing[0])} and {len(missing) - 1} more missing"
+                f"{folder / ARRAYS}: {escape_unprintable(missing[0])} and {len(missing) - 1} more "
+                "missing"
             )
         return restore_trace(head, {name: loaded[name] for name in head.names})
 

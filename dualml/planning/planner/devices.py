@@ -57,7 +57,8 @@ def find_device(name: str) -> Device:
     """
     if name not in devices():
         raise UserError(
-            f"unknown device {name!r}{did_you_mean(name, devices())}; or describe yours with --peak, "
+            f"unknown device {name!r}{did_you_mean(name, devices())}; or describe yours with "
+            "--peak, "
             "--hbm, --memory, --inside, --link and --node"
         )
     return devices()[name]

@@ -146,7 +146,8 @@ def enumerate_layouts(shape: Shape, devices: int, batch: int, choices: SearchSpa
         count += len(block) * len(choices.zero) * len(choices.recompute)
         if count > MAX_LAYOUTS:
             raise UserError(
-                f"more than {MAX_LAYOUTS:,} layouts of {devices:,} devices and a batch of {batch:,}; "
+                f"more than {MAX_LAYOUTS:,} layouts of {devices:,} devices and a batch of "
+                f"{batch:,}; "
                 "vary less: --tensor, --zero, --recompute, --interleave"
             )
         rows.append(block)

@@ -94,7 +94,8 @@ def find_model(text: str, sequence: int | None = None, overrides: Sequence[str] 
         shape = zoo.shape_from_experiment(text, overrides)
     elif overrides:
         raise UserError(
-            f"--set is for {', '.join(DECODERS)} and experiments; {escape_unprintable(text)} has its own sizes"
+            f"--set is for {', '.join(DECODERS)} and experiments; {escape_unprintable(text)} has "
+            "its own sizes"
         )
     elif text in known_models():
         shape = known_models()[text][0]
@@ -102,7 +103,8 @@ def find_model(text: str, sequence: int | None = None, overrides: Sequence[str] 
         shape = _shape_from_file(Path(text))
     else:
         raise UserError(
-            f"unknown model {text!r}{did_you_mean(text, [*known_models(), *DECODERS])}; or name a file: a TOML "
+            f"unknown model {text!r}{did_you_mean(text, [*known_models(), *DECODERS])}; or name a "
+            "file: a TOML "
             "file, or a config.json of Hugging Face's"
         )
     return shape if sequence is None else replace(shape, sequence=sequence)

@@ -169,7 +169,8 @@ def _cells(mark: Heatmap, values: Array, place: PlacedPanel, size: float) -> Ite
             if not math.isfinite(value + place.x(x) + place.y(y)):
                 continue
             shade = min(1.0, max(0.0, value / (mark.top or 1.0)))
-            hint = f"{place.y.format_value(y)};{place.x.axis.label} {place.x.format_value(x)};{value:.4g}"
+            column = f"{place.x.axis.label} {place.x.format_value(x)}"
+            hint = f"{place.y.format_value(y)};{column};{value:.4g}"
             yield place.rect(
                 x - 0.5,
                 y - 0.5,

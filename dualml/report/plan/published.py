@@ -175,7 +175,8 @@ def largest_models_table(words: Messages) -> Table:
     rows: list[Cells] = []
     for mp, n, *published in table["rows"]:
         cells = [
-            f"{value:g} / {format_digits(most_parameters(table['memory'], mp, zero, n // mp) / 1e9)}"
+            f"{value:g} / "
+            f"{format_digits(most_parameters(table['memory'], mp, zero, n // mp) / 1e9)}"
             for zero, value in enumerate(published[:4])
         ]
         measured = " / ".join(f"{value:g}" for value in published[4:])

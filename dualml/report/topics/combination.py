@@ -37,27 +37,51 @@ class CombinationRule:
 
 #: The first rule that applies is used.
 RULES = {
-    "sum_parameters": CombinationRule(lambda a: a.reduce == "sum" and a.of == "parameters",
-                           ("aggregation.reduce",), {"reduce": "weighted"}),
-    "max": CombinationRule(lambda a: a.reduce == "max", ("aggregation.reduce", "aggregation.strategy"),
-                {"reduce": "weighted"}),
-    "median": CombinationRule(lambda a: a.reduce == "median", ("aggregation.reduce", "aggregation.strategy"),
-                   {"reduce": "weighted"}),
+    "sum_parameters": CombinationRule(
+        lambda a: a.reduce == "sum" and a.of == "parameters",
+        ("aggregation.reduce",),
+        {"reduce": "weighted"},
+    ),
+    "max": CombinationRule(
+        lambda a: a.reduce == "max",
+        ("aggregation.reduce", "aggregation.strategy"),
+        {"reduce": "weighted"},
+    ),
+    "median": CombinationRule(
+        lambda a: a.reduce == "median",
+        ("aggregation.reduce", "aggregation.strategy"),
+        {"reduce": "weighted"},
+    ),
     "layers": CombinationRule(lambda a: a.cut == "layers", ("aggregation.cut",), {"cut": "equal"}),
-    "sum": CombinationRule(lambda a: a.reduce == "sum", ("aggregation.reduce", "optimizer.lr"),
-                {"reduce": "weighted"}),
-    "uneven": CombinationRule(lambda a: a.reduce == "mean", ("aggregation.reduce",), {"reduce": "weighted"}),
-    "asynchronous": CombinationRule(lambda a: a.strategy == ASYNCHRONOUS,
-                         ("aggregation.strategy", "aggregation.arrival"),
-                         {"strategy": "all_reduce"}, gradients=True),
-    "neighbour": CombinationRule(lambda a: a.strategy == "neighbour", ("aggregation.strategy",),
-                      {"strategy": "all_reduce"}, gradients=True),
-    "local": CombinationRule(lambda a: a.every > 1, ("aggregation.every",), {"every": 1}, gradients=True),
+    "sum": CombinationRule(
+        lambda a: a.reduce == "sum", ("aggregation.reduce", "optimizer.lr"), {"reduce": "weighted"}
+    ),
+    "uneven": CombinationRule(
+        lambda a: a.reduce == "mean", ("aggregation.reduce",), {"reduce": "weighted"}
+    ),
+    "asynchronous": CombinationRule(
+        lambda a: a.strategy == ASYNCHRONOUS,
+        ("aggregation.strategy", "aggregation.arrival"),
+        {"strategy": "all_reduce"},
+        gradients=True,
+    ),
+    "neighbour": CombinationRule(
+        lambda a: a.strategy == "neighbour",
+        ("aggregation.strategy",),
+        {"strategy": "all_reduce"},
+        gradients=True,
+    ),
+    "local": CombinationRule(
+        lambda a: a.every > 1, ("aggregation.every",), {"every": 1}, gradients=True
+    ),
     "parameters": CombinationRule(lambda a: a.of == "parameters", ("aggregation.of",), {}),
-    "compress": CombinationRule(lambda a: a.compress != "none",
-                     ("aggregation.compress", "aggregation.fraction"), {"compress": "none"}),
+    "compress": CombinationRule(
+        lambda a: a.compress != "none",
+        ("aggregation.compress", "aggregation.fraction"),
+        {"compress": "none"},
+    ),
     "one_by_one": CombinationRule(lambda a: not a.bucket_bytes, ("aggregation.bucket_bytes",), {}),
-}  # fmt: skip
+}
 
 
 def compared_arms(run: RunData) -> Iterator[tuple[str, str, str | None]]:

@@ -224,7 +224,8 @@ def _format_widths(notes: Notes, asked: model.Question) -> str:
     """Return the text with the width from which on each split is faster than the whole model."""
     words = notes.words
     each = [
-        f"{words(f'splits.way.{way}')} {_format_threshold(words, asked.width_threshold(way, model.UNSPLIT), format_width)}"
+        f"{words(f'splits.way.{way}')} "
+        f"{_format_threshold(words, asked.width_threshold(way, model.UNSPLIT), format_width)}"
         for way in (model.TENSOR_SPLIT, model.LAYER_SPLIT)
         if asked.seconds(way, asked.sizes) is not None
     ]

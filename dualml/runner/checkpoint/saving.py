@@ -191,7 +191,8 @@ def merge_slices(ranks: Sequence[Sequence[SliceInfo]]) -> dict[str, tuple[str, S
             known = tensors.setdefault(name, (kind, shape))
             if known != (kind, shape):
                 raise UserError(
-                    f"{escape_unprintable(name)} is {known[0]} {known[1]} on rank {first[name]} and {kind} "
+                    f"{escape_unprintable(name)} is {known[0]} {known[1]} on rank {first[name]} "
+                    f"and {kind} "
                     f"{shape} on rank {rank}"
                 )
             first.setdefault(name, rank)

@@ -94,7 +94,8 @@ def iter_shards(file: SafetensorsFile) -> Iterator[tuple[str, str, StoredShard]]
             offset = parse_counts(file, f"saved_offsets of {escape_unprintable(name)}", value)
             if len(offset) != len(entry.shape):
                 raise UserError(
-                    f"{file.path}: {escape_unprintable(name)} of shape {entry.shape} cannot begin at {offset}"
+                    f"{file.path}: {escape_unprintable(name)} of shape {entry.shape} cannot begin "
+                    f"at {offset}"
                 )
         array = functools.partial(file.array, name)
         yield name, entry.kind, StoredShard(file.path, IndexBox(offset, entry.shape), array)
@@ -117,12 +118,14 @@ def tensors_of(path: Path, files: Sequence[SafetensorsFile]) -> dict[str, Stored
             there = shards.setdefault(name, [])
             if there and not (sliced[file.path] and sliced[there[0].file]):
                 raise UserError(
-                    f"{path}: {escape_unprintable(name)} stands in {there[0].file.name} and in {file.path.name},"
+                    f"{path}: {escape_unprintable(name)} stands in {there[0].file.name} and in "
+                    f"{file.path.name},"
                     " and nothing in them says which part each has"
                 )
             if kinds.setdefault(name, kind) != kind:
                 raise UserError(
-                    f"{path}: {escape_unprintable(name)} is {kinds[name]} in {there[0].file.name} and {kind} in "
+                    f"{path}: {escape_unprintable(name)} is {kinds[name]} in {there[0].file.name} "
+                    f"and {kind} in "
                     f"{file.path.name}"
                 )
             there.append(shard)

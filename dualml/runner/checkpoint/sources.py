@@ -124,7 +124,8 @@ def open_sharded(path: Path) -> Checkpoint:
         for name, kind, shard in iter_shards(file_):
             if name not in shards or manifest.tensors[name].type != kind:
                 raise UserError(
-                    f"{file_.path} has {escape_unprintable(name)} of type {kind}, which the manifest does not "
+                    f"{file_.path} has {escape_unprintable(name)} of type {kind}, which the "
+                    "manifest does not "
                     "name so: the file is of another checkpoint"
                 )
             shards[name].append(shard)

@@ -164,7 +164,8 @@ def tensor_nbytes(name: str, kind: str, shape: Sequence[int]) -> int:
     """
     if kind not in STORAGE_DTYPES:
         raise ValueError(
-            f"{name} has the type {escape_unprintable(kind)[:20]}; {', '.join(STORAGE_DTYPES)} are read here"
+            f"{name} has the type {escape_unprintable(kind)[:20]}; {', '.join(STORAGE_DTYPES)} "
+            "are read here"
         )
     if len(shape) > MAX_DIMENSIONS or math.prod(max(n, 1) for n in shape) > MAX_ELEMENTS:
         raise ValueError(f"{name} has the shape {str(shape)[:80]}, which no array can have")
@@ -182,7 +183,8 @@ def check_contiguous(entries: Mapping[str, TensorEntry]) -> None:
     for name, entry in entries.items():
         if entry.begin != at:
             raise ValueError(
-                f"{escape_unprintable(name)[:100]} begins at byte {entry.begin:,}; the tensor before it ends at "
+                f"{escape_unprintable(name)[:100]} begins at byte {entry.begin:,}; the tensor "
+                "before it ends at "
                 f"{at:,}"
             )
         at = entry.end
@@ -197,7 +199,8 @@ def check_length(file: SafetensorsFile, size: int) -> None:
         damaged = [name for name, entry in file.entries.items() if entry.end > there]
         raise UserError(
             f"{file.path}: cut short: {size:,} bytes of {file.start + end:,}; damaged: "
-            f"{format_names(damaged)}; take the file from a copy, or go back to an earlier checkpoint"
+            f"{format_names(damaged)}; take the file from a copy, or go back to an earlier "
+            "checkpoint"
         )
 
 

@@ -91,7 +91,8 @@ class RankConsistencyCheck:
             else ""
         )
         raise TrialError(
-            f"{DIVERGED_REASON}: arm {self.arm}: after update {step} the {self.ranks.size} ranks hold other "
+            f"{DIVERGED_REASON}: arm {self.arm}: after update {step} the {self.ranks.size} ranks "
+            "hold other "
             f"numbers where {self.how} should keep them equal: {named}{more} (relative to their "
             f"size; rounding comes to {apart[1]:.1g} at most); {REMEDY}"
         )
@@ -112,13 +113,15 @@ class RankConsistencyCheck:
             sent = None if total is None else total / updates / self.send_factor
         if sent is not None and closed is not None and sent < MIN_SENT_SHARE * closed:
             raise TrialError(
-                f"{DIVERGED_REASON}: arm {self.arm}: an update by {self.how} moves {closed:,.0f} bytes "
+                f"{DIVERGED_REASON}: arm {self.arm}: an update by {self.how} moves {closed:,.0f} "
+                "bytes "
                 f"between {self.ranks.size} ranks, and {sent:,.0f} were sent; {REMEDY}"
             )
         averagings = self.ranks.effective_averagings(self.first, self.last)
         if averagings is not None and averagings < MIN_SENT_SHARE:
             raise TrialError(
-                f"{DIVERGED_REASON}: arm {self.arm}: by {self.how} all averagings with neighbours change a "
+                f"{DIVERGED_REASON}: arm {self.arm}: by {self.how} all averagings with neighbours "
+                "change a "
                 f"rank's weights, and {averagings:.0%} did so; {REMEDY}"
             )
         facts = {

@@ -30,7 +30,8 @@ class Method(TrainingMethod):
         if context.batch % context.processes:
             raise Unsupported(
                 f"Accelerate's split_batches needs a batch_size that is a multiple of the "
-                f"processes: {context.batch} samples for {context.processes}; use another batch_size"
+                f"processes: {context.batch} samples for {context.processes}; use another "
+                "batch_size"
             )
         config = DataLoaderConfiguration(split_batches=True, even_batches=False)
         self.accelerator = Accelerator(cpu=context.device.type == "cpu", dataloader_config=config)

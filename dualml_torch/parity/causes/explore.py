@@ -19,7 +19,7 @@ from dualml_torch.parity.causes.mutating_tracer import MutatingTracer
 from dualml_torch.parity.causes.replay import Replay, ReplayTracer, Value
 from dualml_torch.parity.causes.sharing import mutate_sharing, shared_names
 from dualml_torch.parity.causes.update import MutatedUpdate, describe_groups, rule_name
-from dualml_torch.record import Recorder
+from dualml_torch.parity.recorder import Recorder
 
 #: Actions that mutate modules.
 MODULE_ACTIONS = ("share", "untie", "bias")
