@@ -22,7 +22,7 @@ class Attended(nn.Cell):
 
     def __init__(self, layer: Any, places: np.ndarray) -> None:
         super().__init__()
-        self.groups, self.each, self.width = layer.kv_heads, layer.each, layer.width
+        self.groups, self.each, self.width = layer.kv_heads, layer.heads_per_group, layer.width
         self.root, self.half = math.sqrt(layer.width), len(places) // 2
         self.ends = tuple(int(places[at]) + 1 for at in (self.half - 1, -1))
         chunks = zip(np.split(places, 2), self.ends, strict=True)

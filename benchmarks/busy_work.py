@@ -40,7 +40,7 @@ def settle(runtime: Mapping[str, int]) -> None:
 
 
 def confine(rank: int, cores: int) -> None:
-    """Pin the process as `dualml.common.machine.pin` does, including threads that a framework has
+    """Pin the process as `dualml.common.machine.pin_cores` does, including threads that a framework has
     started."""
     from dualml.common.machine import USABLE, pin_cores
 

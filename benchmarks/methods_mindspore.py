@@ -68,9 +68,9 @@ class Update(nn.Cell):
 
     def loss(self, x, y):
         value = x if self.parts else self.model(x)
-        here = self.model.here(x)
+        here = self.model.padding_mask(x)
         for part in self.parts:
-            value = (part(value, here) if part.asks else part(value))[0]
+            value = (part(value, here) if part.takes_padding_mask else part(value))[0]
         loss = self.criterion(value, y)
         return loss if self.scaler is None else self.scaler.scale(loss), loss
 
@@ -116,7 +116,7 @@ class MethodLoop:
             run_updates(made, self.batches, 1, backend.materialize_losses)
         else:
             several = EngineDataParallel(backend, made, comm)
-            run_updates(several, self.batches, comm.size, several.read)
+            run_updates(several, self.batches, comm.size, several.materialize_losses)
         self.method, self.x, self.y = made.method, its.x, its.y.astype("int32")
 
     def __call__(self) -> None:
@@ -131,7 +131,7 @@ def train(comm: Any, argument: dict[str, Any]) -> Times:
     backend, calls = backends()["mindspore"].create("cpu", 1), dict[str, Callable[[], None]]()
     for name in RANKS:
         made = EngineDataParallel(backend, make_method(name, recipe(), comm), comm)
-        calls[name] = partial(run_updates, made, Batches(), comm.size, made.read)
+        calls[name] = partial(run_updates, made, Batches(), comm.size, made.materialize_losses)
         calls[f"{name} by hand"] = MethodLoop(name, backend, comm)
     times = time_interleaved(
         {n: paced(comm, call) for n, call in calls.items()}, argument["rounds"]

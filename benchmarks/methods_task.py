@@ -68,7 +68,7 @@ def run_updates(training: Any, batches: Batches, ranks: int, read: Callable[[Any
     """Run a round of updates as a trial does."""
     parts = [batches.parts(ranks) for _ in range(steps(ranks))]
     given = parts if ranks > 1 else [part for (part,) in parts]
-    read(training.stretch(given, batches.now - len(parts) + 1))
+    read(training.run_steps(given, batches.now - len(parts) + 1))
 
 
 def precision_variants(backend: Backend) -> dict[str, Callable[[], None]]:

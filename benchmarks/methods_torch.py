@@ -56,7 +56,7 @@ class ByHand:
             return self.model(x)
         from torch.utils.checkpoint import checkpoint
 
-        here = self.model.here(x)
+        here = self.model.padding_mask(x)
         for some in self.model.spec.blocks():
             x = checkpoint(self.block, x, here, some, use_reentrant=False)
         return x
@@ -130,7 +130,7 @@ def train(comm: Any, argument: dict[str, Any]) -> Times:
         RANKS if argument["by_hand"] else ENGINES, comm
     ).items():
         made = EngineDataParallel(backend, training, comm)
-        calls[name] = partial(run_updates, made, Batches(), comm.size, made.read)
+        calls[name] = partial(run_updates, made, Batches(), comm.size, made.materialize_losses)
         if argument["by_hand"]:
             calls[f"{name} by hand"] = MethodLoop(name, comm)
     times = time_interleaved(

@@ -59,7 +59,7 @@ class Updates:
         for _ in range(self.updates):
             self.step += 1
             lazy.append(self.training.step(self.next(), self.step))
-        self.training.read(lazy)
+        self.training.materialize_losses(lazy)
 
 
 class OurSplit(Updates):

@@ -61,13 +61,13 @@ def calls(comm: Any, ours: Any) -> list[tuple[str, float, float, float]]:
         return timed_call
 
     executor, stage = ours.executor, ours.executor.stage
-    for part, cells in (("forward", stage.heads), ("backward", stage.back)):
+    for part, cells in (("forward", stage.forward_cells), ("backward", stage.backward_cells)):
         cells[:] = [timed(f"{part} of segment {i}", cell) for i, cell in enumerate(cells)]
     for attribute, label in CELLS.items():
         setattr(stage, attribute, timed(label, getattr(stage, attribute)))
     executor.send = timed("send", executor.send)
-    executor.take = timed("receive, waiting included", executor.take)
-    executor.summed = timed("all-reduce, waiting included", executor.summed)
+    executor.receive = timed("receive, waiting included", executor.receive)
+    executor.all_reduce_sum = timed("all-reduce, waiting included", executor.all_reduce_sum)
     for _ in range(ROUNDS):
         comm.barrier()
         ours()

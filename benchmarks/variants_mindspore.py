@@ -168,7 +168,7 @@ class TrainingSteps:
         for _ in range(updates):
             self.done += 1
             losses.append(self.training.step(batch, self.done))
-        self.backend.read(losses)
+        self.backend.materialize_losses(losses)
         return (time.perf_counter() - begin) * 1e3 / updates
 
 

@@ -277,7 +277,7 @@ def gradient(name: str) -> None:
 
 
 def eval_mode(name: str) -> None:
-    training.masks = lambda *args: {}
+    training.dropout_masks = lambda *args: {}
 
 
 def micro_batches(name: str) -> None:

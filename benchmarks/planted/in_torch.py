@@ -108,7 +108,7 @@ def after_update(name: str) -> None:
 
 def epsilon_inside(name: str) -> None:
     def update(
-        p: Any, g: Any, state: Any, group: Any, size: Any, eps: Any, keep: Any, *, room: Any
+        p: Any, g: Any, state: Any, group: Any, size: Any, eps: Any, keep: Any, *, workspace: Any
     ) -> None:
         (b1, b2), m, v = group["betas"], state["exp_avg"], state["exp_avg_sq"]
         t = update.count = update.count
@@ -152,7 +152,7 @@ def bare_biases(name: str) -> None:
 
 
 def root_inside(name: str) -> None:
-    def update(p: Any, g: Any, state: Any, group: Any, rate: Any, *, room: Any) -> None:
+    def update(p: Any, g: Any, state: Any, group: Any, rate: Any, *, workspace: Any) -> None:
         v = state["square_avg"]
         foreach_mul_(v, group["alpha"])
         torch._foreach_addcmul_(v, g, g, 1 - group["alpha"])
@@ -195,7 +195,7 @@ def penalty(name: str) -> None:
 
 
 def eval_mode(name: str) -> None:
-    training.masks = lambda *args: {}
+    training.dropout_masks = lambda *args: {}
 
 
 def data(name: str) -> None:

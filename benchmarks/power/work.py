@@ -166,7 +166,7 @@ def plant(training: Any, kind: str, delta: float, seed: int) -> Callable[[], Non
 
     def backward(part: Any, share: float) -> Any:
         loss = whole(training, part, share)
-        draw = torch.Generator().manual_seed(1_000_003 * seed + training.now)
+        draw = torch.Generator().manual_seed(1_000_003 * seed + training.step_count)
         for p in training.parameters.values():
             p.grad.mul_(1 + delta * torch.randn(p.shape, generator=draw))
         return loss

@@ -42,7 +42,7 @@ class FlatLayout:
     def memory(self) -> Sequence[int]:
         """Elements of each memory buffer that the vectors lie in.
 
-        >>> Vectors([["a"], ["b"], ["c"]], [4, 6, 8], rooms=2).memory
+        >>> FlatLayout([["a"], ["b"], ["c"]], [4, 6, 8], buffer_slots=2).memory
         [8, 6]
         """
         return slot_lengths(self.lengths, self.buffer_slots) if self.buffer_slots else self.lengths
@@ -54,7 +54,7 @@ class FlatLayout:
 
 def slot_lengths(lengths: Sequence[int], slots: int) -> list[int]:
     """Return the length of each buffer slot: the largest of the vectors that use it in turn."""
-    return [max(lengths[room::slots], default=0) for room in range(slots)]
+    return [max(lengths[slot::slots], default=0) for slot in range(slots)]
 
 
 class OptimizerShard(Protocol):
@@ -129,7 +129,7 @@ def parameter_spans(
     """Return parameter name → (first element, one past its last) in a vector that holds ``names``
     in order.
 
-    >>> spans(["a", "b"], {"a": (2, 3), "b": (4,)})
+    >>> parameter_spans(["a", "b"], {"a": (2, 3), "b": (4,)})
     {'a': (0, 6), 'b': (6, 10)}
     """
     places, stop = {}, 0

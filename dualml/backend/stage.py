@@ -34,7 +34,7 @@ def visible_slices(block: Block, length: int) -> tuple[slice, slice]:
 
 
 class OutputSplit(NamedTuple):
-    """Split of a layer's output among ranks; see `dualml.parallel.split.shards.Piece`.
+    """Split of a layer's output among ranks; see `dualml.parallel.split.shards.TensorShard`.
 
     Attributes:
         axis: axis that is split, counted with the batch axis.

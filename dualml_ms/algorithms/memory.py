@@ -24,7 +24,7 @@ def state_bytes(optimizer: RuleOptimizer | None) -> int:
     """Return the bytes of the optimizer's state."""
     if optimizer is None:
         return 0
-    return sum(nbytes(getattr(optimizer, slot)) for slot in optimizer.rule.slots)
+    return sum(nbytes(getattr(optimizer, slot)) for slot in optimizer.rule.state_keys)
 
 
 def measure_peak_memory(device: str, work: Callable[[], object]) -> int | None:

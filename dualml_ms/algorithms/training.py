@@ -57,7 +57,7 @@ class StatefulLoss(LossCell):
     """A cell that returns the mean loss, and the final states of stateful layers."""
 
     def construct(self, x, y, *masks):
-        logits, states = self.network.ending(x, *masks)
+        logits, states = self.network.forward_with_states(x, *masks)
         return self.loss(logits, y), states
 
 
@@ -200,7 +200,7 @@ class MindSporeTraining(
 
     @property
     def precision_policy(self) -> Implementation:
-        return self.network.low_cast.how
+        return self.network.low_cast.precision_policy
 
     def step(self, batch: Array, step: int) -> list[tuple[ms.Tensor, float]]:
         if self.hidden is not None:

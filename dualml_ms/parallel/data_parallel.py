@@ -39,7 +39,7 @@ class ReducedGradient(nn.Cell):
         comm: Communicator,
     ) -> None:
         super().__init__(auto_prefix=False)
-        self.sums, self.given = sums, 2 + len(loss.network.spec.dropouts)
+        self.sums, self.given = sums, 2 + len(loss.network.spec.dropout_names)
         self.gradient = ops.value_and_grad(ScaledLoss(loss), None, parameters, has_aux=True)
         reducers = [
             nn.DistributedGradReducer([p], mean=False, degree=comm.size, group=comm.group)

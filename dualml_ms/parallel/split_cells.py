@@ -26,7 +26,7 @@ class Forward(nn.Cell):
 
     def construct(self, *arguments):
         part = self.part
-        after, states = part.carried(arguments[: part.depth], arguments[part.depth :])
+        after, states = part.walk_with_states(arguments[: part.depth], arguments[part.depth :])
         outputs = after[-1]
         for at in self.inner:
             outputs += (after[at][-1],)
@@ -122,7 +122,7 @@ class Backward(nn.Cell):
         block, values = self.stretches[number], ()
         for at in self.entries[number]:
             values += (ops.depend(tape[at], flow),)
-        return block.walk(values, masks[block.begins : block.begins + block.dropouts])
+        return block.walk(values, masks[block.first_mask : block.first_mask + block.dropouts])
 
     def saved_top(self, i, tape, stacks):
         """Return the saved value from which layer ``i`` goes back."""
@@ -219,7 +219,7 @@ class StatefulStageLoss(Loss):
 
     def construct(self, *arguments):
         masks, (labels, share) = arguments[self.part.depth : -2], arguments[-2:]
-        stacks, states = self.part.carried(arguments[: self.part.depth], masks)
+        stacks, states = self.part.walk_with_states(arguments[: self.part.depth], masks)
         loss = self.criterion(stacks[-1][-1].astype(ms.float32), labels)
         return loss * share, (loss, *states)
 
@@ -271,7 +271,7 @@ class Outputs(nn.Cell):
         self.part = part
 
     def construct(self, *stack):
-        after = self.part.walk(stack, (), self.part.here(stack[0]))
+        after = self.part.walk(stack, (), self.part.padding_mask(stack[0]))
         outputs = after[-1]
         for values in after[1:]:
             outputs += (values[-1],)
@@ -286,7 +286,9 @@ class Score(nn.Cell):
         self.criterion = criterion
 
     def construct(self, logits, labels):
-        return self.criterion.each(logits.astype(ms.float32), labels), ops.argmax(logits, -1)
+        return self.criterion.sample_losses(logits.astype(ms.float32), labels), ops.argmax(
+            logits, -1
+        )
 
 
 class ZeroSums(nn.Cell):

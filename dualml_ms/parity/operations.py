@@ -39,7 +39,7 @@ class OperationTracer(MsDispatchMode):
         def traced_getitem(tensor: ms.Tensor, index: Any) -> ms.Tensor:
             result = own(tensor, index)
             if id(result) not in tape.sources:  # a view, not made by an operator
-                tape.note("getitem", [tensor], {"index": index}, [result], caller_frame())
+                tape.record_call("getitem", [tensor], {"index": index}, [result], caller_frame())
             return result
 
         ms.Tensor.__getitem__ = traced_getitem
@@ -57,11 +57,11 @@ class OperationTracer(MsDispatchMode):
         if len(given) == 3 and isinstance(given[0], ms.ops.Primitive):
             primitive, given = given[0], list(given[2])
         inputs = find_tensors((given, kwargs or {}))
-        sources = [] if func.name in SILENT else [self.tape.source(one) for one in inputs]
+        sources = [] if func.name in SILENT else [self.tape.find_source(one) for one in inputs]
         result = func(*args, **(kwargs or {}))
         outputs = [] if func.name in SILENT else find_tensors(result)
         if outputs:
-            self.tape.note(
+            self.tape.record_call(
                 func.name,
                 inputs,
                 operator_settings(primitive, given, kwargs or {}),

@@ -73,7 +73,7 @@ class TorchTraining(
 
     @property
     def precision_policy(self) -> Implementation:
-        return Implementation("native", str(self.network.lower))
+        return Implementation("native", str(self.network.low_dtype))
 
     def step(self, batch: Array, step: int) -> list[tuple[torch.Tensor, float]]:
         self.zero_grad()
@@ -117,7 +117,7 @@ class TorchTraining(
             return self.recorded(inputs, labels, share)
         loss = self.loss(self.network(*inputs), labels)
         if self.hidden is not None:
-            self.final_states.append((part, dict(self.network.ended)))
+            self.final_states.append((part, dict(self.network.final_states)))
         loss.backward(None if share == 1 else loss.new_tensor(share))  # type: ignore[no-untyped-call]
         return loss.detach()
 
@@ -191,14 +191,14 @@ class TorchTraining(
         return loss, logits.argmax(dim=-1).cpu().numpy()
 
     def weights(self) -> Arrays:
-        both = {**self.parameters, **self.network.running()}
+        both = {**self.parameters, **self.network.statistics()}
         return {name: to_numpy(both[name]) for name in self.recipe.spec.tensors()}
 
     def running_statistics(self) -> Arrays:
-        return {name: to_numpy(tensor) for name, tensor in self.network.running().items()}
+        return {name: to_numpy(tensor) for name, tensor in self.network.statistics().items()}
 
     def load_running_statistics(self, statistics: Mapping[str, Array]) -> None:
-        for name, tensor in self.network.running().items():
+        for name, tensor in self.network.statistics().items():
             tensor.copy_(torch.from_numpy(statistics[name]))
 
     def state(self) -> dict[str, Arrays]:

@@ -79,7 +79,7 @@ class HostStagedCommunicator(TorchCommunicator):
     def _subgroup(self, ranks: Sequence[int]) -> Any:
         made: Any = super()._subgroup(ranks)
         made.compute, made.device = self.compute, self.device
-        made.staged = self.staged_bytes
+        made.staged_bytes = self.staged_bytes
         return made
 
     def _exchange(

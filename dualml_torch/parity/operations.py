@@ -61,7 +61,7 @@ class OperationTracer(TorchFunctionMode):
         if any(map(torch._C._functorch.is_functorch_wrapped_tensor, inputs)):
             return func(*args, **kwargs)  # no values inside of vmap or grad
         # Before the call: it may overwrite them.
-        sources = [self.tape.source(one) for one in inputs] if name else []
+        sources = [self.tape.find_source(one) for one in inputs] if name else []
         result = self.call(func, name, args, kwargs)
         outputs = find_tensors(args[0] if name in ASSIGNS else result) if name else []
         if outputs:
@@ -70,7 +70,7 @@ class OperationTracer(TorchFunctionMode):
                 for k, v in BoundCall(func, name, args, kwargs).values.items()
                 if not find_tensors(v)
             }
-            self.tape.note(name, inputs, given, outputs, caller_frame(), sources)
+            self.tape.record_call(name, inputs, given, outputs, caller_frame(), sources)
         return result
 
     def call(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:

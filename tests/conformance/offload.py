@@ -53,11 +53,11 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
         except Unsupported as reason:
             told.append({"unsupported": str(reason)})
             continue
-        read = training.read if comm.size > 1 else model.backend.materialize_losses
+        read = training.materialize_losses if comm.size > 1 else model.backend.materialize_losses
         found = split.collect_results(training, case, read)
         np.savez(folder / f"case{number}.rank{comm.rank}.npz", **found)
         batch = split.batches(case)[0]
-        memory = asdict(training.memory(batch))
+        memory = asdict(training.measure_memory(batch))
         training.load(*zero.start_of(case), 0)
         for step in range(1, UPDATES + 1):
             training.evaluate(*(a[:2] for a in split.data(split.spec_of(case))))
@@ -83,7 +83,7 @@ def forms(
     units = units_of(split.spec_of(case), sharding.bucket_bytes, n)
     most = max(part_lengths(case["sizes"][0], n))
     rounds = math.ceil(most / case.get("chunk", zero.CHUNK))
-    asked, slots = Offload(**offload), len(rule.slots)
+    asked, slots = Offload(**offload), len(rule.state_keys)
     return (
         estimate_offload_footprint(units, n, asked, slots),
         estimate_offload_volume(units, n, asked, slots, UPDATES * rounds, UPDATES, made),

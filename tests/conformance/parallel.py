@@ -62,7 +62,7 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
             {
                 "losses": parallel.materialize_losses(lazy).tolist(),
                 "weights": {n: w.ravel().tolist() for n, w in parallel.weights().items()},
-                "served": getattr(parallel, "served", []),
+                "served": getattr(parallel, "update_log", []),
             }
         )
         comm.barrier()

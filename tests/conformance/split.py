@@ -240,7 +240,7 @@ def collect_results(training: Any, case: dict[str, Any], read: Any) -> Arrays:
     told |= {f"weight {name}": w for name, w in training.weights().items()}
     for slot, named in training.state().items():
         told |= {f"state {slot} {name}": a for name, a in named.items()}
-    training.move(lambda arrays: {name: 2 * a for name, a in arrays.items()})
+    training.transform_weights(lambda arrays: {name: 2 * a for name, a in arrays.items()})
     told |= {f"moved {name}": w for name, w in training.weights().items()}
     return told
 

@@ -66,7 +66,7 @@ def distances_over_bound(found: dict[str, Any], wanted: dict[str, Any]) -> dict[
 def pass_through(stage: Any) -> list[tuple[Any, float]]:
     """Run both micro-batches forward, then both backward, as a pipeline does; return losses and
     shares."""
-    stage.zero()
+    stage.zero_grad()
     losses = []
     for micro, part in enumerate(MICRO):
         values = stage.forward(0, micro, (stage.samples(part),))
@@ -90,7 +90,9 @@ def test_segments_are_the_whole_model(backend: Backend) -> None:
         referee.now = 0  # the masks of the first update
         loss, gradients = referee.gradient(batch)
         lazy = pass_through(stage)
-        assert backend.materialize_losses([stage.lazy(lazy)])[0] == pytest.approx(loss, rel=FLOAT32)
+        assert backend.materialize_losses([stage.combine_losses(lazy)])[0] == pytest.approx(
+            loss, rel=FLOAT32
+        )
         assert distances_over_bound(stage.gradients(), gradients) == {}
         stage.update(step)
         referee.update(gradients, step)
@@ -101,8 +103,11 @@ def test_segments_are_the_whole_model(backend: Backend) -> None:
             )
             == {}
         )
-    before, flat = stage.gradients(), stage.flat()  # what the ranks of one stage add up
-    stage.assign_flat(flat + flat)
+    before, flat = (
+        stage.gradients(),
+        stage.flatten_gradients(),
+    )  # what the ranks of one stage add up
+    stage.assign_flat_gradients(flat + flat)
     assert (
         distances_over_bound(stage.gradients(), {name: 2 * g for name, g in before.items()}) == {}
     )
@@ -113,7 +118,7 @@ def test_segments_are_the_whole_model(backend: Backend) -> None:
         seen += outputs
     assert len(seen) == len(SPEC.layers)
     wanted_loss, wanted = referee.evaluate(x, y)
-    loss, predicted = stage.score(values[-1], stage.targets(y))
+    loss, predicted = stage.evaluate(values[-1], stage.targets(y))
     assert loss == pytest.approx(wanted_loss, rel=FLOAT32)
     assert np.array_equal(predicted, wanted)
 

@@ -110,7 +110,7 @@ def test_a_gradient_has_the_masks_of_the_next_update(pair: tuple[Any, Any]) -> N
     assert a.loss == pytest.approx(b.loss, rel=OUTPUT)
     close(a.gradients, b.gradients, GRADIENT)
     close(a.activations, b.activations, OUTPUT)
-    dropouts = referee.model.spec.dropouts
+    dropouts = referee.model.spec.dropout_names
     reset_pair(pair, step=6)
     assert (ours.trace(INDEX[:20], probe).loss == a.loss) is not bool(dropouts)
     reset_pair(pair, step=5)
@@ -122,7 +122,7 @@ def test_a_gradient_has_the_masks_of_the_next_update(pair: tuple[Any, Any]) -> N
             total[name] = total.get(name, 0) + g
     close(total, b.gradients, GRADIENT)
     pieces.update(flat, 6)
-    assert ours.now == 6
+    assert ours.step_count == 6
 
 
 def test_evaluation_drops_nothing(pair: tuple[Any, Any]) -> None:
@@ -132,7 +132,7 @@ def test_evaluation_drops_nothing(pair: tuple[Any, Any]) -> None:
     assert plain == pytest.approx(referee.evaluate(x, y)[0], rel=OUTPUT)
     trained = ours.trace(np.arange(16), np.arange(2)).loss
     dropped = abs(trained - plain) > 1e-4
-    assert dropped is bool(referee.model.spec.dropouts)
+    assert dropped is bool(referee.model.spec.dropout_names)
 
 
 # --- parts ----------------------------------------------------------------------------------------

@@ -169,7 +169,7 @@ def test_what_is_kept_where_is_the_closed_form(
             "weights": 0 if "weights" in away else width * form.weights,
             "gradients": width * form.gradients,
             "state": 0 if "state" in away else width * form.state,
-            "buckets": width * (form.gathered + elsewhere.room),
+            "buckets": width * (form.gathered + elsewhere.device_buffer),
         }, sharding
         assert list(rank["elsewhere"]) == [width * elsewhere.host, width * elsewhere.disk]
 

@@ -176,7 +176,7 @@ def test_a_scale_of_a_power_of_two_changes_no_bit(backend: Backend) -> None:
         assert a == b
     for name, w in plain.weights().items():
         assert np.array_equal(scaled.weights()[name], w), name
-    assert scaled.scale == 1024.0
+    assert scaled.loss_scale == 1024.0
     a, b = (t.trace(BATCH, BATCH[:2]).gradients for t in (plain, scaled))
     assert all(np.array_equal(a[name], b[name]) for name in a)
 
@@ -200,7 +200,7 @@ def test_an_overflowing_update_changes_the_scale_alone(backend: Backend) -> None
     assert not any(g.any() for g in ours.trace(BATCH, BATCH[:2]).gradients.values())
     loss = backend.materialize_losses([ours.step(BATCH, 1)])[0]
     assert np.isfinite(loss)
-    assert (ours.scale, ours.made(1), ours.now) == (START / 2, 0, 1)
+    assert (ours.loss_scale, ours.applied_steps(1), ours.step_count) == (START / 2, 0, 1)
     for name, w in ours.weights().items():
         assert np.array_equal(w, start[name]), name
     for slot, named in ours.state().items():
@@ -231,7 +231,7 @@ def test_a_fixed_scale_stays_and_skips(backend: Backend) -> None:
     start = ours.weights()
     for step in range(1, MAX_SKIPPED_UPDATES):
         ours.step(BATCH, step)
-    assert (ours.scale, ours.scaler.skipped) == (START, MAX_SKIPPED_UPDATES - 1)
+    assert (ours.loss_scale, ours.scaler.skipped) == (START, MAX_SKIPPED_UPDATES - 1)
     assert all(np.array_equal(w, start[name]) for name, w in ours.weights().items())
     with pytest.raises(
         TrialError, match=f"{MAX_SKIPPED_UPDATES} updates in a row.*65536.*loss_scale lower"
@@ -252,7 +252,7 @@ def test_going_back_to_a_checkpoint_brings_the_scale_back(backend: Backend) -> N
     assert fresh.scaler.state() == whole.scaler.state()
     for name, w in whole.weights().items():
         assert np.array_equal(fresh.weights()[name], w), name
-    whole.load(dict(whole.recipe.weights), whole.recipe.state(), 0)
+    whole.load(dict(whole.recipe.weights), whole.recipe.initial_state(), 0)
     assert (whole.scale, whole.scaler.skipped) == (START, 0)
 
 
@@ -262,9 +262,9 @@ def test_pieces_are_skipped_alike(framework_backend: Backend) -> None:
     names = list(ours.weights())
     pieces = ability(ours, GradientAccess).make_buckets([names[:1], names[1:]])
     for step in range(1, 12):
-        scale = ours.scale
+        scale = ours.loss_scale
         _, gradients = pieces.gradient(BATCH, 1.0)
-        if ours.made(step) > 1:
+        if ours.applied_steps(step) > 1:
             traced = whole.trace(BATCH, BATCH[:2]).gradients
             for name, g in pieces.unflatten(gradients).items():
                 assert distance(g / np.float32(scale), traced[name]) <= 1e-6, name

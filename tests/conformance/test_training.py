@@ -242,11 +242,11 @@ def test_weights_move_and_the_state_stays(backend: Backend) -> None:
     ours = make_training("softmax", backend, rule=Adam(lr=1e-3))
     ours.step(batch(1), 1)
     weights, state = ours.weights(), ours.state()
-    ours.move(lambda arrays: {name: a + np.float32(1) for name, a in arrays.items()})
+    ours.transform_weights(lambda arrays: {name: a + np.float32(1) for name, a in arrays.items()})
     for name, w in ours.weights().items():
         assert np.array_equal(w, weights[name] + np.float32(1)), name
     assert np.array_equal(ours.state()["exp_avg"]["fc.weight"], state["exp_avg"]["fc.weight"])
-    assert ours.now == 1
+    assert ours.step_count == 1
 
 
 def test_copies_are_copies(backend: Backend) -> None:

@@ -262,7 +262,7 @@ def test_weights_and_state_go_on_in_another_layout(name: str, stage: int, then: 
 
 def unsummed(patch: pytest.MonkeyPatch) -> None:
     """A planted fault: gradients are not summed over the ranks."""
-    patch.setattr(ShardCollectives, "reduce_scatter", lambda self, vector: self.own(vector))
+    patch.setattr(ShardCollectives, "reduce_scatter", lambda self, vector: self.local_part(vector))
 
 
 def skip_all_gather(patch: pytest.MonkeyPatch) -> None:

@@ -121,6 +121,6 @@ def forms(case: dict[str, Any], n: int) -> tuple[Any, int]:
     most = max(part_lengths(case["sizes"][0], n))
     rounds = math.ceil(most / case.get("chunk", CHUNK))
     own = estimate_memory(
-        units, n, sharding.stage, len(rule.slots), sharding.buffer_slots, sharding.lower
+        units, n, sharding.stage, len(rule.state_keys), sharding.buffer_slots, sharding.lower
     )
     return own, communication_volume(units, n, sharding, rounds)

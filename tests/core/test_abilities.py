@@ -73,6 +73,6 @@ class Declares(UndeclaredReplicas, DeviceReplication):
 
 def test_an_ability_is_declared_and_not_recognised_by_its_methods() -> None:
     able: Any = Declares()
-    assert able.ability(DeviceReplication) is able
+    assert able.require_capability(DeviceReplication) is able
     with pytest.raises(Unsupported, match=r"^this backend cannot split a batch over the GPUs"):
         UndeclaredReplicas().require_capability(DeviceReplication)

@@ -337,7 +337,7 @@ def test_a_slow_link_is_slow_in_the_aggregation_only_and_not_in_the_next_trial()
         x, y = parallel.data()
         recipe = TrainingSpec(spec=parallel.SPEC, weights=weights, rule=rule, x=x, y=y, updates=8)
         training = backend.training(recipe)
-        pieces = training.pieces(bucket_layout(parallel.SPEC.parameters()))
+        pieces = training.make_buckets(bucket_layout(parallel.SPEC.parameters()))
         slow = Straggler(rank=1, latency_s=0.05)
         late = AsyncParameterServer(backend, training, pieces, comm, asked, slow)
         seen = []
@@ -476,7 +476,7 @@ def test_every_update_has_masks_of_its_own_also_on_ranks_that_leave_updating_to_
         training = backend.training(
             TrainingSpec(spec=spec, weights=weights, rule=rule, x=text, y=labels, updates=12)
         )
-        pieces = training.pieces(bucket_layout(spec.parameters()))
+        pieces = training.make_buckets(bucket_layout(spec.parameters()))
         seen, gradient = [], pieces.gradient
         pieces.gradient = lambda *given: seen.append(gradient(*given)) or seen[-1]
         served = AsyncParameterServer(backend, training, pieces, comm, asked)

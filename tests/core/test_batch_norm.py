@@ -65,7 +65,7 @@ def test_looking_leaves_them() -> None:
     before = own.weights()
     own.trace(everything, everything[:2])
     own.evaluate(own.x, own.y)
-    own.memory(everything)
+    own.measure_memory(everything)
     assert all(np.array_equal(w, before[name]) for name, w in own.weights().items())
     with own.preserving_statistics():
         own.gradient(everything)

@@ -167,12 +167,12 @@ def test_capabilities_name_the_types_that_differ_and_backends_that_are_not_there
 def test_a_table_goes_between_its_marks_on_both_pages(pages: Any, name: str) -> None:
     for path in pages.PAGES:
         page = path.read_text("utf-8")
-        made = pages.put(page, name, "one\n")
+        made = pages.replace_between_marks(page, name, "one\n")
         assert f"<!-- {name}: begin -->\none\n<!-- {name}: end -->" in made
-        assert pages.put(made, name, "one\n") == made
+        assert pages.replace_between_marks(made, name, "one\n") == made
         assert len(made.split("<!-- results: begin -->")) == 2
     with pytest.raises(ValueError, match="no marks"):
-        pages.put("a page", name, "one\n")
+        pages.replace_between_marks("a page", name, "one\n")
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_a_table_goes_between_its_marks_on_both_pages(pages: Any, name: str) -> 
 )
 def test_rows_of_several_ranks_have_chinese_words(text: str) -> None:
     with loaded("tables") as tables:
-        said = tables.say(text, "zh")
+        said = tables.translate_row(text, "zh")
     assert said != text
     assert not re.search(r"ranks|thousand|bucket|tensors|workers|proving|good|thread|, ", said)
 
@@ -228,15 +228,15 @@ def test_fair_share_counts_the_threads_that_compete_for_the_cores(busy: Any) -> 
 
 
 def test_a_setting_is_kept_if_it_is_good_quiet_and_beside_others(busy: Any) -> None:
-    asked = [busy.Setting(busy.OURS, 2), busy.variable("GOMP_SPINCOUNT", 0, 2)]
-    asked.append(busy.Setting(busy.BESIDE, 2, busy=(0.5, 0.5)))
+    asked = [busy.ThreadSetting(busy.OURS, 2), busy.variable("GOMP_SPINCOUNT", 0, 2)]
+    asked.append(busy.ThreadSetting(busy.BESIDE, 2, busy=(0.5, 0.5)))
     quiet, other, ours = map(str, asked)
     times = {0: {quiet: [10.0, 10.1], other: [10.0, 10.0], ours: [11.0, 11.0]}}
     times |= {b: {quiet: [90.0], ours: [15.0, 15.0], other: [90.0]} for b in busy.LOADS if b}
     rows = {row.what: row for row in busy.judge("s", 1, asked, times, 2)}
-    assert rows[f"1 rank, {quiet}, quiet"].met is True
-    assert rows[f"1 rank, {ours}, beside 1 busy"].met is True
-    assert rows[f"1 rank, {ours}, quiet"].met is None
+    assert rows[f"1 rank, {quiet}, quiet"].meets_target is True
+    assert rows[f"1 rank, {ours}, beside 1 busy"].meets_target is True
+    assert rows[f"1 rank, {ours}, quiet"].meets_target is None
     kept = rows["1 rank, settings that keep to both limits"]
     assert (kept.ours, kept.other, kept.note) == (0, 3, "")
     times[0][ours] = [10.0, 10.1]
@@ -246,7 +246,7 @@ def test_a_setting_is_kept_if_it_is_good_quiet_and_beside_others(busy: Any) -> N
     assert "6.00, 4.50, 3.00 of fair" in rows[f"1 rank, {other}, quiet"].note
     times[1][ours] = [24.0, 22.0]
     rows = {row.what: row for row in busy.judge("s", 1, asked, times, 2)}
-    assert rows[f"1 rank, {ours}, beside 1 busy"].met is False
+    assert rows[f"1 rank, {ours}, beside 1 busy"].meets_target is False
 
 
 def test_busy_processes_end_with_the_block(busy: Any) -> None:

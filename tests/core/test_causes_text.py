@@ -20,7 +20,7 @@ FOLDER = Path(finder.__file__).parent
 #: All causes that have messages.
 CAUSES = list(dict.fromkeys(key.rpartition(".")[0] for key in section_messages("en", "cause")))
 #: Function → index of the argument that is the cause.
-MAKERS = {"Guess": 0, "scaled": 1, "weighted": 1}
+MAKERS = {"Hypothesis": 0, "scaled_tensors": 1, "fit_group_weights": 1}
 #: A cause and the keys of its detail; None if they are not at the same place.
 Named = tuple[str, set[str] | None]
 by_cause = pytest.mark.parametrize("cause", CAUSES)
@@ -44,9 +44,9 @@ def keys(node: ast.expr | None) -> set[str] | None:
 
 
 def causes_in_call(node: ast.Call, maker: str) -> Iterator[Named]:
-    """Yield the causes of ``Guess(cause, predict, detail)`` and of the functions that make one."""
-    detail = {"scaled": {"factor"}, "weighted": None}.get(maker, set())
-    if maker == "Guess" and len(node.args) > 2:
+    """Yield the causes of ``Hypothesis(cause, predict, detail)`` and of the functions that make one."""
+    detail = {"scaled_tensors": {"factor"}, "fit_group_weights": None}.get(maker, set())
+    if maker == "Hypothesis" and len(node.args) > 2:
         detail = keys(node.args[2])
     yield from ((cause, detail) for cause in words(node.args[MAKERS[maker]]))
 

@@ -36,9 +36,9 @@ def test_what_boxes_share_and_leave_is_what_their_indices_do(case: Any) -> None:
     everything = indices(IndexBox.full(shape))
     assert len(everything) == IndexBox.full(shape).volume
     for a, b in itertools.product(chosen, chosen):
-        common = a.meet(b)
+        common = a.intersect(b)
         assert indices(a) & indices(b) == (indices(common) if common else set())
-        rest = list(a.without(b))
+        rest = list(a.subtract(b))
         assert set().union(*map(indices, rest)) == indices(a) - indices(b)
         assert sum(box.volume for box in rest if box.volume) == len(indices(a) - indices(b))
     left = uncovered_boxes(shape, chosen)
@@ -57,7 +57,7 @@ def test_runs_are_the_box_in_c_order(case: Any, most: int) -> None:
     shape, chosen = case
     array = np.arange(IndexBox.full(shape).volume).reshape(shape)
     for box in chosen:
-        runs = [array[run.slices].ravel() for run in box.runs(most)]
+        runs = [array[run.slices].ravel() for run in box.split_runs(most)]
         assert max(map(len, runs)) <= most
         np.testing.assert_array_equal(np.concatenate(runs), array[box.slices].ravel())
 

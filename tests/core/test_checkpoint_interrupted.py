@@ -118,7 +118,7 @@ def test_a_conversion_that_is_killed_leaves_nothing_under_its_name(to: str, tmp_
                 if number == 1:
                     stop()
 
-        patch.setattr(convert.StoredTensor, "pieces", stop_after_two)
+        patch.setattr(convert.StoredTensor, "iter_pieces", stop_after_two)
 
     killed(lambda: print(convert.convert(open_checkpoint(source), target, to)), moment)
     assert not target.exists()

@@ -137,9 +137,9 @@ def stray():
 @pytest.fixture
 def probe_entry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DifferenceEntry:
     """Return an entry whose probes are in a package that may be read but not imported."""
-    folder = tmp_path / "written_probes" / "diffs"
+    folder = tmp_path / "written_probes" / "parity" / "diffs"
     folder.mkdir(parents=True)
-    (folder.parent / "__init__.py").write_text("")
+    (tmp_path / "written_probes" / "__init__.py").write_text("")
     (folder / "layers.py").write_text(PROBES)
     monkeypatch.syspath_prepend(str(tmp_path))
     return make_entry("first")

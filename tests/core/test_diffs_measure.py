@@ -220,9 +220,11 @@ def info(
     side: str, tmp_path: Path, value: float, end: str = "getpid()", importable: bool = True
 ) -> BackendInfo:
     """Return a backend whose probes need no framework."""
-    folder = tmp_path / f"fake_{side}" / "diffs"
+    package = tmp_path / f"fake_{side}"
+    folder = package / "parity" / "diffs"
     folder.mkdir(parents=True)
-    (folder.parent / "__init__.py").write_text("" if importable else "import not_there_at_all\n")
+    (package / "__init__.py").write_text("" if importable else "import not_there_at_all\n")
+    (folder.parent / "__init__.py").write_text("")
     (folder / "__init__.py").write_text("")
     (folder / "layers.py").write_text(PROBES.format(value=value, end=end))
     return BackendInfo(

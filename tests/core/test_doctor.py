@@ -55,12 +55,12 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BackendInfo:
     (tmp_path / "fake_backend" / "doctor.py").write_text(
         textwrap.dedent("""
         import os
-        from dualml.interface.doctor.finding import Finding
+        from dualml.interface.doctor.finding import DoctorFinding
 
         def examine():
-            yield Finding("before", "ok", os.environ["FAKE_READY"], "好")
+            yield DoctorFinding("before", "ok", os.environ["FAKE_READY"], "好")
             import fakework
-            yield Finding("after", "ok", "imported", "已导入")
+            yield DoctorFinding("after", "ok", "imported", "已导入")
         """)
     )
     (tmp_path / "fakework.py").write_text("")

@@ -510,5 +510,5 @@ def test_a_check_that_the_machine_ends_is_one_line(error: Exception, why: str) -
     said = pytest.raises(grade_command.UserError, match=f"optim_torch.py is not judged: {why}")
     with said, grade_command.report_machine_faults(TORCH):
         raise error
-    with pytest.raises(ZeroDivisionError), grade_command.machine_faults(TORCH):
+    with pytest.raises(ZeroDivisionError), grade_command.report_machine_faults(TORCH):
         raise ZeroDivisionError

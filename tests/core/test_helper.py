@@ -18,7 +18,7 @@ LATE = """
 from dualml.launch import helper
 helper.COME_S = 0
 input()
-print(helper.still_there({}), flush=True)
+print(helper.any_rank_alive({}), flush=True)
 input()
 """
 

@@ -31,9 +31,9 @@ ARM = {"model": "gpt", "optimizer": {"name": "adam", "lr": 0.001}, "batch_size":
 #: A process that may allocate 64 MiB more than it has, and its reaction.
 PROGRAM = """
 import numpy as np
-from dualml.runner.largest.limit import limited, used
-base = used()
-with limited(base, 64 * 2**20):
+from dualml.runner.largest.limit import data_bytes, limit_memory
+base = data_bytes()
+with limit_memory(base, 64 * 2**20):
     held = np.ones(2**20)
     {}
 print("fits", held[0])
@@ -71,7 +71,9 @@ def test_the_limit_is_enforced() -> None:
 
 
 def test_what_is_there_before_counts() -> None:
-    program = PROGRAM.replace("with limited(", "first = np.ones(10 * 2**20)\nwith limited(")
+    program = PROGRAM.replace(
+        "with limit_memory(", "first = np.ones(10 * 2**20)\nwith limit_memory("
+    )
     done = subprocess.run(
         [sys.executable, "-c", program.format("pass")], capture_output=True, text=True, check=False
     )

@@ -252,7 +252,7 @@ def test_a_driver_that_does_not_answer_is_none(monkeypatch: pytest.MonkeyPatch) 
 
 def test_git_revision_is_the_checkouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "dualml").mkdir()
-    monkeypatch.setattr(machine, "__file__", str(tmp_path / "dualml" / "machine.py"))
+    monkeypatch.setattr(machine, "__file__", str(tmp_path / "dualml" / "common" / "machine.py"))
     assert machine.git_revision() is None  # an installed wheel
 
     def git(*words: str) -> str:

@@ -12,9 +12,12 @@ from dualml.experiment.methods import METHODS, MethodInfo
 from dualml.report.closed_memory import CLOSED_FORM_PARTS
 
 ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = {"torch": ROOT / "dualml_torch/methods", "mindspore": ROOT / "dualml_ms/methods"}
+FOLDERS = {
+    "torch": ROOT / "dualml_torch/experiment/methods",
+    "mindspore": ROOT / "dualml_ms/experiment/methods",
+}
 #: Modules of the folders that are no methods.
-AROUND = {"__init__", "base", "held", "training"}
+AROUND = {"__init__", "base", "memory", "training"}
 ENTRIES = [(backend, info) for backend, infos in METHODS.items() for info in infos.values()]
 
 

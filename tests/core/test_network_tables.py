@@ -55,6 +55,6 @@ def test_an_interface_counts_little_more_than_was_to_be_sent(
     tables: Any, measured: dict[str, Any]
 ) -> None:
     cases = [*measured["predictions"], *measured["mindspore"]]
-    every = [tables.Bytes.of(case, row) for case in cases for row in case["rows"]]
+    every = [tables.Bytes.from_record(case, row) for case in cases for row in case["rows"]]
     assert len(every) == 200
     assert max(b.more for b in every) <= 0.03

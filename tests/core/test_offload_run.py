@@ -65,7 +65,7 @@ def test_the_forms_by_hand() -> None:
     units = units_of(model("lenet"), 0, 2)
     part, most = sum(u.length for u in units) // 2, max(u.length for u in units) // 2
     host = estimate_offload_footprint(units, 2, Offload(state="host", weights="host"), 2)
-    assert (host.host, host.disk, host.room) == (3 * part, 0, 2 * most)
+    assert (host.host, host.disk, host.device_buffer) == (3 * part, 0, 2 * most)
     disk = estimate_offload_footprint(units, 2, Offload(**ALL), 2)
     assert (disk.host, disk.disk) == (2 * 3 * most, 3 * part)
     assert estimate_offload_footprint(units, 2, Offload(**ALL, overlap=False), 2).host == 3 * most

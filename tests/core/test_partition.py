@@ -51,7 +51,7 @@ def test_a_deal_is_reproducible_and_leaves_the_global_generator_alone(
     seed, epoch = data.draw(st.integers(0, 2**40)), data.draw(st.integers(0, 5))
     np.random.seed(1)
     before = np.random.get_state()
-    parts = rule.deal(labels, ranks, seed, epoch)
+    parts = rule.partition(labels, ranks, seed, epoch)
     after = np.random.get_state()
     assert before[2:] == after[2:]
     assert np.array_equal(before[1], after[1])
@@ -62,7 +62,7 @@ def test_a_deal_is_reproducible_and_leaves_the_global_generator_alone(
     assert all(p.dtype == np.int64 and p.ndim == 1 for p in parts)
     assert all(0 <= i < len(labels) for p in parts for i in p)
     if not rule.needs_labels:
-        assert fingerprint(rule.deal(len(labels), ranks, seed, epoch)) == fingerprint(parts)
+        assert fingerprint(rule.partition(len(labels), ranks, seed, epoch)) == fingerprint(parts)
 
 
 @every
@@ -72,8 +72,10 @@ def test_what_a_rule_promises_holds_and_the_statement_counts_right(
     name: str, data: st.DataObject
 ) -> None:
     rule, labels, ranks = data.draw(cases(name))
-    parts = rule.deal(labels, ranks, data.draw(st.integers(0, 999)), data.draw(st.integers(0, 3)))
-    told, promised = verify_partition(rule, parts, labels), rule.promise(labels, ranks)
+    parts = rule.partition(
+        labels, ranks, data.draw(st.integers(0, 999)), data.draw(st.integers(0, 3))
+    )
+    told, promised = verify_partition(rule, parts, labels), rule.guarantees(labels, ranks)
     lists = [p.tolist() for p in parts]
     owners = Counter(i for mine in lists for i in set(mine))
     assert told.samples == len(labels)
@@ -118,9 +120,9 @@ def test_a_rank_keeps_its_samples_unless_the_rule_deals_anew(
 ) -> None:
     rule, labels, ranks = data.draw(cases(name))
     seed = data.draw(st.integers(0, 999))
-    first, second = (rule.deal(labels, ranks, seed, epoch) for epoch in (0, 1))
+    first, second = (rule.partition(labels, ranks, seed, epoch) for epoch in (0, 1))
     assert [len(p) for p in first] == [len(p) for p in second]
-    if rule.redeals:
+    if rule.repartitions_each_epoch:
         return
     assert [sorted(p) for p in first] == [sorted(p) for p in second]
     if not rule.shuffle:

@@ -23,10 +23,10 @@ MNIST_LIKE = np.random.default_rng(0).integers(0, 10, 6000)
 @pytest.mark.parametrize("rule", [LabelClasses, DirichletLabels])
 def test_chance_decides_which_samples_of_a_label_a_rank_gets(rule: type[LabelClasses]) -> None:
     fields = {"classes": 1} if rule is LabelClasses else {"alpha": 100.0}
-    parts = rule(**fields, shuffle=False).deal(np.zeros(61, int), 3)
+    parts = rule(**fields, shuffle=False).partition(np.zeros(61, int), 3)
     assert all(np.diff(part).max() > 1 for part in parts)
     longest = {
-        np.argmax([len(p) for p in rule(**fields).deal(np.zeros(61, int), 3, seed)])
+        np.argmax([len(p) for p in rule(**fields).partition(np.zeros(61, int), 3, seed)])
         for seed in range(20)
     }
     assert longest == {0, 1, 2}
@@ -69,8 +69,8 @@ def test_dirichlet_shares_have_the_variance_of_the_distribution(alpha: float) ->
 @pytest.mark.parametrize("rule", [DirichletSizes, DirichletLabels])
 def test_alphas_at_the_ends_of_float64(rule: type[DirichletSizes]) -> None:
     labels = np.arange(60) % 3
-    assert [len(p) for p in rule(alpha=1e308).deal(labels, 4)] == [15] * 4
-    sizes = [len(p) for p in rule(alpha=1e-320, least=0).deal(labels, 4)]
+    assert [len(p) for p in rule(alpha=1e308).partition(labels, 4)] == [15] * 4
+    sizes = [len(p) for p in rule(alpha=1e-320, least=0).partition(labels, 4)]
     assert sorted(sizes)[-1] == 60 or rule is DirichletLabels
     assert set(sizes) <= {0, 20, 40, 60}
 
@@ -92,9 +92,9 @@ def test_random_sampling_misses_as_many_as_expected(replacement: bool, ranks: in
         missed.append(told.missed / n)
         assert replacement or told.repeated == 0
     error = np.std(missed) / math.sqrt(len(missed))
-    assert abs(np.mean(missed) - rule.missed(n, ranks)) <= 4 * error
+    assert abs(np.mean(missed) - rule.expected_missed_share(n, ranks)) <= 4 * error
     known = {(False, 1): 0, (False, 3): 0.2963}.get((replacement, ranks), 0.3670)
-    assert rule.missed(n, ranks) == pytest.approx(known, abs=2e-4)
+    assert rule.expected_missed_share(n, ranks) == pytest.approx(known, abs=2e-4)
 
 
 def test_every_sample_is_as_likely_as_every_other() -> None:

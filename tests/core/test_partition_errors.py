@@ -154,14 +154,14 @@ def test_more_shards_than_samples() -> None:
 @pytest.mark.parametrize("rule", [DirichletLabels, DirichletSizes])
 def test_least_that_cannot_be_met_is_refused_before_drawing(rule: type[DirichletSizes]) -> None:
     patient = rule(alpha=1, least=21, tries=10**9)
-    told = refusal_of(patient.deal, LABELS, 3)
+    told = refusal_of(patient.partition, LABELS, 3)
     assert told.endswith("3 ranks with least = 21 samples each need 63; there are 60")
 
 
 @pytest.mark.parametrize("rule", [DirichletLabels, DirichletSizes])
 def test_least_that_no_draw_met(rule: type[DirichletSizes]) -> None:
     begin = time.process_time()
-    told = refusal_of(rule(alpha=0.01, least=12).deal, LABELS, 5)
+    told = refusal_of(rule(alpha=0.01, least=12).partition, LABELS, 5)
     assert time.process_time() - begin < 5
     assert f"{rule.name}: in 1000 draws with alpha = 0.01 the smallest of 5 ranks never had" in told
     assert "12 of 60 samples (at best " in told

@@ -131,8 +131,8 @@ def test_every_rank_of_every_layout_has_the_states_that_are_predicted(name: str)
             stage = 0
             if plan is not None:
                 stage = plan.mesh.coordinates(rank)[1]
-                pieces = plan.views(rank)[1].values()
-                n = sum(math.prod(piece.local) for piece in pieces)
+                pieces = plan.rank_stages(rank)[1].values()
+                n = sum(math.prod(piece.local_shape) for piece in pieces)
                 own = (n, n, 2 * -(-n // arm.split.data) if arm.zero and arm.split else 2 * n)
             elif arm.zero:
                 units = units_of(spec, Aggregation().bucket_bytes, arm.world_size)

@@ -120,8 +120,8 @@ def test_both_backends_offer_the_same() -> None:
         }
 
     assert offered_names("dualml_torch") ^ offered_names("dualml_ms") == {
-        ".data:torchvision_mnist",
-        ".data:mindspore_mnist",
+        ".experiment.data:torchvision_mnist",
+        ".experiment.data:mindspore_mnist",
     }
 
 

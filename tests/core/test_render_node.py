@@ -22,7 +22,7 @@ __all__ = ["lab"]
 
 def becomes(request_: object, number: str, host: str = "localhost") -> list[str]:
     """Return the command of a node, without Python's part."""
-    words = request_.command(number, host)  # type: ignore[attr-defined]
+    words = request_.node_command(number, host)  # type: ignore[attr-defined]
     assert words[: words.index("--node")] == ["python3", "-P", "-m", "dualml.runner.render.node"]
     command = node.container_argv(node.parse_options(words[4:]))
     return command[3:] if command[0] == sys.executable else command

@@ -41,7 +41,7 @@ def test_a_rule_that_inherits_shows_its_parent() -> None:
     (listing,) = code.rule_listings("adamw", ["numpy"])
     assert "# dualml/algorithms/optim/adam.py" in listing.text
     assert "decoupled = True" in listing.text
-    assert "def one(" in listing.text
+    assert "def update_param(" in listing.text
 
 
 def test_a_missing_package_is_an_empty_listing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -263,7 +263,7 @@ def test_the_last_batch_as_the_plan_deals_it(run: RunData) -> None:
 def test_code_that_puts_together_is_shown_whole(run: RunData) -> None:
     folds = [b for b in method_ranks.evidence(run, EN) if isinstance(b, Fold)]
     texts = [block.text for fold in folds for block in fold.blocks if isinstance(block, Code)]
-    for part in ("share * self.comm.size", "losses * shares", "comm.all_gather", "def together"):
+    for part in ("share * self.comm.size", "losses * shares", "comm.all_gather", "def gather_rows"):
         assert any(part in text for text in texts), part
 
 

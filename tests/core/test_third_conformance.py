@@ -85,7 +85,7 @@ WRONG: dict[str, tuple[Edit, str]] = {
         "optim -k nesterov",
     ),
     "a rate that ignores its schedule": (
-        ("training.py", "self.recipe.rate(step)", "self.recipe.rule.lr"),
+        ("training.py", "self.recipe.learning_rate(step)", "self.recipe.rule.lr"),
         "training -k twenty and cosine and sgd",
     ),
     "a flipped sign in a layer's backward pass": (

@@ -118,7 +118,7 @@ def test_a_message_of_files_of_defaults_is_in_the_language_too(tmp_path: Path) -
 
 def test_the_frames_are_those_of_the_messages(capsys: pytest.CaptureFixture[str]) -> None:
     """Each frame occurs in a real message: an obsolete frame would never be translated."""
-    sources = Path(report_error.__code__.co_filename).parents[1].rglob("*.py")
+    sources = Path(report_error.__code__.co_filename).parents[2].rglob("*.py")
     said = " ".join(
         [did_you_mean("lap1", ["lab1"]), *(path.read_text("utf-8") for path in sources)]
     )

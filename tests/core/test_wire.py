@@ -208,7 +208,7 @@ def test_files_go_both_ways_in_pieces(
     rank_server: RankServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (file_service, files):
-        monkeypatch.setattr(module, "PIECE", 100)
+        monkeypatch.setattr(module, "CHUNK_BYTES", 100)
     remote, run = join_rank(rank_server, tmp_path / "copy"), tmp_path / "run"
     for size in (0, 1, 99, 100, 101, 1000):
         content = bytes(range(256)) * 4

@@ -180,15 +180,15 @@ def hung_up(door: socket.socket) -> bool:
 FLOOD = """
 import resource, socket, sys, time
 from pathlib import Path
-from dualml.launch.rank_server import Hub
-from dualml.launch.credentials import Seat, versions
-hub = Hub("127.0.0.1", 0, b"a secret of some length", 2)
+from dualml.launch.rank_server import RankServer
+from dualml.launch.credentials import RankCredentials, versions
+hub = RankServer("127.0.0.1", 0, b"a secret of some length", 2)
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 hub.open(Path(sys.argv[1]), versions([]))
 print(hub.port, flush=True)
 sys.stdin.readline()
-seat = Seat("127.0.0.1", hub.port, b"a secret of some length", 1, 2)
-print(seat.enter(worker=False, limit=20).door.fileno() > 0, flush=True)
+seat = RankCredentials("127.0.0.1", hub.port, b"a secret of some length", 1, 2)
+print(seat.connect(worker=False, limit=20).sock.fileno() > 0, flush=True)
 """
 
 

@@ -95,7 +95,7 @@ def test_what_goes_into_a_vector_comes_out(n: int, limit: int) -> None:
 def test_segments_know_how_many_values_come_to_them() -> None:
     spec = spec_of("vit")
     cuts = [unit.layers for unit in units_of(spec, 0, 2)]
-    depths, after = [s.depth for s in make_segments(spec, cuts, lower=False)], spec.depth()
+    depths, after = [s.depth for s in make_segments(spec, cuts, lower=False)], spec.open_branches()
     names = [name for name, _ in spec.layers]
     assert depths == [1] + [1 + after[names[cut.start - 1]] for cut in cuts[1:]]
     assert max(depths) == 2

@@ -31,12 +31,12 @@ def backend() -> Any:
 @pytest.mark.parametrize("kind", [ActivationCapture, GradientAccess, FrameworkDataParallel])
 def test_a_training_has(kind: Any) -> None:
     training = backend().training(native.recipe())
-    assert training.ability(kind) is training
+    assert training.require_capability(kind) is training
 
 
 @pytest.mark.parametrize("kind", [ProcessGroups, PipelineStages])
 def test_the_backend_has(kind: Any) -> None:
-    assert isinstance(backend().ability(kind), kind)
+    assert isinstance(backend().require_capability(kind), kind)
 
 
 @pytest.mark.parametrize(
@@ -45,12 +45,12 @@ def test_the_backend_has(kind: Any) -> None:
 )
 def test_what_a_training_lacks(kind: Any, reason: str) -> None:
     with pytest.raises(Unsupported, match=reason):
-        backend().training(native.recipe()).ability(kind)
+        backend().training(native.recipe()).require_capability(kind)
 
 
 def test_it_cannot_call_stages_and_says_what_runs_instead() -> None:
     with pytest.raises(Unsupported, match='no remote procedure calls; engine = "messages" runs'):
-        backend().ability(RemoteProcedureCalls)
+        backend().require_capability(RemoteProcedureCalls)
 
 
 def test_the_records_name_what_sends() -> None:

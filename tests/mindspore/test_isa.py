@@ -170,11 +170,11 @@ def test_concurrent_processes_agree_and_leave_one_whole_file(
     stub(avx512, tmp_path, TRAP.replace("MARKS", str(marks)))
     code = (
         "import sys; from pathlib import Path\n"
-        "from dualml.common import machine; from dualml_ms import isa\n"
+        "from dualml.common import machine; from dualml_ms.common import isa\n"
         "machine.cpu_flags = lambda: frozenset({'avx512f'})\n"
         "isa.version = lambda name: '2.10.0'\n"
         "isa.PROBE = Path(sys.argv[1])\n"
-        "print(isa.choice().isa)\n"
+        "print(isa.choose_isa().isa)\n"
     )
     started = [
         subprocess.Popen(

@@ -39,9 +39,13 @@ def backend() -> Any:
 def train_from_start(training: Any, batches: Any = BATCHES) -> tuple[Any, Any]:
     """Train from the initial weights; return the losses, and the weights after the updates."""
     training.load(native.WEIGHTS, native.recipe().initial_state(), 0)
-    lazy = training.stretch(batches, 1)
+    lazy = training.run_steps(batches, 1)
     assert len(lazy) == len(batches)
-    read = training.read if isinstance(training, EngineDataParallel) else backend().read
+    read = (
+        training.materialize_losses
+        if isinstance(training, EngineDataParallel)
+        else backend().materialize_losses
+    )
     return read(lazy), training.weights()
 
 
@@ -51,7 +55,7 @@ def plain() -> tuple[Any, Any]:
 
 
 def make_method(name: str) -> Any:
-    return backend().ability(EngineSupport).method(name, native.recipe(), None)
+    return backend().require_capability(EngineSupport).method(name, native.recipe(), None)
 
 
 @pytest.mark.parametrize("name", ["single", "model_train", "recompute"])
@@ -60,7 +64,7 @@ def test_one_process_trains_as_the_plain_training(name: str, plain: Any) -> None
     losses, weights = train_from_start(training)
     np.testing.assert_allclose(losses, plain[0], rtol=ROUNDING)
     assert native.distance(weights, plain[1]) < ROUNDING
-    assert training.now == len(BATCHES)
+    assert training.step_count == len(BATCHES)
     again, _ = train_from_start(training)  # from the start, with the graphs that are there
     np.testing.assert_array_equal(losses, again)
 
@@ -69,11 +73,11 @@ def test_one_process_trains_as_the_plain_training(name: str, plain: Any) -> None
 def test_it_goes_on_where_it_was(name: str) -> None:
     training, (losses, weights) = make_method(name), train_from_start(make_method(name))
     training.load(native.WEIGHTS, native.recipe().initial_state(), 0)
-    training.stretch(BATCHES[:2], 1)
+    training.run_steps(BATCHES[:2], 1)
     half, state = training.weights(), training.state()
     training.load(native.WEIGHTS, native.recipe().initial_state(), 0)
     training.load(half, state, 2)
-    assert backend().read(training.stretch(BATCHES[2:], 3)) == losses[2]
+    assert backend().materialize_losses(training.run_steps(BATCHES[2:], 3)) == losses[2]
     assert native.distance(training.weights(), weights) == 0
 
 
@@ -91,8 +95,10 @@ def test_low_precision_trains_and_is_low(name: str, plain: Any) -> None:
 def test_every_level_is_another_arithmetic() -> None:
     losses = {}
     for name in LOW:
-        training = backend().ability(EngineSupport).method(name, methods.recipe(), None)
-        losses[name] = tuple(backend().read(training.stretch(methods.BATCHES[:2], 1)))
+        training = backend().require_capability(EngineSupport).method(name, methods.recipe(), None)
+        losses[name] = tuple(
+            backend().materialize_losses(training.run_steps(methods.BATCHES[:2], 1))
+        )
     assert len(set(losses.values())) == len(LOW), losses
 
 
@@ -110,7 +116,7 @@ def test_an_overflow_is_passed_over_and_halves_the_scale() -> None:
     scale = training.method.scaler.scale_value
     training.x = training.x * np.float32(1e6)  # more than float16 holds
     before = float(scale.asnumpy())
-    training.stretch(BATCHES[:1], 1)
+    training.run_steps(BATCHES[:1], 1)
     assert float(scale.asnumpy()) == before / 2
     assert native.distance(training.weights(), native.WEIGHTS) == 0
     training.load(native.WEIGHTS, native.recipe().initial_state(), 0)
@@ -136,7 +142,7 @@ def overflowing(name: str) -> Any:
 def test_overflow_in_every_update_ends_the_trial() -> None:
     training = overflowing("amp_o2")
     short = MAX_SKIPPED_UPDATES - 1
-    losses = backend().read(training.stretch([BATCHES[0]] * short, 1))
+    losses = backend().materialize_losses(training.run_steps([BATCHES[0]] * short, 1))
     assert np.isfinite(losses).all()
     assert native.distance(training.weights(), native.WEIGHTS) == 0
     counted = {name: float(value) for name, value in training.state()["loss_scale"].items()}
@@ -144,18 +150,18 @@ def test_overflow_in_every_update_ends_the_trial() -> None:
     with pytest.raises(
         TrialError, match=rf"{MAX_SKIPPED_UPDATES} updates in a row were skipped.*1e\+30"
     ):
-        training.stretch([BATCHES[0]], MAX_SKIPPED_UPDATES)
+        training.run_steps([BATCHES[0]], MAX_SKIPPED_UPDATES)
 
 
 def test_an_update_in_between_ends_the_row() -> None:
     training = overflowing("amp_o3")
     scale = training.method.scaler.scale_value
-    training.stretch([BATCHES[0]] * 3, 1)
+    training.run_steps([BATCHES[0]] * 3, 1)
     ms.ops.assign(scale, ms.Tensor(1.0, ms.float32))
-    training.stretch([BATCHES[0]] * 2, 4)
+    training.run_steps([BATCHES[0]] * 2, 4)
     assert (training.skips.lost, training.skips.skipped) == (0, 3)
     ms.ops.assign(scale, ms.Tensor(1e30, ms.float32))
-    training.stretch([BATCHES[0]], 6)
+    training.run_steps([BATCHES[0]], 6)
     assert (training.skips.lost, training.skips.skipped) == (1, 4)
     weights, state = training.weights(), training.state()
     training.load(weights, state, 6)
@@ -169,7 +175,7 @@ def test_memory_is_that_of_the_tensors_that_are_there(name: str) -> None:
     """The counted memory is that of the existing tensors: in low precision, too, parameters and
     gradients are float32, because the graph casts them."""
     training = make_method(name)
-    memory = training.ability(MemoryReport).memory(BATCHES[0])
+    memory = training.require_capability(MemoryReport).measure_memory(BATCHES[0])
     whole = sum(w.nbytes for w in native.WEIGHTS.values())
     slots = len(native.RULE.state_keys)
     assert (memory.weights, memory.gradients, memory.state) == (whole, whole, slots * whole)
@@ -194,7 +200,7 @@ def train_on_rank(comm: Any, argument: Any) -> dict[str, Any]:
             "losses": float(np.abs(losses / one[0] - 1).max()),
             "weights": native.distance(weights, one[1]),
             "processes": training.processes,
-            "memory": asdict(training.memory(PARTS[0][comm.rank])),
+            "memory": asdict(training.measure_memory(PARTS[0][comm.rank])),
         }
     return found
 

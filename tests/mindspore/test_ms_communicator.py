@@ -44,12 +44,12 @@ from pathlib import Path
 job, rank = json.loads(sys.argv[1]), int(sys.argv[2])
 import numpy as np, psutil
 import mindspore as ms
-from dualml.algorithms.communicator import FileBoard, Place
+from dualml.algorithms.communicator import FileStore, RankContext
 from dualml_ms.algorithms import cluster, communicator, rendezvous
 
 ms.set_context(mode=getattr(ms, job.get("mode", "GRAPH_MODE")))
-size, board = job["size"], FileBoard(Path(job["board"]))
-place = Place(rank, size, board, job.get("rendezvous", "auto"), job["timeout"])
+size, board = job["size"], FileStore(Path(job["board"]))
+place = RankContext(rank, size, board, job.get("rendezvous", "auto"), job["timeout"])
 if rank in job.get("without_store", []):
     del rendezvous.private.TCPStore
 if rank in job.get("late", []):
@@ -60,9 +60,9 @@ if job.get("rendezvous") == "env://":
     if rank == 0:
         port = rendezvous.free_port("127.0.0.1")
         scheduler = rendezvous.start_scheduler(place, "127.0.0.1", port)
-        board.post("port", str(port))
-    port = int(cluster.wait_note(place, "port"))
-    os.environ.update(rendezvous.variables(place, "MS_WORKER", "127.0.0.1", port))
+        board.set("port", str(port))
+    port = int(cluster.wait_for_note(place, "port"))
+    os.environ.update(rendezvous.cluster_environ(place, "MS_WORKER", "127.0.0.1", port))
 start = time.monotonic()
 told = {}
 try:
@@ -93,7 +93,7 @@ except Exception as error:
     told["error"] = f"{type(error).__name__}: {error}"
     told["after"] = time.monotonic() - start
 if scheduler is not None:
-    rendezvous.end(scheduler)
+    rendezvous.end_scheduler(scheduler)
 print(json.dumps(told), flush=True)
 os._exit(0)
 """

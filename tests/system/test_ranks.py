@@ -127,11 +127,11 @@ words = sys.orig_argv
 if "dualml.runner.worker.main" in words:
     import time
     import dualml.experiment.store.plan as saved
-    from dualml.runner.worker.trial import Trial
+    from dualml.runner.worker.trial import TrialRunner
     at = words.index("dualml.runner.worker.main")
     rank, begun = words[at + 1], words[at + 2].split(os.sep)[-3]
     faults = dict(word.split("=") for word in os.environ["DUALML_TEST_FAULTS"].split(","))
-    write_losses, hash_of = Trial.write_losses, saved.hash_of
+    write_losses, hash_parts = TrialRunner.write_losses, saved.hash_parts
 
     def planted(self, records, first, last):
         fault = faults.get(f"{self.arm_name}:{rank}")
@@ -143,9 +143,9 @@ if "dualml.runner.worker.main" in words:
 
     def other(parts):
         changed = faults.get(f"{begun}:{rank}") == "plan"
-        return hash_of({**parts, "order": "0" * 64} if changed else parts)
+        return hash_parts({**parts, "order": "0" * 64} if changed else parts)
 
-    Trial.write_losses, saved.hash_of = planted, other
+    TrialRunner.write_losses, saved.hash_parts = planted, other
 """
 
 

@@ -31,7 +31,7 @@ def spec_of(name: str) -> Any:
 
 def data(spec: Any, enlarged: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
     draw = np.random.default_rng(1)
-    if spec.tokens:
+    if spec.takes_tokens:
         x = draw.integers(0, 11, (SAMPLES, 5)).astype(np.int32)
         return x, draw.integers(0, 11, (SAMPLES, 5))
     x = enlarged * draw.normal(size=(SAMPLES, *spec.input_shape)).astype(np.float32)
@@ -44,7 +44,7 @@ def observe_training(training: Any, case: dict[str, Any]) -> dict[str, Any]:
     weights, (x, y) = initial_weights(spec, 0), data(spec, case.get("enlarged", 1.0))
     start = rule.init({name: w.astype(np.float64) for name, w in weights.items()})
     batches = [np.random.default_rng(t).permutation(SAMPLES)[:BATCH] for t in range(STEPS + 1)]
-    read = case["read"] if callable(case.get("read")) else training.read
+    read = case["read"] if callable(case.get("read")) else training.materialize_losses
     for _ in range(2):  # the second time from the start again
         training.load(weights, start, 0)
         losses = read([training.step(batches[t], t) for t in range(1, STEPS + 1)])
@@ -92,8 +92,8 @@ def train(comm: Any, argument: dict[str, Any]) -> list[dict[str, Any]]:
         plan, training = make_training(comm, case)
         told = observe_training(training, case)
         own: dict[str, Any] = {"kinds": [row[1] for row in training.executor.timeline.rows]}
-        if training.drives:
-            every = [training.call(stage, "parameters")() for stage in training.stages]
+        if training.is_driver:
+            every = [training.call_stage(stage, "parameters")() for stage in training.stages]
             own["held"] = [(n, p.owner().id) for part in every for n, p in part.items()]
             names = [f"rank{rank}" for rank in range(comm.size)]
             own["threads"] = [rpc.rpc_sync(name, threads) for name in names]
@@ -129,16 +129,18 @@ def dies(comm: Any, argument: dict[str, Any]) -> None:
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGKILL)).start()
     for _ in range(100000):
         training.step(np.arange(BATCH), 1)
-        if not training.drives:
+        if not training.is_driver:
             comm.barrier()
 
 
 def fails(comm: Any, argument: dict[str, Any]) -> None:
     """Make a call that cannot be served, or that takes too long."""
     _, training = make_training(comm, argument)
-    if training.drives:
+    if training.is_driver:
         last = training.stages[-1]
-        training.on(last, sleep)() if argument["late"] else training.call(last, "nothing")()
+        training.call_on_owner(last, sleep)() if argument["late"] else training.call_stage(
+            last, "nothing"
+        )()
     elif argument["late"]:
         time.sleep(60)  # else it would be the first to give up
     comm.barrier()

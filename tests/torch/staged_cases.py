@@ -69,5 +69,5 @@ def collectives(comm: Any, argument: Any) -> dict[str, Any]:
         }
         found[name] = {key: np.array(value).tolist() for key, value in told.items()}
     group: Any = own.subgroup([0, 1])
-    assert group.staged is own.staged_bytes
+    assert group.staged_bytes is own.staged_bytes
     return {**found, "device": own.device}

@@ -34,12 +34,12 @@ def backend() -> Any:
 )
 def test_a_training_has(kind: Any) -> None:
     training = backend().training(native.recipe())
-    assert training.ability(kind) is training
+    assert training.require_capability(kind) is training
 
 
 @pytest.mark.parametrize("kind", [ProcessGroups, PipelineStages, RemoteProcedureCalls])
 def test_the_backend_has(kind: Any) -> None:
-    assert isinstance(backend().ability(kind), kind)
+    assert isinstance(backend().require_capability(kind), kind)
 
 
 @pytest.mark.skipif(torch.cuda.device_count() > 1, reason="there are GPUs")

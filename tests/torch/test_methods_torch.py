@@ -28,7 +28,7 @@ def make_method(name: str, recipe: Any = None) -> Any:
 
 
 def memory(training: Any) -> Any:
-    return training.ability(MemoryReport).memory(BATCH)
+    return training.require_capability(MemoryReport).measure_memory(BATCH)
 
 
 WHOLE = sum(w.nbytes for w in native.WEIGHTS.values())
@@ -42,7 +42,7 @@ def test_one_process_holds_what_was_counted_by_hand() -> None:
     assert (held.weights, held.gradients, held.state) == (WHOLE, WHOLE, slots * WHOLE)
     assert held.activations == 4 * len(BATCH) * (256 + 128 + 10) + 4
     assert held.buckets == 0
-    assert make_method("single").memory().activations is None
+    assert make_method("single").measure_memory().activations is None
 
 
 @pytest.mark.parametrize("name", ["amp_bf16", "amp_fp16"])

@@ -126,7 +126,7 @@ def test_named_state_round_trip_continues_bit_identically(
     train(whole, kind(whole.parameters(), **fields), 12)
     names = [name for name, _ in part.named_parameters()]
     opt = kind(part.parameters(), **fields)
-    assert state(opt, names).keys() == set(opt.rule_of(opt.param_groups[0]).slots)
+    assert state(opt, names).keys() == set(opt.spec_of_group(opt.param_groups[0]).state_keys)
     train(part, opt, 6)
     kept = state(opt, names)
     assert all(list(slot) == names for slot in kept.values())

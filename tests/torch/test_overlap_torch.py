@@ -80,7 +80,7 @@ def test_nothing_is_sent_for_others(hooked: Any) -> None:
     training, _, events = hooked
     training.step(np.arange(4), 1)
     training.trace(np.arange(4), np.arange(2))
-    training.pieces(native.BUCKETS).gradient(np.arange(4), 1.0)
+    training.make_buckets(native.BUCKETS).gradient(np.arange(4), 1.0)
     assert not [e for e in events if "done" not in e]
 
 

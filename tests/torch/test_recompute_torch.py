@@ -46,7 +46,9 @@ def make_training(name: str, setting: Any, **options: Any) -> Any:
 )
 def test_autograd_keeps_the_closed_form_to_the_byte(name: str, setting: Any) -> None:
     spec = spec_of(name)
-    counted = make_training(name, setting).ability(MemoryReport).memory(BATCH).activations
+    counted = (
+        make_training(name, setting).require_capability(MemoryReport).measure_memory(BATCH).activations
+    )
     assert counted == saved_activation_bytes(spec, CHUNK, recompute_groups(spec, setting))
 
 
@@ -128,11 +130,11 @@ def test_nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_update_overlapped_with_messages_has_every_gradient_once() -> None:
     """Parameter hooks run once, although their layers are computed twice."""
     again = make_training("text_classifier", "full")
-    again.flat()
+    again.use_contiguous_format()
     again.recorded = None
     seen: list[str] = []
     for name, parameter in again.parameters.items():
         parameter.register_post_accumulate_grad_hook(lambda _, name=name: seen.append(name))
-    again.clear()
+    again.zero_grad()
     again.backward(np.arange(CHUNK), 1.0)
     assert sorted(seen) == sorted(again.parameters)

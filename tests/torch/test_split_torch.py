@@ -176,7 +176,7 @@ if "dualml.runner.worker.main" in words:
     at = words.index("dualml.runner.worker.main")
     rank, arm = int(words[at + 1]), words[at + 2].split(os.sep)[-3]
     fate = dict(word.split("=") for word in os.environ["DUALML_TEST_FATES"].split(","))
-    act, done = Executor.act, []
+    run_action, done = Executor.run_action, []
 
     def planted(self, action):
         done.append(action)
@@ -186,9 +186,9 @@ if "dualml.runner.worker.main" in words:
             os.kill(os.getpid(), signal.SIGKILL)
         if len(done) == 30 and fate.get(f"{arm}:{rank}") == "raise":
             raise ValueError("a planted error")
-        return act(self, action)
+        return run_action(self, action)
 
-    Executor.act = planted
+    Executor.run_action = planted
 """
 HEAD = """
 name = "fates"

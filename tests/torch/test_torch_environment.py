@@ -17,7 +17,7 @@ if "torch" in os.environ.get("DUALML_REQUIRE", "").split(","):
     import torch
 else:
     torch = pytest.importorskip("torch")
-from dualml_torch.common import environment as room
+from dualml_torch.common import environment as environment_module
 from dualml_torch.common.environment import environment, resolve_device
 
 
@@ -112,7 +112,9 @@ def test_a_gpu_that_is_not_there_is_one_line_with_the_remedy(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", cuda)
-    monkeypatch.setattr(room.machine, "nvidia", lambda: (gpus, "12.4" if gpus else ""))
+    monkeypatch.setattr(
+        environment_module.machine, "query_gpus", lambda: (gpus, "12.4" if gpus else "")
+    )
     with pytest.raises(UserError, match=r"^no CUDA device: ") as caught:
         resolve_device(name)
     assert said in str(caught.value)

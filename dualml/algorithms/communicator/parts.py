@@ -7,7 +7,7 @@ def part_start(length: int, n: int, part: int) -> int:
     """Return the first element of part ``part`` of n nearly equal parts; the first ``length mod n``
     parts are one element longer.
 
-    >>> [start_of(10, 4, part) for part in range(5)]
+    >>> [part_start(10, 4, part) for part in range(5)]
     [0, 3, 6, 8, 10]
     """
     short, longer = divmod(length, n)
@@ -17,7 +17,7 @@ def part_start(length: int, n: int, part: int) -> int:
 def part_lengths(length: int, n: int) -> list[int]:
     """Return the lengths of n nearly equal parts.
 
-    >>> parts_of(10, 4)
+    >>> part_lengths(10, 4)
     [3, 3, 2, 2]
     """
     return [part_start(length, n, r + 1) - part_start(length, n, r) for r in range(n)]
@@ -27,7 +27,7 @@ def slice_lengths(length: int, n: int, full: int) -> list[int]:
     """Return the lengths of n slices as long as those of a ``full`` batch; the last ones are
     shorter, or empty, where there are fewer elements.
 
-    >>> slices_of(35, 2, 64)
+    >>> slice_lengths(35, 2, 64)
     [32, 3]
     """
     return [min(full // n, max(0, length - r * (full // n))) for r in range(n)]

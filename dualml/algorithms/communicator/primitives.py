@@ -67,7 +67,7 @@ def query_implementation(
     """Return how a communicator executes a primitive; ``unsupported`` if it does not know the
     primitive."""
     try:
-        how: Implementation = comm.how(primitive, dtype, op)
+        how: Implementation = comm.implementation_of(primitive, dtype, op)
     except KeyError:
         return Implementation("unsupported", f"{comm.backend} does not know {primitive}")
     return how

@@ -113,9 +113,9 @@ def ranks_per_machine(machines: Sequence[str]) -> int:
     Args:
         machines: machine of each rank, in the order of ranks.
 
-    >>> per_machine(["a", "a", "b", "b"]), per_machine(["a", "b", "a", "b"])
+    >>> ranks_per_machine(["a", "a", "b", "b"]), ranks_per_machine(["a", "b", "a", "b"])
     (2, 0)
-    >>> per_machine(["a"] * 3)
+    >>> ranks_per_machine(["a"] * 3)
     3
     """
     k = machines.count(machines[0])

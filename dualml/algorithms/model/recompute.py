@@ -70,9 +70,9 @@ def recompute_groups(spec: ModelSpec, setting: str | Sequence[str]) -> Groups:
 
     Example:
         >>> from dualml.algorithms.model import model
-        >>> recomputed(model("vit"), "selective")
+        >>> recompute_groups(model("vit"), "selective")
         (('attention',),)
-        >>> recomputed(model("mlp"), ["tanh2", "fc2", "flatten"])
+        >>> recompute_groups(model("mlp"), ["tanh2", "fc2", "flatten"])
         (('flatten',), ('fc2', 'tanh2'))
     """
     validate_recompute(setting)
@@ -148,7 +148,7 @@ def count_stack_inputs(layers: Sequence[tuple[str, Layer]]) -> int:
     """Return how many stack values go into consecutive layers, counted from the top.
 
     Example:
-        >>> takes([("norm", Layer()), ("merge", Merge())])
+        >>> count_stack_inputs([("norm", Layer()), ("merge", Merge())])
         2
     """
     needed = there = 1

@@ -39,7 +39,7 @@ def stream_indices(samples: int, batch: int) -> NDArray[np.int32]:
         UserError: fewer samples than a batch has.
 
     Example:
-        >>> streams(7, 3)
+        >>> stream_indices(7, 3)
         array([[0, 2, 4],
                [1, 3, 5]], dtype=int32)
     """

@@ -47,7 +47,7 @@ class LRSchedule:
         UserError: a value outside of its range.
 
     Example:
-        >>> Schedule(kind="step", every=2, gamma=0.5).factors(5)
+        >>> LRSchedule(kind="step", every=2, gamma=0.5).factors(5)
         [1.0, 1.0, 0.5, 0.5, 0.25]
     """
 

@@ -39,7 +39,7 @@ def layer_precisions(
     Example:
         >>> from dualml.algorithms.model import model
         >>> layers = model("softmax").layers
-        >>> [(name, *held) for (name, _), held in zip(layers, holding(layers))]
+        >>> [(name, *held) for (name, _), held in zip(layers, layer_precisions(layers))]
         [('flatten', False, False, False), ('fc', False, True, False)]
     """
     around, stack = [], before

@@ -53,7 +53,7 @@ class Scaler:
 
     Example:
         >>> scaler = Scaler()
-        >>> [scaler.accepts(finite) for finite in (False, True)], scaler.scale, scaler.skipped
+        >>> [scaler.should_step(finite) for finite in (False, True)], scaler.scale, scaler.skipped
         ([False, True], 32768.0, 1)
     """
 

@@ -18,9 +18,9 @@ def round_to_type(x: NDArray[Any], precision: str) -> NDArray[np.float64]:
     infinity.
 
     Example:
-        >>> rounded(np.array([1.00390625, 1.01171875, 70000.0]), "bf16").tolist()
+        >>> round_to_type(np.array([1.00390625, 1.01171875, 70000.0]), "bf16").tolist()
         [1.0, 1.015625, 70144.0]
-        >>> rounded(np.array([1.0002, 70000.0]), "fp16").tolist()
+        >>> round_to_type(np.array([1.0002, 70000.0]), "fp16").tolist()
         [1.0, inf]
     """
     with np.errstate(over="ignore", invalid="ignore"):

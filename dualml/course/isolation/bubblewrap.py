@@ -25,10 +25,10 @@ import importlib, json, os, sys
 from dualml.course.isolation import server
 for module in sys.argv[1:]:
     importlib.import_module(module)
-from dualml.course.isolation.root import HIDDEN, contents
+from dualml.course.isolation.root import HIDDEN_PACKAGES, find_contents
 ours = [m.__file__ for n, m in sys.modules.items() if n.split(".")[0].startswith("dualml")]
-whole = contents()
-hidden = [path for path in whole.hidden if HIDDEN.fullmatch(os.path.basename(path))]
+whole = find_contents()
+hidden = [path for path in whole.hidden if HIDDEN_PACKAGES.fullmatch(os.path.basename(path))]
 print(json.dumps([whole.shown, whole.links, hidden, sorted(filter(None, ours))]))
 """
 

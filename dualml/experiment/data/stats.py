@@ -65,7 +65,7 @@ def statistics(images: Array) -> Statistics:
     Example:
         >>> s = statistics(np.array([[[0, 255]], [[255, 255]]], np.uint8))
         >>> s.mean, round(s.std[0], 4), s.image_std
-        ((0.75,), 0.4330, (0.25,))
+        ((0.75,), 0.433, (0.25,))
     """
     if not images.size:
         raise UserError(f"there are no pixels in images of shape {images.shape}")

@@ -94,13 +94,13 @@ def models() -> list[str]:
 
 def differences() -> list[str]:
     """List the entries of the catalogue of differences, from their headings only, for speed."""
-    texts = ((PACKAGE / "diffs/entries" / f"{name}.toml").read_text("utf-8") for name in topics())
+    texts = ((PACKAGE / "parity/diffs/entries" / f"{name}.toml").read_text("utf-8") for name in topics())
     return [head for text in texts for head in re.findall(r'^\["?([\w.-]+)"?\]$', text, re.M)]
 
 
 def topics() -> list[str]:
     """List the topics of the catalogue of differences."""
-    return [path.stem for path in sorted((PACKAGE / "diffs/entries").glob("*.toml"))]
+    return [path.stem for path in sorted((PACKAGE / "parity/diffs/entries").glob("*.toml"))]
 
 
 def strategies() -> list[str]:

@@ -73,7 +73,7 @@ def queue_job(
     Args:
         given: options of ``dualml submit``.
         words: command line of ``dualml run``; empty for a command.
-        asked: further fields of `dualml.runner.jobs.store.Job`.
+        asked: further fields of `dualml.runner.jobs.store.JobSpec`.
         ranks_per_node, gpus_per_node: for Slurm.
         label: name of its folder if no name or folder is given.
     """

@@ -22,7 +22,7 @@ def bucket_layout(
         limit: maximum bytes of a bucket; 0 gives every tensor its own.
         width: bytes per element.
 
-    >>> layout({"a": (10,), "b": (20,), "c": (30,)}, limit=120)
+    >>> bucket_layout({"a": (10,), "b": (20,), "c": (30,)}, limit=120)
     [['a', 'b'], ['c']]
     """
     buckets: list[list[str]] = []

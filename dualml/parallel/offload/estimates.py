@@ -16,7 +16,7 @@ class OffloadFootprint:
     Attributes:
         host: in host memory, including the buffers of what is on disk.
         disk: in files.
-        room: on the device, the buffer for the state of one unit at a time. Weights of one unit use
+        device_buffer: on the device, for the state of one unit at a time. Weights of one unit use
             the memory into which stage 3 gathers them
             (`dualml.parallel.zero.units.MemoryModel.gathered`).
         largest: the largest record of one unit that is copied in at once.
@@ -24,7 +24,7 @@ class OffloadFootprint:
 
     host: int
     disk: int
-    room: int
+    device_buffer: int
     largest: int
 
 

@@ -111,9 +111,9 @@ class OffloadedModel(ShardedModel):
             return
         there, fetched = dict(self.resident), list[int]()
         for number in order:
-            room = number % self.sharding.buffer_slots
-            if there.get(room) != number:
-                there[room] = number
+            slot = number % self.sharding.buffer_slots
+            if there.get(slot) != number:
+                there[slot] = number
                 fetched.append(number)
         self.unit_records["weights"].prefetch(fetched)
 

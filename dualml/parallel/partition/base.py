@@ -179,7 +179,7 @@ def split_by_sizes(order: NDArray[Any], sizes: Sequence[int]) -> list[Index]:
 def apportion(shares: NDArray[np.float64], n: int) -> list[int]:
     """Return integers near ``shares * n`` that add up to n: the largest remainders are rounded up.
 
-    >>> rounded(np.array([0.7, 0.2, 0.1]), 11)
+    >>> apportion(np.array([0.7, 0.2, 0.1]), 11)
     [8, 2, 1]
     """
     exact = shares * n

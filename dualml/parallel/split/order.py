@@ -16,7 +16,7 @@ def dependencies(action: Action, stages: int) -> tuple[Action, ...]:
     A forward pass needs the forward pass of the previous stage; a backward pass needs its own
     forward pass and the backward pass of the next stage.
 
-    >>> [str(a) for a in needs(Action(1, "B", 0), stages=3)]
+    >>> [str(a) for a in dependencies(Action(1, "B", 0), stages=3)]
     ['1F0', '2B0']
     """
     stage, micro = action.stage, action.micro

@@ -32,7 +32,7 @@ def kv_numel(layer: GroupedAttention, ranks: int) -> int:
     """Return the elements of keys and values that a rank sends per sample in one step of the ring.
 
     Example:
-        >>> keys_and_values(GroupedAttention(heads=4, kv_heads=2, width=8, length=32), ranks=2)
+        >>> kv_numel(GroupedAttention(heads=4, kv_heads=2, width=8, length=32), ranks=2)
         512
     """
     return 2 * (layer.length // ranks) * layer.kv_heads * layer.width

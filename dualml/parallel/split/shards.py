@@ -23,11 +23,11 @@ class TensorShard:
     second block the parts are assigned in reverse order.
 
     Example:
-        >>> Piece((6,), axis=0, part=1, parts=2).take(np.arange(6))
+        >>> TensorShard((6,), axis=0, part=1, parts=2).extract(np.arange(6))
         array([3, 4, 5])
-        >>> Piece((8,), axis=0, part=0, parts=2, blocks=2).take(np.arange(8))
+        >>> TensorShard((8,), axis=0, part=0, parts=2, blocks=2).extract(np.arange(8))
         array([0, 1, 4, 5])
-        >>> Piece((8,), part=0, parts=2, blocks=2, mirrored=True).take(np.arange(8))
+        >>> TensorShard((8,), part=0, parts=2, blocks=2, mirrored=True).extract(np.arange(8))
         array([0, 1, 6, 7])
     """
 

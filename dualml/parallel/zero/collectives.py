@@ -29,7 +29,7 @@ Tensor = Any
 def reduce_scatter_schedule(n: int) -> CollectiveSchedule:
     """Return the ring reduce-scatter schedule: at the end rank r has the sum of chunk r.
 
-    >>> print(scattering(3).grid())
+    >>> print(reduce_scatter_schedule(3).grid())
     rank 0 | 2→1+  1→1+
     rank 1 | 0→2+  2→2+
     rank 2 | 1→0+  0→0+
@@ -41,7 +41,7 @@ def reduce_scatter_schedule(n: int) -> CollectiveSchedule:
 def all_gather_schedule(n: int) -> CollectiveSchedule:
     """Return the ring all-gather schedule: at the end every rank has chunk r of rank r.
 
-    >>> print(gathering(3).grid())
+    >>> print(all_gather_schedule(3).grid())
     rank 0 | 0→1=  2→1=
     rank 1 | 1→2=  0→2=
     rank 2 | 2→0=  1→0=

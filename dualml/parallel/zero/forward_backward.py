@@ -62,10 +62,10 @@ class ShardedForwardBackward:
         self.segments = make_segments(recipe.spec, cuts, recipe.precision.is_low)
         self.stage, self.shardable = self.build_stage()
         names, lengths = [list(u.shapes) for u in self.units], [u.length for u in self.units]
-        rooms = sharding.buffer_slots
+        slots = sharding.buffer_slots
         self.unit_weights, self.unit_gradients = self.shardable.flatten(
-            FlatLayout(names, lengths, rooms * weights_apart, sharding.lower),
-            FlatLayout(names, lengths, rooms * apart, sharding.lower),
+            FlatLayout(names, lengths, slots * weights_apart, sharding.lower),
+            FlatLayout(names, lengths, slots * apart, sharding.lower),
         )
         self.collectives = ShardCollectives(comm, sharding)
         self.resident: dict[int, int] = {}
@@ -127,8 +127,8 @@ class ShardedForwardBackward:
             loss = self.micro_step(piece, step, share * factor, number == 0)
             if len(piece):
                 losses.append((loss, share))
-        for room in list(self.pending_reductions):
-            self.wait_reduction(room)
+        for slot in list(self.pending_reductions):
+            self.wait_reduction(slot)
         return self.stage.combine_losses(losses) if losses else None
 
     def micro_step(self, piece: Array, step: int, factor: float, first: bool) -> Any:
@@ -160,10 +160,10 @@ class ShardedForwardBackward:
         self.comm.write(self.gradient_shards[number], 0, part, mode)
         self.round_to_low_precision(self.gradient_shards[number])
 
-    def wait_reduction(self, room: int) -> None:
+    def wait_reduction(self, slot: int) -> None:
         """Wait for the pending reduce-scatter in a buffer slot."""
-        if room in self.pending_reductions:
-            self.pending_reductions.pop(room).wait()
+        if slot in self.pending_reductions:
+            self.pending_reductions.pop(slot).wait()
 
     def forward(self, piece: Array, step: int, fetch: bool = True) -> Any:
         """Run the forward pass of a chunk; return its lazy loss, None if it comes with the backward
@@ -204,10 +204,10 @@ class ShardedForwardBackward:
     def prefetch_unit(self, number: int) -> None:
         """Start gathering a unit into a buffer slot that is not in use, unless the unit is
         resident."""
-        room = number % self.sharding.buffer_slots
-        if self.sharding.stage == 3 and self.resident.get(room) != number:
-            self.resident[room] = number
-            self.pending_gathers[room] = self.collectives.start(self.gather_unit, number)
+        slot = number % self.sharding.buffer_slots
+        if self.sharding.stage == 3 and self.resident.get(slot) != number:
+            self.resident[slot] = number
+            self.pending_gathers[slot] = self.collectives.start(self.gather_unit, number)
 
     def gather_unit(self, number: int) -> None:
         """All-gather the weights of a unit into its vector."""

@@ -47,7 +47,7 @@ def run_search(emit: Emitter) -> dict[str, Any]:
     room.prepare(job["seed"])
     model = build_model(own["model"])
     room.train(model, job["train"])
-    recorder = explore.Explored(model, None, steps=job["steps"], draws=0, seed=job["seed"])
+    recorder = explore.MutatingRecorder(model, None, steps=job["steps"], draws=0, seed=job["seed"])
     recorder.load(a.initial_parameters())
     recorder.optimizer = make_optimizer(room, model, own["optimizer"])
     with np.load(folder / "inputs.npz", allow_pickle=False) as file:

@@ -79,8 +79,9 @@ def write_outcome(folder: Path, name: str, variant: str, kind: str, outcome: Any
 
 def select_device(package: str, device: str) -> None:
     """Select this device, also if the framework would choose another one by default."""
-    environment = f"{package.partition('.')[0]}.common.environment"
-    if importlib.util.find_spec(environment):
+    common = f"{package.partition('.')[0]}.common"
+    environment = f"{common}.environment"
+    if importlib.util.find_spec(common) and importlib.util.find_spec(environment):
         importlib.import_module(environment).resolve_device(device)
 
 

@@ -96,7 +96,7 @@ def parse_seconds_per_byte(text: str, what: str = "beta") -> float:
 def format_seconds(value: float) -> str:
     """Format seconds with three significant digits: ``12.3 µs``, ``4.56 ms``, ``1.23 s``.
 
-    >>> told_seconds(0.00123)
+    >>> format_seconds(0.00123)
     '1.23 ms'
     """
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):

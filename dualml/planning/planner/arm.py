@@ -27,9 +27,9 @@ def arm_from_layout(shape: Shape, layout: Mapping[str, Any]) -> dict[str, Any]:
         UserError: a layout that dualml does not train.
 
     Example:
-        >>> from dualml.planning.planner.zoo import by_name
-        >>> x = Layouts.one(8, dp=2, pp=2, zero=1, micro=2)
-        >>> arm_of(by_name("gpt"), x.describe(0))["split"]
+        >>> from dualml.planning.planner.zoo import shape_by_name
+        >>> x = Layouts.from_axes(8, dp=2, pp=2, zero=1, micro=2)
+        >>> arm_from_layout(shape_by_name("gpt"), x.describe(0))["split"]
         {'data': 2, 'cut': ['attention_branch2'], 'micro_batches': 2}
     """
     x = Layouts.from_axes(

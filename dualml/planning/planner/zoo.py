@@ -42,7 +42,7 @@ def shape_by_name(name: str, overrides: Sequence[str] = ()) -> Shape:
         UserError: an unknown key or an invalid size.
 
     Example:
-        >>> by_name("gpt", ["sizes.width=768", "sizes.blocks=12", "sizes.heads=12",
+        >>> shape_by_name("gpt", ["sizes.width=768", "sizes.blocks=12", "sizes.heads=12",
         ...                 "data.words=50257", "data.length=1024"]).parameters
         124439808
     """

@@ -128,7 +128,7 @@ def strategy_class(name: str) -> Any:
 def formulas(name: str) -> tuple[str, ...]:
     """Return messages m and bytes b of the busiest rank and time T of the critical path; for a
     native collective those of its textbook algorithm. Empty for an unknown strategy."""
-    textbook = getattr(strategy_class(name), "textbook", "")
+    textbook = getattr(strategy_class(name), "reference_algorithm", "")
     return getattr(strategy_class(name), "formulas", ()) or (formulas(textbook) if textbook else ())
 
 

@@ -30,12 +30,12 @@ RESUME_CONFLICTS = (
 PROBE = """
 import json, sys
 from dualml.backend import backends
-from dualml.launch.child import reason_of
+from dualml.launch.child import failure_reason
 try:
     backends()[sys.argv[1]].create(sys.argv[2])
     end = ["ok", ""]
 except BaseException as error:
-    end = list(reason_of(error))
+    end = list(failure_reason(error))
 print("\\n" + json.dumps(end))
 """
 

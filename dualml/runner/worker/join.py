@@ -120,7 +120,7 @@ def join_group(
         address=address,
         host_staged=staged,
     )
-    return backend.ability(ProcessGroups).connect(place)
+    return backend.require_capability(ProcessGroups).connect(place)
 
 
 def single_rank_group(backend: Any) -> Any:
@@ -132,7 +132,7 @@ def single_rank_group(backend: Any) -> Any:
     place = RankContext(0, 1, MemoryStore())
     if backends()[backend.name].ranks == "threads":
         return ThreadCommunicator(place, Switchboard())
-    return backend.ability(ProcessGroups).connect(place)
+    return backend.require_capability(ProcessGroups).connect(place)
 
 
 def agree_on_weights(comm: Any, weights: dict[str, Any], key: str) -> None:
@@ -147,7 +147,7 @@ def agree_on_weights(comm: Any, weights: dict[str, Any], key: str) -> None:
     received = {name: comm.numpy(comm.broadcast(comm.tensor(w))) for name, w in weights.items()}
     place, text = comm.context, f"{arrays_digest(received)} {arrays_digest(weights)}"
     notes = all_gather_via_store(
-        place.board,
+        place.store,
         f"weights.{key}",
         comm.rank,
         range(comm.size),

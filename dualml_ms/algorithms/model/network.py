@@ -108,7 +108,7 @@ class ModelPart(nn.Cell):
         """Share parameters between layers, under the name of the layer that owns them."""
         for name, layer in self.layers:
             for leaf, full in canonical_parameter_names(name, layer).items():
-                if layer.holder(name, leaf) == name:
+                if layer.parameter_owner(name, leaf) == name:
                     continue
                 known |= {p.name: p for p in self.trainable_params()}
                 cell = getattr(self, attribute_name(name))
@@ -133,8 +133,8 @@ class ModelPart(nn.Cell):
         for i in range(len(self.blocks)):
             block = self.blocks[i]
             below = len(values) - block.depth
-            own = masks[block.begins : block.begins + block.dropouts]
-            more = (here,) if block.asks else ()
+            own = masks[block.first_mask : block.first_mask + block.dropouts]
+            more = (here,) if block.takes_padding_mask else ()
             values = (*values[:below], *block(*values[below:], *own, *more))
         return values
 
@@ -268,9 +268,9 @@ class LayerOutputs(nn.Cell):
         self.network, self.loss = network, loss
 
     def construct(self, x, y):
-        after = self.network.walk((x,), (), self.network.here(x), False)
+        after = self.network.walk((x,), (), self.network.padding_mask(x), False)
         logits = after[-1][-1].astype(ms.float32)
-        outputs = (self.loss.each(logits, y), ops.argmax(logits, -1))
+        outputs = (self.loss.sample_losses(logits, y), ops.argmax(logits, -1))
         for values in after[1:]:
-            outputs += (values[-1].astype(ms.float32) if self.network.lower else values[-1],)
+            outputs += (values[-1].astype(ms.float32) if self.network.low_cast else values[-1],)
         return outputs

@@ -33,7 +33,7 @@ class Written(nn.Cell):
 def cell_source(network: Network) -> str:
     """Return the source of a cell that takes the same inputs as the network."""
     cells, calls, depth, masks = list[str](), list[str](), 0, list[str]()
-    if network.spec.padded:
+    if network.spec.needs_padding_mask:
         calls.append("here = x != 0")
     for name, layer in network.spec.layers:
         if isinstance(layer, Branch):
@@ -47,7 +47,7 @@ def cell_source(network: Network) -> str:
             masks.append(f", {name}")
         else:
             cells.append(f"self.{name} = model.{name}")
-            calls.append(f"x = self.{name}(x{', here' if layer.padded else ''})")
+            calls.append(f"x = self.{name}(x{', here' if layer.needs_padding_mask else ''})")
     indented = ("\n".join(" " * 8 + line for line in lines) for lines in (cells, calls))
     return HEAD.format(masks="".join(masks), **dict(zip(("cells", "calls"), indented, strict=True)))
 

@@ -29,7 +29,7 @@ def state(optimizer: RuleOptimizer, names: Sequence[Any] | None = None) -> dict[
     """
     names = _check_names(optimizer, names)
     slots: dict[str, Arrays] = {}
-    for slot in optimizer.rule.slots:
+    for slot in optimizer.rule.state_keys:
         unit = optimizer.state_unit(slot)
         values = [p.asnumpy().copy() for p in getattr(optimizer, slot)]
         if unit != 1.0:
@@ -58,7 +58,7 @@ def load_state(
         {n: p.asnumpy() for n, p in zip(names, optimizer.parameters, strict=True)}
     )
     loaded = []
-    for slot in optimizer.rule.slots:
+    for slot in optimizer.rule.state_keys:
         for name, kept in zip(names, getattr(optimizer, slot), strict=True):
             array = (state if step else start).get(slot, {}).get(name)
             if array is None or np.shape(array) != tuple(kept.shape):

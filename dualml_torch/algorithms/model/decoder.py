@@ -39,7 +39,7 @@ class GroupedAttention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         b, length, _ = x.shape
-        r, groups, width = self.layer.each, self.layer.kv_heads, self.layer.width
+        r, groups, width = self.layer.heads_per_group, self.layer.kv_heads, self.layer.width
         parts = x.view(b, length, groups, r + 2, width)
         q, k, v = parts[..., :r, :], parts[..., r, :], parts[..., r + 1, :]  # B T G R K, B T G K
         if self.layer.base:

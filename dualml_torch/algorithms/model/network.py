@@ -89,7 +89,7 @@ class ModelPart(nn.Module):
         """
         if self.spans and torch.is_grad_enabled():
             for some in self.spans:
-                below, own = values[: -some.takes], values[-some.takes :]
+                below, own = values[: -some.input_count], values[-some.input_count :]
                 values = (*below, *self.run_span(some, own, masks[some.masks], here))
             return values
         for _, after in self.walk(values, masks, here):
@@ -141,7 +141,7 @@ class ModelPart(nn.Module):
             elif masks and carries_state(layer):
                 x, self.final_states[name] = self.run_layer(name, layer, x, next(waiting))
             else:
-                given = (x, here) if layer.padded else (x,)
+                given = (x, here) if layer.needs_padding_mask else (x,)
                 x = self.run_layer(name, layer, *given)
             yield name, (*kept, x)
 
@@ -214,4 +214,4 @@ class Network(ModelPart):
 
     def padding_mask(self, x: Tensor) -> Tensor | None:
         """Return which positions of tokens (B, T) hold a token; None if no layer needs it."""
-        return x != PADDING if self.spec.padded else None
+        return x != PADDING if self.spec.needs_padding_mask else None

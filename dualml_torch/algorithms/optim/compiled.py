@@ -76,7 +76,7 @@ def _compile(
         n = len(flat) // (2 + len(slots))
         p, g, *tensors = (list(flat[i : i + n]) for i in range(0, len(flat), n))
         state = dict(zip(slots, tensors, strict=True))
-        update(p, g, state, group, *numbers.unbind(), room=lambda p: None)
+        update(p, g, state, group, *numbers.unbind(), workspace=lambda p: None)
         return ()
 
     graph = make_fx(run, tracing_mode="fake")(numbers, *flat)  # fake: nothing is updated yet

@@ -49,7 +49,10 @@ class Method(TrainingMethod):
         own, ends = context.model.canonical(), (0, len(spec.layers) - 1)
         layers = [
             PipelineLayer(
-                ModelPart([layer], others=own), spec.padded, number == ends[0], number == ends[1]
+                ModelPart([layer], others=own),
+                spec.needs_padding_mask,
+                number == ends[0],
+                number == ends[1],
             )
             for number, layer in enumerate(spec.layers)
         ]
@@ -114,7 +117,7 @@ def check_supported(model, processes, stages):
             f"PipelineModule has {stages} stages here; {processes} ranks are no "
             f"multiple of it: set world_size = {stages} or {2 * stages}"
         )
-    if model.spec.dropouts:
+    if model.spec.dropout_names:
         raise Unsupported(
             "PipelineModule passes samples alone on; this model takes the masks of its Dropout too"
         )

@@ -100,7 +100,7 @@ class MutatingTracer(OperationTracer):
                 )
         if name and number in self.replayed_numbers:
             self.kept_calls[number] = ReplayableCall.from_arguments(
-                func, name, args, kwargs, self.tape.source
+                func, name, args, kwargs, self.tape.find_source
             )
         held = self.deferred_calls.pop(number, None)
         result = None
@@ -119,7 +119,7 @@ class MutatingTracer(OperationTracer):
                 result = find_tensors((args, kwargs))[at]
             elif change.action == "earlier":
                 at = int(change.argument)
-                name_now = self.tape.source(find_tensors((args, kwargs))[at])
+                name_now = self.tape.find_source(find_tensors((args, kwargs))[at])
                 other = self.value_of(earlier_operand(change, name_now, self.tape.calls))
                 args, kwargs = replace_tensor(args, kwargs, at, other)
             elif change.action == "operand":

@@ -186,8 +186,10 @@ class ReplayTracer(MutatingTracer):
         number, func = len(self.tape.calls), with_size_checks(func, name)
         if name:
             del self.replay.calls[number:]  # a call without outputs has no number
-            draw = partial(self.replay.draw, number)
-            self.replay.keep(self.mutate_function(number, func, name, draw), name, args, kwargs)
+            draw = partial(self.replay.draw_numbers, number)
+            self.replay.record_call(
+                self.mutate_function(number, func, name, draw), name, args, kwargs
+            )
         result = super().call(func, name, args, kwargs)
         if name:
             for i, one in enumerate(find_tensors(args[0] if name in ASSIGNS else result)):

@@ -29,13 +29,13 @@ def plant(name: str, module: str) -> Callable[[Callable[[Any], None]], Callable[
 @plant("nothing", "dualml.parallel.aggregation.parallel")
 def _no_gradient_sum(module: Any) -> None:
     """No rank sends its gradient."""
-    module.DataParallel.sum = lambda self, x, bucket: x
+    module.DataParallel.reduce_bucket = lambda self, x, bucket: x
 
 
 @plant("a-part", "dualml.parallel.aggregation.parallel")
 def _partial_gradient_sum(module: Any) -> None:
     """The last eighth of each bucket is left out of the exchange."""
-    sums = module.DataParallel.sum
+    sums = module.DataParallel.reduce_bucket
 
     def sum_most(self: Any, x: Any, bucket: str) -> Any:
         comm, end = self.comm, len(x) - len(x) // 8
@@ -43,14 +43,14 @@ def _partial_gradient_sum(module: Any) -> None:
         total = sums(self, comm.copy(comm.slice(x, 0, end)), bucket)
         return comm.write(comm.write(x, 0, total, "put"), end, own, "put")
 
-    module.DataParallel.sum = sum_most
+    module.DataParallel.reduce_bucket = sum_most
 
 
 @plant("later", "dualml.parallel.aggregation.parallel")
 def _only_first_update(module: Any) -> None:
     """Only the first update is synchronised."""
-    sums = module.DataParallel.sum
-    module.DataParallel.sum = lambda self, x, bucket: x if self.now > 1 else sums(self, x, bucket)
+    sums = module.DataParallel.reduce_bucket
+    module.DataParallel.reduce_bucket = lambda self, x, bucket: x if self.step_count > 1 else sums(self, x, bucket)
 
 
 @plant("averages", "dualml.parallel.aggregation.local_sgd")
@@ -58,33 +58,35 @@ def _averages(module: Any) -> None:
     """Parameters are never averaged, but the averaging is recorded."""
 
     def average(self: Any) -> None:
-        own = [self.comm.numpy(p) for p in self.pieces.parameters()]
-        self.measure(own, own)
+        own = [self.comm.numpy(p) for p in self.buckets.parameters()]
+        self.record_divergence(own, own)
 
-    module.LocalSGD.average = average
+    module.LocalSGD.average_parameters = average
 
 
 @plant("server", "dualml.parallel.aggregation.asynchronous")
 def _server(module: Any) -> None:
     """Workers keep to themselves what they should send to the server."""
-    serve = module.Asynchronous.serve
-    module.Asynchronous.serve = lambda self, rank, step, own=(): (
-        None if rank else serve(self, rank, step, own)
+    handle_push = module.AsyncParameterServer.handle_push
+    module.AsyncParameterServer.handle_push = lambda self, rank, step, own=(): (
+        None if rank else handle_push(self, rank, step, own)
     )
-    module.Asynchronous.deliver = lambda self, gradients: self.pieces.update(gradients, self.now)
+    module.AsyncParameterServer.push_gradient = lambda self, gradients: self.buckets.update(
+        gradients, self.step_count
+    )
 
 
 @plant("shards", "dualml.parallel.zero.collectives")
 def _shards(module: Any) -> None:
     """Each rank updates its shard with its own gradient; weights are still gathered, and so
     equal."""
-    module.Moves.reduce = lambda self, vector: self.own(vector)
+    module.ShardCollectives.reduce_scatter = lambda self, vector: self.local_part(vector)
 
 
 @plant("slices", "dualml.parallel.split.tensor_parallel_rank")
 def _slices(module: Any) -> None:
     """Ranks that share every layer do not sum their parts."""
-    module.Row.summed = lambda self, group, x: x
+    module.TensorParallelRank.all_reduce_sum = lambda self, group, x: x
 
 
 @plant("stages", "dualml.parallel.split.mailbox")
@@ -103,10 +105,10 @@ def _stages(module: Any) -> None:
             if peer == self.comm.rank:
                 super().send(key, x, peer)
 
-        def take(self, key: Any, peer: int) -> Any:
-            if key in self.kept:
-                return self.kept.pop(key)
-            buffer = self.empty(*self.sizes[key])
+        def receive(self, key: Any, peer: int) -> Any:
+            if key in self.received:
+                return self.received.pop(key)
+            buffer = self.make_buffer(*self.sizes[key])
             return self.comm.tensor(np.zeros(tuple(buffer.shape), self.comm.dtype(buffer)))
 
     module.Mailbox = Deaf  # before the executor imports it
@@ -115,7 +117,7 @@ def _stages(module: Any) -> None:
 @plant("calls", "dualml_torch.parallel.rpc")
 def _calls(module: Any) -> None:
     """The driver runs every stage itself and calls no other rank."""
-    module.name_of = lambda rank: str(module.rpc.get_worker_info().name)
+    module.worker_name = lambda rank: str(module.rpc.get_worker_info().name)
 
 
 @plant("engine-torch", "torch.nn.parallel.distributed")
