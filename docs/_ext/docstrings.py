@@ -10,6 +10,7 @@ from sphinx.application import Sphinx
 from sphinx.ext.autodoc.mock import _MockObject, mock
 
 from _ext.api_pages import public
+from dualml.common.former_member_names import FORMER_MEMBERS
 
 #: Code, or a character that reStructuredText would interpret.
 MEANT = re.compile(r"(`{1,2})(?P<code>[^`]+)\1(?P<joined>\w?)|(?P<mark>[*|]|(?<=\w)_(?!\w))")
@@ -22,6 +23,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     # Before napoleon, which makes reStructuredText of `Args:` and the like.
     app.connect("autodoc-process-docstring", plain, priority=400)
     app.connect("autodoc-process-docstring", formulas, priority=600)
+    app.connect("autodoc-skip-member", skip_former)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -39,6 +41,14 @@ def imported(app: Sphinx) -> None:
             module = importlib.import_module(listed["name"])
             for name in listed["names"]:
                 setattr(module, name, getattr(module, name))
+
+
+def skip_former(
+    app: Sphinx, what: str, name: str, thing: object, skip: bool, options: object
+) -> bool | None:
+    """Leave out members under the names that they had in version 0.1."""
+    present = getattr(getattr(thing, "fget", thing), "__name__", name)
+    return any(names.get(name) == present for names in FORMER_MEMBERS.values()) or None
 
 
 def plain(

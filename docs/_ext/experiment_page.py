@@ -18,13 +18,13 @@ PLACES = {
     "Experiment": (),
     "Data": ("data",),
     "DecoderSizes": ("sizes",),
-    "Recurrent": ("recurrent",),
+    "RecurrentSettings": ("recurrent",),
     "Evaluation": ("evaluation",),
     "Parity": ("parity",),
     "Limits": ("limits",),
     "Arm": ("arms", "*"),
     "Aggregation": ("arms", "*", "aggregation"),
-    "Slow": ("arms", "*", "slow"),
+    "StragglerSettings": ("arms", "*", "straggler"),
     "Split": ("arms", "*", "split"),
     "Offload": ("arms", "*", "offload"),
 }
@@ -53,6 +53,7 @@ def page(lang: str) -> str:
                 labs_of((*place, key), texts),
             ]
             for key, field in models[model]["properties"].items()
+            if not field.get("deprecated")
         ]
         parts.append(table(head, rows))
     parts.append(f"## {texts['named']}\n\n{texts['named_intro']}")
@@ -81,10 +82,33 @@ def meaning(model: str, key: str, lang: str) -> str:
 
 @cache
 def schema() -> dict[str, Any]:
-    """Return the JSON schema of an experiment file."""
+    """Return the JSON schema of an experiment file; former names of keys are deprecated."""
     from dualml.experiment.schema import Experiment
 
-    return Experiment.model_json_schema()
+    whole = Experiment.model_json_schema()
+    for model, place in PLACES.items():
+        table = whole if model == "Experiment" else whole["$defs"][model]
+        table["properties"] = dict(named_properties(table["properties"], place))
+    return whole
+
+
+def named_properties(
+    properties: Mapping[str, Any], place: tuple[str, ...]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the properties of the table at ``place`` by the names that users write, and then those
+    with a former name by that."""
+    from dualml.experiment.keys import find_key, present_table
+
+    renamed = [(name, key) for name in properties if (key := find_key(place, name))]
+    for name, field in properties.items():
+        key = find_key(place, name)
+        if key is None or not key.values:
+            yield key.present if key else name, field
+            continue
+        ((_, default),) = present_table({name: field["default"]}, place).items()
+        yield key.present, {"type": "string", "enum": list(key.values), "default": default}
+    for name, _ in renamed:
+        yield name, {**properties[name], "deprecated": True}
 
 
 def write_schema(folder: Path) -> None:

@@ -19,6 +19,7 @@ from dualml.backend.memory import MemoryUsage
 from dualml.backend.stage import BlockAttention, Segment, Stage
 from dualml.backend.training_spec import Array, TrainingSpec
 from dualml.common.errors import Unsupported
+from dualml.common.former_members import keep_former_members
 
 Layout = Sequence[Sequence[str]]
 Tensor = Any
@@ -35,6 +36,7 @@ class Capability(ABC):
 CapabilityT = TypeVar("CapabilityT", bound=Capability)
 
 
+@keep_former_members
 class SupportsCapabilities:
     """Base class of objects that can be asked for a capability.
 

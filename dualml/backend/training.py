@@ -15,6 +15,7 @@ from dualml.algorithms.precision import SLOT, Scaler
 from dualml.backend.capability import SupportsCapabilities
 from dualml.backend.training_spec import Array, TrainingSpec
 from dualml.common.clock import WALL, start_wall_clock
+from dualml.common.former_members import keep_former_members
 
 Arrays = dict[str, Array]
 
@@ -36,6 +37,7 @@ class BatchTrace:
     gradients: Arrays
 
 
+@keep_former_members
 class Training(SupportsCapabilities, ABC):
     """A model, its optimizer and its training data on one device: what a trial trains.
 
@@ -189,6 +191,7 @@ def batch_digest(x: Array, y: Array) -> str:
     return digest.hexdigest()
 
 
+@keep_former_members
 class Backend(SupportsCapabilities, ABC):
     """Interface of every backend. `BackendInfo.create` makes it from a device and a number of
     threads, only in the worker process.

@@ -15,11 +15,13 @@ from dualml.algorithms.model.streams import HiddenStates
 from dualml.algorithms.optim.base import OptimizerSpec, State
 from dualml.algorithms.optim.schedule import LRSchedule
 from dualml.algorithms.precision import FULL, Precision
+from dualml.common.former_members import keep_former_members
 
 Array = NDArray[Any]
 CONSTANT = LRSchedule()
 
 
+@keep_former_members
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainingSpec:
     """Everything that determines the numbers of a training, except the order of its samples.

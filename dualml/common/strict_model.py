@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -20,18 +20,28 @@ class StrictModel(BaseModel):
 
 
 def describe_validation_error(
-    error: ValidationError, model: type[BaseModel], problem: Mapping[str, Any] | None = None
+    error: ValidationError,
+    model: type[BaseModel],
+    problem: Mapping[str, Any] | None = None,
+    path_of: Callable[[Sequence[str]], Sequence[str]] = list,
 ) -> str:
-    """Describe the first validation error (or ``problem``) in one line, with key and value."""
+    """Describe the first validation error (or ``problem``) in one line, with key and value.
+
+    Args:
+        path_of: function that returns the path of a key as users write it, for its path in
+            ``model``.
+    """
     first = problem or error.errors()[0]
-    where = clip_text(".".join(str(part) for part in first["loc"]))
+    path = [str(part) for part in first["loc"]]
+    where = clip_text(".".join(path_of(path)))
     if first["type"] == "extra_forbidden":
-        *parents, last = (str(part) for part in first["loc"])
-        return f"unknown key {where}{did_you_mean(last, known_keys(model, parents))}"
+        *parents, last = path
+        known = [path_of([*parents, key])[-1] for key in known_keys(model, parents)]
+        return f"unknown key {where}{did_you_mean(last, known)}"
     if first["type"] == "missing":
         return f"{where} is missing"
     if first["type"] == "model_type":
-        keys = known_keys(model, [str(part) for part in first["loc"]])
+        keys = [path_of([*path, key])[-1] for key in known_keys(model, path)]
         shown = clip_text(repr(first.get("input")))
         table = f"needs a table of {', '.join(keys)}; received {shown}"
         return f"{where}: {table}" if where else table

@@ -180,13 +180,13 @@ class Arm(StrictModel):
     def _ranks_fit(self) -> Arm:
         if self.slow is not None and self.slow.rank >= self.world_size:
             raise UserError(
-                f"slow.rank = {self.slow.rank}, but world_size is {self.world_size}: "
+                f"straggler.rank = {self.slow.rank}, but world_size is {self.world_size}: "
                 f"ranks go from 0 to {self.world_size - 1}"
             )
         late = self.slow and (self.slow.latency_s or self.slow.bandwidth_bytes_per_s)
         if late and (self.aggregation.strategy in (NATIVE, REPLICAS) or self.aggregation.overlap):
             raise UserError(
-                "the framework sends these messages itself: slow can only make the "
+                "the framework sends these messages itself: straggler can only make the "
                 "computation late there (compute, jitter_s)"
             )
         if self.kind == "train" and "optimizer" not in self.model_fields_set:
@@ -222,13 +222,13 @@ class Arm(StrictModel):
         constant = self.plan_schedule.kind == "constant" and not self.plan_schedule.warmup
         if self.split.arrival == "asynchronous" and not constant:
             raise UserError(
-                "arrival = asynchronous makes an update of every trainer's gradient; a "
+                "update_mode = asynchronous makes an update of every trainer's gradient; a "
                 "schedule by batches has no meaning there"
             )
         if self.split.engine == "rpc" and self.slow is not None:
             raise UserError(
                 "the framework sends the messages of engine = rpc itself; leave out "
-                "slow, or use engine = messages"
+                "straggler, or use engine = messages"
             )
         if not self.batch_size:
             raise UserError("split needs a batch_size: the batch goes through in micro-batches")
@@ -250,25 +250,25 @@ class Arm(StrictModel):
             )
         check_ranks(self.method, self.world_size, self.backends)
         if self.slow is not None:
-            raise UserError("a method sends its messages itself; leave out slow")
+            raise UserError("a method sends its messages itself; leave out straggler")
         if self.plan_precision.is_low:
             raise UserError("a method has a precision of its own; leave out precision")
         if not self.plan_schedule.constant:
             raise UserError("a method takes a constant step size; leave out schedule")
         if not self.batch_size or self.batch_size > self.chunk:
             raise UserError(
-                "a method takes a batch at once, of 1 to chunk samples; received "
-                f"batch_size = {self.batch_size}, chunk = {self.chunk}"
+                "a method takes a batch at once, of 1 to accumulation_batch samples; received "
+                f"batch_size = {self.batch_size}, accumulation_batch = {self.chunk}"
             )
         return self
 
     @model_validator(mode="after")
     def _partition_ranks_fit(self) -> Arm:
         if self.dealt_to and not self.partition:
-            raise UserError(f"dealt_to = {self.dealt_to} without a partition to deal by")
+            raise UserError(f"partition_ranks = {self.dealt_to} without a partition to deal by")
         if self.dealt_to and self.world_size > 1 and self.dealt_to != self.world_size:
             raise UserError(
-                f"dealt_to = {self.dealt_to}, but there are {self.world_size} ranks to "
+                f"partition_ranks = {self.dealt_to}, but there are {self.world_size} ranks to "
                 "deal to; it is for world_size = 1"
             )
         if self.partition and 0 < self.batch_size < self.partition_rank_count:
@@ -310,7 +310,7 @@ class Arm(StrictModel):
             raise UserError(
                 "loss_scale: the server updates with every trainer's own gradient, and "
                 "would skip some of a batch and not others; use precision = bf16 "
-                "without loss_scale, or arrival = synchronous"
+                "without loss_scale, or update_mode = synchronous"
             )
         settings = self.aggregation
         if settings.strategy == ASYNCHRONOUS or settings.of == "parameters":
@@ -346,8 +346,8 @@ class Arm(StrictModel):
             check_zero(self.sharding, other, self.world_size, self.split, self.aggregation)
         if self.zero_lower and self.precision == "fp32":
             raise UserError(
-                "zero_lower holds whole weights and gradients in the arm's lower type; "
-                "precision is fp32: set fp16 or bf16, or leave zero_lower out"
+                "zero_param_dtype = precision holds whole weights and gradients in the arm's "
+                "lower type; precision is fp32: set fp16 or bf16, or leave zero_param_dtype out"
             )
         return self
 

@@ -310,7 +310,7 @@ def check_ranks(name: str, arm: Arm, n: int) -> None:
     if arm.kind == "collectives" and ranks == 1:
         raise UserError(f"arms.{name}: kind = collectives needs world_size >= 2; received 1")
     if arm.slow is not None and ranks == 1:
-        raise UserError(f"arms.{name}: slow holds up other ranks; world_size = 1 has none")
+        raise UserError(f"arms.{name}: straggler holds up other ranks; world_size = 1 has none")
 
 
 def check_length(arm: Arm, n: int, epochs: int) -> None:

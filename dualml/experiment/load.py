@@ -17,6 +17,7 @@ from dualml.common.parse import MAX_DEPTH, check_limits, find_line, from_toml
 from dualml.common.strict_model import clip_text, describe_validation_error
 from dualml.experiment.arm import Arm
 from dualml.experiment.find import locate
+from dualml.experiment.keys import WrittenKeys
 from dualml.experiment.schema import Experiment
 
 #: Number of training samples below which the file's ``[small]`` table applies.
@@ -54,7 +55,8 @@ def load(
         UserError: the file, an override or a name is invalid.
     """
     path = locate(lab)
-    table = read_toml(path)
+    table, keys = read_toml(path), WrittenKeys()
+    keys.store(table, str(path), lambda key: locate_line(list(key), path))
     faster, smaller = pop_overlay(table, "quick", path), pop_overlay(table, "small", path)
     if small:
         merge_tables(table, smaller)
@@ -75,8 +77,7 @@ def load(
     resolve_paths(table, path.parent)
     if any(text.partition("=")[0].strip() == "pretrained" for text in overrides):
         drop_vocabulary_size(table)
-    for text in overrides:
-        apply_override(table, text)
+    applied = [(text, apply_override(table, text, keys)) for text in overrides]
     resolve_paths(table, Path.cwd())
     if seeds:
         table["seeds"] = list(seeds)
@@ -91,12 +92,13 @@ def load(
         loc = [str(part) for part in error.errors()[0]["loc"]]
         if loc[:1] == ["arms"] and len(loc) > 1:
             loc[1] = origins.get(loc[1], loc[1])
-        origin = locate_error(loc, path, overrides, bool(seeds))
-        if world_size is not None and "world_size" in describe_validation_error(error, Experiment):
+        origin = locate_error(loc, keys.path_of(loc), path, applied, bool(seeds))
+        reason = describe_validation_error(error, Experiment, path_of=keys.path_of)
+        if world_size is not None and "world_size" in reason:
             origin = f"--world-size {world_size}"
         if model is not None and loc == ["model"]:
             origin = f"--model {clip_text(model)}"
-        raise UserError(f"{origin}: {describe_validation_error(error, Experiment)}") from None
+        raise UserError(f"{origin}: {keys.text_of(reason, loc)}") from None
     return select_arms(experiment, arms, origins)
 
 
@@ -185,15 +187,30 @@ def is_table(table: Mapping[str, Any], key: str) -> bool:
     return isinstance(table.get(key), dict)
 
 
-def locate_error(loc: list[str], path: Path, overrides: Sequence[str], seeds: bool) -> str:
-    """Return where an invalid value was written: an option, or the file and its line."""
-    for text in reversed(overrides):
-        key = [part.strip() for part in text.partition("=")[0].split(".")]
+def locate_error(
+    loc: list[str],
+    written: list[str],
+    path: Path,
+    overrides: Sequence[tuple[str, list[str]]],
+    seeds: bool,
+) -> str:
+    """Return where an invalid value was written: an option, or the file and its line.
+
+    Args:
+        loc, written: its key as it is stored, and as the user has written it.
+        overrides: options with the stored keys that they set.
+    """
+    for text, key in reversed(overrides):
         if key == loc[: len(key)] or (loc and loc == key[: len(loc)]):
             return f"--set {clip_text(text)}"
     if seeds and loc[:1] == ["seeds"]:
         return "--seed"
-    line = find_line(read_text(path), loc)
+    return locate_line(written, path)
+
+
+def locate_line(key: Sequence[str], path: Path) -> str:
+    """Return the file with the line that sets a key, if there is one."""
+    line = find_line(read_text(path), key)
     return f"{path}, line {line}" if line else str(path)
 
 
@@ -213,8 +230,15 @@ def drop_vocabulary_size(table: dict[str, Any]) -> None:
         table["data"].pop("words", None)
 
 
-def apply_override(table: dict[str, Any], text: str) -> None:
-    """Apply one ``KEY=VALUE``; a value that is no TOML is taken as text."""
+def apply_override(table: dict[str, Any], text: str, keys: WrittenKeys | None = None) -> list[str]:
+    """Apply one ``KEY=VALUE``; a value that is no TOML is taken as text.
+
+    Args:
+        keys: names of the keys that have two.
+
+    Returns:
+        The key by its stored name.
+    """
     key, equals, raw = text.partition("=")
     path = [part.strip() for part in key.split(".")]
     if not equals or not all(path):
@@ -233,6 +257,8 @@ def apply_override(table: dict[str, Any], text: str) -> None:
     except ValueError as error:
         reason = str(error).removeprefix("value: ")
         raise UserError(f"--set {clip_text(text)}: {reason}") from None
+    if keys is not None:
+        path, value = keys.store_override(path, value, f"--set {clip_text(text)}")
     here = table
     for depth, part in enumerate(path[:-1]):
         if part not in here and depth == 1 and path[0] == "arms":
@@ -246,6 +272,7 @@ def apply_override(table: dict[str, Any], text: str) -> None:
             f"{', '.join(f'{key}.{k}' for k in here[path[-1]])}"
         )
     here[path[-1]] = value
+    return path
 
 
 def select_arms(

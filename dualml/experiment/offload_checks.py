@@ -62,8 +62,8 @@ def check_offload(
         )
     if lower:
         raise UserError(
-            "offload moves float32 weights and state; zero_lower keeps a second copy of the "
-            "weights beside them: leave out zero_lower"
+            "offload moves float32 weights and state; zero_param_dtype = precision keeps a "
+            "second copy of the weights beside them: leave out zero_param_dtype"
         )
     if world_size == 1 and settings.strategy != Aggregation().strategy:
         raise UserError(

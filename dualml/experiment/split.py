@@ -137,10 +137,10 @@ class Split(StrictModel):
     @model_validator(mode="after")
     def _fits(self) -> Split:
         if self.arrival == "asynchronous" and self.trainers == 1:
-            raise UserError("arrival = asynchronous needs trainers >= 2: one never overtakes")
+            raise UserError("update_mode = asynchronous needs trainers >= 2: one never overtakes")
         if self.arrival == "asynchronous" and self.micro_batches != self.trainers:
             raise UserError(
-                f"arrival = asynchronous updates after every trainer's part of a batch: "
+                f"update_mode = asynchronous updates after every trainer's part of a batch: "
                 f"micro_batches must be {self.trainers}; received {self.micro_batches}"
             )
         if self.engine == "rpc" and (self.tensor > 1 or self.data > 1):

@@ -29,9 +29,10 @@ REASONS = {
     "precision": "states are carried in float32; leave out precision",
     "batch_size": "the batch is as many streams as batch_size, and the whole training set in one "
     "batch has no next one; set batch_size",
-    "chunk": "a batch goes through at once; raise chunk to batch_size, or lower batch_size",
+    "chunk": "a batch goes through at once; raise accumulation_batch to batch_size, or lower "
+    "batch_size",
     "asynchronous": "the server updates with every trainer's part of a batch by itself; use "
-    "arrival = synchronous",
+    "update_mode = synchronous",
 }
 
 

@@ -30,8 +30,8 @@ def check_zero(
     zero = f"zero = {asked.stage}"
     if not asked.stage and asked.lower:
         raise UserError(
-            "zero_lower keeps float32 weights on the rank that updates them alone; set zero = 1, 2 "
-            "or 3, or leave it out"
+            "zero_param_dtype = precision keeps float32 weights on the rank that updates them "
+            "alone; set zero = 1, 2 or 3, or leave it out"
         )
     if not asked.stage:
         raise UserError(
@@ -52,8 +52,8 @@ def check_zero(
         )
     if split is not None and asked.lower:
         raise UserError(
-            "zero_lower holds a whole model in a lower type, and with split no rank has one; leave "
-            "out zero_lower or split"
+            "zero_param_dtype = precision holds a whole model in a lower type, and with split no "
+            "rank has one; leave out zero_param_dtype or split"
         )
     if split is not None:
         check_replicas(split)
@@ -73,12 +73,12 @@ def check_zero(
             f"{zero} adds up gradients by reduce-scatter; aggregation.reduce = {settings.reduce} "
             "is no sum: use weighted, mean or sum"
         )
-    for key in ("of", "compress", "cut"):
+    for key, name in (("of", "target"), ("compress", "compress"), ("cut", "cut")):
         value = getattr(settings, key)
         if value != Aggregation.model_fields[key].default:
             raise UserError(
                 f"{zero} adds up gradients as they are, unit by unit; leave out "
-                f"aggregation.{key} = {str(value).lower()}"
+                f"aggregation.{name} = {str(value).lower()}"
             )
 
 
@@ -87,7 +87,7 @@ def check_replicas(split: Split) -> None:
     update them on their own."""
     if split.engine != "messages" or split.arrival == "asynchronous":
         asynchronous = split.engine == "messages"
-        what = "arrival = asynchronous" if asynchronous else f"engine = {split.engine}"
+        what = "update_mode = asynchronous" if asynchronous else f"engine = {split.engine}"
         raise UserError(
             f"zero = 1 shares out an update that replicas make together; leave out {what}"
         )

@@ -10,6 +10,7 @@ import mindspore.mint.distributed as md
 import numpy as np
 
 from dualml.algorithms.communicator import BITWISE, Implementation, RankContext
+from dualml.common.former_members import keep_former_members
 from dualml.common.sockets import sent_bytes
 from dualml_ms.algorithms.cluster import Membership, join
 from dualml_ms.algorithms.collectives import MindSporeCollectives
@@ -52,6 +53,7 @@ def connect(place: RankContext, device: str = "cpu") -> MindSporeCommunicator:
     return MindSporeCommunicator(place, join(place, device))
 
 
+@keep_former_members
 class MindSporeCommunicator(MindSporeCollectives):
     """MindSpore implementation of `dualml.algorithms.communicator.Communicator` between processes,
     made by `connect` from the ``place`` of this rank and its membership in the cluster, ``member``.

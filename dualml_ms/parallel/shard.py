@@ -101,7 +101,7 @@ class MindSporeShardable(FlatParameterStorage):
         if weights.low_precision and self.precision != "fp16":
             raise Unsupported(
                 f"MindSpore has no kernels of {self.precision} on a CPU, where its numbers are "
-                'held in float32: use precision = "fp16", or leave out zero_lower'
+                'held in float32: use precision = "fp16", or leave out zero_param_dtype'
             )
         self.optimizer = self.apply = self.apply_scaled = None
         return lay_out_vectors(self.parameters, weights), lay_out_vectors(self.sums, gradients)

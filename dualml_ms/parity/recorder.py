@@ -14,6 +14,7 @@ from mindspore import nn, ops
 from numpy.typing import NDArray
 
 from dualml.common.errors import UserError
+from dualml.common.former_members import keep_former_members
 from dualml.parity.models.attributes import capture_attributes, restore_attributes
 from dualml.parity.models.operations import Tape
 from dualml.parity.models.partners import Tensor
@@ -76,6 +77,7 @@ def is_tensor_sequence(value: Any) -> bool:
     return row and len(value) > 0 and all(isinstance(one, ms.Tensor) for one in value)
 
 
+@keep_former_members
 class Recorder(Base):
     """MindSpore implementation of `dualml.parity.models.recorder.Recorder`.
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from dualml.algorithms.communicator import BITWISE, Communicator, Implementation, RankContext
 from dualml.algorithms.communicator.primitives import EngineWork
 from dualml.common.clock import EVENTS, WALL
+from dualml.common.former_members import keep_former_members
 from dualml.common.sockets import sent_bytes
 from dualml_torch.algorithms.cluster import join, leave, new_group
 from dualml_torch.algorithms.collectives import TorchCollectives
@@ -69,6 +70,7 @@ def connect(place: RankContext, device: str | torch.device = "cpu") -> TorchComm
     return TorchCommunicator(place, join(place, device))
 
 
+@keep_former_members
 class TorchCommunicator(TorchCollectives):
     """PyTorch implementation of `dualml.algorithms.communicator.Communicator` between processes,
     made by `connect`.

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from dualml.common.errors import UserError
+from dualml.common.former_members import keep_former_members
 from dualml.parity.models.attributes import capture_attributes, restore_attributes
 from dualml.parity.models.operations import Tape
 from dualml.parity.models.partners import Tensor
@@ -37,6 +38,7 @@ def is_saved_elsewhere(value: Any) -> bool:
     return isinstance(value, torch.nn.Parameter | torch.nn.Module | type | ModuleType)
 
 
+@keep_former_members
 class Recorder(Base):
     """PyTorch implementation of `dualml.parity.models.recorder.Recorder`.
 

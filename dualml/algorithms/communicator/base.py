@@ -26,6 +26,7 @@ from dualml.algorithms.communicator.primitives import (
 )
 from dualml.algorithms.communicator.rendezvous import all_gather_via_store, ranks_per_machine
 from dualml.common.errors import CommunicationError
+from dualml.common.former_members import keep_former_members
 from dualml.common.machine import network_id
 
 
@@ -41,6 +42,7 @@ def wrap_completed(result: Tensor, wait: bool) -> Any:
     return result if wait else CompletedWork(result)
 
 
+@keep_former_members
 class Communicator(PointToPoint):
     """A group of ranks as one of them sees it.
 

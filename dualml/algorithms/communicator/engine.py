@@ -22,11 +22,13 @@ from dualml.algorithms.communicator.primitives import (
 from dualml.algorithms.communicator.rendezvous import RankContext
 from dualml.common.clock import WALL, start_wall_clock
 from dualml.common.errors import Unsupported
+from dualml.common.former_members import keep_former_members
 
 #: Bitwise reduction → NumPy's function of two arrays.
 BITS: dict[str, Any] = {"band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}
 
 
+@keep_former_members
 class CommEngine(ABC):
     """One rank's connection to a framework, as `Communicator` needs it."""
 

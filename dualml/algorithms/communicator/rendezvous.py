@@ -18,6 +18,7 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from dualml.common.errors import CommunicationError, UserError
+from dualml.common.former_members import keep_former_members
 
 POLL_S = 0.002
 
@@ -33,6 +34,7 @@ class Store(Protocol):
         """Return the note of ``key``, or None if there is none yet."""
 
 
+@keep_former_members
 class FileStore(Store):
     """A `Store` in a folder that all ranks can reach.
 
@@ -56,6 +58,7 @@ class FileStore(Store):
             return None
 
 
+@keep_former_members
 class MemoryStore(Store):
     """A `Store` for ranks that are threads of one process."""
 
@@ -147,6 +150,7 @@ def check_rendezvous(text: str) -> None:
             raise UserError(f"rendezvous {text} names no port from 1 to 65535; use tcp://host:port")
 
 
+@keep_former_members
 @dataclass(frozen=True)
 class RankContext:
     """Context of one rank of a trial: its number and how it reaches the other ranks.

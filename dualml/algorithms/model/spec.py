@@ -12,6 +12,7 @@ from typing import Any
 from dualml.algorithms.model.base import Layer, Shape
 from dualml.algorithms.model.layers import LAYERS, Branch, Dropout, Embedding, Merge, Swap
 from dualml.common.errors import UserError
+from dualml.common.former_members import keep_former_members
 
 
 def canonical_parameter_names(name: str, layer: Layer) -> dict[str, str]:
@@ -74,6 +75,7 @@ def buffer_shapes(layers: Sequence[tuple[str, Layer]]) -> dict[str, Shape]:
 LOSSES = ("cross_entropy", "mse")
 
 
+@keep_former_members
 @dataclass(frozen=True)
 class ModelSpec:
     """Named layers applied one after the other.

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.common.errors import UserError
+from dualml.common.former_members import keep_former_members
 from dualml.common.registry import ClassRegistry, cited_source
 
 Array = NDArray[np.float64]
@@ -25,6 +26,7 @@ Variants = Mapping[str, Mapping[str, Any]]
 MAX_LR = 3e38  # largest learning rate: what float32 can hold
 
 
+@keep_former_members
 @dataclass(frozen=True, kw_only=True)
 class OptimizerSpec:
     """Base class of every optimizer specification.

@@ -8,12 +8,14 @@ from typing import Any, ClassVar
 
 from dualml.algorithms.communicator.base import Communicator
 from dualml.common.errors import UserError
+from dualml.common.former_members import keep_former_members
 from dualml.common.registry import ClassRegistry
 from dualml.parallel.aggregation.schedule import CollectiveSchedule, StepGroup, count_step_groups
 
 Tensor = Any
 
 
+@keep_former_members
 @dataclass(frozen=True)
 class Strategy:
     """Sums a 1-D tensor over the ranks of a communicator.

@@ -7,11 +7,13 @@ from typing import ClassVar
 
 from dualml.algorithms.communicator.base import Communicator
 from dualml.algorithms.communicator.parts import part_start
+from dualml.common.former_members import keep_former_members
 from dualml.parallel.aggregation.base import STRATEGIES, Strategy, Tensor, execute_schedule
 from dualml.parallel.aggregation.ring import ring_pass
 from dualml.parallel.aggregation.schedule import CollectiveSchedule, ReceiveOp, StepGroup, Transfer
 
 
+@keep_former_members
 @STRATEGIES.register("hierarchical", 85)
 @dataclass(frozen=True)
 class Hierarchical(Strategy):

@@ -13,11 +13,13 @@ from typing import Literal
 
 from dualml.algorithms.communicator.parts import part_start
 from dualml.common.errors import CommunicationError
+from dualml.common.former_members import keep_former_members
 
 #: Operation of the receiver: add the chunk to its own one, or replace its own one.
 ReceiveOp = Literal["add", "put"]
 
 
+@keep_former_members
 @dataclass(frozen=True)
 class Transfer:
     """One message: chunks ``first`` … ``last`` from ``source`` to ``target``, which adds them to
@@ -35,6 +37,7 @@ class Transfer:
         return str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
 
 
+@keep_former_members
 @dataclass(frozen=True)
 class CollectiveSchedule:
     """All messages of one aggregation.

@@ -53,17 +53,17 @@ class Aggregation(StrictModel):
         parameters = self.of == "parameters"
         if self.every > 1 and not parameters:
             raise UserError(
-                f"every = {self.every} needs of = parameters: gradients are combined "
+                f"sync_period = {self.every} needs target = parameters: gradients are combined "
                 "before every update"
             )
         if parameters and self.compress != "none":
             raise UserError(
-                f"compress = {self.compress} is for gradients; leave out of = parameters"
+                f"compress = {self.compress} is for gradients; leave out target = parameters"
             )
         if self.strategy == "neighbour" and not parameters:
-            raise UserError("neighbour averages parameters; set of = parameters")
+            raise UserError("neighbour averages parameters; set target = parameters")
         if self.strategy in SCHEMES and (parameters or self.compress != "none"):
-            raise UserError(f"{self.strategy} takes whole gradients; leave out of and compress")
+            raise UserError(f"{self.strategy} takes whole gradients; leave out target and compress")
         able = COORDINATEWISE.get(self.reduce, (self.strategy,))
         if self.strategy not in able:
             raise UserError(
@@ -88,7 +88,7 @@ class Aggregation(StrictModel):
             or self.reduce in COORDINATEWISE
         ):
             raise UserError(
-                "overlap adds up buckets of gradients by all_reduce; leave out of, "
+                "overlap adds up buckets of gradients by all_reduce; leave out target, "
                 "compress, reduce = max, other strategies and bucket_bytes = 0"
             )
         return self

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from dualml.common.former_members import keep_former_members
 from dualml.common.seeds import make_generator
 from dualml.parallel.aggregation.schedule import CollectiveSchedule
 
 
+@keep_former_members
 @dataclass(frozen=True)
 class Straggler:
     """Delays of one slow rank.

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dualml.algorithms.communicator.parts import part_lengths
 from dualml.common.errors import UserError
+from dualml.common.former_members import keep_former_members
 from dualml.common.registry import ClassRegistry
 from dualml.common.seeds import make_generator
 
@@ -40,6 +41,7 @@ class Guarantees:
     sizes: Sequence[int] | None = None
 
 
+@keep_former_members
 @dataclass(frozen=True, kw_only=True)
 class Partition:
     """Base class of every partitioning rule.

@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.common.errors import UserError
+from dualml.common.former_members import keep_former_members
 from dualml.parallel.partition.base import Partition
 
 
+@keep_former_members
 @dataclass(frozen=True, kw_only=True)
 class DirichletPartition(Partition):
     """Redraws until every rank has at least ``least`` samples, at most ``tries`` times.

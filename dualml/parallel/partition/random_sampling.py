@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from dualml.algorithms.communicator.parts import part_lengths
+from dualml.common.former_members import keep_former_members
 from dualml.parallel.partition.base import (
     PARTITIONS,
     Guarantees,
@@ -18,6 +19,7 @@ from dualml.parallel.partition.base import (
 )
 
 
+@keep_former_members
 @PARTITIONS.register("random_sampling", 40)
 @dataclass(frozen=True, kw_only=True)
 class RandomSampling(Partition):

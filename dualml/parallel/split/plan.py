@@ -12,6 +12,7 @@ from dualml.algorithms.model.spec import ModelSpec, canonical_parameter_names
 from dualml.algorithms.precision import low_precision_layers
 from dualml.backend import Segment
 from dualml.common.errors import UserError
+from dualml.common.former_members import keep_former_members
 from dualml.parallel.split import positions, stage_cuts
 from dualml.parallel.split.mesh import Mesh
 from dualml.parallel.split.order import validate
@@ -37,6 +38,7 @@ class StageView:
     segments: tuple[int, ...]
 
 
+@keep_former_members
 @dataclass(frozen=True)
 class SplitPlan:
     """A complete plan for splitting a model over ranks.

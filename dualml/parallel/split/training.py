@@ -37,6 +37,7 @@ from dualml.backend import (
 from dualml.backend.devices import shift_devices
 from dualml.backend.stage import OutputSplit
 from dualml.common.errors import Unsupported
+from dualml.common.former_members import keep_former_members
 from dualml.parallel.split.executor import Executor
 from dualml.parallel.split.plan import SplitPlan, StageView
 from dualml.parallel.split.positions import POSITION_SLICES
@@ -48,6 +49,7 @@ from dualml.parallel.split.tensor_parallel import ParallelOp
 FRESH = "fresh streams"
 
 
+@keep_former_members
 class SplitTraining(SplitModel, MemoryReport, MixedPrecision, StateCarryover):
     """A model whose ranks exchange messages; a `dualml.backend.Training`.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dualml.common.former_members import keep_former_members
 from dualml.parallel.aggregation.buckets import BUCKET_BYTES
 
 #: ZeRO stages: shard the optimizer state; also the gradients; also the weights.
@@ -18,6 +19,7 @@ NATIVE = "reduce_scatter_all_gather"
 STRATEGIES = ("all_reduce", "ring", NATIVE)
 
 
+@keep_former_members
 @dataclass(frozen=True)
 class Sharding:
     """The sharded parts of the training state, and the way they are sharded.

@@ -17,10 +17,12 @@ from dualml.algorithms.model.spec import ModelSpec
 from dualml.algorithms.precision import Stack, propagate_precision
 from dualml.backend import Array, Arrays, Segment
 from dualml.backend.shard import parameter_spans, slot_lengths
+from dualml.common.former_members import keep_former_members
 from dualml.parallel.aggregation.buckets import BUCKET_BYTES, bucket_layout
 from dualml.parallel.zero.settings import Sharding
 
 
+@keep_former_members
 @dataclass(frozen=True)
 class Unit:
     """Consecutive layers whose parameters are stored in one vector.

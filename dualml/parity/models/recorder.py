@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dualml.common.distance import BLOCK_ELEMENTS
 from dualml.common.errors import UserError
+from dualml.common.former_members import keep_former_members
 from dualml.parity.envelope import perturb
 from dualml.parity.models.gap import gap, has_nan
 from dualml.parity.models.model_ref import error_reason, user_line
@@ -33,6 +34,7 @@ REPRODUCIBLE_RTOL = 1e-5
 UNLIKE = 1e-3
 
 
+@keep_former_members
 class Recorder:
     """A recorder of the first steps of a training script, see `dualml.parity.models.trace`.
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dualml.common.errors import UserError
+from dualml.common.former_members import keep_former_members
 from dualml.parallel.aggregation import ASYNCHRONOUS
 from dualml.planning.cost.closed_form import DEFAULT_SYNC_PERIOD, LOCAL_SGD, check, stages
 from dualml.planning.cost.engines import schedule
@@ -21,6 +22,7 @@ LEVEL = 0.95
 DEGENERATE = 1e6
 
 
+@keep_former_members
 @dataclass(frozen=True)
 class Point:
     """One measurement.

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from dualml.common.errors import UserError
+from dualml.common.former_members import keep_former_members
 from dualml.parallel.aggregation import StepGroup
 from dualml.planning.cost.link import Link
 
@@ -14,6 +15,7 @@ from dualml.planning.cost.link import Link
 TOPOLOGY_HINT = "use flat, nodes:K (K ranks on each node) or shared:P (all ranks on P cores)"
 
 
+@keep_former_members
 @dataclass(frozen=True)
 class Topology:
     """Connection of the ranks.

@@ -11,6 +11,7 @@ import numpy as np
 
 from dualml.backend import Training
 from dualml.common.errors import UserError, escape_unprintable
+from dualml.common.former_members import keep_former_members
 from dualml.common.parse import is_unicode
 from dualml.parallel.split.shards import TensorShard
 from dualml.parallel.split.training import SplitTraining
@@ -19,6 +20,7 @@ from dualml.runner.checkpoint.kinds import BITS, STORAGE_DTYPES, Array, kind_of
 from dualml.runner.checkpoint.stored_checkpoint import Shape
 
 
+@keep_former_members
 @dataclass(frozen=True, eq=False)
 class Slice:
     """Consecutive indices of a tensor along every axis, as a rank holds them.

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dualml.common.errors import UserError, did_you_mean, escape_unprintable
+from dualml.common.former_members import keep_former_members
 from dualml.runner.checkpoint.boxes import IndexBox, find_overlap, uncovered_boxes
 from dualml.runner.checkpoint.kinds import STORAGE_DTYPES, Array, to_numbers
 from dualml.runner.checkpoint.tensorfile import MAX_LISTED_NAMES, format_names, replaced_error
@@ -70,6 +71,7 @@ class StoredTensor:
             yield self.bits(run)
 
 
+@keep_former_members
 @dataclass(frozen=True)
 class Checkpoint:
     """The facts about a checkpoint that are known without reading its tensors.

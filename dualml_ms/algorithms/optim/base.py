@@ -15,10 +15,12 @@ from mindspore import nn, ops
 
 from dualml.algorithms.optim import OptimizerSpec, rule_from
 from dualml.common.errors import UserError
+from dualml.common.former_members import keep_former_members
 from dualml.common.registry import Registry
 from dualml_ms.algorithms.optim.rates import Rate, unify_rates
 
 
+@keep_former_members
 class RuleOptimizer(nn.Optimizer):
     """A native optimizer with the hyperparameters, defaults and checks of its rule.
 

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from dualml.algorithms.optim import OptimizerSpec, rule_from
 from dualml.common.errors import UserError
+from dualml.common.former_members import keep_former_members
 from dualml.common.registry import Registry
 from dualml_torch.algorithms.optim.compiled import Cache, run_compiled
 from dualml_torch.algorithms.optim.foreach import Group, List, Number, Workspace
@@ -28,6 +29,7 @@ BLOCK = 1 << 17
 Work = list[tuple[Tensor, Tensor, dict[str, Any]]]
 
 
+@keep_former_members
 class RuleOptimizer(torch.optim.Optimizer):
     """A native optimizer with the hyperparameters, defaults and checks of its rule.
 
