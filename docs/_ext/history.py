@@ -11,8 +11,9 @@ from typing import Any
 from _ext.pages import ROOT, Page
 from _ext.words import table, words
 
-sys.path.append(str(ROOT / "benchmarks"))
-from tables import say
+# First: docs/ has a module `tables`, too.
+sys.path.insert(0, str(ROOT / "benchmarks"))
+from tables import translate_row
 
 KEPT = ROOT / "benchmarks" / "history.json"
 
@@ -33,7 +34,9 @@ def page(lang: str) -> str:
         by_date = {row["date"]: row["ratio"] for row in rows}  # the last of a day
         if len(by_date) > 1:
             steps = " → ".join(f"{ratio:g} ({date})" for date, ratio in by_date.items())
-            sections[say(section, lang)].append([say(what, lang), say(against, lang), steps])
+            sections[translate_row(section, lang)].append(
+                [translate_row(what, lang), translate_row(against, lang), steps]
+            )
     machines: dict[str, list[str]] = defaultdict(list)
     for row in kept:
         machines[row["machine"]].append(row["date"])

@@ -5,6 +5,7 @@ every framework implements in a worker process. The classes in `capability` are 
 that only some of them implement.
 """
 
+from dualml.common.former_members import former_names
 from dualml.backend.capability import ActivationCapture as ActivationCapture
 from dualml.backend.capability import ActivationRecomputation as ActivationRecomputation
 from dualml.backend.capability import ActivationResharding as ActivationResharding
@@ -47,5 +48,4 @@ from dualml.backend.training import split_into_chunks as split_into_chunks
 from dualml.backend.training_spec import Array as Array
 from dualml.backend.training_spec import TrainingSpec as TrainingSpec
 
-# Names of version 0.1.
-Recipe = TrainingSpec
+__getattr__ = former_names(__name__, {"Recipe": "TrainingSpec"})

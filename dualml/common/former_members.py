@@ -1,4 +1,4 @@
-"""Members of public classes under the names that they had in version 0.1.
+"""Public names and members of public classes under the names that they had in version 0.1.
 
 >>> Slice.whole("fc.weight", array)  # DeprecationWarning: Slice.whole is now Slice.full
 
@@ -77,6 +77,25 @@ def keep_former_members(cls: C) -> C:
 
     cls.__init_subclass__ = classmethod(__init_subclass__)  # type: ignore[assignment]
     return cls
+
+
+def former_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a module's ``__getattr__`` that answers to names of version 0.1 with a warning.
+
+    >>> __getattr__ = former_names(__name__, {"Place": "RankContext"})
+
+    Args:
+        module: ``__name__`` of the module.
+        names: former name → present name in the same module.
+    """
+
+    def get_former(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        _warn(f"{module}.{name} is now {module}.{names[name]}")
+        return getattr(sys.modules[module], names[name])
+
+    return get_former
 
 
 def _adopt_overrides(subclass: type) -> None:

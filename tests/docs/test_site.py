@@ -22,7 +22,7 @@ sys.path += [str(ROOT / "docs"), str(ROOT / "tests" / "core")]
 
 import chromium  # noqa: E402
 from _ext.links import Links, outside_code  # noqa: E402
-from _ext.pages import Page, SiteError, sections, written  # noqa: E402
+from _ext.pages import Page, SiteError, sections, source_pages  # noqa: E402
 from _ext.words import words  # noqa: E402
 
 LANGUAGES = ("en", "zh")
@@ -119,10 +119,10 @@ def small(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("missing", ["a.md", "a.zh.md"])
 def test_a_page_in_one_language_is_refused(small: Path, missing: str) -> None:
-    assert [page.name for page in written(small)] == ["a", "index"]
+    assert [page.name for page in source_pages(small)] == ["a", "index"]
     (small / "docs" / missing).unlink()
     with pytest.raises(SiteError, match=r"docs/a(\.zh)?\.md is there in"):
-        list(written(small))
+        list(source_pages(small))
 
 
 def test_a_page_without_a_section_or_a_name_without_a_page_is_refused(small: Path) -> None:

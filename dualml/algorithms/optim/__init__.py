@@ -1,5 +1,6 @@
 """Optimizers, one file each, and the learning-rate schedules."""
 
+from dualml.common.former_members import former_names
 from dualml.algorithms.optim.adagrad import Adagrad as Adagrad
 from dualml.algorithms.optim.adam import Adam as Adam
 from dualml.algorithms.optim.adamw import AdamW as AdamW
@@ -11,6 +12,4 @@ from dualml.algorithms.optim.rmsprop import RMSprop as RMSprop
 from dualml.algorithms.optim.schedule import LRSchedule as LRSchedule
 from dualml.algorithms.optim.sgd import SGD as SGD
 
-# Names of version 0.1.
-Rule = OptimizerSpec
-Schedule = LRSchedule
+__getattr__ = former_names(__name__, {"Rule": "OptimizerSpec", "Schedule": "LRSchedule"})

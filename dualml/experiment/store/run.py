@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dualml.common.former_members import former_names
+
 import functools
 import json
 from collections.abc import Mapping
@@ -353,5 +355,4 @@ def _key(settings: str, seed: int) -> str:
         return ""
 
 
-# Names of version 0.1.
-Comparison = TrialComparison
+__getattr__ = former_names(__name__, {"Comparison": "TrialComparison"})

@@ -3,6 +3,8 @@ automatically."""
 
 from __future__ import annotations
 
+from dualml.common.former_members import former_names
+
 from dualml.parallel.aggregation.all_gather import AllGather as AllGather
 from dualml.parallel.aggregation.all_reduce import AllReduce as AllReduce
 from dualml.parallel.aggregation.base import STRATEGIES as STRATEGIES
@@ -41,6 +43,4 @@ def strategy(name: str) -> Strategy:
     return STRATEGIES.find(name)()
 
 
-# Names of version 0.1.
-Schedule = CollectiveSchedule
-Stage = StepGroup
+__getattr__ = former_names(__name__, {"Schedule": "CollectiveSchedule", "Stage": "StepGroup"})

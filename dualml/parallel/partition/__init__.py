@@ -3,6 +3,8 @@ statistics of a partition."""
 
 from __future__ import annotations
 
+from dualml.common.former_members import former_names
+
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,7 +41,4 @@ def partition_from(spec: Mapping[str, Any]) -> Partition:
     return PARTITIONS.from_spec(spec)
 
 
-# Names of version 0.1.
-Statement = PartitionStats
-prove = verify_partition
-state = partition_stats
+__getattr__ = former_names(__name__, {"Statement": "PartitionStats", "prove": "verify_partition", "state": "partition_stats"})

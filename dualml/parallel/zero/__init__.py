@@ -14,11 +14,11 @@ Source: Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Tri
 Models", SC20, sections 5 and 7.
 """
 
+from dualml.common.former_members import former_names
 from dualml.parallel.zero.settings import REDUCE_MODES as REDUCE_MODES
 from dualml.parallel.zero.settings import STAGES as STAGES
 from dualml.parallel.zero.settings import Sharding as Sharding
 from dualml.parallel.zero.units import Unit as Unit
 from dualml.parallel.zero.units import units_of as units_of
 
-# Names of version 0.1.
-WAYS = REDUCE_MODES
+__getattr__ = former_names(__name__, {"WAYS": "REDUCE_MODES"})

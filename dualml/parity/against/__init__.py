@@ -6,10 +6,10 @@ reported with the verdict. Time and memory are reported, and count as failures o
 given.
 """
 
+from dualml.common.former_members import former_names
 from dualml.parity.against.outcome import RunComparison
 from dualml.parity.against.runs import compare_runs
 
 __all__ = ["RunComparison", "compare_runs"]
 
-# Names of version 0.1.
-Against = RunComparison
+__getattr__ = former_names(__name__, {"Against": "RunComparison"})

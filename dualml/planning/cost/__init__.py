@@ -3,6 +3,8 @@ ranks."""
 
 from __future__ import annotations
 
+from dualml.common.former_members import former_names
+
 from dualml.parallel.aggregation import StepGroup
 from dualml.parallel.aggregation.straggler import Straggler
 from dualml.planning.cost.closed_form import Cost, cost, names, stages
@@ -34,5 +36,4 @@ __all__ = [
     "stages",
 ]
 
-# Names of version 0.1.
-Slow = Straggler
+__getattr__ = former_names(__name__, {"Slow": "Straggler"})

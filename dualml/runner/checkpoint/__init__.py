@@ -6,11 +6,12 @@ converted from and to.
 
 from __future__ import annotations
 
+from dualml.common.former_members import former_names
+
 from dualml.runner.checkpoint.saving import save as save
 from dualml.runner.checkpoint.slices import Slice as Slice
 from dualml.runner.checkpoint.sources import load as load
 from dualml.runner.checkpoint.sources import open_checkpoint as open_checkpoint
 from dualml.runner.checkpoint.stored_checkpoint import Checkpoint as Checkpoint
 
-# Names of version 0.1.
-opened = open_checkpoint
+__getattr__ = former_names(__name__, {"opened": "open_checkpoint"})

@@ -3,8 +3,8 @@
     pip install -e examples/third_backend
     dualml run lab1 --quick --backend jax,numpy
 
-`CONTRIBUTING.md`, "A backend", lists what else a backend may learn to do, such as several ranks or
-models in parts; until then dualml reports it as `unsupported`, with the reason.
+`docs/recipes/backend.md` lists the further capabilities of a backend, such as several ranks or
+pipeline stages; dualml reports those that it does not declare as `unsupported`, with the reason.
 """
 
 from dualml.backend import BackendInfo
