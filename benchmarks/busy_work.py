@@ -40,8 +40,8 @@ def settle(runtime: Mapping[str, int]) -> None:
 
 
 def confine(rank: int, cores: int) -> None:
-    """Pin the process as `dualml.common.machine.pin_cores` does, including threads that a framework has
-    started."""
+    """Pin the process as `dualml.common.machine.pin_cores` does, including threads that a
+    framework has started."""
     from dualml.common.machine import USABLE, pin_cores
 
     pin_cores(rank, cores)

@@ -5,7 +5,6 @@ every framework implements in a worker process. The classes in `capability` are 
 that only some of them implement.
 """
 
-from dualml.common.former_members import former_names
 from dualml.backend.capability import ActivationCapture as ActivationCapture
 from dualml.backend.capability import ActivationRecomputation as ActivationRecomputation
 from dualml.backend.capability import ActivationResharding as ActivationResharding
@@ -47,5 +46,6 @@ from dualml.backend.training import eval_batch_size as eval_batch_size
 from dualml.backend.training import split_into_chunks as split_into_chunks
 from dualml.backend.training_spec import Array as Array
 from dualml.backend.training_spec import TrainingSpec as TrainingSpec
+from dualml.common.former_members import former_names
 
 __getattr__ = former_names(__name__, {"Recipe": "TrainingSpec"})

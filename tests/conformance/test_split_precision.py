@@ -311,7 +311,9 @@ def test_a_rank_that_decides_alone_is_seen(tmp_path: Path) -> None:
     argument = {"cases": [asked], "folder": str(tmp_path)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            Executor, "all_finite", lambda self: self.mixed.has_finite_gradients() if self.rank else True
+            Executor,
+            "all_finite",
+            lambda self: self.mixed.has_finite_gradients() if self.rank else True,
         )
         run_threads(2, lambda comm: split.train(comm, argument), 10)
     paths = [tmp_path / f"case0.rank{rank}.npz" for rank in range(2)]

@@ -44,7 +44,7 @@ def keys(node: ast.expr | None) -> set[str] | None:
 
 
 def causes_in_call(node: ast.Call, maker: str) -> Iterator[Named]:
-    """Yield the causes of ``Hypothesis(cause, predict, detail)`` and of the functions that make one."""
+    """Yield the causes of ``Hypothesis(cause, predict, detail)`` and of functions that make one."""
     detail = {"scaled_tensors": {"factor"}, "fit_group_weights": None}.get(maker, set())
     if maker == "Hypothesis" and len(node.args) > 2:
         detail = keys(node.args[2])

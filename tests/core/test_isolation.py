@@ -85,7 +85,10 @@ def test_a_worker_imports_what_lies_beside_a_users_file(tmp_path: Path) -> None:
     (tmp_path / "beside_it.py").write_text("NUMBER = 3\n")
     (tmp_path / "net.py").write_text("from beside_it import NUMBER\ndef Net(): return NUMBER\n")
     job = parse_import_spec(f"{tmp_path / 'net.py'}:Net", "torch_module")
-    code = f"import sys; from dualml.parity.models.model_ref import load_builder; print(load_builder({job})())"
+    code = (
+        "import sys; from dualml.parity.models.model_ref import load_builder; "
+        f"print(load_builder({job})())"
+    )
     done = subprocess.run(
         [sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=60, cwd="/"
     )

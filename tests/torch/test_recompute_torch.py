@@ -47,7 +47,10 @@ def make_training(name: str, setting: Any, **options: Any) -> Any:
 def test_autograd_keeps_the_closed_form_to_the_byte(name: str, setting: Any) -> None:
     spec = spec_of(name)
     counted = (
-        make_training(name, setting).require_capability(MemoryReport).measure_memory(BATCH).activations
+        make_training(name, setting)
+        .require_capability(MemoryReport)
+        .measure_memory(BATCH)
+        .activations
     )
     assert counted == saved_activation_bytes(spec, CHUNK, recompute_groups(spec, setting))
 

@@ -95,12 +95,12 @@ def test_nothing_listens_beyond_the_loopback() -> None:
 SCRIPT = """
 import os, sys, torch
 from pathlib import Path
-from dualml.algorithms.communicator import FileBoard, Place
+from dualml.algorithms.communicator import FileStore, RankContext
 from dualml_torch.algorithms.communicator import connect
 rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 for key in ("a", "b"):
-    board = FileBoard(Path(sys.argv[1]))
-    comm = connect(Place(rank, size, board, "env://", timeout=20, key=key))
+    board = FileStore(Path(sys.argv[1]))
+    comm = connect(RankContext(rank, size, board, "env://", timeout=20, key=key))
     assert comm.all_reduce(torch.ones(2)).tolist() == [2.0, 2.0]
     comm.close()
 Path(sys.argv[1], f"well{rank}").touch()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dualml.common.former_members import former_names
-
 import functools
 import json
 from collections.abc import Mapping
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dualml.common.errors import UserError
+from dualml.common.former_members import former_names
 from dualml.experiment.arm import Arm
 from dualml.experiment.batches import partition_key
 from dualml.experiment.config_diff import ConfigDiff

@@ -109,7 +109,8 @@ def run_lab(
 def compare_trials(
     a: LabRun, b: LabRun, arm: str, envelopes: list[Envelope] | None = None
 ) -> dict[str, Any]:
-    """Compare one arm of two runs; return the cells, see `dualml.parity.pairs.compare_trajectories`.
+    """Compare one arm of two runs; return the cells of
+    `dualml.parity.pairs.compare_trajectories`.
 
     Raises:
         TrialError: a trial is missing, or the runs have different plans.

@@ -94,13 +94,17 @@ def models() -> list[str]:
 
 def differences() -> list[str]:
     """List the entries of the catalogue of differences, from their headings only, for speed."""
-    texts = ((PACKAGE / "parity/diffs/entries" / f"{name}.toml").read_text("utf-8") for name in topics())
+    texts = (path.read_text("utf-8") for path in _topic_files())
     return [head for text in texts for head in re.findall(r'^\["?([\w.-]+)"?\]$', text, re.M)]
 
 
 def topics() -> list[str]:
     """List the topics of the catalogue of differences."""
-    return [path.stem for path in sorted((PACKAGE / "parity/diffs/entries").glob("*.toml"))]
+    return [path.stem for path in _topic_files()]
+
+
+def _topic_files() -> list[Path]:
+    return sorted((PACKAGE / "parity/diffs/entries").glob("*.toml"))
 
 
 def strategies() -> list[str]:

@@ -4,7 +4,6 @@ automatically."""
 from __future__ import annotations
 
 from dualml.common.former_members import former_names
-
 from dualml.parallel.aggregation.all_gather import AllGather as AllGather
 from dualml.parallel.aggregation.all_reduce import AllReduce as AllReduce
 from dualml.parallel.aggregation.base import STRATEGIES as STRATEGIES

@@ -3,11 +3,10 @@ statistics of a partition."""
 
 from __future__ import annotations
 
-from dualml.common.former_members import former_names
-
 from collections.abc import Mapping
 from typing import Any
 
+from dualml.common.former_members import former_names
 from dualml.parallel.partition.base import PARTITIONS as PARTITIONS
 from dualml.parallel.partition.base import Index as Index
 from dualml.parallel.partition.base import Partition as Partition
@@ -41,4 +40,7 @@ def partition_from(spec: Mapping[str, Any]) -> Partition:
     return PARTITIONS.from_spec(spec)
 
 
-__getattr__ = former_names(__name__, {"Statement": "PartitionStats", "prove": "verify_partition", "state": "partition_stats"})
+__getattr__ = former_names(
+    __name__,
+    {"Statement": "PartitionStats", "prove": "verify_partition", "state": "partition_stats"},
+)

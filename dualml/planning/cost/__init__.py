@@ -4,7 +4,6 @@ ranks."""
 from __future__ import annotations
 
 from dualml.common.former_members import former_names
-
 from dualml.parallel.aggregation import StepGroup
 from dualml.parallel.aggregation.straggler import Straggler
 from dualml.planning.cost.closed_form import Cost, cost, names, stages

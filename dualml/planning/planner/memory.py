@@ -35,7 +35,8 @@ def state_bytes(parameters: Any, zero: Any, devices: Any, precision: PrecisionBy
         precision: bytes per parameter.
 
     Example:
-        >>> [round(float(state_bytes(7.5e9, z, 64, PRECISIONS["mixed"])) / 1e9, 1) for z in range(4)]
+        >>> stages = [state_bytes(7.5e9, z, 64, PRECISIONS["mixed"]) for z in range(4)]
+        >>> [round(float(nbytes) / 1e9, 1) for nbytes in stages]
         [120.0, 31.4, 16.6, 1.9]
     """
     return np.asarray(sum(state_parts(parameters, zero, devices, precision)), np.float64)

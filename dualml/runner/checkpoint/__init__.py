@@ -7,7 +7,6 @@ converted from and to.
 from __future__ import annotations
 
 from dualml.common.former_members import former_names
-
 from dualml.runner.checkpoint.saving import save as save
 from dualml.runner.checkpoint.slices import Slice as Slice
 from dualml.runner.checkpoint.sources import load as load

@@ -50,7 +50,9 @@ def _partial_gradient_sum(module: Any) -> None:
 def _only_first_update(module: Any) -> None:
     """Only the first update is synchronised."""
     sums = module.DataParallel.reduce_bucket
-    module.DataParallel.reduce_bucket = lambda self, x, bucket: x if self.step_count > 1 else sums(self, x, bucket)
+    module.DataParallel.reduce_bucket = lambda self, x, bucket: (
+        x if self.step_count > 1 else sums(self, x, bucket)
+    )
 
 
 @plant("averages", "dualml.parallel.aggregation.local_sgd")
