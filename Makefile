@@ -22,7 +22,7 @@ lab2: $(VENV)/.all  ## the same for Lab 2, collectives and several ranks; half a
 lab3: $(VENV)/.all  ## the same for Lab 3, data parallel training and partitions
 lab4: $(VENV)/.all  ## the same for Lab 4, models split by layer, inside layers and as pipelines
 rnn_ps: $(VENV)/.all  ## a language model whose tables of words live on a parameter server
-methods: $(VENV)/.all  ## the table of methods: one task, many ways to train it, on both frameworks
+methods: $(VENV)/.all  ## the table of methods: one task, many training methods, on both frameworks
 memory: $(VENV)/.all  ## what training holds of a rank's memory, and what it costs to hold less
 lab1 lab2 lab3 lab4 rnn_ps methods memory:
 	@$(VENV)/bin/dualml run $@ --backend both --out '$(OUT)' $(ARGS); code=$$?; \

@@ -134,7 +134,7 @@ CHINESE = {
     "a deadlock: ranks that ask for different things": "死锁：各 rank 的操作不一致",
 }
 HEADS = {
-    "en": ("with walls", "without", "more", "ratio", "told", "after"),
+    "en": ("with walls", "without", "more", "ratio", "error", "reported after"),
     "zh": ("有隔离", "无隔离", "增加", "比值", "指出", "用时"),
 }
 BEGIN, END = "<!-- isolation: begin -->", "<!-- isolation: end -->"

@@ -43,7 +43,7 @@ SECTIONS: dict[str, list[tuple[str, list[str], str | None]]] = {
         ("optim_step.py", ["--backend", "mindspore", "--json"], "mindspore"),
     ],
     "isa": [("isa.py", [], "mindspore")],
-    "referee": [("referee.py", [], "torch")],
+    "reference": [("reference.py", [], "torch")],
     "startup": [("startup.py", [], None)],
     "memory": [
         ("memory.py", ["--backend", "torch"], "torch"),

@@ -16,14 +16,14 @@ HEAD = {
         "pair",
         "paired",
         "verdict",
-        "begins at",
+        "first divergence",
         "cause, tested",
         "line of the port",
         "s",
         "MB",
         "patched",
     ),
-    "zh": ("模型", "已配对", "结论", "始于", "原因（已检验）", "移植代码行", "秒", "MB", "修补后"),
+    "zh": ("模型", "已配对", "结论", "首个差异", "原因（已检验）", "移植代码行", "秒", "MB", "修补后"),
 }
 VERDICTS = {"equal": "相等", "different": "不同", "not comparable": "无法比较", "refused": "拒绝"}
 NONE = {"en": "none explains it", "zh": "没有能解释的"}

@@ -80,7 +80,7 @@ class OptimizerShard(Protocol):
 class FlatParameterStorage(Capability):
     """A `Stage` whose parameters and gradients are stored in the flat vectors of a given layout."""
 
-    description = "keep the numbers of a model in vectors that ranks share out"
+    description = "store a model in flat vectors that are sharded over ranks"
 
     @abstractmethod
     def flatten(

@@ -265,11 +265,11 @@ class Arm(StrictModel):
     @model_validator(mode="after")
     def _partition_ranks_fit(self) -> Arm:
         if self.dealt_to and not self.partition:
-            raise UserError(f"partition_ranks = {self.dealt_to} without a partition to deal by")
+            raise UserError(f"partition_ranks = {self.dealt_to} needs a partition")
         if self.dealt_to and self.world_size > 1 and self.dealt_to != self.world_size:
             raise UserError(
-                f"partition_ranks = {self.dealt_to}, but there are {self.world_size} ranks to "
-                "deal to; it is for world_size = 1"
+                f"partition_ranks = {self.dealt_to}, but there are {self.world_size} ranks; "
+                "it is for world_size = 1"
             )
         if self.partition and 0 < self.batch_size < self.partition_rank_count:
             raise UserError(
@@ -346,8 +346,8 @@ class Arm(StrictModel):
             check_zero(self.sharding, other, self.world_size, self.split, self.aggregation)
         if self.zero_lower and self.precision == "fp32":
             raise UserError(
-                "zero_param_dtype = precision holds whole weights and gradients in the arm's "
-                "lower type; precision is fp32: set fp16 or bf16, or leave zero_param_dtype out"
+                "zero_param_dtype holds all weights and gradients in the arm's low precision; "
+                "precision is fp32: set fp16 or bf16, or leave zero_param_dtype out"
             )
         return self
 

@@ -102,7 +102,7 @@ class BatchSampler:
     def sample_gradients(self, step: int) -> int:
         """Return the number of single-sample gradients in updates 1 … ``step``."""
         epochs, rest = divmod(step, self.per_epoch)
-        course = self._course(0)  # every epoch deals as many
+        course = self._course(0)  # every epoch has as many
         return epochs * course.consumed(self.per_epoch) + course.consumed(rest)
 
     def samples_per_rank(self, step: int) -> list[int]:
@@ -183,7 +183,7 @@ def freeze_partitions(
         what = "labels" if rule.needs_labels else "images"
         raise UserError(
             f"arms.{name}.partition: {rule.name} needs {what}, and a text has none; use one that "
-            "deals by number, such as random_partition or dirichlet_sizes"
+            "partitions by number, such as random_partition or dirichlet_sizes"
         )
     epoch, epochs = 0, 1
     while epoch < epochs:

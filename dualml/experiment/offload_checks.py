@@ -56,7 +56,7 @@ def check_offload(
     kind: Literal["state", "weights"] = "weights" if offload.is_offloaded("weights") else "state"
     if world_size > 1 and (not zero or (kind == "weights" and zero != 3)):
         raise UserError(
-            f"offload.{kind} = {offload.place(kind)} is for units that ranks share out: with "
+            f"offload.{kind} = {offload.place(kind)} is for units sharded over ranks: with "
             f"{world_size} ranks set zero = {'3' if kind == 'weights' else '1, 2 or 3'}; "
             f"received zero = {zero}"
         )

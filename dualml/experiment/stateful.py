@@ -16,7 +16,7 @@ from dualml.experiment.schema import Experiment
 
 #: Setting → why state carried over batches excludes it, and the alternative.
 REASONS = {
-    "partition": "a partition deals windows out of their order, and a state goes on from one "
+    "partition": "a partition assigns windows out of order, and the state is carried from one "
     "window to the next; leave out partition",
     "samples": "a state goes on through the whole text, of which samples draws windows; leave "
     "samples out, or lower data.train",

@@ -42,18 +42,18 @@ def check_zero(
         raise UserError(f"{zero} is for training by dualml's own updates; leave out {other}")
     if world_size == 1:
         raise UserError(
-            f"{zero} shares out over the ranks what each of them would hold; world_size is 1: set "
+            f"{zero} shards over the ranks what each of them would hold; world_size is 1: set "
             "2 or more"
         )
     if split is not None and asked.stage > 1:
         raise UserError(
-            f"{zero} takes gradients apart in units of whole layers, which a split's ranks do not "
-            "have; with split use zero = 1, which shares out the state among replicas"
+            f"{zero} splits gradients into units of whole layers, which a split's ranks do not "
+            "have; with split use zero = 1, which shards the state over replicas"
         )
     if split is not None and asked.lower:
         raise UserError(
-            "zero_param_dtype = precision holds a whole model in a lower type, and with split no "
-            "rank has one; leave out zero_param_dtype or split"
+            "zero_param_dtype holds a whole model in low precision, and with split no rank has one; "
+            "leave out zero_param_dtype or split"
         )
     if split is not None:
         check_replicas(split)
@@ -87,12 +87,10 @@ def check_replicas(split: Split) -> None:
     update them on their own."""
     if split.engine != "messages" or split.arrival == "asynchronous":
         asynchronous = split.engine == "messages"
-        what = "update_mode = asynchronous" if asynchronous else f"engine = {split.engine}"
-        raise UserError(
-            f"zero = 1 shares out an update that replicas make together; leave out {what}"
-        )
+        what = "arrival = asynchronous" if asynchronous else f"engine = {split.engine}"
+        raise UserError(f"zero = 1 shards an update that replicas make together; leave out {what}")
     if split.data == 1 and split.trainers == 1:
         raise UserError(
-            "zero = 1 shares out the state among ranks that have the same part of the model; with "
+            "zero = 1 shards the state over ranks that have the same part of the model; with "
             "this split no two do: set split.data = 2 or more"
         )

@@ -16,7 +16,7 @@ a non-differentiable point, which a single backend may hit, leaves the loss and 
 unchanged.
 
 One perturbation at the start would not be enough. Real arithmetic rounds at every step, and
-networks with ReLU or max pooling have non-differentiable points ("kinks"), where two values that
+networks with ReLU or max pooling have non-differentiable points, where two values that
 agree to the last digit take different branches and one update changes by far more than a rounding.
 Draws hit such points as often as backends do.
 

@@ -189,12 +189,12 @@ def replica_divergence(step: int, *sides: Trajectory) -> Iterator[Distance]:
 
 
 def is_lone_kink(strays: list[Distance], output: str) -> bool:
-    """Whether one non-differentiable point (kink) explains everything outside the envelope.
+    """Whether one non-differentiable point explains everything outside the envelope.
 
     This is so if, after step 1, gradients stray at only one traced step, together with the
     optimizer state that accumulates them from then on, and nothing else leaves the envelope. The
-    output layer is excluded: no ReLU or pooling follows it, so a kink moves its gradient no more
-    than a rounding.
+    output layer is excluded: no ReLU or pooling follows it, so such a point moves its gradient no
+    more than a rounding.
     """
     steps = {p.step for p in strays if p.phase == "gradient"}
     first = min(steps, default=2)

@@ -76,7 +76,7 @@ def train_step(
 
 
 class ColumnLinear:
-    """y = x·Wᵀ + b whose output features are shared out: rank r computes its part of y.
+    """y = x·Wᵀ + b whose output features are sharded: rank r computes its part of y.
 
     Rank r of n keeps rows r·out/n to (r + 1)·out/n of W, and of b.
 
@@ -116,7 +116,7 @@ class ColumnLinear:
 
 
 class RowLinear:
-    """y = x·Wᵀ + b whose input features are shared out: rank r has its part of x.
+    """y = x·Wᵀ + b whose input features are sharded: rank r has its part of x.
 
     Rank r of n keeps columns r·in/n to (r + 1)·in/n of W, and b whole.
 

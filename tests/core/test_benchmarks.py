@@ -186,7 +186,7 @@ def test_a_table_goes_between_its_marks_on_both_pages(pages: Any, name: str) -> 
         "start-up of two ranks, mindspore",
         "until the first sum is there",
         "partitions of a million labelled samples to 100 ranks",
-        "dealing 0.25 s, the rest is proving",
+        "partitioning 0.25 s, the rest is verification",
         "batches of 256 by index",
         "DataLoader, 2 workers",
         "GeneratorDataset, 2 workers",

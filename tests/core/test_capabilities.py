@@ -105,7 +105,7 @@ def test_a_wrong_claim_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probe, "run_primitive", lambda *args: real(*args[:-1], "native"))
     told = column().summary("scatter")
     assert told.kind == "failed"
-    assert "said to be native, but made of messages" in told.detail
+    assert "declared native, but made of messages" in told.detail
 
 
 def test_a_rank_that_raises_ends_it_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ def test_a_changed_plan_is_noticed(folder: Path, change: object, reason: str) ->
         done = dualml(command, folder)
         assert done.returncode == 2
         assert reason in done.stderr
-        assert done.stderr.endswith("; --force looks at it anyway\n")
+        assert done.stderr.endswith("; --force reads it anyway\n")
         assert done.stderr.count("\n") == 1
     assert not (folder / "report.html").exists()
     assert dualml("parity", folder, "--force").returncode == 0

@@ -131,7 +131,7 @@ def test_the_side_is_told() -> None:
     one = finding("nesterov", {"torch": None, "mindspore": fault})
     assert (one["backend"], one["guilty"]) == ("mindspore", ["mindspore"])
     assert one["others"]["torch"] < 1e-5 < one["distance"]
-    assert "torch agrees with the referee" in paragraph(one)
+    assert "torch agrees with the reference" in paragraph(one)
     two = finding("nesterov", {"torch": fault, "mindspore": fault})
     assert two["guilty"] == ["torch", "mindspore"]
     assert "so is mindspore" in paragraph(two)

@@ -70,7 +70,7 @@ def test_the_table_from_the_outside(tmp_path: Path) -> None:
         emd = np.abs(counts / len(part) - np.bincount(Y) / len(Y)).sum() / 2
         assert float(rows[3 + rank][12]) == pytest.approx(emd, abs=6e-4)
     assert rows[8] == ["all", "1,437", *map(str, np.bincount(Y))]
-    assert "Every sample is with some rank.\nNo sample is dealt twice.\n" in done.stdout
+    assert "Every sample is assigned to a rank.\nNo sample is assigned twice.\n" in done.stdout
     assert "Each rank keeps these samples in every epoch.\n" in done.stdout
     assert f"SHA-256 {fingerprint(parts)}\n→ kept.npz\n" in done.stdout
     kept = FromFile(path=str(tmp_path / "kept.npz"), shuffle=False)
@@ -204,7 +204,7 @@ def test_a_file_is_never_overwritten(ask: Any, tmp_path: Path) -> None:
         ask("contiguous", out=there)
     assert there.read_bytes() == b"mine"
     ask("contiguous", out=tmp_path / "new.npz", as_json=True)
-    with pytest.raises(UserError, match=r"new\.npz deals to 4 ranks, not to 2"):
+    with pytest.raises(UserError, match=r"new\.npz is for 4 ranks, not for 2"):
         ask("file", f"path={tmp_path / 'new.npz'}", world_size=2)
     with pytest.raises(OSError, match="No such file"):
         ask("contiguous", out=tmp_path / "no" / "where.npz")

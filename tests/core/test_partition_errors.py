@@ -127,7 +127,7 @@ def test_rules_that_need_labels_say_so() -> None:
     for name in asked:
         told = refusal_of(fixed(name).partition, 60, 3)
         assert (
-            told == f"{name} deals by label; give the labels of the 60 samples instead of "
+            told == f"{name} partitions by label; give the labels of the 60 samples instead of "
             "their number"
         )
 

@@ -46,10 +46,10 @@ def test_a_file_for_other_samples_or_ranks() -> None:
     assert other.tolist() != LABELS.tolist()
     for labels in (other, LABELS[:-1]):
         assert refusal_of(rule.partition, labels, 3) == (
-            f"deal.npz deals 60 samples of some; these are {len(labels)} other ones "
+            f"deal.npz partitions 60 samples of some; these are {len(labels)} other ones "
             "(their labels have another SHA-256)"
         )
-    assert refusal_of(rule.partition, LABELS, 4) == "deal.npz deals to 3 ranks, not to 4"
+    assert refusal_of(rule.partition, LABELS, 4) == "deal.npz is for 3 ranks, not for 4"
 
 
 def write(path: str, about: Any, **lists: Any) -> None:

@@ -73,7 +73,7 @@ def test_the_report_names_the_ways(finished_run: tuple[Path, dict[str, Any]]) ->
     out, _ = finished_run
     assert dualml("report", out).returncode == 0
     text = (out / "report.md").read_text("utf-8")
-    for words in ("positions in 2", "inside in 2, positions shared out", "Ring Attention with"):
+    for words in ("positions in 2", "inside in 2, positions sharded", "Ring Attention with"):
         assert words in text, words
 
 

@@ -42,14 +42,14 @@ def words(service: Any, old: str, new: str) -> None:
         ),
         (
             lambda d: words(d["services"]["node1"], "tcp://node0:29600", "tcp://node1:29600"),
-            "the nodes are told of several rendezvous",
+            "the nodes are given several rendezvous",
         ),
         (lambda d: words(d["services"]["node1"], "1", "2"), "the nodes have the numbers"),
         (
             lambda d: words(d["services"]["node0"], "2", "3"),
-            "node0 is told of 3 nodes; there are 2",
+            "node0 is given 3 nodes; there are 2",
         ),
-        (lambda d: d["services"].pop("node1"), "told of 2 nodes; there are 1"),
+        (lambda d: d["services"].pop("node1"), "given 2 nodes; there are 1"),
         (
             lambda d: words(d["services"]["node1"], "tcp://node0:29600", "tcp://node0:29601"),
             "node1 meets the others at tcp://node0:29601, and is well while another port answers",
@@ -104,7 +104,7 @@ def pod(parts: dict[str, Any]) -> Any:
     ("volcano", lambda p: p["kustomization"].pop("configMapGenerator"), "ConfigMap 'dualml-lab2-l"),
     ("volcano", lambda p: pod(p)["volumes"].pop(0), "volume 'data' is not there"),
     ("volcano", lambda p: p["Job"]["metadata"].update(name="x"), "of them is x-first-0.x"),
-    ("volcano", lambda p: p["Job"]["spec"]["tasks"].pop(), "told of 2 nodes; there are 1"),
+    ("volcano", lambda p: p["Job"]["spec"]["tasks"].pop(), "given 2 nodes; there are 1"),
     ("volcano", lambda p: p["Job"]["spec"].update(minAvailable=3), "3 pods shall be there"),
     ("volcano", lambda p: p["runs"]["metadata"].update(name="dualml-lab2-data"), "have one name"),
     ("volcano", lambda p: p["runs"]["metadata"].update(name="Runs"), "'Runs' is no name"),
@@ -117,7 +117,7 @@ def pod(parts: dict[str, Any]) -> Any:
     ("trainjob", lambda p: p["TrainJob"]["spec"]["trainer"].update(numNodes=3),
      "a TrainJob of 3 nodes has a runtime of [2]"),
     ("pytorchjob", lambda p: p["PyTorchJob"]["spec"]["pytorchReplicaSpecs"]["Worker"].update(
-        replicas=2), "told of 2 nodes; there are 3"),
+        replicas=2), "given 2 nodes; there are 3"),
     ("pytorchjob", lambda p: p["PyTorchJob"]["metadata"].update(name="x"), "x-master-0"),
 ])  # fmt: skip
 def test_what_does_not_hold_together_in_kubernetes(kind: str, change: Change, problem: str) -> None:

@@ -143,7 +143,7 @@ def test_padding_and_what_is_held_besides_are_said_with_numbers(shared_run: Path
     (off,) = said["device_memory.off"]
     assert off.endswith("zero2 on torch gradients +32 B and optimizer's state +96 B.")
     zero, deepspeed = said["device_memory.beside"]
-    assert zero.startswith("zero on torch: the state of whole tensors is dealt out")
+    assert zero.startswith("zero on torch: the state is partitioned by whole tensors")
     assert zero.endswith(
         "has 3.5 MiB of weights, gradients and state, 3 MiB by the closed form, "
         "and 1 MiB in buckets."

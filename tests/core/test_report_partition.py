@@ -120,7 +120,7 @@ def test_other_samples_are_seen(tmp_path: Path) -> None:
     assert (last.text, last.note) == ("≠ no", "3 of 6")
     assert row(table(run, "partitions", ZH), "random_partition")[-1] == "≠ 否"
     assert unbroken_findings(folder)["serial.open"][0] == (
-        "part, seed 0, on mindspore could not be held against part-one: "
+        "part, seed 0, on mindspore could not be compared with part-one: "
         "trained on other samples, or in another order."
     )
     assert "训练所用的样本或其顺序不同" in unbroken_findings(folder, "zh")["serial.open"][0]

@@ -53,7 +53,7 @@ def test_who_did_the_same_is_ranked(folder: Path, arm: str) -> None:
     ("arm", "text"),
     [
         ("twice", "batches of 128 in place of 64"),
-        ("padded", "other samples: dealt by distributed_sampler"),
+        ("padded", "other samples: partitioned by distributed_sampler"),
         ("other-rate", "there is no arm in one process with its settings to hold it against"),
         ("longer", "there is no arm in one process with its settings to hold it against"),
     ],
@@ -68,7 +68,7 @@ def test_who_was_asked_for_something_else_is_not(folder: Path, arm: str, text: s
         (altered("ddp", world_size=1), "1 process trained in place of 2"),
         (altered("ddp", updates=12), "12 updates with 355 samples in place of 6 with 355"),
         (altered("ddp", sample_gradients=320), "6 updates with 320 samples in place of 6 with 355"),
-        (forged("ddp", 1), "other samples, or in another order, than the plan deals to it"),
+        (forged("ddp", 1), "other samples, or in another order, than the plan assigns to it"),
     ],
 )
 def test_what_was_recorded_counts_whatever_was_asked_for(
@@ -96,7 +96,7 @@ def test_ranks_that_swap_their_parts_are_seen_by_the_plan_alone(tmp_path: Path) 
     # Without a plan the counts are all there is: DistributedSampler repeats one of 355.
     folder = make_run(tmp_path / "b", arms=arms, planned=False, change=swap)
     assert mismatch_reason(folder, "ddp") == ""
-    assert mismatch_reason(folder, "padded") == "other samples: dealt by distributed_sampler"
+    assert mismatch_reason(folder, "padded") == "other samples: partitioned by distributed_sampler"
 
 
 def test_a_loader_of_an_engine_deals_the_last_batch_in_slices_of_a_full_one(
@@ -123,7 +123,7 @@ def test_a_loader_of_an_engine_deals_the_last_batch_in_slices_of_a_full_one(
 def test_without_fingerprints_what_was_asked_for_counts(tmp_path: Path) -> None:
     folder = make_run(tmp_path, change=lambda trial: trial.update(samples=[], samples_sha256=""))
     assert mismatch_reason(folder, "ddp") == ""
-    assert mismatch_reason(folder, "padded") == "other samples: dealt by distributed_sampler"
+    assert mismatch_reason(folder, "padded") == "other samples: partitioned by distributed_sampler"
 
 
 OPEN = {"equivalent": False, "mean": -0.02, "low": -0.035, "high": -0.005, "margin": 0.01}
@@ -166,7 +166,7 @@ def test_a_lower_precision_is_ranked_by_its_seeds(tmp_path: Path, equivalent: bo
 def test_a_reference_that_failed_is_none(tmp_path: Path) -> None:
     folder = make_run(tmp_path, arms=("single", "ddp"), change=altered("single", status="failed"))
     assert (
-        mismatch_reason(folder, "ddp") == "single, which it is held against, did not end well here"
+        mismatch_reason(folder, "ddp") == "single, its baseline, did not complete here"
     )
 
 

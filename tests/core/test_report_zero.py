@@ -36,7 +36,7 @@ def cells(run: RunData, topic: str, name: str, *texts: str) -> dict[str, Any]:
 def test_backends_that_count_the_same_have_one_row_beside_the_closed_form(run: RunData) -> None:
     row = cells(run, "zero", "zero", "zero2")
     assert row["backend"].text == "torch and mindspore"
-    assert row["shared out"].text == "gradients and optimizer's state"
+    assert row["sharded"].text == "gradients and optimizer's state"
     assert row["together"].note.startswith("(4 + 4/2 + 8/2)")
     assert float(row["together"].text) == pytest.approx(10 * PSI / MIB, rel=1e-2)
     assert cells(run, "zero", "zero_all", "one")["ranks"].text == "1"
@@ -61,7 +61,7 @@ def test_shares_of_a_replica_and_the_closed_form_are_said(tmp_path: Path, run: R
         "What dualml's own trainings hold is the closed form to the byte in 10 of 10 rows."
     ]
     (besides,) = said["zero.buckets"]
-    assert besides.startswith("torch, 2 ranks that share out everything")
+    assert besides.startswith("torch, 2 ranks that shard everything")
     assert said["zero.absent"][0].startswith("One of these did not run here: absent (mindspore)")
     page_parts.same_in_both_languages(run)
 
@@ -113,7 +113,7 @@ def test_the_wrong_way_sends_half_as_much_again(tmp_path: Path, run: RunData) ->
     ]
     assert said["zero_price.wire"][1].startswith("mindspore: what dualml's 5 arms sent")
     row = cells(run, "zero_price", "zero_price", "wrong", "torch")
-    assert row["shared out"].note == "all_reduce"
+    assert row["sharded"].note == "all_reduce"
     assert float(row["wire / closed form"].text) == pytest.approx(1, abs=0.02)
     engine = cells(run, "zero_price", "zero_price", "layers", "torch")
     assert engine["sent, closed form"].text == "405 KiB"  # 4 · (N − 1)/N of 4Ψ bytes

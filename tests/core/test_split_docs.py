@@ -24,7 +24,7 @@ from dualml.parallel.split.timeline import COLUMNS, KINDS
 
 PAGES = [DOCS / "split.md", DOCS / "split.zh.md"]
 KEYS = {"split.md": "| key of `split` |", "split.zh.md": "| `split` 的键 |"}
-ERRORS = {"split.md": "| said |", "split.zh.md": "| 错误信息 |"}
+ERRORS = {"split.md": "| message |", "split.zh.md": "| 错误信息 |"}
 by_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 
 

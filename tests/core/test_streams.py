@@ -184,7 +184,7 @@ def test_a_stateful_arm_reads_streams_in_order(lab: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (['partition.name="random_partition"', "world_size=2"], "deals windows out of their order"),
+        (['partition.name="random_partition"', "world_size=2"], "assigns windows out of order"),
         (["world_size=2"], "use split, or world_size = 1"),
         (["samples=20"], "samples draws windows"),
         (["batch_size=0"], "has no next one; set batch_size"),

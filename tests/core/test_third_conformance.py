@@ -56,7 +56,7 @@ def test_a_right_backend_passes_all_of_it(tmp_path: Path) -> None:
         "this backend cannot compute in a lower precision than float32",
         "this backend cannot train a part of a model in a lower precision than float32",
         "this backend cannot train by the methods of engines",
-        "this backend cannot keep the numbers of a model in vectors that ranks share out",
+        "this backend cannot store a model in flat vectors that are sharded over ranks",
         "this backend cannot compute activations again in the backward pass",
         "this backend cannot drop what a segment took and take it again",
         "this backend cannot attend to keys and values block by block",

@@ -38,7 +38,7 @@ def sampler(rows: list[str]) -> None:
     assert table[0][3:] == table[1][3:]
     assert sum(row[2] for row in table) == 2 * len(y)
     parts = DirichletLabels(alpha=0.3).partition(y, 2, seed=0, epoch=1)
-    assert rows[6] == "dealt to nobody: 0, to both: 0"
+    assert rows[6] == "assigned to nobody: 0, to both: 0"
     assert rows[7].endswith(partition_stats(parts, y).sha256)
 
 

@@ -31,7 +31,7 @@ class Precision:
             return
         if self.type == "fp32":
             raise UserError(
-                f"loss_scale = {self.loss_scale} is for gradients of a lower type; "
+                f"loss_scale = {self.loss_scale} is for low-precision gradients; "
                 "leave it out, or set precision = fp16 or bf16"
             )
         if self.loss_scale != "dynamic" and not 0 < self.loss_scale < float("inf"):

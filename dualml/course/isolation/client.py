@@ -49,7 +49,7 @@ INHERITED_VARIABLES = (
 #: it has begun.
 WALLS_S, MESSAGE_S, END_S, POLL_S = 30.0, 30.0, 10.0, 0.1
 #: Beginning of the error if the warden of the ranks is gone or silent.
-WARDEN_LOST = "the process that looks after the ranks is lost"
+WARDEN_LOST = "the process that supervises the ranks is lost"
 #: Socket type that keeps message boundaries; macOS has no SOCK_SEQPACKET.
 MESSAGES = socket.SOCK_SEQPACKET if sys.platform == "linux" else socket.SOCK_DGRAM
 #: Largest number of bytes of a server's answer.

@@ -65,7 +65,7 @@ def largest(
         "recompute": parse_choices(recompute, RECOMPUTED, "--recompute"),
     }
     if ranks == 1 and options["zero"] != [0]:
-        raise UserError(f"--zero {zero} shares out what ranks hold; use --ranks 2 or more, or 0")
+        raise UserError(f"--zero {zero} shards what ranks hold; use --ranks 2 or more, or 0")
     names = [info.name for info in select_backends(backend)]
     if "numpy" in names:
         raise UserError(

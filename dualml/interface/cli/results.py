@@ -118,7 +118,7 @@ def suggest_force() -> Iterator[None]:
     try:
         yield
     except PlanChanged as error:
-        raise UserError(f"{error}; --force looks at it anyway") from None
+        raise UserError(f"{error}; --force reads it anyway") from None
 
 
 def is_selected(comparison: dict[str, Any], arms: list[str] | None, seed: int | None) -> bool:

@@ -111,7 +111,7 @@ class Partition:
             )
         if self.needs_labels and not isinstance(samples, np.ndarray):
             raise UserError(
-                f"{self.name} deals by label; give the labels of the {n} samples "
+                f"{self.name} partitions by label; give the labels of the {n} samples "
                 "instead of their number"
             )
         return self.ordered_indices(samples, ranks, seed, epoch)

@@ -22,7 +22,7 @@ from dualml.parallel.partition.base import (
 @PARTITIONS.register("distributed_sampler", 50)
 @dataclass(frozen=True, kw_only=True)
 class DistributedSampler(Partition):
-    """Deals a permutation of all samples, drawn from seed + epoch, to the ranks in turn.
+    """Assigns a permutation of all samples, drawn from seed + epoch, to the ranks in turn.
 
     All ranks have equally many samples: the beginning of the permutation is repeated to fill up
     (those samples are then seen twice in an epoch), or with ``drop_last`` the last ones are left

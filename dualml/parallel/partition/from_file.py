@@ -43,11 +43,11 @@ class FromFile(Partition):
         labels = np.asarray(samples)
         if about["labels"] != fingerprint(labels.astype(np.int64)):
             raise UserError(
-                f"{self.path} deals {about['samples']} samples of {about['dataset']}; these are "
-                f"{len(labels)} other ones (their labels have another SHA-256)"
+                f"{self.path} partitions {about['samples']} samples of {about['dataset']}; these "
+                f"are {len(labels)} other ones (their labels have another SHA-256)"
             )
         if len(parts) != ranks:
-            raise UserError(f"{self.path} deals to {len(parts)} ranks, not to {ranks}")
+            raise UserError(f"{self.path} is for {len(parts)} ranks, not for {ranks}")
         return parts
 
     def guarantees(self, samples: Samples, ranks: int) -> Guarantees:

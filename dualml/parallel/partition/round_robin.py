@@ -1,4 +1,4 @@
-"""Partition that deals samples to the ranks in turn."""
+"""Partition that assigns samples to the ranks in turn."""
 
 from __future__ import annotations
 

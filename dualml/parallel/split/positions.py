@@ -61,7 +61,7 @@ def check_model(spec: ModelSpec, how: str, parts: int) -> None:
         isinstance(x, Attention | GroupedAttention) for x in layers
     ):
         raise UserError(
-            f"{given} shares out the positions of a text among ranks that attend to it; "
+            f"{given} shards the positions of a text over ranks that attend to it; "
             f"{spec.name} has no {'attention' if spec.takes_tokens else 'tokens'}: use gpt or "
             "gpt_llama"
         )
@@ -97,12 +97,12 @@ def check_settings(
         )
     if sequence and tensor == 1:
         raise UserError(
-            "split.sequence shares out positions among the ranks that share the layers; that needs "
-            "tensor >= 2 (split.context shares out positions alone)"
+            "split.sequence shards positions over the ranks that share the layers; that needs "
+            "tensor >= 2 (split.context shards positions alone)"
         )
     if context > 1 and tensor > 1:
         raise UserError(
-            f"split.context = {context} and tensor = {tensor}: ranks share out either the "
+            f"split.context = {context} and tensor = {tensor}: ranks shard either the "
             "positions or the layers; use tensor with sequence = true for both in turn, or leave "
             "one out"
         )
@@ -110,6 +110,6 @@ def check_settings(
         other = "engine = rpc" if engine == "rpc" else f"trainers = {trainers}"
         given = f"context = {context}" if context > 1 else "sequence = true"
         raise UserError(
-            f"split.{given} does not go with {other}, which has no group of ranks to share out "
+            f"split.{given} does not go with {other}, which has no group of ranks that could shard "
             "positions; leave one of them out"
         )

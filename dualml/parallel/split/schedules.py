@@ -186,7 +186,7 @@ def _chunks(owners: Sequence[int]) -> tuple[int, int]:
     if tuple(owners) != tuple(range(p)) * v:
         once = ", ".join(map(str, range(p))) if p < 5 else f"0 … {p - 1}"
         raise UserError(
-            "interleaved deals the stages to the ranks in turn, "
+            "interleaved assigns the stages to the ranks in turn, "
             f"as in owners {once}, {once}; received {', '.join(map(str, owners))}"
         )
     return p, v

@@ -169,7 +169,7 @@ class TensorParallelRank:
         parts = [self.from_wire(part, lower) for part in group.all_gather(x)]
         return self.stage.concat(parts, axis)
 
-    # --- positions that ranks share out -----------------------------------------------------------
+    # --- positions sharded over ranks -------------------------------------------------------------
 
     def position_shard(self, part: int) -> TensorShard:
         """Return which positions of (batch, positions, …) rank ``part`` of the group has."""

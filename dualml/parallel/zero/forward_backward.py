@@ -222,7 +222,7 @@ class ShardedForwardBackward:
             for vector in self.unit_gradients:
                 self.round_to_low_precision(self.collectives.reduce_scatter(vector))
 
-    # --- a lower type -----------------------------------------------------------------------------
+    # --- low precision ----------------------------------------------------------------------------
 
     @property
     def mixed_stage(self) -> MixedPrecisionStage:

@@ -79,7 +79,7 @@ def run_primitive(comm: Communicator, primitive: str, dtype: str, op: str, kind:
             return f"wrong result: {array.tolist()} instead of {want.tolist()}"[:200]
     collective = primitive not in (*TYPELESS, *MESSAGES, "asynchronous")
     if collective and kind == "native" and traffic.sent + traffic.received:
-        return f"said to be native, but made of messages: {traffic.sent} sent"
+        return f"declared native, but made of messages: {traffic.sent} sent"
     return ""
 
 

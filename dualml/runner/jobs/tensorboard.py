@@ -92,7 +92,7 @@ def wait_for_address(process: subprocess.Popen[bytes], log: Path) -> str:
             break
         time.sleep(POLL_S)
     said = last_lines(log, 1)
-    raise UserError(f"TensorBoard did not start: {said[0] if said else 'it said nothing'}")
+    raise UserError(f"TensorBoard did not start: {said[0] if said else 'it printed nothing'}")
 
 
 def end_tensorboard(process: subprocess.Popen[bytes]) -> None:

@@ -59,14 +59,14 @@ def rank_problems(parts: Sequence[ContainerGroup], arms: Mapping[str, int]) -> I
     for part in parts:
         nodes, each = int(part.option("--nodes") or 1), int(part.option("--ranks") or 1)
         if nodes != count:
-            yield f"{part.name} is told of {nodes} nodes; there are {count}"
+            yield f"{part.name} is given {nodes} nodes; there are {count}"
         for arm, size in arms.items():
             if nodes * each > 1 and size not in (1, nodes * each):
                 yield f"arm {arm} has {size} ranks; there are {nodes} x {each}"
         if (count > 1) != (part.option("--rendezvous") is not None):
             yield f"{part.name}: {count} nodes, and --rendezvous {part.option('--rendezvous')}"
     if len({part.option("--rendezvous") for part in parts}) > 1:
-        yield "the nodes are told of several rendezvous"
+        yield "the nodes are given several rendezvous"
 
 
 def meeting_host(parts: Sequence[ContainerGroup]) -> str | None:

@@ -221,7 +221,7 @@ def call_mutated(
         at = int(change.argument)
         moved, named = replace_tensor(args, kwargs, at, given[at].detach())
         return func(*moved, **named)
-    raise ValueError(f"unknown alteration {change.action}")
+    raise ValueError(f"unknown mutation {change.action}")
 
 
 def replace_tensor(

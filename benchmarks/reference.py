@@ -1,6 +1,6 @@
 """The NumPy reference against PyTorch: an update of every kind of model, on the same threads.
 
-    python benchmarks/referee.py [--quick]        prints rows as JSON
+    python benchmarks/reference.py [--quick]        prints rows as JSON
 
 The reference computes in float64, PyTorch in float32: twice the bytes, and half as many numbers per
 instruction.
@@ -23,7 +23,7 @@ from dualml.algorithms.optim import SGD
 from dualml.backend import TrainingSpec, backends
 from dualml.common.machine import default_threads
 
-SECTION = "the referee, float64, against PyTorch, float32"
+SECTION = "the float64 reference against PyTorch, float32"
 #: Model and samples of a batch.
 WORK = [("lenet", 64), ("lenet", 256), ("mlp", 64), ("vit", 64), ("rnn_lm", 64)]
 TARGET = 3.0  # largest ratio that is good
