@@ -81,7 +81,8 @@ def deal_rows(rounds: int, folder: Path) -> list[RatioRow]:
             unit="s",
             ratio=None,
             target=LIMIT_S,
-            note=f"partitioning {statistics.median(dealing[name][1:]):.2f} s, the rest is verification",
+            note=f"partitioning {statistics.median(dealing[name][1:]):.2f} s, "
+            "the rest is verification",
         )
         for name, spent in times.items()
     ]

@@ -52,8 +52,8 @@ def check_zero(
         )
     if split is not None and asked.lower:
         raise UserError(
-            "zero_param_dtype holds a whole model in low precision, and with split no rank has one; "
-            "leave out zero_param_dtype or split"
+            "zero_param_dtype holds a whole model in low precision, and with split no rank has "
+            "one; leave out zero_param_dtype or split"
         )
     if split is not None:
         check_replicas(split)
@@ -87,7 +87,7 @@ def check_replicas(split: Split) -> None:
     update them on their own."""
     if split.engine != "messages" or split.arrival == "asynchronous":
         asynchronous = split.engine == "messages"
-        what = "arrival = asynchronous" if asynchronous else f"engine = {split.engine}"
+        what = "update_mode = asynchronous" if asynchronous else f"engine = {split.engine}"
         raise UserError(f"zero = 1 shards an update that replicas make together; leave out {what}")
     if split.data == 1 and split.trainers == 1:
         raise UserError(

@@ -232,7 +232,7 @@ def test_a_peak_is_of_an_update_that_finds_the_state(
         monkeypatch.undo()
         return 12345
 
-    monkeypatch.setattr(backend, "peak", peak)
+    monkeypatch.setattr(backend, "measure_peak", peak)
     trial.warm_up()
     assert [memory["device_peak"] for memory in trial.memory] == [12345]
     assert found[-1] == trial.memory[0]["state"] > 0

@@ -191,8 +191,7 @@ def test_without_a_cause_nothing_is_named() -> None:
     found = {"causes": [], "equal": False, "tried": [10, 2], "evidence": [{"key": "permuted"}]}
     said = " ".join(describe_causes("en", found, ("torch", "mindspore"), 1))
     assert said == (
-        "12 mutations were tried and none explains it. "
-        "Both hold the same numbers in another order."
+        "12 mutations were tried and none explains it. Both hold the same numbers in another order."
     )
 
 

@@ -165,9 +165,7 @@ def test_a_lower_precision_is_ranked_by_its_seeds(tmp_path: Path, equivalent: bo
 
 def test_a_reference_that_failed_is_none(tmp_path: Path) -> None:
     folder = make_run(tmp_path, arms=("single", "ddp"), change=altered("single", status="failed"))
-    assert (
-        mismatch_reason(folder, "ddp") == "single, its baseline, did not complete here"
-    )
+    assert mismatch_reason(folder, "ddp") == "single, its baseline, did not complete here"
 
 
 def test_of_two_references_that_with_the_same_batches(

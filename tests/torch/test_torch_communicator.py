@@ -266,7 +266,7 @@ def connect_twice(comm: Communicator, argument: Any) -> str:
 
 
 def test_joining_twice_is_refused() -> None:
-    assert all("already" in told for told in ranks("twice"))
+    assert all("already" in told for told in ranks("connect_twice"))
 
 
 # --- copies -------------------------------------------------------------------------------------
