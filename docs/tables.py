@@ -89,7 +89,7 @@ def release_tables(texts: Mapping[str, Any]) -> Iterator[Table]:
 
 def render_cell(value: Any) -> str:
     if value is None:
-        return numbers.MISSING
+        return numbers.NO_VALUE
     return ", ".join(value) if isinstance(value, list) else str(value)
 
 

@@ -72,7 +72,7 @@ def _difference(
     if arm.batch_size != asked.batch_size:
         return words("methods.batch", n=arm.batch_size, asked=asked.batch_size)
     if arm.partition != asked.partition:
-        return words("methods.samples", name=str(arm.partition.get("name", numbers.MISSING)))
+        return words("methods.samples", name=str(arm.partition.get("name", numbers.NO_VALUE)))
     if counts[0] != counts[1]:
         return words("methods.updates", own=own, its=its)
     return words("methods.order")

@@ -79,7 +79,7 @@ def _row(pair: RunPair, against: RunComparison, words: Messages) -> list[Cell | 
     broken = {failure.limit for failure in against.failures if failure.pair is pair}
     costs = [
         Cell(
-            numbers.times(cost.ratio) if (cost := pair.costs.get(name)) else numbers.MISSING,
+            numbers.times(cost.ratio) if (cost := pair.costs.get(name)) else numbers.NO_VALUE,
             "bad" if limit in broken else "",
         )
         for name, limit in (("time", "slower"), ("memory", "more_memory"))
@@ -100,7 +100,7 @@ def _row(pair: RunPair, against: RunComparison, words: Messages) -> list[Cell | 
 
 def _format_change(two: Sequence[float] | None, shown: Any) -> str:
     """Return ``0.31 → 0.42``, or one number if both are displayed the same."""
-    return " → ".join(dict.fromkeys(map(shown, two))) if two else numbers.MISSING
+    return " → ".join(dict.fromkeys(map(shown, two))) if two else numbers.NO_VALUE
 
 
 def figures(against: RunComparison, words: Messages) -> Iterator[Figure]:

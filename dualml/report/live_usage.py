@@ -172,5 +172,5 @@ def _drop_empty_columns(
     heads: list[Column], rows: list[list[str]]
 ) -> tuple[list[Column], list[list[str]]]:
     """Return the table without the columns that have no value in any row."""
-    kept = [k for k in range(len(heads)) if any(row[k] != numbers.MISSING for row in rows)]
+    kept = [k for k in range(len(heads)) if any(row[k] != numbers.NO_VALUE for row in rows)]
     return [heads[k] for k in kept], [[row[k] for k in kept] for row in rows]

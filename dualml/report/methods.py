@@ -71,7 +71,9 @@ class MethodResult(ArmResult):
     def launcher(self, words: Messages) -> str:
         """Return the launcher that started the ranks, a dash with one rank."""
         alone = self.arm_settings.world_size == 1
-        return numbers.MISSING if alone else self.arm_settings.launcher or words("methods.launcher")
+        return (
+            numbers.NO_VALUE if alone else self.arm_settings.launcher or words("methods.launcher")
+        )
 
     @property
     def precision(self) -> str:

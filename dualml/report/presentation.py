@@ -93,8 +93,10 @@ def format_values(
 ) -> str:
     """Return the values of a figure as text, e.g. ``ring torch 1.2, ring mindspore 1.3``."""
     places = [(arm, backend) for arm in arms for backend in backends]
-    known = [(place, text) for place in places if (text := value(*place)) != numbers.MISSING]
-    return ", ".join(f"{arm} {backend} {text}" for (arm, backend), text in known) or numbers.MISSING
+    known = [(place, text) for place in places if (text := value(*place)) != numbers.NO_VALUE]
+    return (
+        ", ".join(f"{arm} {backend} {text}" for (arm, backend), text in known) or numbers.NO_VALUE
+    )
 
 
 def format_extremes(values: Mapping[K, float], place: Callable[[K], str]) -> dict[str, str]:

@@ -42,7 +42,7 @@ def _table(name: str, keys: Sequence[str], rows: list[Cells], words: Messages) -
 
 def median_and_worst(errors: Sequence[float]) -> str:
     """Return median and worst error, e.g. ``7.3 % / 11.6 %``; a dash for none."""
-    return " / ".join(map(numbers.percent, summary(errors))) if errors else numbers.MISSING
+    return " / ".join(map(numbers.percent, summary(errors))) if errors else numbers.NO_VALUE
 
 
 def errors(words: Messages) -> Table:
@@ -71,7 +71,7 @@ def errors(words: Messages) -> Table:
 
 def format_ranks(points: Iterable[PublishedTime]) -> str:
     """Return the distinct numbers of ranks as text, e.g. ``1,024, 2,048``."""
-    return ", ".join(f"{n:,}" for n in sorted({p.n for p in points})) or numbers.MISSING
+    return ", ".join(f"{n:,}" for n in sorted({p.n for p in points})) or numbers.NO_VALUE
 
 
 def bands(words: Messages) -> Table:
@@ -83,7 +83,7 @@ def bands(words: Messages) -> Table:
         cells = []
         for low, high in ((0, SMALL), (SMALL, LARGE), (LARGE, float("inf"))):
             here = [e for p, e in held.items() if low <= p.nbytes < high]
-            cells.append(format_signed(statistics.median(here)) if here else numbers.MISSING)
+            cells.append(format_signed(statistics.median(here)) if here else numbers.NO_VALUE)
         rows.append([curve.name, str(curve.about["algorithm"]), *cells])
     return _table("bands", ("curve", "algorithm", "small", "middle", "large"), rows, words)
 

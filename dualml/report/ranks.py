@@ -121,7 +121,7 @@ def handicap_text(run: RunData, arm: str, words: Messages) -> str:
     """Return the handicap as text, e.g. ``rank 1: compute × 4, from update 50 on``."""
     s = straggler(run, arm)
     if s is None:
-        return numbers.MISSING
+        return numbers.NO_VALUE
     parts = [words(f"handicap.{kind}", amount=x) for kind, x in _amounts(run, arm).items()]
     parts += [words("handicap.since", step=s.since)] if s.since > 1 else []
     return words("handicap.rank", rank=s.rank, what=words("list.comma").join(parts))

@@ -70,8 +70,8 @@ def arm_results(run: RunData, arms: Iterable[str]) -> list[ArmResult]:
 
 def format_results(among: Iterable[R], text: Callable[[R], str]) -> str:
     """Return the values of a figure as text, e.g. ``ring torch 1.2, ring mindspore 1.3``."""
-    known = [(r, value) for r in among if (value := text(r)) != numbers.MISSING]
-    return ", ".join(f"{r.arm} {r.backend} {value}" for r, value in known) or numbers.MISSING
+    known = [(r, value) for r in among if (value := text(r)) != numbers.NO_VALUE]
+    return ", ".join(f"{r.arm} {r.backend} {value}" for r, value in known) or numbers.NO_VALUE
 
 
 # --- two of them ------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def phase_cells(c: TrialComparison, phases: Sequence[str], run: RunData) -> list
 
 def _phase(distances: Mapping[str, Any] | None, margin: float) -> Cell:
     if not distances or not numbers.is_finite_number(distances.get("max")):
-        return Cell(numbers.MISSING)
+        return Cell(numbers.NO_VALUE)
     ratio = distances.get("ratio")
     far = numbers.is_finite_number(ratio) and ratio > margin
     note = f"× {numbers.scientific(ratio)}" if numbers.is_finite_number(ratio) else ""

@@ -126,7 +126,7 @@ class RowLinear:
         # solution: end
 
     def forward(self, x: Tensor) -> Tensor:
-        """This rank's part of x, (samples, in/n) → y (samples, out), the same on every rank."""
+        """Map this rank's part of x, (samples, in/n), to y (samples, out), equal on every rank."""
         # solution: begin
         self.x = x
         return self.comm.all_reduce(x @ self.weight.T) + self.bias

@@ -44,6 +44,10 @@ class Definition:
         return self.place.partition("/")[0]
 
 
+#: First words of predicates.
+PREDICATES = frozenset({"is", "has", "can", "should", "was"})
+
+
 def split_words(name: str) -> list[str]:
     """Return the lower-case words of a name in any convention.
 
@@ -54,10 +58,15 @@ def split_words(name: str) -> list[str]:
 
 
 def says_nothing(name: str) -> bool:
-    """Whether a name is made of function words and bare verbs alone, or of a former term."""
+    """Whether a name is made of function words and bare verbs alone, or of a former term.
+
+    A predicate (``is_late``, ``has_ended``) says what it tests.
+    """
     words = split_words(name)
     if name.startswith("__") or not words:
         return False
+    if len(words) > 1 and words[0] in PREDICATES:
+        words = words[1:] if FORMER.intersection(words) else ["predicate"]
     return all(word in EMPTY for word in words) or bool(FORMER.intersection(words))
 
 

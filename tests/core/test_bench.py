@@ -18,7 +18,7 @@ from dualml.common.errors import UserError
 from dualml.common.files import read_json, write_json
 from dualml.common.words import LANGUAGES, Messages
 from dualml.interface.bench.page import PAGES, cell_text, render_page, tables
-from dualml.interface.bench.run import RESULTS, all_passed, run_sections
+from dualml.interface.bench.run import RESULTS, all_checks_passed, run_sections
 from dualml.interface.bench.section import LAB, SUITE, BenchJob, BenchSection, list_sections
 from dualml.interface.bench.suite import junit_counts
 from dualml.interface.cli.app import app
@@ -85,9 +85,9 @@ def test_a_section_that_fails_costs_its_own_rows_alone(folder: Path) -> None:
     assert by_name["crashes"]["rows"][1]["reason"] == "ended with code 7"
     assert by_name["hangs"]["rows"][1]["reason"] == {"key": "stopped", "seconds": 4}
     assert read_json(folder / RESULTS) == found
-    assert not all_passed(found)
-    assert all_passed({"sections": [by_name["good"]]})
-    assert not all_passed({"sections": [by_name["wrong"]]})
+    assert not all_checks_passed(found)
+    assert all_checks_passed({"sections": [by_name["good"]]})
+    assert not all_checks_passed({"sections": [by_name["wrong"]]})
 
 
 def test_what_no_time_is_left_for_says_so(folder: Path) -> None:

@@ -13,14 +13,16 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from dualml.algorithms.communicator import Communicator, MemoryBoard, Place
-from dualml.algorithms.optim import SGD, Rule
+from dualml.algorithms.communicator import Communicator, MemoryStore, RankContext
+from dualml.algorithms.optim import SGD, OptimizerSpec
 from dualml.common.former_member_names import FORMER_MEMBERS
 from dualml.common.former_members import FormerMember, keep_former_members
 from dualml.parallel.aggregation import Transfer
 from dualml.parallel.partition import Contiguous, Partition
 from dualml.runner.checkpoint import Slice
 
+#: Everywhere else a former name is an error.
+pytestmark = pytest.mark.filterwarnings("default:.* is now :DeprecationWarning")
 #: Public class of 0.1 → its members.
 MEMBERS_0_1: dict[str, list[str]] = tomllib.loads(
     Path(__file__).with_name("public_members_0_1.toml").read_text("utf-8")
@@ -101,12 +103,12 @@ def test_a_renamed_field_is_a_keyword_and_an_attribute() -> None:
     with pytest.warns(DeprecationWarning, match="the parameter then of Transfer is now op"):
         transfer = Transfer(source=0, target=1, first=0, last=1, then="put")  # type: ignore[call-arg]
     assert transfer == Transfer(0, 1, 0, 1, "put")
-    board = MemoryBoard()
+    board = MemoryStore()
     with pytest.warns(DeprecationWarning, match="store"):
-        place = Place(0, 2, board=board)  # type: ignore[call-arg]
+        place = RankContext(0, 2, board=board)  # type: ignore[call-arg]
     with pytest.warns(DeprecationWarning, match=r"RankContext\.store"):
         assert place.board is board  # type: ignore[attr-defined]
-    other = MemoryBoard()
+    other = MemoryStore()
     with pytest.warns(DeprecationWarning, match="board"):
         assert dataclasses.replace(place, board=other).store is other  # type: ignore[call-arg]
 
@@ -117,7 +119,7 @@ def test_an_optimizer_written_for_0_1_trains() -> None:
     ) as all_:
 
         @dataclasses.dataclass(frozen=True, kw_only=True)
-        class Sign(Rule):
+        class Sign(OptimizerSpec):
             name: ClassVar[str] = "sign"
 
             @property

@@ -12,6 +12,8 @@ import pytest
 
 from dualml.common.former_paths import BACKEND, CORE
 
+#: Everywhere else a former name is an error.
+pytestmark = pytest.mark.filterwarnings("default:.* is now :DeprecationWarning")
 VERSION_0_1: dict[str, list[str]] = tomllib.loads(
     Path(__file__).with_name("public_0_1.toml").read_text("utf-8")
 )

@@ -274,7 +274,7 @@ def test_a_file_that_cannot_be_opened_is_no_traceback(
     def full(*_: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    monkeypatch.setattr(live.pages, "home", full)
+    monkeypatch.setattr(live.pages, "home_page", full)
     status, headers, text = ask(live, "/")
     assert (status, text) == (503, "503: Too many open files")
     assert headers["Connection"] == "close"
@@ -315,13 +315,15 @@ def test_a_value_that_takes_long_holds_up_no_other_and_is_made_once() -> None:
 
     found: list[int] = []
     threads = [
-        threading.Thread(target=lambda: found.append(cache.get_or_make("a", 1, slow)), daemon=True)
+        threading.Thread(
+            target=lambda: found.append(cache.get_or_create("a", 1, slow)), daemon=True
+        )
         for _ in range(3)
     ]
     for thread in threads:
         thread.start()
     assert begun.wait(10)
-    assert cache.get_or_make("b", 1, lambda: 8) == 8
+    assert cache.get_or_create("b", 1, lambda: 8) == 8
     go_on.set()
     for thread in threads:
         thread.join(10)
@@ -337,7 +339,7 @@ def test_an_error_that_is_told_again_does_not_grow() -> None:
     depths = []
     for _ in range(3):
         with pytest.raises(UserError) as refused:
-            cache.get_or_make("a", 1, wrong)
+            cache.get_or_create("a", 1, wrong)
         depths.append(len(refused.traceback))
     assert depths[1] == depths[2]
 

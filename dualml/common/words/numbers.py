@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeGuard
 
 #: Text of a missing value.
-MISSING = "–"
+NO_VALUE = "–"
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -22,7 +22,7 @@ def is_finite_number(x: Any) -> TypeGuard[float]:
 def quantity(x: Any, digits: int = 3) -> str:
     """Format whole numbers with thousands separators, others with ``digits`` significant digits."""
     if not is_finite_number(x):
-        return MISSING
+        return NO_VALUE
     if float(x).is_integer():
         return f"{int(x):,}"
     if abs(x) >= 10**digits:
@@ -32,17 +32,17 @@ def quantity(x: Any, digits: int = 3) -> str:
 
 def ms(seconds: Any) -> str:
     """Format seconds as milliseconds, without the unit."""
-    return quantity(1e3 * seconds) if is_finite_number(seconds) else MISSING
+    return quantity(1e3 * seconds) if is_finite_number(seconds) else NO_VALUE
 
 
 def percent(x: Any) -> str:
     """Format a fraction as a percentage with one decimal."""
-    return f"{100 * x:.1f} %" if is_finite_number(x) else MISSING
+    return f"{100 * x:.1f} %" if is_finite_number(x) else NO_VALUE
 
 
 def whole(x: Any) -> str:
     """Round to an integer, with thousands separators."""
-    return f"{x:,.0f}" if is_finite_number(x) else MISSING
+    return f"{x:,.0f}" if is_finite_number(x) else NO_VALUE
 
 
 def loss(x: Any) -> str:
@@ -53,7 +53,7 @@ def loss(x: Any) -> str:
 def scientific(x: Any, digits: int = 2) -> str:
     """Format as ``3.1×10⁻⁷``; numbers between 0.01 and 1000 stay plain."""
     if not is_finite_number(x):
-        return MISSING
+        return NO_VALUE
     if x == 0 or 1e-2 <= abs(x) < 1e3:
         return f"{x:.{digits}g}"
     mantissa, _, exponent = f"{x:.{digits - 1}e}".partition("e")
@@ -68,7 +68,7 @@ def superscript(exponent: int) -> str:
 def factor(x: Any) -> str:
     """Format a ratio with three significant digits, as an integer above a hundred."""
     if not is_finite_number(x):
-        return MISSING
+        return NO_VALUE
     return f"{round(x):,}" if abs(x) >= 100 else f"{x:.3g}"
 
 
@@ -80,7 +80,7 @@ def times(x: Any) -> str:
 def nbytes(x: Any) -> str:
     """Format bytes with a binary unit: ``64 KiB``."""
     if not is_finite_number(x):
-        return MISSING
+        return NO_VALUE
     for power, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
         if x >= power:
             return f"{factor(x / power)} {unit}"
@@ -90,7 +90,7 @@ def nbytes(x: Any) -> str:
 def points(x: Any) -> str:
     """Format a fraction as percentage points: ``+0.12``, ``−3.40``, ``0.00``."""
     if not is_finite_number(x):
-        return MISSING
+        return NO_VALUE
     text = f"{100 * x:+.2f}"
     return text[1:] if float(text) == 0 else text.replace("-", "−")
 
@@ -101,7 +101,7 @@ def plain(value: Any) -> str:
         return f"({', '.join(plain(v) for v in value)})"
     if isinstance(value, float):
         return f"{value:g}"
-    return MISSING if value is None else str(value)
+    return NO_VALUE if value is None else str(value)
 
 
 def mean(values: list[float | None]) -> float | None:

@@ -151,7 +151,7 @@ class RunFolder:
         self._environment[backend] = dict(environment)
 
     def write(self) -> None:
-        """Write ``run.json``."""
+        """Write the manifest ``run.json`` completely or not at all."""
         RUN.write(self.path, self.run)
 
     def trial_folder(self, key: Key) -> Path:

@@ -41,7 +41,7 @@ def flatten(states: Mapping[int, tuple[Arrays, Mapping[str, Arrays]]]) -> Arrays
 
 
 def unflatten(arrays: Mapping[str, NDArray[Any]]) -> States:
-    """Undo `flatten`."""
+    """Return the states that `flatten` has packed into ``arrays``: step → weights and state."""
     states: States = {}
     for key, value in arrays.items():
         step, kind, *rest = key.split("|")

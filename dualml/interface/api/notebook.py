@@ -29,7 +29,7 @@ def html(run: RunData) -> Markup:
             loss,
             accuracy,
             seconds,
-            Cell(numbers.MISSING) if verdict is None else verdict_cell(verdict, words),
+            Cell(numbers.NO_VALUE) if verdict is None else verdict_cell(verdict, words),
         ]
         for arm, backend, seed, state, loss, accuracy, seconds, verdict in zip(
             *(known[name] for name in COLUMNS), strict=True

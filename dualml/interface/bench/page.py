@@ -99,7 +99,7 @@ def cell_text(key: str, value: Any, words: Messages) -> str:
     if key == REASON:
         return reason_text(value, words)
     if value is None:
-        return numbers.MISSING
+        return numbers.NO_VALUE
     if isinstance(value, bool):
         return words("bench.value.yes" if value else "bench.value.no")
     if key == "verdict":

@@ -123,7 +123,7 @@ def section_result(
     }
 
 
-def all_passed(results: Results) -> bool:
+def all_checks_passed(results: Results) -> bool:
     """Whether every section finished and every row is as it should be."""
     return all(
         section["state"] == "done" and all(row.get("ok", True) for row in section["rows"])

@@ -37,7 +37,7 @@ def bench(
     from dualml.common.machine import default_threads, parse_device
     from dualml.common.words import Messages
     from dualml.interface.bench.page import facts, tables, write_pages
-    from dualml.interface.bench.run import RESULTS, all_passed, run_sections
+    from dualml.interface.bench.run import RESULTS, all_checks_passed, run_sections
     from dualml.interface.bench.section import BenchJob, list_sections
     from dualml.report.page import terminal
 
@@ -82,7 +82,7 @@ def bench(
             raise UserError("--page shows what was measured on a GPU in full; no page was written")
         for path in write_pages(page, known, results):
             print_text(f"→ {path}", err=as_json)
-    raise typer.Exit(0 if results is None or all_passed(results) else 1)
+    raise typer.Exit(0 if results is None or all_checks_passed(results) else 1)
 
 
 def pick_sections(known: list[BenchSection], only: list[str] | None) -> list[BenchSection]:

@@ -10,7 +10,7 @@ import typer
 
 from dualml.common.errors import UserError
 from dualml.common.words import section_messages
-from dualml.common.words.numbers import MISSING
+from dualml.common.words.numbers import NO_VALUE
 from dualml.interface.cli import complete
 from dualml.interface.cli import pipeline as pipelines
 from dualml.interface.cli import published as publications
@@ -158,7 +158,7 @@ def show_predictions(
 
 def _bus_bandwidth(p: Prediction) -> str:
     """Format the bus bandwidth in GB/s, as nccl-tests print it; a dash if there is none."""
-    return MISSING if p.busbw is None else f"{p.busbw / 1e9:#.3g} GB/s"
+    return NO_VALUE if p.busbw is None else f"{p.busbw / 1e9:#.3g} GB/s"
 
 
 def assumptions(request: CostRequest, fit: Path | None, lang: str) -> list[str]:

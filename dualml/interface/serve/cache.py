@@ -44,7 +44,7 @@ class Cache:
     _entries: OrderedDict[Any, CacheEntry] = field(default_factory=OrderedDict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def get_or_make(self, key: Any, state: Any, make: Callable[[], T]) -> T:
+    def get_or_create(self, key: Any, state: Any, make: Callable[[], T]) -> T:
         """Return the value of ``key``, calling ``make`` if there is none for this state.
 
         A `UserError` of ``make`` is cached and raised again. Only threads that want the same key
@@ -70,7 +70,7 @@ class Cache:
     def read(self, path: Path, read: Callable[[Path], T]) -> T:
         """Call ``read`` with the file's folder, as readers of `dualml.experiment.store` expect, and
         cache the result."""
-        return self.get_or_make((path, read), file_stamp(path), lambda: read(path.parent))
+        return self.get_or_create((path, read), file_stamp(path), lambda: read(path.parent))
 
     def is_current(self, path: Path, read: Callable[[Path], T]) -> bool:
         """Whether the cached value of the file is up to date."""

@@ -253,7 +253,7 @@ class Pages:
             for t in seen.trials
             if t.record.arm in arms
         ]
-        shown = self.cache.get_or_make(("figure", metric, axis, words.lang, *arms), drawn, draw)
+        shown = self.cache.get_or_create(("figure", metric, axis, words.lang, *arms), drawn, draw)
         return [
             form(choice, query_without(query, "metric", "axis", "group"), words, "curves"),
             shown,

@@ -56,7 +56,7 @@ def ranks_table(
         rows.append(
             [
                 Cell(str(rank), href=link),
-                machines.get(rank, numbers.MISSING),
+                machines.get(rank, numbers.NO_VALUE),
                 tables.state_cell(rank_state(trial, rank), words),
                 numbers.quantity(rank_step(watch, seen, trial, rank)),
                 last_activity(seen, trial, rank, log),
@@ -86,4 +86,4 @@ def last_activity(seen: RunView, trial: TrialView, rank: int, log: Path | None) 
     place = trial_folder(seen.summary.path, trial.record.key)
     stamps = [file_stamp(path) for path in (records_path(place, rank), log) if path is not None]
     last = max((s[2] for s in stamps if s is not None), default=None)
-    return numbers.MISSING if last is None else tables.format_time(last / 1e9)
+    return numbers.NO_VALUE if last is None else tables.format_time(last / 1e9)

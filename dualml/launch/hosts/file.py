@@ -25,7 +25,7 @@ Variable = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
 
 
 class LocalHost(StrictModel):
-    """This machine, which runs rank 0.
+    """The machine of rank 0, on which this process runs.
 
     Attributes:
         address: by which the others reach it.

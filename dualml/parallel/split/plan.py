@@ -141,7 +141,7 @@ class SplitPlan:
         return min(place, 1) if self.trainers > 1 else place
 
     def crosses(self, stage: int, other: int) -> bool:
-        """Return whether two stages of one process lie on different devices."""
+        """Return whether ``stage`` and ``other`` of one process lie on different devices."""
         return bool(self.devices) and self.devices[stage] != self.devices[other]
 
     def program(self, rank: int) -> list[Action]:

@@ -131,7 +131,7 @@ class SplitArm:
     def parameters(self) -> str:
         """Return the parameter bytes of each rank as text."""
         sizes = [numbers.nbytes(4 * r["elements"]) for r in self.plan.get("ranks") or ()]
-        return " · ".join(sizes) or numbers.MISSING
+        return " · ".join(sizes) or numbers.NO_VALUE
 
     def cut_origin(self, words: Messages) -> str:
         """Return who chose the cut: the experiment file, or the quantity that was balanced."""
@@ -155,7 +155,7 @@ class SplitArm:
             texts.append(words("splits.how.devices", n=n))
         if self.micro_batches > 1 and self.trainers == 1:
             texts.append(f"m = {self.micro_batches}")
-        return words("list.comma").join(texts) or numbers.MISSING
+        return words("list.comma").join(texts) or numbers.NO_VALUE
 
 
 def model_of(run: RunData, arm: str) -> str:

@@ -129,7 +129,7 @@ def part_keys(words: Messages) -> list[LegendEntry]:
 
 def mark_oversubscribed(text: str, run: RunData, arm: str, backend: str) -> str:
     """Return the text with a star if ranks took turns on cores."""
-    turns = text != numbers.MISSING and is_oversubscribed(run, arm, backend)
+    turns = text != numbers.NO_VALUE and is_oversubscribed(run, arm, backend)
     return f"{text} *" if turns else text
 
 
@@ -146,7 +146,7 @@ def worst_verdict_cell(run: RunData, arm: str, words: Messages) -> Cell:
     """Return the cell of the worst verdict against the whole model, over backends and seeds."""
     every = {s.verdict: s for s in reversed(run.serial) if s.arm == arm}
     if not every:
-        return Cell(numbers.MISSING)
+        return Cell(numbers.NO_VALUE)
     worst = every[max(every, key=lambda v: VERDICTS.index(v) if v in VERDICTS else len(VERDICTS))]
     if worst.verdict:
         return judged(worst, words, why=False)

@@ -177,7 +177,7 @@ def step_size(family: Batches, arm: BatchArm, words: Messages) -> str:
         return words("batch.base")
     if arm.kind == SAME_RATE:
         return words("batch.same")
-    times = numbers.factor(arm.rate / family.base.rate) if family.base.rate else numbers.MISSING
+    times = numbers.factor(arm.rate / family.base.rate) if family.base.rate else numbers.NO_VALUE
     return words("batch.other" if arm.kind == OTHER_RATE else "batch.scaled", times=times)
 
 

@@ -90,7 +90,7 @@ def _format_factors(
     arms: Sequence[str], backends: Sequence[str], every: Sequence[StragglerEffect]
 ) -> str:
     factors = {(s.arm, s.backend): numbers.times(s.factor) for s in every if s.factor is not None}
-    return format_values(arms, backends, lambda *at: factors.get(at, numbers.MISSING))
+    return format_values(arms, backends, lambda *at: factors.get(at, numbers.NO_VALUE))
 
 
 def _ranks(

@@ -78,7 +78,7 @@ def _table(run: RunData, arms: Group, words: Messages) -> Iterator[Table]:
 def _computing(run: RunData, arm: SplitArm, backend: str) -> str:
     """Return the milliseconds that each rank computes, as text."""
     parts = times.by_rank(run, arm.name, backend)
-    return " · ".join(numbers.ms(p["gradient"] + p["update"]) for p in parts) or numbers.MISSING
+    return " · ".join(numbers.ms(p["gradient"] + p["update"]) for p in parts) or numbers.NO_VALUE
 
 
 def _figure(splits: Splits, group: Group, name: str, words: Messages) -> Figure:

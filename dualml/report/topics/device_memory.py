@@ -100,7 +100,7 @@ def _figure(run: RunData, words: Messages, shown: Sequence[ArmMemory]) -> Figure
 
     def total_text(arm: str, backend: str) -> str:
         parts = known.get((arm, backend))
-        return numbers.quantity(sum(parts.values())) if parts else numbers.MISSING
+        return numbers.quantity(sum(parts.values())) if parts else numbers.NO_VALUE
 
     backends = list(dict.fromkeys(backend for _, backend in known))
     panels = []

@@ -169,7 +169,7 @@ def _time_to_target(w: MethodResult, words: Messages) -> Cell:
     seeds below; with one seed its value."""
     n, k = len(w.seconds_to_target), sum(s is not None for s in w.seconds_to_target)
     if w.seconds_to_target_quartiles is None:
-        return Cell(numbers.MISSING, note=words("methods.reached", n=k, of=n) if n else "")
+        return Cell(numbers.NO_VALUE, note=words("methods.reached", n=k, of=n) if n else "")
     low, middle, high = map(numbers.quantity, w.seconds_to_target_quartiles)
     seeds = words.count("seed", n)
     spread = words("methods.quartiles", low=low, high=high, seeds=seeds)

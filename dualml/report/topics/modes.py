@@ -221,7 +221,7 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
             same = h.loss_gap and {signed(v) for v in (h.loss_gap.mean, *h.loss_gap.bounds)} == {
                 "0"
             }
-            gap = signed(h.loss_gap.mean) if h.loss_gap else numbers.MISSING
+            gap = signed(h.loss_gap.mean) if h.loss_gap else numbers.NO_VALUE
             losses = words("modes.equal") if same else words("modes.losses", gap=gap)
             between = ends and words("modes.interval", values=ends)
             notes.add(

@@ -46,7 +46,7 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 def _cell(ways: Sequence[str], words: Messages) -> Cell:
     kinds = list(dict.fromkeys(map(_kind, ways)))
-    text = " / ".join(words(f"how.{kind}") for kind in kinds) or numbers.MISSING
+    text = " / ".join(words(f"how.{kind}") for kind in kinds) or numbers.NO_VALUE
     details = " / ".join(way.partition(":")[2].strip() for way in ways)
     return Cell(text, TONES[kinds[-1]] if kinds else "", details)
 

@@ -170,7 +170,7 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def judged_cell(row: OffloadResult, words: Messages) -> Cell:
-    return Cell(numbers.MISSING) if row.judged is None else verdict(row.judged, words, why=False)
+    return Cell(numbers.NO_VALUE) if row.judged is None else verdict(row.judged, words, why=False)
 
 
 def format_offload(run: RunData, arm: str) -> str:

@@ -163,7 +163,7 @@ def _worst_phase(c: TrialComparison) -> tuple[str, Mapping[str, float]]:
         for name, phase in c.phases.items()
         if numbers.is_finite_number(phase.get("max"))
     ]
-    return max(known, key=lambda pair: pair[1]["max"], default=(numbers.MISSING, {}))
+    return max(known, key=lambda pair: pair[1]["max"], default=(numbers.NO_VALUE, {}))
 
 
 TOPIC = ReportSection("parity", 700, evidence, findings, lambda run: 5)

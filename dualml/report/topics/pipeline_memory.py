@@ -94,7 +94,7 @@ def _row(run: RunData, arm: SplitArm, backend: str) -> list[str]:
 def _join_ranks(texts: Iterable[str]) -> str:
     """Join texts per rank: ``a · b``; ``2 × a`` if neighbours are equal."""
     alike = [(text, len(list(same))) for text, same in itertools.groupby(texts)]
-    return " · ".join(f"{n} × {t}" if n > 1 else t for t, n in alike) or numbers.MISSING
+    return " · ".join(f"{n} × {t}" if n > 1 else t for t, n in alike) or numbers.NO_VALUE
 
 
 def _figure(

@@ -154,7 +154,7 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
             notes.add(
                 "fit",
                 backend=f["backend"],
-                n=f.get("world_size") or numbers.MISSING,
+                n=f.get("world_size") or numbers.NO_VALUE,
                 alpha=1e6 * alpha,
                 rate=1e-9 / beta,
                 half=alpha / beta,

@@ -164,7 +164,7 @@ def format_recompute(run: RunData, arm: str) -> str:
 
 
 def judged_cell(row: RecomputeResult, words: Messages) -> Cell:
-    return Cell(numbers.MISSING) if row.judged is None else verdict(row.judged, words, why=False)
+    return Cell(numbers.NO_VALUE) if row.judged is None else verdict(row.judged, words, why=False)
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:

@@ -124,7 +124,7 @@ def _place(p: ScalingPoint, points: Sequence[ScalingPoint], words: Messages) -> 
 
 
 def _unknown(why: str) -> Cell:
-    return Cell(numbers.MISSING, note=why)
+    return Cell(numbers.NO_VALUE, note=why)
 
 
 def _times_table(points: Sequence[ScalingPoint], words: Messages) -> Iterator[Table]:

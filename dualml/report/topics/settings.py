@@ -50,7 +50,7 @@ def _text(value: Any, comma: str, colon: str) -> str:
     """Return a JSON value as text; nested values (dataset hashes by file) one after the other."""
     if isinstance(value, Mapping):
         return comma.join(f"{k}{colon}{v}" for k, v in value.items())
-    return numbers.MISSING if value is None else str(value)
+    return numbers.NO_VALUE if value is None else str(value)
 
 
 def environment(run: RunData, words: Messages) -> Iterator[Block]:
@@ -104,7 +104,7 @@ def _hyperparameters(run: RunData, arm: str, words: Messages) -> list[str | floa
     updates = {numbers.quantity(t.updates) for t in run.select(arm)}
     size = settings.get("batch_size")
     return [
-        str(rule.pop("name", numbers.MISSING)),
+        str(rule.pop("name", numbers.NO_VALUE)),
         numbers.plain(rule.pop("lr", None)),
         words("value.full") if size == 0 else size,
         None if settings.get("updates") else settings.get("epochs"),
@@ -174,7 +174,7 @@ def aggregation(run: RunData, words: Messages) -> Iterator[Block]:
 
 def _combined(s: Aggregation, words: Messages) -> list[object]:
     """Return the cells of the aggregation settings."""
-    packed = {"none": numbers.MISSING, "topk": f"topk {100 * s.fraction:g} %"}
+    packed = {"none": numbers.NO_VALUE, "topk": f"topk {100 * s.fraction:g} %"}
     return [
         s.strategy,
         words.get(f"of.{s.of}", s.of),

@@ -190,7 +190,7 @@ def _classes_figure(run: RunData, words: Messages, results: Sequence[SkewResult]
 
     def lowest(s: SkewResult) -> str:
         accuracy, label = s.worst
-        return numbers.MISSING if accuracy is None else f"{numbers.percent(accuracy)} ({label})"
+        return numbers.NO_VALUE if accuracy is None else f"{numbers.percent(accuracy)} ({label})"
 
     return build_figure(
         words,

@@ -74,7 +74,7 @@ def _plan(arm: SplitArm, words: Messages) -> tuple[str | float | None, ...]:
     on = "splits.on_device" if arm.devices else "splits.on"
     places |= enumerate(arm.devices)
     where = [
-        words(on, stage=format_span(names), rank=places.get(k, numbers.MISSING))
+        words(on, stage=format_span(names), rank=places.get(k, numbers.NO_VALUE))
         for k, names in enumerate(arm.stages)
     ]
     styles: dict[str, list[str]] = {}
@@ -82,7 +82,7 @@ def _plan(arm: SplitArm, words: Messages) -> tuple[str | float | None, ...]:
         styles.setdefault(str(style), []).append(layer)
     slices = [f"{words(f'splits.style.{s}')} {', '.join(layers)}" for s, layers in styles.items()]
     return (
-        str(arm.plan.get("model") or numbers.MISSING),
+        str(arm.plan.get("model") or numbers.NO_VALUE),
         words.semicolons(where) if len(where) > 1 else None,
         words.semicolons(slices) or None,
         " · ".join(dict.fromkeys(arm.parameters().split(" · "))),

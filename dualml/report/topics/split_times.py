@@ -52,7 +52,7 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 def _step_cell(run: RunData, arm: str, backend: str) -> Cell:
     """Return the cell of the seconds of an update, with a star if ranks took turns on cores."""
     step = times.step_seconds(run, arm, backend)
-    cell = step.cell(numbers.ms) if step else Cell(numbers.MISSING)
+    cell = step.cell(numbers.ms) if step else Cell(numbers.NO_VALUE)
     return replace(cell, text=times.mark_oversubscribed(cell.text, run, arm, backend))
 
 
@@ -110,7 +110,7 @@ def _figure(splits: Splits, base: str | None, arms: Sequence[SplitArm], words: M
                 end = 1e3 * max(sum(parts.values()) for parts in rows)
                 marks.append(Bar(middle, 0.0, left=end, text=_step_cell(run, name, backend).text))
         panels.append(Panel(marks, x, y, backend, height=BAR_PIXELS * (top + 0.4)))
-    notes = [words("split_times.figure", model=arms[0].model, arm=base or numbers.MISSING)]
+    notes = [words("split_times.figure", model=arms[0].model, arm=base or numbers.NO_VALUE)]
     if any(times.is_oversubscribed(run, arm.name, b) for arm in arms for b in backends):
         notes.append(words("figure.take_turns"))
     return Figure(

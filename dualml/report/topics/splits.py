@@ -42,7 +42,7 @@ class FastestSplit:
     def cell(self, backend: str) -> Cell:
         s = self.ratios.get(backend)
         if s is None:
-            return Cell(numbers.MISSING)
+            return Cell(numbers.NO_VALUE)
         text = times.mark_oversubscribed(
             numbers.factor(s.mean), self.arm.run, self.arm.name, backend
         )
@@ -92,7 +92,7 @@ def _figure(splits: Splits, fastest: Sequence[FastestSplit], words: Messages) ->
         panels.append(Panel(marks, x, y, backend, height=22.0 * len(fastest)))
     ratios = {(x.arm.name, b): numbers.factor(s.mean) for x in fastest for b, s in x.ratios.items()}
     names = [best.arm.name for best in fastest]
-    values = times.format_values(names, backends, lambda *at: ratios.get(at, numbers.MISSING))
+    values = times.format_values(names, backends, lambda *at: ratios.get(at, numbers.NO_VALUE))
     return build_figure(
         words,
         "splits",

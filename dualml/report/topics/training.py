@@ -106,7 +106,7 @@ def _parts(run: RunData, words: Messages, arms: Sequence[str]) -> Figure:
 
     def share(arm: str, backend: str) -> str:
         part = ranks.communication_share(run, arm, backend)
-        return numbers.MISSING if part is None else f"{100 * part:.0f} %"
+        return numbers.NO_VALUE if part is None else f"{100 * part:.0f} %"
 
     shown = [b for b in run.backends if any(ranks.rank_parts(run, a, b) for a in arms)]
     panels = []

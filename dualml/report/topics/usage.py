@@ -33,7 +33,7 @@ class ArmUsage:
         same."""
         known = [v for rank in self.ranks if (v := value(rank)) is not None]
         if not known:
-            return numbers.MISSING
+            return numbers.NO_VALUE
         ends = list(dict.fromkeys((show(min(known)), show(max(known)))))
         return " … ".join(ends)
 
@@ -76,7 +76,7 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     for key, unit, value, show in QUANTITIES:
         column = [row.cell(value, show) for row in rows]
         if any(
-            cell != numbers.MISSING for cell in column
+            cell != numbers.NO_VALUE for cell in column
         ):  # not every machine reports every quantity
             heads.append(number(words, key, words(f"usage.{key}"), unit))
             cells.append(column)
@@ -86,7 +86,7 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     }
     for key, (unit, values) in shares.items():
         column = [_format_share(value, unit) for value in values]
-        if any(cell != numbers.MISSING for cell in column):
+        if any(cell != numbers.NO_VALUE for cell in column):
             heads.append(number(words, key, words(f"usage.{key}"), unit))
             cells.append(column)
     names = [[row.arm, row.backend, _hosts(row)] for row in rows]

@@ -67,7 +67,7 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
             r.arm,
             r.backend,
             r.n,
-            Cell(r.format_sharded_parts(words) or numbers.MISSING, note=r.gradient_reduction),
+            Cell(r.format_sharded_parts(words) or numbers.NO_VALUE, note=r.gradient_reduction),
             r.method_result.closed_form_sent_bytes,
             r.method_result.sent_bytes,
             r.method_result.sent_bytes / r.method_result.closed_form_sent_bytes

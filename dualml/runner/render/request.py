@@ -39,7 +39,7 @@ RESTARTS = 3
 
 @dataclass(frozen=True, kw_only=True)
 class RenderRequest:
-    """What is to be rendered.
+    """Request for the files that start a run on a cluster.
 
     Args:
         name: of all objects.

@@ -14,7 +14,7 @@ INTERRUPTED = 130
 
 
 class WorkerExit(Record):
-    """How a worker ended.
+    """End of a worker process.
 
     Attributes:
         rank: of the worker.
