@@ -107,7 +107,7 @@ class Backward(nn.Cell):
         −1: none), and its saved top within that span (``inside``)."""
         n = len(part.order)
         self.stretches = [
-            LayerBlock(part, replace(some, again=False)) for some in tape.recomputed_spans
+            LayerBlock(part, replace(some, recomputed=False)) for some in tape.recomputed_spans
         ]
         self.entries = tuple(tuple(map(tape.kept.index, own)) for own in tape.entries)
         ends = {some.layers.stop - 1: number for number, some in enumerate(tape.recomputed_spans)}

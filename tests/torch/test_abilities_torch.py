@@ -45,7 +45,7 @@ def test_the_backend_has(kind: Any) -> None:
 @pytest.mark.skipif(torch.cuda.device_count() > 1, reason="there are GPUs")
 def test_replicas_need_several_gpus() -> None:
     with pytest.raises(Unsupported, match="needs two GPUs; there are"):
-        backend().training(native.recipe()).replicas()
+        backend().training(native.recipe()).enable_replicas()
 
 
 def test_the_records_name_what_sends() -> None:

@@ -59,7 +59,7 @@ def test_buckets_are_sent_before_the_backward_pass_returns(hooked: Any) -> None:
     _, pieces, events = hooked
     _, gradients = pieces.gradient(np.arange(4), 1.0)
     assert events == [*SENT, "4 done"]
-    pieces.settle(gradients)
+    pieces.wait_reduction(gradients)
     assert events == [*SENT, "4 done", *WAITED]
 
 
@@ -73,7 +73,7 @@ def test_a_rank_without_samples_sends_the_same_in_the_same_order(hooked: Any) ->
     _, pieces, events = hooked
     _, gradients = pieces.gradient(np.arange(0), 1.0)
     assert events == SENT
-    assert not any(g.any() for g in pieces.settle(gradients))
+    assert not any(g.any() for g in pieces.wait_reduction(gradients))
 
 
 def test_nothing_is_sent_for_others(hooked: Any) -> None:

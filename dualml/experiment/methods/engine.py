@@ -164,7 +164,7 @@ class EngineDataParallel(Training, ActivationCapture, MemoryReport):
         self.step_count = step
         return self.training.step(part, step, share * self.comm.size), share
 
-    def read(self, lazy: Sequence[tuple[Any, float]]) -> Array:
+    def materialize_losses(self, lazy: Sequence[tuple[Any, float]]) -> Array:
         """Return the mean losses of the global batches."""
         return gather_mean_losses(self.backend, self.comm, lazy)
 

@@ -69,7 +69,7 @@ class MethodRanks(DataParallelRanks):
         return [(self.feed.parts(step), 1) for step in typical]
 
     def materialize_losses(self, lazy: Sequence[Any]) -> NDArray[np.float64]:
-        return self.engine_training.read(lazy)
+        return self.engine_training.materialize_losses(lazy)
 
     def trained_samples(self, batch: Any, step: int) -> list[tuple[int, NDArray[np.int64]]]:
         if isinstance(self.engine_training, EngineLoaderParallel):

@@ -158,7 +158,7 @@ class MutatingTracer(OperationTracer):
         leaves = call.leaves.copy()
         for i, name in call.names:
             leaves[i] = overlay[name] if name in overlay else self.value_of(name)
-        args, kwargs = call.arguments(leaves)
+        args, kwargs = call.fill_arguments(leaves)
         return find_tensors(call.func(*args, **kwargs))
 
     def borrow_parameters(
