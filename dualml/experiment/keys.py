@@ -36,7 +36,7 @@ class RenamedKey:
 
 
 ARM = ("arms", "*")
-AGGREGATION = (*ARM, "aggregation")
+AGGREGATION, SPLIT = (*ARM, "aggregation"), (*ARM, "split")
 ARRIVAL_ORDERS = {"deterministic": "planned", "nondeterministic": "free"}
 RENAMED_KEYS = (
     RenamedKey((), "epochs_multiplier", "epochs_times"),
@@ -48,7 +48,7 @@ RENAMED_KEYS = (
     RenamedKey(AGGREGATION, "arrival_order", "arrival", ARRIVAL_ORDERS),
     RenamedKey(AGGREGATION, "sync_period", "every"),
     RenamedKey(AGGREGATION, "target", "of"),
-    RenamedKey((*ARM, "split"), "update_mode", "arrival"),
+    RenamedKey(SPLIT, "update_mode", "arrival"),
 )
 #: Tables of a file that have the keys of the whole file.
 OVERLAYS = ("quick", "small")
@@ -61,14 +61,16 @@ class WrittenKeys:
 
     Attributes:
         former: path of each key that the user has written by its former name, in stored names.
+        notices: lines to print, one for each file or option with former names.
     """
 
     def __init__(self) -> None:
         self.former: dict[tuple[str, ...], RenamedKey] = {}
+        self.notices: list[str] = []
 
     def store(self, table: dict[str, Any], origin: str, origin_of: Origin | None = None) -> None:
-        """Rename the keys of a ``table`` in place to those that are stored, and print one line if
-        it has former names.
+        """Rename the keys of a ``table`` in place to those that are stored, and note if it has
+        former names.
 
         Args:
             origin: the file or option that ``table`` comes from.
@@ -80,7 +82,16 @@ class WrittenKeys:
         found = list(self._rename(table, (), origin_of or (lambda path: origin)))
         if found:
             names = (f"{'.'.join((*k.place[2:], k.stored))} is now {k.present}" for k in found)
-            print_once(f"{origin}: {', '.join(dict.fromkeys(names))}; the former names still work")
+            told = ", ".join(dict.fromkeys(names))
+            self.notices.append(f"{origin}: {told}; the former names still work")
+
+    def print_notices(self) -> None:
+        """Print the notices on standard error that this process has not printed yet. Call it once
+        the experiment is valid: invalid input is answered by one line, its error."""
+        for text in self.notices:
+            if text not in _printed:
+                _printed.add(text)
+                print(f"dualml: {escape_unprintable(text)}", file=sys.stderr, flush=True)
 
     def _rename(
         self, table: dict[str, Any], below: tuple[str, ...], origin_of: Origin
@@ -172,6 +183,12 @@ def find_key(place: Sequence[str], stored: str) -> RenamedKey | None:
     return next((k for k in RENAMED_KEYS if (k.place, k.stored) == (named, stored)), None)
 
 
+def stored_name(present: str, place: Sequence[str]) -> str:
+    """Return the stored name of a key that users write in the table at ``place``."""
+    stored = {key.present: key.stored for key in RENAMED_KEYS if key.place == tuple(place)}
+    return stored.get(present, present)
+
+
 def present_table(table: Mapping[str, Any], place: Sequence[str]) -> dict[str, Any]:
     """Return a table with the names and values that users write instead of those stored."""
     return dict(_present_item(find_key(place, name), name, value) for name, value in table.items())
@@ -181,10 +198,3 @@ def _present_item(key: RenamedKey | None, name: str, value: Any) -> tuple[str, A
     if key is None:
         return name, value
     return key.present, next((p for p, s in key.values.items() if s == value), value)
-
-
-def print_once(text: str) -> None:
-    """Print a notice on standard error, unless this process has done so already."""
-    if text not in _printed:
-        _printed.add(text)
-        print(f"dualml: {escape_unprintable(text)}", file=sys.stderr, flush=True)

@@ -4,7 +4,6 @@ validation."""
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,12 +11,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from dualml.common.errors import UserError, did_you_mean
-from dualml.common.files import read_text, read_toml
-from dualml.common.parse import MAX_DEPTH, check_limits, find_line, from_toml
+from dualml.common.files import read_toml
 from dualml.common.strict_model import clip_text, describe_validation_error
 from dualml.experiment.arm import Arm
 from dualml.experiment.find import locate
 from dualml.experiment.keys import WrittenKeys
+from dualml.experiment.overrides import apply_override, locate_error, locate_line, merge_tables
 from dualml.experiment.schema import Experiment
 
 #: Number of training samples below which the file's ``[small]`` table applies.
@@ -99,7 +98,9 @@ def load(
         if model is not None and loc == ["model"]:
             origin = f"--model {clip_text(model)}"
         raise UserError(f"{origin}: {keys.text_of(reason, loc)}") from None
-    return select_arms(experiment, arms, origins)
+    selected = select_arms(experiment, arms, origins)
+    keys.print_notices()
+    return selected
 
 
 def pop_overlay(table: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
@@ -187,92 +188,11 @@ def is_table(table: Mapping[str, Any], key: str) -> bool:
     return isinstance(table.get(key), dict)
 
 
-def locate_error(
-    loc: list[str],
-    written: list[str],
-    path: Path,
-    overrides: Sequence[tuple[str, list[str]]],
-    seeds: bool,
-) -> str:
-    """Return where an invalid value was written: an option, or the file and its line.
-
-    Args:
-        loc, written: its key as it is stored, and as the user has written it.
-        overrides: options with the stored keys that they set.
-    """
-    for text, key in reversed(overrides):
-        if key == loc[: len(key)] or (loc and loc == key[: len(loc)]):
-            return f"--set {clip_text(text)}"
-    if seeds and loc[:1] == ["seeds"]:
-        return "--seed"
-    return locate_line(written, path)
-
-
-def locate_line(key: Sequence[str], path: Path) -> str:
-    """Return the file with the line that sets a key, if there is one."""
-    line = find_line(read_text(path), key)
-    return f"{path}, line {line}" if line else str(path)
-
-
-def merge_tables(table: dict[str, Any], more: Mapping[str, Any]) -> None:
-    """Merge ``more`` into ``table`` recursively."""
-    for key, value in more.items():
-        if isinstance(value, dict) and isinstance(table.get(key), dict):
-            merge_tables(table[key], value)
-        else:
-            table[key] = value
-
-
 def drop_vocabulary_size(table: dict[str, Any]) -> None:
     """Remove the file's vocabulary size if the command line names a pretrained model, which brings
     its vocabulary."""
     if is_table(table, "data"):
         table["data"].pop("words", None)
-
-
-def apply_override(table: dict[str, Any], text: str, keys: WrittenKeys | None = None) -> list[str]:
-    """Apply one ``KEY=VALUE``; a value that is no TOML is taken as text.
-
-    Args:
-        keys: names of the keys that have two.
-
-    Returns:
-        The key by its stored name.
-    """
-    key, equals, raw = text.partition("=")
-    path = [part.strip() for part in key.split(".")]
-    if not equals or not all(path):
-        raise UserError(
-            f"--set takes KEY=VALUE with a dotted key; received {clip_text(repr(text))}"
-        )
-    if len(path) > MAX_DEPTH:
-        raise UserError(
-            f"--set {clip_text(key)}: a key of {len(path):,} parts; at most {MAX_DEPTH}"
-        )
-    try:
-        check_limits(text)
-        value = from_toml(f"value = {raw}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = raw
-    except ValueError as error:
-        reason = str(error).removeprefix("value: ")
-        raise UserError(f"--set {clip_text(text)}: {reason}") from None
-    if keys is not None:
-        path, value = keys.store_override(path, value, f"--set {clip_text(text)}")
-    here = table
-    for depth, part in enumerate(path[:-1]):
-        if part not in here and depth == 1 and path[0] == "arms":
-            raise UserError(f"--set {key}: no arm {part!r}{did_you_mean(part, here)}")
-        here = here.setdefault(part, {})
-        if not isinstance(here, dict):
-            raise UserError(f"--set {key}: {'.'.join(path[: depth + 1])} is a value, not a table")
-    if isinstance(here.get(path[-1]), dict) and not isinstance(value, dict):
-        raise UserError(
-            f"--set {key}: this is a table; name one of its keys: "
-            f"{', '.join(f'{key}.{k}' for k in here[path[-1]])}"
-        )
-    here[path[-1]] = value
-    return path
 
 
 def select_arms(

@@ -178,7 +178,7 @@ def test_noise_is_the_same_for_whoever_looks() -> None:
             ["need 800", "there are 500"],
         ),
         ({"partition": {"name": "file", "path": "nowhere.npz"}, "world_size": 2}, ["nowhere.npz"]),
-        ({"dealt_to": 4}, ["dealt_to = 4 needs a partition"]),
+        ({"dealt_to": 4}, ["partition_ranks = 4 needs a partition"]),
         (
             {"dealt_to": 4, "world_size": 2, "partition": {"name": "contiguous"}},
             ["there are 2 ranks"],

@@ -47,7 +47,7 @@ batch_size = 20
 updates = 3
 """
 #: Enough updates that a test can stop the run.
-LONG = ["--set", "arms.one.updates=200000", "--set", "arms.one.chunk=1"]
+LONG = ["--set", "arms.one.updates=200000", "--set", "arms.one.accumulation_batch=1"]
 QUIET = ["--backend", "numpy", "--no-report"]
 
 
@@ -153,7 +153,7 @@ def test_two_at_a_time_have_cores_of_their_own(jobs: Jobs) -> None:
 
 
 def test_a_job_that_was_stopped_goes_on(jobs: Jobs, tmp_path: Path) -> None:
-    settings = ["--set", "arms.one.updates=1000", "--set", "arms.one.chunk=1"]
+    settings = ["--set", "arms.one.updates=1000", "--set", "arms.one.accumulation_batch=1"]
     number = submit(*settings)
     out = tmp_path / "runs/tiny-jobs-job1"
     wait(lambda: (out / "trials/one/numpy/seed0/checkpoint.safetensors").exists())

@@ -97,7 +97,7 @@ def test_the_forms_by_hand() -> None:
     ({"offload": {"state": "host", "overlap": False}}, "leave overlap out"),
     ({"offload": {"state": "host", "budget_bytes": -1}}, "budget_bytes"),
     ({"offload": {"state": "host"}, "world_size": 2, "zero": 1, "zero_lower": True,
-      "precision": "bf16"}, "leave out zero_lower"),
+      "precision": "bf16"}, "leave out zero_param_dtype"),
     ({"offload": ALL, "aggregation": {"overlap": True}}, "leave out aggregation.overlap"),
     ({"offload": {"state": "host"}, "optimizer": SGD}, "optimizer sgd has no state"),
     ({"offload": {"state": "host"}, "world_size": 2}, "set zero = 1, 2 or 3; received zero = 0"),

@@ -195,7 +195,7 @@ def test_the_defaults_of_an_arm() -> None:
                 "world_size": 3,
                 "split": {"trainers": 2, "arrival": "asynchronous", "micro_batches": 2},
             },
-            "would skip some of a batch.*or arrival = synchronous",
+            "would skip some of a batch.*or update_mode = synchronous",
         ),
         (
             {

@@ -123,7 +123,7 @@ optimizer = { name = "gd", lr = 0.1 }
 batch_size = 0
 epochs = 3
 [small]
-epochs_times = 6
+epochs_multiplier = 6
 evaluation = { per_epoch = 0.5 }
 [quick]
 arms.passes = { epochs = 0.25 }

@@ -54,7 +54,7 @@ def run(lab: Path, out: Path, *words: object) -> tuple[int, list[dict[str, Any]]
 
 STAR = "arms.star."
 MEDIAN = f"{STAR}aggregation.reduce=median"
-OF = f"{STAR}aggregation.of=parameters"
+OF = f"{STAR}aggregation.target=parameters"
 
 
 @pytest.mark.parametrize(("words", "message"), [
@@ -73,14 +73,16 @@ OF = f"{STAR}aggregation.of=parameters"
     (["--set", f"{STAR}aggregation.bucket_bytes=-1"], "arms.star.aggregation.bucket_bytes"),
     (["--set", f"{STAR}aggregation.bucket_bytes=1.5"], "valid integer"),
     (["--set", f"{STAR}aggregation.strategy=rnig"], "'rnig'; did you mean 'ring'"),
-    (["--set", f"{STAR}aggregation.strategy=neighbour"], "set of = parameters"),
+    (["--set", f"{STAR}aggregation.strategy=neighbour"], "set target = parameters"),
     (["--set", OF, "--set", MEDIAN], "set strategy = all_gather"),
     (["--set", f"{STAR}aggregation.cut=layers"], "cut = layers cuts the chunks of a ring"),
-    (["--set", f"{STAR}aggregation.every=4"], "every = 4 needs of = parameters"),
+    (["--set", f"{STAR}aggregation.sync_period=4"], "sync_period = 4 needs target = param"),
     (["--set", OF, "--set", f"{STAR}aggregation.compress=topk"], "is for gradients"),
-    (["--set", f"{STAR}slow.rank=2"], "slow.rank = 2, but world_size is 2"),
-    (["--set", f"{STAR}slow.rank=1", "--world-size", "1"], "--world-size 1: arms.star: slow.rank"),
-    (["--set", f"{STAR}slow.compute=2.0", "--world-size", "1"], "slow holds up other ranks"),
+    (["--set", f"{STAR}straggler.rank=2"], "straggler.rank = 2, but world_size is 2"),
+    (["--set", f"{STAR}straggler.rank=1", "--world-size", "1"],
+     "--world-size 1: arms.star: straggler.rank"),
+    (["--set", f"{STAR}straggler.compute=2.0", "--world-size", "1"],
+     "straggler holds up other ranks"),
     (["--set", f"{STAR}kind=collectives"], "needs sizes (bytes) and strategies"),
     (["--set", f"{STAR}sizes=[3]"], "arms.star.sizes.0"),
     (["--set", f"{STAR}sizes=[6]"], "multiple of 4"),

@@ -45,7 +45,7 @@ world_size = 2
 optimizer = { name = "sgd", lr = 0.05 }
 batch_size = 20
 epochs = 2
-aggregation = { of = "parameters", every = 4 }
+aggregation = { target = "parameters", sync_period = 4 }
 [arms.async]
 world_size = 3
 optimizer = { name = "sgd", lr = 0.05 }
@@ -64,7 +64,7 @@ optimizer = { name = "sgd", lr = 0.05 }
 batch_size = 20
 epochs = 2
 aggregation = { strategy = "ring" }
-slow = { rank = 1, latency_s = 0.02 }
+straggler = { rank = 1, latency_s = 0.02 }
 [arms.times]
 kind = "collectives"
 world_size = 2
@@ -235,7 +235,7 @@ def test_a_server_that_waits_for_nobody_tells_the_memory_of_every_rank(tmp_path:
     up."""
     lab = tmp_path / "free.toml"
     planned = "parameter_server_async"
-    lab.write_text(TOML.replace(f'"{planned}"', f'"{planned}", arrival = "free"'))
+    lab.write_text(TOML.replace(f'"{planned}"', f'"{planned}", arrival_order = "nondeterministic"'))
     code, told = run(lab, tmp_path / "out", "--arm", "async")
     assert code == 0, told
     [free] = told["trials"]

@@ -188,7 +188,7 @@ def test_a_stateful_arm_reads_streams_in_order(lab: Path) -> None:
         (["world_size=2"], "use split, or world_size = 1"),
         (["samples=20"], "samples draws windows"),
         (["batch_size=0"], "has no next one; set batch_size"),
-        (["chunk=4"], "raise chunk to batch_size"),
+        (["chunk=4"], "raise accumulation_batch to batch_size"),
         (['precision="bf16"'], "states are carried in float32"),
         (['recompute=["lstm"]'], "leave out recompute"),
         (["zero=1", "world_size=2"], "zero and offload"),

@@ -242,23 +242,24 @@ def test_a_tied_table_is_held_once() -> None:
      "strategy = parameter_server_async is not; use ring"),
     ({"zero": 1, "world_size": 2, "aggregation": {"strategy": "native"}}, "strategy = native"),
     ({"zero": 1, "world_size": 2, "aggregation": {"of": "parameters", "every": 4}},
-     "leave out aggregation.of = parameters"),
+     "leave out aggregation.target = parameters"),
     ({"zero": 3, "world_size": 2, "aggregation": {"compress": "topk"}}, "compress = topk"),
     ({"zero": 1, "world_size": 2, "aggregation": {"overlap": True}}, "overlap = true"),
     ({"zero": 2, "world_size": 2, "split": {"data": 2}}, "with split use zero = 1"),
     ({"zero": 1, "world_size": 2, "split": {}}, "set split.data = 2 or more"),
     ({"zero": 1, "world_size": 3, "split": {"trainers": 2, "place": [0, 1], "micro_batches": 2,
                                             "arrival": "asynchronous"}},
-     "leave out arrival = asynchronous"),
+     "leave out update_mode = asynchronous"),
     ({"zero": 1, "world_size": 2, "method": "ddp", "batch_size": 8}, "leave out method"),
     ({"zero": 1, "world_size": 2, "kind": "collectives", "sizes": [8], "strategies": ["ring"]},
      "leave out kind"),
     ({"zero_reduce": "all_reduce", "world_size": 2}, "set zero = 1, 2 or 3, or leave it out"),
     ({"zero": 1, "zero_reduce": "ring", "world_size": 2}, "all_reduce"),
-    ({"zero_lower": True, "precision": "bf16", "world_size": 2}, "zero_lower keeps float32"),
+    ({"zero_lower": True, "precision": "bf16", "world_size": 2},
+     "zero_param_dtype = precision keeps float32"),
     ({"zero": 1, "zero_lower": True, "world_size": 2}, "precision is fp32: set fp16 or bf16"),
     ({"zero": 1, "zero_lower": True, "precision": "bf16", "world_size": 2, "split": {"data": 2}},
-     "leave out zero_lower or split"),
+     "leave out zero_param_dtype or split"),
 ])  # fmt: skip
 def test_what_makes_no_sense_is_refused(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
@@ -333,7 +334,7 @@ zero = 3
 zero_reduce = "all_reduce"
 optimizer = { name = "adam", lr = 0.01 }
 batch_size = 20
-chunk = 4
+accumulation_batch = 4
 epochs = 2
 [arms.dealt]
 world_size = 2
@@ -345,7 +346,7 @@ epochs = 2
 [arms.slow]
 world_size = 2
 zero = 1
-slow = { rank = 1, latency_s = 0.005 }
+straggler = { rank = 1, latency_s = 0.005 }
 optimizer = { name = "adam", lr = 0.01 }
 batch_size = 20
 updates = 4

@@ -9,6 +9,7 @@ from typing import Any
 from dualml.algorithms.optim import LRSchedule
 from dualml.common.words import Messages, numbers
 from dualml.experiment.arm import Arm
+from dualml.experiment.keys import AGGREGATION, ARM, SPLIT, present_table, stored_name
 from dualml.experiment.schema import Experiment
 from dualml.parallel.aggregation.settings import Aggregation
 from dualml.report.blocks import Column, Table
@@ -99,7 +100,7 @@ def arm_settings(arm: Arm) -> dict[str, str]:
     named = ("dealt_to", "cores", "model", "method", "launcher", "zero")
     values |= {key: str(getattr(arm, key) or "") for key in named}
     values["zero_reduce"] = arm.zero_reduce if arm.zero_reduce != "reduce_scatter" else ""
-    values["zero_lower"] = format_value(arm.zero_lower) if arm.zero_lower else ""
+    values |= present_table({"zero_lower": arm.zero_lower}, ARM) if arm.zero_lower else {}
     values["backends"] = ", ".join(arm.backends)
     values["recompute"] = "" if arm.recompute == "none" else format_value(arm.recompute)
     asked = arm.plan_precision
@@ -107,6 +108,7 @@ def arm_settings(arm: Arm) -> dict[str, str]:
         values["precision"] = asked.type
         values["loss_scale"] = "" if asked.loss_scale is None else format_value(asked.loss_scale)
     combined = arm.aggregation.model_dump(exclude_defaults=True, exclude={"strategy"})
+    combined = present_table(combined, AGGREGATION)
     strategy = arm.aggregation.strategy
     ours = arm.split is None and not arm.method
     if ours and (arm.world_size > 1 or strategy != Aggregation().strategy):
@@ -115,14 +117,14 @@ def arm_settings(arm: Arm) -> dict[str, str]:
         f"recurrent.{key}": format_value(value)
         for key, value in arm.recurrent.explicit_values.items()
     }
-    split = arm.split.describe() if arm.split else {}
+    split = present_table(arm.split.describe(), SPLIT) if arm.split else {}
     values |= {f"split.{key}": format_value(value) for key, value in split.items()}
     if arm.offload is not None:
         if arm.world_size == 1:
             values["aggregation"] = format_call("", combined)
         values["offload"] = format_call("", arm.offload.model_dump(exclude_defaults=True))
     values["slow"] = format_call("", arm.slow.model_dump(exclude_defaults=True) if arm.slow else {})
-    return {key: value for key, value in values.items() if value}
+    return {key: value for key, value in present_table(values, ARM).items() if value}
 
 
 def default_setting(arm: Arm, key: str) -> str:
@@ -133,7 +135,9 @@ def default_setting(arm: Arm, key: str) -> str:
     if key in ("precision", "recompute") and arm.kind == "train" and not arm.method:
         return format_value(getattr(arm, key))
     table, _, name = key.partition(".")
-    return format_value(getattr(arm.split, name)) if arm.split and table == "split" else ""
+    if arm.split is None or table != "split":
+        return ""
+    return format_value(getattr(arm.split, stored_name(name, SPLIT)))
 
 
 def format_choice(described: Any, without: str = "") -> str:

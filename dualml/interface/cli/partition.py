@@ -38,7 +38,7 @@ def partition(
 ) -> None:
     """Partition the training samples of a dataset among ranks, and show the share of every rank."""
     from dualml.experiment.data import TEXTS, load
-    from dualml.experiment.load import apply_override
+    from dualml.experiment.overrides import apply_override
     from dualml.parallel.partition import partition_from, verify_partition
     from dualml.parallel.partition.from_file import save_partition
 

@@ -16,7 +16,8 @@ from dualml.algorithms.model.zoo import model
 from dualml.common.errors import UserError
 from dualml.common.strict_model import StrictModel, describe_validation_error
 from dualml.experiment.data.text import LENGTH, WORDS
-from dualml.experiment.load import apply_override, load
+from dualml.experiment.load import load
+from dualml.experiment.overrides import apply_override
 from dualml.experiment.schema import Data, DecoderSizes
 from dualml.planning.planner.shape import Shape
 
