@@ -29,7 +29,7 @@ from dualml.experiment.load import load
 from dualml.experiment.methods.engine import EngineSupport
 
 GUIDE = ROOT / "CONTRIBUTING.md"
-PAGES = [GUIDE, *sorted(RECIPES.glob("*.md"))]
+PAGES = [GUIDE, GUIDE.with_suffix(".zh.md"), *sorted(RECIPES.glob("*.md"))]
 SOURCES = (
     "dualml",
     "dualml_torch",
@@ -171,10 +171,11 @@ def test_what_does_not_exist_is_noticed(tmp_path: Path, known: set[str]) -> None
     assert unknown_names(page, known - {"update_one_par"}) == ["update_one_par"]
 
 
-def test_the_guide_is_short_and_leads_to_the_recipes() -> None:
-    text = GUIDE.read_text("utf-8")
+@pytest.mark.parametrize("suffix", [".md", ".zh.md"])
+def test_the_guide_is_short_and_leads_to_the_recipes(suffix: str) -> None:
+    text = GUIDE.with_suffix(suffix).read_text("utf-8")
     assert len(text.splitlines()) <= MAX_LINES
-    assert "(docs/recipes/index.md)" in text
+    assert f"(docs/recipes/index{suffix})" in text
 
 
 @pytest.mark.parametrize("suffix", [".md", ".zh.md"])

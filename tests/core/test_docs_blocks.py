@@ -20,7 +20,7 @@ from dualml.interface.cli.app import app
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     path
-    for pattern in ("README*.md", "CONTRIBUTING.md", "docs/**/*.md", "experiments/*.md")
+    for pattern in ("README*.md", "CONTRIBUTING*.md", "docs/**/*.md", "experiments/*.md")
     for path in sorted(ROOT.glob(pattern))
 ]
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.M | re.S)

@@ -50,7 +50,8 @@ class Unit:
         }
 
     def flatten(self, named: Mapping[str, Array], dtype: Any) -> Array:
-        """Return the padded vector of type ``dtype`` from arrays ``named`` that include the unit's."""
+        """Return the padded vector of type ``dtype`` from the arrays ``named``, which include those
+        of the unit."""
         vector = np.zeros(self.length, dtype)
         for name, (start, stop) in parameter_spans(list(self.shapes), self.shapes).items():
             vector[start:stop] = np.ravel(named[name])
