@@ -7,16 +7,20 @@ passing.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib.util
 import os
+import shlex
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -27,6 +31,8 @@ conformance = ModuleType("conformance")
 conformance.__path__ = [str(HERE / "conformance")]
 sys.modules["conformance"] = conformance
 
+#: Variable in which tox names its environment.
+TOX_ENV = "TOX_ENV_NAME"
 ISOLATED = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 
 
@@ -78,6 +84,35 @@ def rerun_flaky(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """Kill the processes that a test has started itself and left, whichever way it ends."""
+    started: list[subprocess.Popen[Any]] = []
+    usual = subprocess.Popen.__init__
+
+    def note(self: subprocess.Popen[Any], *args: Any, **options: Any) -> None:
+        usual(self, *args, **options)
+        if Path(sys._getframe(1).f_code.co_filename).is_relative_to(HERE):
+            started.append(self)
+
+    subprocess.Popen.__init__ = note  # type: ignore[method-assign]
+    try:
+        return (yield)
+    finally:
+        subprocess.Popen.__init__ = usual  # type: ignore[method-assign]
+        for process in started:
+            kill_group(process)
+
+
+def kill_group(process: subprocess.Popen[Any]) -> None:
+    """Kill a process, and the group that it leads."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # it leads none
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(10)
+
+
 def pytest_collection_finish() -> None:
     gc.freeze()  # MindSpore collects garbage before each compilation, of all that is loaded
 
@@ -91,7 +126,51 @@ def patient() -> None:
     settings.load_profile("patient")
 
 
+def keep_named_tests(config: pytest.Config) -> None:
+    """Under tox, run only the tests that are named by ID, if any: tox.ini adds whole folders."""
+    if TOX_ENV in os.environ and (named := [name for name in config.args if "::" in name]):
+        config.args[:] = named
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Print where each test failed, and the command that runs it alone."""
+    failed = {
+        report.nodeid: report
+        for outcome in ("failed", "error")
+        for report in terminalreporter.getreports(outcome)
+    }
+    if failed:
+        terminalreporter.section("failures, one by one")
+    for name, report in failed.items():
+        command = single_test_command(name, config)
+        terminalreporter.write_line(f"{failure_location(report)}: to run it alone: {command}")
+
+
+def failure_location(report: Any) -> str:
+    """Return ``file:line`` of the error, or of the test where the error has no place."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is not None:
+        return f"{relative_to_here(crash.path)}:{crash.lineno}"
+    file, line, _ = report.location
+    return f"{file}" if line is None else f"{file}:{line + 1}"
+
+
+def single_test_command(name: str, config: pytest.Config) -> str:
+    """Return the command that runs one test in the environment of this session."""
+    words = [name, *["--slow"] * bool(config.getoption("--slow"))]
+    if env := os.environ.get(TOX_ENV):
+        return shlex.join(["tox", "run", "-e", env, "--", *words])
+    return shlex.join([relative_to_here(sys.executable), "-m", "pytest", *words])
+
+
+def relative_to_here(path: str) -> str:
+    """Return a path relative to the current folder, if it is inside."""
+    inside = Path(path).is_relative_to(Path.cwd())
+    return str(Path(path).relative_to(Path.cwd())) if inside else path
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    keep_named_tests(config)
     if importlib.util.find_spec("hypothesis"):
         patient()
     if wrong := wrong_frameworks():

@@ -102,6 +102,11 @@ def supervise(
                 if event.get("event") == "trial":  # of several, one after the other
                     begin = now
                 handle_event(rank, event, ranks[rank], results, on_event, now)
+                # The listener may have waited for its terminal; no rank pays for that.
+                waited = time.monotonic() - now
+                begin += waited
+                for known in ranks:
+                    known.last_event_time += waited
             elif rank >= 0:  # its channel closed: it is at its end
                 ranks[rank].code, reason = wait_for_exit(ranks[rank])
                 if (ranks[rank].code or reason) and fault is None:

@@ -88,6 +88,7 @@ class Account:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         chosen = session.config.option.keyword or session.config.option.collectonly
+        chosen = chosen or any("::" in name for name in session.config.args)
         if hasattr(session.config, "workerinput") or chosen:
             return
         if os.environ.get("DUALML_JUDGE_ALL") and not session.exitstatus:

@@ -6,8 +6,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import pty
-import signal
 import struct
 import subprocess
 import sys
@@ -314,32 +312,6 @@ def test_signs_of_mathematics_in_names_are_signs(lab: Path, tmp_path: Path) -> N
     done = dualml("run", lab, "--backend", "numpy", "--arm", "all", "--out", tmp_path / "out")
     assert done.returncode == 0, done.stderr
     assert "$x_1^{$" in (tmp_path / "out/report.html").read_text("utf-8")
-
-
-@pytest.mark.system
-@pytest.mark.parametrize("how", ["signal", "terminal"])
-def test_a_terminal_that_is_closed_interrupts(lab: Path, tmp_path: Path, how: str) -> None:
-    """Closing the terminal interrupts like Ctrl-C: exit code 130, a readable message, and a folder
-    that can be resumed."""
-    out = tmp_path / "out"
-    long = ("--set", "arms.sgd.updates=1000000", "--arm", "sgd")
-    words = ["run", str(lab), "--backend", "numpy", "--out", str(out), *long]
-    child, terminal = pty.fork()
-    if child == 0:
-        os.execv(sys.executable, [sys.executable, "-m", "dualml", *words])
-    shown, deadline = b"", time.monotonic() + 60
-    while b"training" not in shown and time.monotonic() < deadline:
-        shown += os.read(terminal, 4096)
-    if how == "signal":
-        os.kill(child, signal.SIGHUP)
-        while b"--resume" not in shown and time.monotonic() < deadline:
-            shown += os.read(terminal, 4096)
-    else:
-        os.close(terminal)
-    _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 130
-    (trial,) = json.loads((out / "run.json").read_text())["trials"]
-    assert trial["status"] == "interrupted"
 
 
 def test_a_rank_that_waits_for_another_folder_says_so(

@@ -100,7 +100,7 @@ def interrupt_when(words: tuple[Any, ...], due: Callable[[], bool]) -> None:
     process = start(*words, "--no-report", "--no-find", env={"DUALML_CHECKPOINT_S": "0.05"})
     deadline = time.monotonic() + 180
     while not due():
-        assert process.poll() is None, process.communicate()
+        assert process.poll() is None, process.communicate(timeout=10)
         assert time.monotonic() < deadline
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)

@@ -41,7 +41,7 @@ def test_ranks_that_are_there_are_seen_however_late(ranks: int) -> None:
     finally:
         for process in processes:
             process.kill()
-            process.communicate()
+            process.communicate(timeout=10)
 
 
 @pytest.mark.parametrize("goes_on", [False, True])

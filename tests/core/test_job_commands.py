@@ -254,14 +254,17 @@ def test_tensorboard_of_a_job(jobs: Jobs) -> None:
     assert (done.returncode, "no event files of TensorBoard in" in done.stderr) == (2, True)
     line = python_argv("-m", "dualml", "tensorboard", "curves")
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        said = process.stdout.readline()
-        url = said.split()[2]
-        assert said.startswith(f"job {number}: http://127.0.0.1:"), said
-        with urllib.request.urlopen(url, timeout=60) as page:
-            assert b"TensorBoard" in page.read()
-        process.send_signal(signal.SIGINT)
-        process.wait(60)
+        try:
+            assert process.stdout is not None
+            said = process.stdout.readline()
+            url = said.split()[2]
+            assert said.startswith(f"job {number}: http://127.0.0.1:"), said
+            with urllib.request.urlopen(url, timeout=60) as page:
+                assert b"TensorBoard" in page.read()
+            process.send_signal(signal.SIGINT)
+            process.wait(60)
+        finally:
+            process.kill()
     assert alive(str(Path("runs/curves-job2").absolute())) == []
 
 

@@ -125,12 +125,14 @@ def test_nothing_is_left_of_an_owner_that_is_killed(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, text=True
     ) as owner:
-        assert owner.stdout is not None
-        assert owner.stdout.readline() == "at work\n"
-        started = psutil.Process(owner.pid).children(recursive=True)
-        assert len(started) == 2
-        time.sleep(0.2)
-        owner.kill()
+        try:
+            assert owner.stdout is not None
+            assert owner.stdout.readline() == "at work\n"
+            started = psutil.Process(owner.pid).children(recursive=True)
+            assert len(started) == 2
+            time.sleep(0.2)
+        finally:
+            owner.kill()
     _, left = psutil.wait_procs(started, timeout=5)
     assert left == []
 

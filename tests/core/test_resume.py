@@ -90,7 +90,7 @@ def wait_for_checkpoint(place: Path, process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + 60
     while not (place / "checkpoint.safetensors").exists():
         assert time.monotonic() < deadline
-        assert process.poll() is None, process.communicate()
+        assert process.poll() is None, process.communicate(timeout=10)
         time.sleep(0.02)
 
 

@@ -195,6 +195,20 @@ def test_the_limit_starts_anew_with_every_trial_of_several(tmp_path: Path) -> No
     assert took > 2
 
 
+def test_no_rank_pays_for_a_listener_that_waits(tmp_path: Path) -> None:
+    """A listener that waits for its terminal for longer than the limits makes no rank silent or
+    late."""
+    code = "for _ in range(50): say(event='busy'); time.sleep(0.1)"
+    pauses = [4.0]
+    ended = supervise(
+        [Launch([sys.executable, "-c", HELLO + code], {}, tmp_path / f"log{n}") for n in range(2)],
+        lambda rank, event: time.sleep(pauses.pop() if pauses else 0),
+        limit=4,
+        silence=3,
+    )
+    assert (ended.code, ended.reason) == (0, None)
+
+
 def test_the_time_limit_holds_for_a_busy_worker(tmp_path: Path) -> None:
     ended, _, took = work(tmp_path, "while True: say(n=1); time.sleep(0.05)", limit=1.5)
     assert ended.reason == "took longer than the time limit of 1.5 s"
@@ -249,7 +263,7 @@ def test_a_worker_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     worker = int(parent.stdout.readline())
     assert psutil.pid_exists(worker)
     parent.kill()
-    parent.wait()
+    parent.wait(10)
     assert has_ended(worker)
 
 

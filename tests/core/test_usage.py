@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import pty
 import signal
 import sys
-import tempfile
 import threading
 import time
 import types
@@ -18,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 from command import dualml
+from terminals import OnTerminal
 
 from dualml.common.words import Messages
 from dualml.experiment.store.load import load
@@ -146,12 +144,12 @@ def test_a_full_disk_ends_the_watching_alone(tmp_path: Path) -> None:
 
 def test_work_shows_in_the_machine() -> None:
     its, stop = machine.MachineSampler(), threading.Event()
-    busy = threading.Thread(target=lambda: [None for _ in iter(stop.is_set, True)])
+    busy = threading.Thread(target=lambda: [None for _ in iter(stop.is_set, True)], daemon=True)
     busy.start()
     time.sleep(1.0)
     told = its.sample()
     stop.set()
-    busy.join()
+    busy.join(10)
     cores = psutil.cpu_count()
     assert told["busy"] is not None
     assert cores is not None
@@ -398,21 +396,12 @@ def test_top_watches_until_it_is_ended(tmp_path: Path) -> None:
     """`top` runs until it is ended, and leaves the terminal as it was."""
     rank_at_work(tmp_path, 0)
     (tmp_path / "run.json").write_text("{}")
-    pid, terminal = pty.fork()
-    if pid == 0:
-        words = [sys.executable, "-m", "dualml", "top", str(tmp_path), "--every", "0.2"]
-        os.chdir(tempfile.gettempdir())
-        os.execv(sys.executable, words)
-    shown, ended = b"", False
-    with contextlib.suppress(OSError):  # Linux, where the other end is closed
-        while piece := os.read(terminal, 2**16):
-            shown += piece
-            if shown.count(b"seed0") >= 2 and not ended:  # drawn, and drawn again
-                os.kill(pid, signal.SIGINT)
-                ended = True
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
-    assert b"Traceback" not in shown
-    assert shown.rstrip().endswith(b"\x1b[?1049l"), "the terminal's own screen again"
+    with OnTerminal("top", tmp_path, "--every", "0.2") as top:
+        top.read_until(b"seed0", times=2)  # drawn, and drawn again
+        top.process.send_signal(signal.SIGINT)
+        assert top.wait(20) == 130
+    assert b"Traceback" not in top.shown
+    assert top.shown.rstrip().endswith(b"\x1b[?1049l"), "the terminal's own screen again"
 
 
 @pytest.mark.parametrize("what", ["nowhere", "4711"])

@@ -217,7 +217,7 @@ def test_a_killed_server_is_no_fault_of_the_student_s(tmp_path: Path) -> None:
     assert judged(path).is_passed
     server = client.server_for("", network=False)
     server.process.kill()
-    server.process.wait()
+    server.process.wait(10)
     assert judged(path).is_passed  # another one is started
     server = client.server_for("", network=False)
     started = server.start

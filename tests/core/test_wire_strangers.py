@@ -201,14 +201,17 @@ def test_more_connections_than_rank_0_may_have_files(tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     ) as rank0:
-        assert rank0.stdin is not None
-        assert rank0.stdout is not None
-        port = int(rank0.stdout.readline())
-        flood = [socket.create_connection((HERE, port), timeout=5) for _ in range(120)]
-        time.sleep(1)
-        for door in flood:
-            door.close()
-        out, err = rank0.communicate("go\n", timeout=60)
+        try:
+            assert rank0.stdin is not None
+            assert rank0.stdout is not None
+            port = int(rank0.stdout.readline())
+            flood = [socket.create_connection((HERE, port), timeout=5) for _ in range(120)]
+            time.sleep(1)
+            for door in flood:
+                door.close()
+            out, err = rank0.communicate("go\n", timeout=60)
+        finally:
+            rank0.kill()
     assert (out, err, rank0.returncode) == ("True\n", "", 0)
 
 

@@ -105,7 +105,7 @@ class Copy:
             output, _ = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, 9)  # ranks and all
-            return HUNG, process.communicate()[0]
+            return HUNG, process.communicate(timeout=60)[0]
         return process.returncode, output
 
     def try_out(self, fault: Fault, limit: float) -> tuple[str, str]:

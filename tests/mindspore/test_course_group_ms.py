@@ -77,5 +77,5 @@ def test_our_solution_joins_the_real_scheduler(tmp_path: Path) -> None:
     finally:
         for process in started:
             process.kill()
-            process.wait()
+            process.wait(10)
     assert [text.strip().splitlines()[-1] for text in said] == ["told 0 2", "told 1 2"]

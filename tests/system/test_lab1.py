@@ -212,7 +212,7 @@ def test_ctrl_c_then_resume_is_bit_identical(name: str, tmp_path: Path) -> None:
 def wait_for(condition: Any, process: subprocess.Popen[str], seconds: float = 90) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert process.poll() is None, process.communicate()
+        assert process.poll() is None, process.communicate(timeout=10)
         assert time.monotonic() < deadline
         time.sleep(0.02)
 

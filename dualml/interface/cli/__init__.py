@@ -7,7 +7,8 @@ import os
 import sys
 
 from dualml.interface.cli.output import complain
-from dualml.interface.cli.signals import interrupt_on_signals
+from dualml.interface.cli.signals import interrupt_on_signals, is_interrupted
+from dualml.interface.cli.streams import make_interruptible
 from dualml.launch.local_rank import without_local_rank
 
 PROGRAM = "dualml"
@@ -24,6 +25,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # an encoding without ✓ gets a ?
             stream.reconfigure(errors="replace")
+    sys.stdout = make_interruptible(sys.stdout, is_interrupted)
+    sys.stderr = make_interruptible(sys.stderr, is_interrupted)
     lang = "en"
     sys.argv[1:] = without_local_rank(sys.argv[1:], os.environ)
     try:

@@ -1,14 +1,14 @@
-"""Handle signals like Ctrl-C: SIGTERM of the system, and SIGHUP of a terminal that is closed."""
+"""Handle Ctrl-C, SIGTERM, and the SIGHUP of a terminal that is closed."""
 
 from __future__ import annotations
 
-import os
 import signal
 from typing import Any
 
-ENDINGS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
-#: Standard output and error, where they are terminals.
-TERMINALS = [stream for stream in (1, 2) if os.isatty(stream)]
+ENDINGS = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+_interrupted = False
 
 
 def interrupt_on_signals() -> None:
@@ -19,14 +19,18 @@ def interrupt_on_signals() -> None:
 
 
 def raise_interrupt(number: int, frame: Any) -> None:
-    """Raise `KeyboardInterrupt`; redirect closed terminals to the null device first."""
-    for stream in TERMINALS:
-        if not os.isatty(stream):  # it was closed: writing to it would fail
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    """Raise `KeyboardInterrupt`, and remember it for `is_interrupted`."""
+    global _interrupted
+    _interrupted = True  # no `threading.Event`: a second signal inside its `set` would deadlock
     raise KeyboardInterrupt
 
 
+def is_interrupted() -> bool:
+    """Return whether one of these signals has arrived."""
+    return _interrupted
+
+
 def ignore_signals() -> None:
-    """Ignore these signals and Ctrl-C from now on."""
-    for sign in (signal.SIGINT, *ENDINGS):
+    """Ignore these signals from now on."""
+    for sign in ENDINGS:
         signal.signal(sign, signal.SIG_IGN)
