@@ -16,6 +16,7 @@ SETTINGS = {
     "index-url": ("UV_DEFAULT_INDEX", ""),
     "extra-index-url": ("UV_EXTRA_INDEX_URL", " "),
     "find-links": ("UV_FIND_LINKS", ","),
+    "constraint": ("UV_CONSTRAINT", " "),
     "trusted-host": ("UV_INSECURE_HOST", " "),
     "cert": ("SSL_CERT_FILE", ""),
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib.util
+import json
 import os
 import shlex
 import shutil
@@ -18,11 +19,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+import tiers
 
 HERE = Path(__file__).resolve().parent
 # With this folder on the path, where pytest puts it, tests/torch would pass for a package `torch`.
@@ -58,22 +61,49 @@ def wrong_frameworks() -> list[str]:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="run also what is marked slow(reason)")
+    parser.addoption(
+        "--tier", choices=("test", "matrix"), help="run this tier only (tests/tiers.py)"
+    )
+    parser.addoption("--record", metavar="FILE", help="write the seconds of every test file here")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip tests marked slow (each with its reason) unless requested, and run the longest tests
-    first, so that no process waits for the last file of another."""
-    items.sort(key=lambda item: -getattr(item.get_closest_marker("timeout"), "args", (300,))[0])
-    slow = {item: mark.args for item in items for mark in item.iter_markers("slow")}
-    for item, reason in slow.items():
-        if [type(word) for word in reason] != [str]:
-            raise pytest.UsageError(f"{item.nodeid}: slow needs one argument, the reason")
-    if slow and not config.getoption("--slow"):
-        config.hook.pytest_deselected(items=list(slow))
-        items[:] = [item for item in items if item not in slow]
+    """Keep the tests of the chosen tiers, and take the longest files first."""
+    for item in items:
+        for mark in item.iter_markers("slow"):
+            if [type(word) for word in mark.args] != [str]:
+                raise pytest.UsageError(f"{item.nodeid}: slow needs one argument, the reason")
+    entries = tiers.read_entries()
+    chosen = tiers.chosen_tiers(config.getoption("--tier"), config.getoption("--slow"))
+    kept: list[pytest.Item] = []
+    left: list[pytest.Item] = []
+    for item in items:
+        marks = [mark.name for mark in item.iter_markers()]
+        selected = tiers.tier_of(item.nodeid, marks, entries) in chosen
+        (kept if selected and not judged_elsewhere(item) else left).append(item)
+    if left:
+        config.hook.pytest_deselected(items=left)
+    files = [item.nodeid.partition("::")[0] for item in kept]
+    backend = os.environ.get("DUALML_CONFORMANCE", "").rpartition(",")[2]
+    order = {
+        f: i for i, f in enumerate(tiers.longest_first(files, backend, tiers.read_durations()))
+    }
+    items[:] = [
+        i for _, i in sorted(zip(files, kept, strict=True), key=lambda pair: order[pair[0]])
+    ]
     if config.pluginmanager.hasplugin("rerunfailures"):
         rerun_flaky(items)
+
+
+def judged_elsewhere(item: pytest.Item) -> bool:
+    """Return whether this is a test of the conformance suite itself, which needs no framework and
+    runs where the reference is judged."""
+    chosen = env_names("DUALML_CONFORMANCE")
+    account = item.config.pluginmanager.getplugin("account")
+    if account is None or not chosen or "numpy" in chosen or item.path.parent.name != "conformance":
+        return False
+    return not account.backends_of(item)
 
 
 def rerun_flaky(items: list[pytest.Item]) -> None:
@@ -177,6 +207,10 @@ def pytest_configure(config: pytest.Config) -> None:
         pytest.exit("; ".join(wrong), returncode=4)
     if importlib.util.find_spec("dualml"):
         register_account(config)
+    if config.getoption("--slow"):
+        os.environ["DUALML_TEST_ALL_CASES"] = "1"  # conformance/covering.py
+    if config.getoption("--record") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Recorder(Path(config.getoption("--record"))), "recorder")
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell starts what it puts aside
         signal.signal(signal.SIGINT, signal.default_int_handler)  # what the tests start inherits it
     # What the tests start runs the code that they import, installed or not.
@@ -186,6 +220,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if "DUALML_CACHE" not in os.environ:  # never the user's own
         config.stash[ISOLATED] = tempfile.TemporaryDirectory(prefix="dualml-cache-")
         os.environ["DUALML_CACHE"] = config.stash[ISOLATED].name
+        keep_graphs(Path(config.stash[ISOLATED].name))
     if importlib.util.find_spec("mindspore"):
         from dualml_ms.common.environ import environ
 
@@ -195,6 +230,23 @@ def pytest_configure(config: pytest.Config) -> None:
                 os.environ.setdefault(name, found[name])
 
 
+class Recorder:
+    """Plugin that sums the seconds of every file's tests and writes them at the end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.seconds = path.absolute(), dict[str, float]()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        file = report.nodeid.partition("::")[0]
+        chosen = env_names("DUALML_CONFORMANCE")
+        name = f"{file} {chosen[-1]}" if chosen and "/conformance/" in file else file
+        self.seconds[name] = self.seconds.get(name, 0.0) + report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.path.write_text(json.dumps(self.seconds, indent=1), "utf-8")
+
+
 def register_account(config: pytest.Config) -> None:
     """Let the session say what the conformance suite judged."""
     from conformance.account import Account, suite_files
@@ -202,6 +254,16 @@ def register_account(config: pytest.Config) -> None:
     from dualml.backend import backends
 
     config.pluginmanager.register(Account(backends(), suite_files()), "account")
+
+
+def keep_graphs(cache: Path) -> None:
+    """Keep MindSpore's compiled graphs for the next session, in `build/`: they are found again by
+    all code that they are made of (`dualml_ms.common.fingerprint`)."""
+    if not importlib.util.find_spec("mindspore"):
+        return
+    kept = HERE.parent / "build" / f"mindspore-graphs-{version('mindspore')}"
+    kept.mkdir(parents=True, exist_ok=True)
+    (cache / kept.name).symlink_to(kept)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

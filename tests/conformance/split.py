@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from conformance.backends import adapter_of, create, on_ranks
+from conformance.covering import chosen_cases
 
 from dualml.algorithms.model import initial_weights, model
 from dualml.algorithms.model.layers import (
@@ -205,10 +206,10 @@ def recipe_of(case: dict[str, Any]) -> TrainingSpec:
 def cases_of(
     name: str, cases: Mapping[str, dict[str, Any]], few: Mapping[str, list[int]]
 ) -> dict[str, dict[str, Any]]:
-    """Return the cases of a backend, title → case; frameworks that compile every stage run fewer,
-    with fewer batch sizes."""
+    """Return the cases of a backend, title → case. A framework that compiles every stage runs those
+    of ``few``, with the batch sizes given there, that cover every pair of settings."""
     if adapter_of(name).COMPILES:
-        return {title: {**cases[title], "sizes": sizes} for title, sizes in few.items()}
+        return chosen_cases({t: {**cases[t], "sizes": sizes} for t, sizes in few.items()})
     return dict(cases)
 
 

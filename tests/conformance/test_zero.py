@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance import split, zero
-from conformance.backends import adapter_of, create, on_ranks, rank_backends, tolerance
+from conformance.backends import create, on_ranks, rank_backends, tolerance
 from conformance.group_results import GroupResults, make_group_results
 from conformance.test_split import assert_same
 from conformance.test_split_precision import assert_alike, assert_near
@@ -155,9 +155,7 @@ SPLITTING = rank_backends()
 
 def cases_of(name: str) -> dict[str, dict[str, Any]]:
     """Return the cases that a backend runs."""
-    if adapter_of(name).COMPILES:
-        return {t: {**KNOWN[t], "sizes": sizes} for t, sizes in FEW.items()}
-    return KNOWN
+    return split.cases_of(name, KNOWN, FEW)
 
 
 def all_cases(among: dict[str, Any]) -> list[tuple[str, str]]:
