@@ -357,7 +357,7 @@ def test_what_is_said_of_a_file_as_a_whole(tmp_path: Path) -> None:
     result = {**RESULT, "files": files}
     for said in (gradescope(result, words)["output"], prairielearn(result, words)["message"]):
         assert "optim_torch.py: This is not valid Python: '(' was never closed" in said
-        assert "Points taken for what is said above: 1." in said
+        assert "Points taken for the problems above: 1." in said
     write_csv({"a": result}, tmp_path / "g.csv", words)
     assert "never closed" in (tmp_path / "g.csv").read_text("utf-8-sig")
     refused = prairielearn({**result, "refused": "no zip"}, words)

@@ -202,7 +202,7 @@ def test_code_of_the_rules(run: RunData, tmp_path: Path) -> None:
         for b in key_code.rank_code(run, EN)
         if isinstance(b, SectionBlock)
     }
-    dealing = listings["Dealing the samples to the ranks"]
+    dealing = listings["Partitioning the samples over the ranks"]
     assert [x.who for x in dealing] == ["random_partition", "random_sampling", "label_classes"]
     assert "draw.permutation(" in dealing[0].text
     assert "def average" in listings["Averaging the parameters of the ranks"][0].text
