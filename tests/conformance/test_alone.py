@@ -87,7 +87,7 @@ def test_segments_are_the_whole_model(backend: Backend) -> None:
     stage, referee = stage_of(backend), training_of(REFEREE)
     batch = np.concatenate(MICRO)
     for step in (1, 2):
-        referee.now = 0  # the masks of the first update
+        referee.step_count = 0  # the masks of the first update
         loss, gradients = referee.gradient(batch)
         lazy = pass_through(stage)
         assert backend.materialize_losses([stage.combine_losses(lazy)])[0] == pytest.approx(

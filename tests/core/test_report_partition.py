@@ -201,7 +201,9 @@ def test_sampling_in_numbers(run: RunData) -> None:
     assert sample[6:] == ["91.00 ± 2.24", "0.00", "≈ statistically equal"]
     deal = find_partition(run, "sample")
     assert deal is not None
-    assert expected_missed(deal) == pytest.approx(1200 * RandomSampling().expected_missed_share(1200, 2))
+    assert expected_missed(deal) == pytest.approx(
+        1200 * RandomSampling().expected_missed_share(1200, 2)
+    )
     assert sample[2] == sample[4]  # as many are seen again as are missed
     assert row(made, "once", "torch")[-1] == "– not shown to be equal"
     assert row(made, "once", "torch")[3] == "300"
