@@ -40,7 +40,7 @@ class InterruptibleOutput(io.RawIOBase):
         self.target: int | None = open_nonblocking(number)
 
     def writable(self) -> bool:
-        """Return True."""
+        """Return True: the stream accepts text."""
         return True
 
     def fileno(self) -> int:
