@@ -68,6 +68,7 @@ def test_former_module_paths_are_listed() -> None:
         assert {old: new for old, new in table.items() if old in moved} == moved
 
 
+@pytest.mark.filterwarnings("ignore:.* is now :DeprecationWarning")  # it asks for former names
 def test_renamed_public_names_are_listed() -> None:
     renamed = {}
     for module, names in PUBLIC.items():
