@@ -1,21 +1,19 @@
-"""The glossary defines every term once in both languages, and pages and messages keep to it."""
+"""The glossary defines every term once in both languages, and pages and messages keep to it.
+
+`test_docs_tables.py` compares its tables of former names with the code.
+"""
 
 from __future__ import annotations
 
-import importlib
 import re
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from language import RULES
 
-from dualml.common.former_paths import BACKEND, CORE
-
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {"en": ROOT / "docs" / "glossary.md", "zh": ROOT / "docs" / "glossary.zh.md"}
-PUBLIC = tomllib.loads((ROOT / "tests" / "core" / "public_0_1.toml").read_text("utf-8"))
 #: Words of version 0.1 in prose; a code span or a file name may still contain them.
 FORMER = re.compile("|".join(RULES["former_prose"]), re.IGNORECASE)
 #: The glossary and the list of changes name them; notebooks' outputs and reports are of their time.
@@ -58,31 +56,6 @@ def test_every_term_links_to_a_page(lang: str) -> None:
         assert meaning, term
         (target,) = re.findall(r"^\[[^]]+\]\(([^)#]+)(?:#[^)]+)?\)$", link)
         assert (PAGES[lang].parent / target).is_file(), f"{term}: {target}"
-
-
-def test_former_module_paths_are_listed() -> None:
-    moved = {f"dualml.{old}": f"dualml.{new}" for old, new in CORE.items()}
-    moved |= {f"dualml_torch.{old}": f"dualml_torch.{new}" for old, new in BACKEND.items()}
-    for lang in PAGES:
-        table = {old.strip("`"): new.strip("`") for old, new in rows(lang, 2)}
-        assert {old: new for old, new in table.items() if old in moved} == moved
-
-
-@pytest.mark.filterwarnings("ignore:.* is now :DeprecationWarning")  # it asks for former names
-def test_renamed_public_names_are_listed() -> None:
-    renamed = {}
-    for module, names in PUBLIC.items():
-        if module.partition(".")[0] != "dualml":
-            continue  # backends renamed none of their public names
-        for name in names:
-            thing = getattr(importlib.import_module(module), name)
-            if getattr(thing, "__name__", name).rpartition(".")[2] != name:
-                renamed[f"{module}.{name}"] = thing
-    for lang in PAGES:
-        table = {old.strip("`"): new.strip("`") for old, new in rows(lang, 2)}
-        for old, thing in renamed.items():
-            module, _, name = table[old].rpartition(".")
-            assert getattr(importlib.import_module(module), name) is thing, old
 
 
 def test_pages_and_messages_avoid_former_words() -> None:
