@@ -137,7 +137,6 @@ def judge(
             best,
             target=QUIET if ours else None,
             note=note,
-            why_missed=note,
         )
         made.append(found)
         if one.name == BESIDE:

@@ -91,8 +91,7 @@ def bert_rows(rounds: int) -> list[RatioRow]:
             length,
             "theirs",
             target=1.02,
-            why_missed=UNCOMPILED,
-        )
+        ).with_reason(UNCOMPILED)
         for name, dropout in bert_torch.DROPOUTS.items()
         for times in [bert_torch.updates(dropout, rounds)]
         for length in bert_torch.TRIALS

@@ -108,9 +108,8 @@ def rows(quick: bool, gpt: bool) -> list[RatioRow]:
                 times,
                 "ours",
                 best,
-                why_missed=WHY[kernels],
                 target=1.02,
-            )
+            ).with_reason(WHY[kernels])
         )
     return measured
 

@@ -104,8 +104,7 @@ def rows_torch(rounds: int = 25) -> list[RatioRow]:
                     "eager",
                     "foreach",
                     target=1.0,
-                    why_missed=BANDWIDTH,
-                ),
+                ).with_reason(BANDWIDTH),
                 make_row(
                     section,
                     f"{title}, compiled",
@@ -114,8 +113,7 @@ def rows_torch(rounds: int = 25) -> list[RatioRow]:
                     "compiled",
                     "fused",
                     target=1.1,
-                    why_missed=CALL if size.startswith("LeNet") else BANDWIDTH,
-                ),
+                ).with_reason(CALL if size.startswith("LeNet") else BANDWIDTH),
             ]
     return rows
 

@@ -17,6 +17,7 @@ from dualml.experiment.plan import Plan
 from dualml.experiment.samples import Samples
 from dualml.experiment.store.records import RecordWriter
 from dualml.runner.worker.guards import check_losses
+from dualml.runner.worker.setup import RankResources
 from dualml.runner.worker.trial import TrialRunner
 
 ARMS = ("sgd", "adam")
@@ -75,7 +76,8 @@ class OurLoop:
             classes = len(data.classes)
         self.y, monitor = data.train_y, plan.order["monitor"].astype(np.int64)
         samples = Samples(self.x, self.y, monitor, test_x, data.test_y, classes)
-        self.trial = TrialRunner(plan, arm, 0, backend, samples, folder, lambda **event: None)
+        resources = RankResources(backend, samples)
+        self.trial = TrialRunner(plan, arm, 0, resources, folder, lambda **event: None)
         self.trial.warm_up()
         self.rule = self.trial.rule
         self.records = RecordWriter(folder)

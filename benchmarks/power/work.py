@@ -19,7 +19,6 @@ def work(job: Record) -> list[Record]:
     from dualml.experiment.store.plan import restore_plan
     from dualml.experiment.store.trial import JOB, TrialJob
     from dualml.runner.worker.main import PlanRunner
-    from dualml.runner.worker.models import ModelCache
 
     if not job.get("mkldnn", True):
         import torch
@@ -50,11 +49,12 @@ def work(job: Record) -> list[Record]:
             runner.run_trial(folder, backend, None)
         return []
     from dualml.experiment.samples import load_samples
+    from dualml.runner.worker.setup import RankResources
     from dualml.runner.worker.trial import TrialRunner
 
-    samples, models, rows = load_samples(plan), ModelCache(), []
+    resources, rows = RankResources(backend, load_samples(plan)), []
     for arm, seed in job["trials"]:
-        trial = TrialRunner(plan, arm, seed, backend, samples, run, Quiet(), 1e9, None, models)
+        trial = TrialRunner(plan, arm, seed, resources, run, Quiet(), 1e9)
         with_plants = job["task"] == "planted"
         rows += planted(run, trial, job["sizes"]) if with_plants else [changed(run, trial, job)]
     return rows

@@ -8,7 +8,7 @@ class by its support, so that weighted recall equals accuracy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +56,17 @@ def weighted_average(confusion: Table) -> tuple[float, float, float]:
     return float(shares @ precision), float(shares @ recall), float(shares @ f1)
 
 
-def classification_report(confusion: Table, names: Sequence[str]) -> dict[str, Any]:
+class ClassificationContent(TypedDict):
+    """Content of `dualml.experiment.store.classification.Classification`."""
+
+    classes: list[dict[str, Any]]
+    accuracy: float
+    macro: dict[str, float]
+    weighted: dict[str, float]
+    support: int
+
+
+def classification_report(confusion: Table, names: Sequence[str]) -> ClassificationContent:
     """Summarize a confusion matrix like scikit-learn's ``classification_report``, as JSON.
 
     Args:

@@ -15,6 +15,7 @@ from typing import Any
 
 from dualml.common import parse
 from dualml.common.errors import NotAFile, UserError, escape_unprintable
+from dualml.common.json_types import JsonObject
 from dualml.common.parse import SURROGATE
 
 MAX_REASON_CHARS = 300  # characters of a parser's message: it may repeat the file
@@ -240,7 +241,7 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path}: {error}") from None
 
 
-def read_toml(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> JsonObject:
     """Read the table of a TOML file, within the limits of `dualml.common.parse`.
 
     Raises:

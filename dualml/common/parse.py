@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dualml.common.errors import escape_unprintable
+from dualml.common.json_types import JsonObject
 
 #: Maximum depth of nested lists and tables: parsing, copying, validating and printing them
 #: recurses for each level, and Python's recursion is limited.
@@ -54,7 +55,7 @@ def from_json(text: bytes, finite: bool = True) -> Any:
     return check_limits(value, finite)
 
 
-def from_toml(text: str) -> dict[str, Any]:
+def from_toml(text: str) -> JsonObject:
     """Parse a TOML text within the same limits.
 
     Raises:

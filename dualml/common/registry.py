@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from dualml.common.errors import UserError, did_you_mean
+from dualml.common.json_types import JsonMapping
 
 T = TypeVar("T")
 
@@ -98,7 +99,7 @@ class ClassRegistry(Registry[type[T]]):
 
         return add_class
 
-    def from_spec(self, spec: Mapping[str, Any], setting: str = "setting") -> T:
+    def from_spec(self, spec: JsonMapping, setting: str = "setting") -> T:
         """Build an instance of a dataclass: ``{"name": "adam", "lr": 1e-3}`` → ``Adam(lr=1e-3)``.
 
         Lists become tuples.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dualml.common.errors import did_you_mean, escape_unprintable
+from dualml.common.json_types import JsonMapping
 
 MAX_VALUE_CHARS = 80  # characters of an invalid value that a message repeats
 MAX_NAME_CHARS = 100  # characters; with affixes, a file name has at most 255 bytes
@@ -22,7 +23,7 @@ class StrictModel(BaseModel):
 def describe_validation_error(
     error: ValidationError,
     model: type[BaseModel],
-    problem: Mapping[str, Any] | None = None,
+    problem: JsonMapping | None = None,
     path_of: Callable[[Sequence[str]], Sequence[str]] = list,
 ) -> str:
     """Describe the first validation error (or ``problem``) in one line, with key and value.

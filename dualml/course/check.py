@@ -56,6 +56,23 @@ def report_missing_framework(
     return CheckResult(file, path, [Problem("not_installed", command)], judgements, seed)
 
 
+@dataclass(frozen=True)
+class CheckWatcher:
+    """Functions that follow a running check.
+
+    Args:
+        on_progress: called with the number of finished calls and of all calls.
+        is_cancelled: returns whether nobody waits for the result any more; the result is then
+            meaningless.
+    """
+
+    on_progress: Callable[[int, int], None] = lambda done, total: None
+    is_cancelled: Callable[[], bool] = lambda: False
+
+
+UNWATCHED = CheckWatcher()
+
+
 def check(
     file: ExerciseFile,
     path: Path,
@@ -63,8 +80,7 @@ def check(
     *,
     select: Callable[[Requirement], bool] = lambda requirement: True,
     seconds: float = CALL_S,
-    done: Callable[[int, int], None] = lambda done, total: None,
-    is_cancelled: Callable[[], bool] = lambda: False,
+    watcher: CheckWatcher = UNWATCHED,
     isolation: Isolation | None = None,
 ) -> CheckResult:
     """Run a student's file on random inputs and judge its answers.
@@ -74,9 +90,7 @@ def check(
         path: the student's file.
         select: function that selects the requirements to check.
         seconds: time limit of one call.
-        done: function called with the number of finished calls and of all calls.
-        is_cancelled: function that returns whether nobody waits for the result any more; the result
-            is then meaningless.
+        watcher: who is told of the progress, and may cancel.
         isolation: isolation of the student's code; None: the best one that the machine supports.
 
     Raises:
@@ -99,10 +113,10 @@ def check(
     def report_progress() -> None:
         """Report one more finished call."""
         count[0] = min(count[0] + 1, len(asked))  # some are asked twice
-        done(count[0], len(asked))
+        watcher.on_progress(count[0], len(asked))
 
     around = isolation or find_isolation(file.backend)
-    sandbox = Sandbox(file, path, seconds, is_cancelled, around)
+    sandbox = Sandbox(file, path, seconds, watcher.is_cancelled, around)
     answers = sandbox.answers([call for _, call in asked], report_progress)
     judgements = list(
         judge_requirements(file, wanted, list(zip(asked, answers, strict=True)), absent)

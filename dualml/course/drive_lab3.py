@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from dualml.common.json_types import JsonMapping, JsonObject
 from dualml.course.exercise import Arrays
 
 
@@ -64,7 +65,7 @@ def label_parts(
     return {**pack_lists(results), **more}
 
 
-def run_samplers(make: Any, load: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+def run_samplers(make: Any, load: Any, options: JsonMapping) -> JsonObject:
     """Run samplers and pack their samples: ``first`` and ``again`` from two loops over each,
     ``fresh`` from one made for the epoch, ``loaded`` through the framework's loader if ``load`` is
     set; ``lengths`` are the values of ``len``.

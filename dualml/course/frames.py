@@ -18,6 +18,7 @@ import numpy as np
 
 from dualml.common import parse
 from dualml.common.bounded_io import Header, decode_header, read_exactly
+from dualml.common.json_types import JsonMapping, JsonObject
 
 #: Largest number of bytes of a header, and of all arrays of one message.
 MAX_HEADER_BYTES, MAX_BODY_BYTES = 1 << 20, 64 << 20
@@ -44,7 +45,7 @@ LENGTHS = struct.Struct(">II")
 Arrays = Mapping[str, Any]
 
 
-def encode(header: Mapping[str, Any], arrays: Arrays | None = None) -> list[bytes]:
+def encode(header: JsonMapping, arrays: Arrays | None = None) -> list[bytes]:
     """Encode a message as pieces of bytes.
 
     Raises:
@@ -64,7 +65,7 @@ def encode(header: Mapping[str, Any], arrays: Arrays | None = None) -> list[byte
     return [LENGTHS.pack(len(text), size), text, *body]
 
 
-def send(door: socket.socket, header: Mapping[str, Any], arrays: Arrays | None = None) -> None:
+def send(door: socket.socket, header: JsonMapping, arrays: Arrays | None = None) -> None:
     """Send a message; raise `ValueError` as `encode`, and `OSError` if the other end is closed."""
     first, text, *body = encode(header, arrays)
     door.sendall(first + text)
@@ -72,7 +73,7 @@ def send(door: socket.socket, header: Mapping[str, Any], arrays: Arrays | None =
         door.sendall(piece)
 
 
-def receive(door: socket.socket, seconds: float) -> tuple[Header, dict[str, Any]]:
+def receive(door: socket.socket, seconds: float) -> tuple[Header, JsonObject]:
     """Receive the next message.
 
     Raises:
@@ -93,7 +94,7 @@ def lengths(first: bytes) -> tuple[int, int]:
     return head, body
 
 
-def decode(text: bytes, body: bytes) -> tuple[Header, dict[str, Any]]:
+def decode(text: bytes, body: bytes) -> tuple[Header, JsonObject]:
     """Decode a message to its header, without ``arrays``, and its arrays; raise `ValueError` if it
     is invalid."""
     header = decode_header(text, MAX_HEADER_BYTES)
@@ -151,7 +152,7 @@ class Stream:
     def __init__(self) -> None:
         self.buffer = bytearray()
 
-    def feed(self, piece: bytes) -> list[tuple[Header, dict[str, Any]]]:
+    def feed(self, piece: bytes) -> list[tuple[Header, JsonObject]]:
         """Add bytes, and return the messages that they complete; raise `ValueError` if they are
         invalid."""
         self.buffer += piece

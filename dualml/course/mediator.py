@@ -9,11 +9,12 @@ import select
 import selectors
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
 from dualml.common.bounded_io import Header, get_int, get_seconds, get_text
+from dualml.common.json_types import JsonMapping
 from dualml.course.clock import CLOCK_OPTIONS, Clock
 from dualml.course.collectives import EXCHANGE, compute, mismatch, read_ask
 from dualml.course.exercise import Trouble
@@ -58,7 +59,7 @@ class Mediator:
     def run(
         self,
         number: int,
-        header: Mapping[str, Any],
+        header: JsonMapping,
         arrays: Sequence[Arrays],
         seconds: float,
         owner: socket.socket | None = None,
@@ -310,7 +311,7 @@ class Mediator:
         header = {"reply": member.number, "error": kind, "message": plain_text(text)}
         self.send(member, header, {})
 
-    def send(self, member: Member, header: Mapping[str, Any], arrays: Arrays) -> None:
+    def send(self, member: Member, header: JsonMapping, arrays: Arrays) -> None:
         """Send to a rank, which may have ended or stopped reading."""
         if member.is_gone:
             return

@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from dualml.common.errors import escape_unprintable as visible
+from dualml.common.json_types import JsonObject
 from dualml.common.words import Messages
 from dualml.course.check import CheckResult
 from dualml.course.exercise import Difference, ExerciseCall, Trouble
@@ -200,7 +201,7 @@ def problem_text(problem: Problem, words: Messages) -> str:
     return text
 
 
-def result_as_json(checked: CheckResult, hints: int, words: Messages) -> dict[str, Any]:
+def result_as_json(checked: CheckResult, hints: int, words: Messages) -> JsonObject:
     """Return the result of a check as JSON values."""
     return {
         "file": checked.path.name,

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from dualml.common.bounded_io import Header
+from dualml.common.json_types import JsonObject
 from dualml.course.exercise import Answer, Arrays, ExerciseCall, ExerciseFile, Trouble
 from dualml.course.forbidden import BANNED
 from dualml.course.frames import join_ranks, split_by_rank
@@ -125,7 +126,7 @@ class Sandbox:
             self.printed = group.tail(0)
         return found
 
-    def job(self, calls: Sequence[ExerciseCall], ranks: int) -> dict[str, Any]:
+    def job(self, calls: Sequence[ExerciseCall], ranks: int) -> JsonObject:
         """Return the job of a rank: the facts that all calls share."""
         return {
             "backend": self.exercise.backend or "numpy",

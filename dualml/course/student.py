@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
+from dualml.common.json_types import JsonObject
 from dualml.course.communicator import StudentCommunicator
 from dualml.course.frames import plain_text, receive, send
 from dualml.course.guards import Forbidden, Guard
@@ -158,7 +159,7 @@ class Student:
         """Send an error to the judge."""
         send(self.door, {"event": "trouble", "call": self.number, **said})
 
-    def describe_error(self, error: BaseException) -> dict[str, Any]:
+    def describe_error(self, error: BaseException) -> JsonObject:
         """Describe an exception as the judge expects it."""
         if self.guard.first is not None:
             what, line = self.guard.first

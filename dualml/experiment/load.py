@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from dualml.common.errors import UserError, did_you_mean
 from dualml.common.files import read_toml
+from dualml.common.json_types import JsonMapping
 from dualml.common.strict_model import clip_text, describe_validation_error
 from dualml.experiment.arm import Arm
 from dualml.experiment.find import locate
@@ -183,7 +184,7 @@ def expand_world_sizes(table: dict[str, Any], world_size: int | None = None) -> 
     return origins
 
 
-def is_table(table: Mapping[str, Any], key: str) -> bool:
+def is_table(table: JsonMapping, key: str) -> bool:
     """Return whether a key holds a table."""
     return isinstance(table.get(key), dict)
 

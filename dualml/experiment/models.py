@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from dualml.common.json_types import JsonObject
 from dualml.common.strict_model import StrictModel
 
 Size = Annotated[int, Field(ge=1, le=2**20)]
@@ -27,7 +28,7 @@ class DecoderSizes(StrictModel):
     tied: bool | None = None
 
     @property
-    def explicit_values(self) -> dict[str, Any]:
+    def explicit_values(self) -> JsonObject:
         """The sizes that were set."""
         return self.model_dump(exclude_none=True)
 
@@ -46,7 +47,7 @@ class RecurrentSettings(StrictModel):
     stateful: bool | None = None
 
     @property
-    def explicit_values(self) -> dict[str, Any]:
+    def explicit_values(self) -> JsonObject:
         """The settings that were set."""
         return self.model_dump(exclude_none=True)
 

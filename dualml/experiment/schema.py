@@ -13,6 +13,7 @@ from dualml.algorithms.model.rnn import RECURRENT
 from dualml.algorithms.model.spec import LOSSES
 from dualml.algorithms.model.zoo import model as zoo_model
 from dualml.common.errors import UserError, did_you_mean
+from dualml.common.json_types import JsonObject
 from dualml.common.strict_model import MAX_NAME_CHARS, StrictModel, clip_text
 from dualml.experiment.arm import RARE, Arm, Seed
 from dualml.experiment.check_models import SIZED, check_models
@@ -201,7 +202,7 @@ class Experiment(StrictModel):
         """Return the sizes that were set for one of its models."""
         return self.sizes.explicit_values if model in SIZED else {}
 
-    def model_settings(self, arm: Arm | None = None) -> dict[str, Any]:
+    def model_settings(self, arm: Arm | None = None) -> JsonObject:
         """Return the settings of its model, or of an arm's, as arguments of
         `dualml.algorithms.model.zoo.model`."""
         name = self.model if arm is None or not arm.model else arm.model
@@ -230,7 +231,7 @@ class Experiment(StrictModel):
         """Return the groups of the arms, in their order."""
         return list(dict.fromkeys(arm.group for arm in self.arms.values()))
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the experiment as JSON values, without rare settings that have their defaults."""
         table = self.model_dump(mode="json")
         # Written only if it was set, so that files of experiments with one rank stay as they were.

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from dualml.common.json_types import JsonMapping, JsonObject
 from dualml.experiment.data import DATASETS, TEXTS
 from dualml.experiment.data.labelled import split_slices
 
@@ -13,9 +14,7 @@ from dualml.experiment.data.labelled import split_slices
 USUAL = "mnist"
 
 
-def small_data_values(
-    experiment: Mapping[str, Any], data: Mapping[str, Any]
-) -> dict[str, Any] | None:
+def small_data_values(experiment: JsonMapping, data: JsonMapping) -> JsonObject | None:
     """Return the values of ``notice.small``; None if the passes over the data are the experiment's
     own.
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from dualml.algorithms.model.spec import ModelSpec
 from dualml.backend.devices import canonical_names
 from dualml.common.errors import UserError, did_you_mean
+from dualml.common.json_types import JsonObject
 from dualml.common.strict_model import StrictModel
 from dualml.parallel.split.plan import SplitPlan, split_plan
 from dualml.parallel.split.schedules import SCHEDULES
@@ -192,7 +193,7 @@ class Split(StrictModel):
             devices=self.devices,
         )
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the settings that were set."""
         table = self.model_dump(mode="json")
         return {k: v for k, v in table.items() if v != type(self).model_fields[k].default}

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 from dualml.common.errors import TrialError, Unsupported, UserError
+from dualml.common.json_types import JsonObject
 
 PULSE_S = 1.0
 #: Class name of the error of a rank that waited in vain for another one.
@@ -79,7 +80,7 @@ class Emitter:
         self.last, self.phase = now, str(event.get("phase"))
         self.send(event)
 
-    def send(self, event: dict[str, Any]) -> None:
+    def send(self, event: JsonObject) -> None:
         """Send an event now."""
         self.channel.write(json.dumps(event, default=str) + "\n")
 
@@ -111,7 +112,7 @@ def failure_reason(error: BaseException) -> tuple[str, str]:
     return "failed", f"{type(error).__name__}: {first}"
 
 
-def run_child(work: Callable[[Emitter], dict[str, Any]], channel: Any = None) -> None:
+def run_child(work: Callable[[Emitter], JsonObject], channel: Any = None) -> None:
     """Do the work, send its result or the reason of its failure to the owner, and exit.
 
     Args:

@@ -19,12 +19,12 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from dualml.common.bounded_io import Header, decode_header, get_text, read_exactly
 from dualml.common.errors import CommunicationError, UserError
+from dualml.common.json_types import JsonMapping
 from dualml.launch.seal import CODE, MessageSeal, derive
 
 #: Variable with the token of a run; arguments of a command would be visible to all users.
@@ -128,7 +128,7 @@ class Connection:
         self.sending, self.receiving = sending, receiving
         self.deadline = math.inf
 
-    def send(self, header: Mapping[str, Any], body: bytes = b"") -> None:
+    def send(self, header: JsonMapping, body: bytes = b"") -> None:
         """Send a message.
 
         Raises:
@@ -186,7 +186,7 @@ class Connection:
             raise ValueError("a message was altered, repeated, left out or moved on its way")
         return decode_header(text, HEADER), bytes(body)
 
-    def ask(self, header: Mapping[str, Any], body: bytes = b"") -> tuple[Header, bytes]:
+    def ask(self, header: JsonMapping, body: bytes = b"") -> tuple[Header, bytes]:
         """Send a message and return the answer to it; threads take turns.
 
         An error closes the connection, because another request would get the answer to this one.

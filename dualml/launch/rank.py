@@ -6,12 +6,12 @@ import importlib
 import json
 import sys
 from pathlib import Path
-from typing import Any
 
+from dualml.common.json_types import JsonObject
 from dualml.launch.child import Emitter, run_child
 
 
-def run_target(emit: Emitter) -> dict[str, Any]:
+def run_target(emit: Emitter) -> JsonObject:
     """Join the process group and call the function that job.json names."""
     from dualml.algorithms.communicator import FileStore, RankContext
     from dualml.backend import ProcessGroups, backends

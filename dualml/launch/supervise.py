@@ -19,6 +19,7 @@ from typing import Any
 
 from dualml.common.bounded_io import MAX_LINE_BYTES, decode_header, read_lines
 from dualml.common.files import open_to_read
+from dualml.common.json_types import JsonObject
 from dualml.launch.child import SECONDARY as SECONDARY
 from dualml.launch.child import describe_exit as describe_exit
 from dualml.launch.launcher import LaunchedRank
@@ -72,7 +73,7 @@ class RankProcess:
 
 def supervise(
     launches: Sequence[Launch | LaunchedRank],
-    on_event: Callable[[int, dict[str, Any]], None],
+    on_event: Callable[[int, JsonObject], None],
     *,
     limit: float,
     silence: float,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from dualml.algorithms.model.spec import ModelSpec
 from dualml.algorithms.precision import SLOT, low_precision_layers
+from dualml.common.json_types import JsonObject
 from dualml.experiment.arm import Arm
 from dualml.experiment.config_diff import ConfigDiff
 from dualml.experiment.exactness import baseline_of, inexactness_reason
@@ -20,7 +20,15 @@ from dualml.experiment.store.manifest import Key, RunRecord, TrialRecord, read_r
 from dualml.experiment.store.plan import PLAN, plan_folder, restore_plan
 from dualml.experiment.store.trajectory import Trajectory, read_trajectory
 from dualml.experiment.store.trial import trial_folder
-from dualml.experiment.store.verdicts import PARITY, VERDICTS
+from dualml.experiment.store.verdicts import (
+    PARITY,
+    VERDICTS,
+    ComparisonContent,
+    JudgedContent,
+    ParityContent,
+    SerialContent,
+    make_serial,
+)
 from dualml.parity.low_precision_methods import compare_low_precision_methods
 from dualml.parity.pairs import FLOOR, LowPrecision, compare_trajectories
 from dualml.parity.statistics import MIN_SEEDS, check_equivalence
@@ -28,7 +36,7 @@ from dualml.parity.statistics import MIN_SEEDS, check_equivalence
 
 def judge_run(
     folder: Path, only: tuple[str, int] | None = None, verify: bool = True
-) -> dict[str, Any]:
+) -> ParityContent:
     """Compare every pair of backends for every arm and seed, and return the content of
     ``parity.json``.
 
@@ -49,7 +57,8 @@ def judge_run(
     experiment, trials = run.to_experiment(folder), run.by_key()
     specs = {"": plan.model, **plan.models}
     shapes = {name: spec.tensors() for name, spec in specs.items()}
-    comparisons, kept = [], dict[tuple[str, int], dict[str, Trajectory]]()
+    comparisons = list[ComparisonContent]()
+    kept = dict[tuple[str, int], dict[str, Trajectory]]()
     backends = list(dict.fromkeys(trial.backend for trial in run.trials))
     # The frameworks before the reference, so that pairs read torch–mindspore, torch–numpy, …
     pairs = list(combinations(sorted(backends, key=lambda name: name == "numpy"), 2))
@@ -111,7 +120,7 @@ def has_other_samples(a: TrialRecord, b: TrialRecord) -> bool:
     return len({t.samples_sha256 for t in (a, b) if t.samples_sha256}) > 1
 
 
-def other_samples_verdict(a: TrialRecord, b: TrialRecord) -> dict[str, Any]:
+def other_samples_verdict(a: TrialRecord, b: TrialRecord) -> JudgedContent:
     """Return the verdict for two trials that trained on different samples."""
     evidence = {"samples_sha256": [a.samples_sha256, b.samples_sha256]}
     return {"verdict": "not comparable", "reason": "other_samples", "evidence": evidence}
@@ -144,7 +153,7 @@ def compare_serial(
     experiment: Experiment,
     read: dict[tuple[str, int], dict[str, Trajectory]],
     specs: Mapping[str, ModelSpec],
-) -> list[dict[str, Any]]:
+) -> list[SerialContent]:
     """Compare arms with their baseline on the same backend, over the same global batches.
 
     These are n workers against one, and training methods and low precisions against the plain arm.
@@ -152,7 +161,8 @@ def compare_serial(
     Args:
         read: (arm, seed) → backend → trajectory.
     """
-    judgements = []
+    judgements = list[SerialContent]()
+    judged: JudgedContent
     trials = run.by_key()
     contrast = ConfigDiff(experiment.arms)
     apart = arms_trained_apart(trials)
@@ -164,8 +174,7 @@ def compare_serial(
         why = inexactness_reason(arm, samples, specs.get(arm.model, specs[""]))
         others = read.get((alone, seed), {})
         for backend in sorted(b for a, b in apart if a == name and (a, b, seed) in trials):
-            pair = {"arm": name, "seed": seed, "backend": backend, "against": alone}
-            judgements.append({**pair, **REPLICAS_DIVERGED})
+            judgements.append(make_serial(name, seed, backend, alone, REPLICAS_DIVERGED))
         for backend, trajectory in own.items():
             if (name, backend) in apart:
                 continue
@@ -176,10 +185,21 @@ def compare_serial(
             (here, there), *over = pairs
             if why is not None:
                 evidence = equivalence_over_seeds([(a, b) for a, b in over if a and b])
-                judged = {"verdict": None, "reason": why, "evidence": evidence}
-            elif backend not in others or here is None or there is None:
+                judgements.append(
+                    {
+                        "arm": name,
+                        "seed": seed,
+                        "backend": backend,
+                        "against": alone,
+                        "verdict": None,
+                        "reason": why,
+                        "evidence": evidence,
+                    }
+                )
                 continue
-            elif arm.partition and has_other_samples(here, there):
+            if backend not in others or here is None or there is None:
+                continue
+            if arm.partition and has_other_samples(here, there):
                 judged = other_samples_verdict(here, there)
             elif has_other_skips(trajectory, others[backend]):
                 judged = {"verdict": "not comparable", "reason": "other_skips", "evidence": {}}
@@ -187,13 +207,16 @@ def compare_serial(
                 envelopes = [t.envelope for t in (*own.values(), *others.values()) if t.envelope]
                 margin, lower = experiment.parity.margin, low_precision_of(arm, specs)
                 judged = compare_trajectories(others[backend], trajectory, margin, envelopes, lower)
-            pair = {"arm": name, "seed": seed, "backend": backend, "against": alone}
-            judgements.append({**pair, **judged})
+            judgements.append(make_serial(name, seed, backend, alone, judged))
     return judgements
 
 
 #: The verdict if the ranks of one side diverged with some seed; accuracies do not decide either.
-REPLICAS_DIVERGED = {"verdict": "not comparable", "reason": "trained_apart", "evidence": {}}
+REPLICAS_DIVERGED: JudgedContent = {
+    "verdict": "not comparable",
+    "reason": "trained_apart",
+    "evidence": {},
+}
 
 
 def arms_trained_apart(trials: Mapping[Key, TrialRecord]) -> set[tuple[str, str]]:
@@ -201,9 +224,9 @@ def arms_trained_apart(trials: Mapping[Key, TrialRecord]) -> set[tuple[str, str]
     return {(arm, b) for (arm, b, _), trial in trials.items() if is_divergence_reason(trial.reason)}
 
 
-def write_parity(folder: Path, parity: dict[str, Any]) -> None:
+def write_parity(folder: Path, parity: ParityContent) -> None:
     """Write the verdicts to ``parity.json``."""
-    PARITY.write(folder, PARITY.make_record(parity))
+    PARITY.write(folder, PARITY.make_record(dict(parity)))
 
 
 def compare_pair(
@@ -215,7 +238,7 @@ def compare_pair(
     lower: LowPrecision | None = None,
     *,
     free: bool = False,
-) -> dict[str, Any]:
+) -> JudgedContent:
     """Compare two backends for one arm and seed.
 
     Args:
@@ -226,7 +249,7 @@ def compare_pair(
     if missing:
         statuses = {name: trials[name].status for name in missing if name in trials}
         if any(is_divergence_reason(trials[name].reason) for name in statuses):
-            return dict(REPLICAS_DIVERGED)
+            return REPLICAS_DIVERGED.copy()
         return {"verdict": "not comparable", "reason": "trial_missing", "evidence": statuses}
     if trials[a].plan_hash != trials[b].plan_hash:
         return {"verdict": "not comparable", "reason": "other_plan", "evidence": {}}
@@ -242,7 +265,9 @@ def compare_pair(
 LEGITIMATE = ("chaotic", "free_order")
 
 
-def resolve_by_seeds(comparisons: list[dict[str, Any]], trials: Mapping[Key, TrialRecord]) -> None:
+def resolve_by_seeds(
+    comparisons: list[ComparisonContent], trials: Mapping[Key, TrialRecord]
+) -> None:
     """Decide trajectories that are chaotic or nondeterministic by their test accuracies over the
     seeds.
 
@@ -266,12 +291,12 @@ def resolve_by_seeds(comparisons: list[dict[str, Any]], trials: Mapping[Key, Tri
         for c in (c for c in fair if c["reason"] in LEGITIMATE and evidence):
             c["evidence"].update(evidence)
             if evidence["equivalence"]["equivalent"]:
-                c.update(verdict="statistically equal", reason="equivalent_over_seeds")
+                c["verdict"], c["reason"] = "statistically equal", "equivalent_over_seeds"
             else:
                 c["reason"] = "not_equivalent_over_seeds"
 
 
-def equivalence_over_seeds(pairs: list[tuple[TrialRecord, TrialRecord]]) -> dict[str, Any]:
+def equivalence_over_seeds(pairs: list[tuple[TrialRecord, TrialRecord]]) -> JsonObject:
     """Test the accuracies of trial pairs, one pair per seed, for equivalence.
 
     Empty with fewer than three seeds.
@@ -285,7 +310,7 @@ def equivalence_over_seeds(pairs: list[tuple[TrialRecord, TrialRecord]]) -> dict
     }
 
 
-def worst_verdict(parity: dict[str, Any]) -> str:
+def worst_verdict(parity: ParityContent) -> str:
     """Return the run's overall verdict; ``equal`` if nothing was compared."""
     verdicts = [c["verdict"] for c in (*parity["comparisons"], *parity.get("serial", ()))]
     return max((v for v in verdicts if v is not None), key=VERDICTS.index, default="equal")

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from dualml.experiment.config_diff import ConfigDiff
 from dualml.experiment.exactness import low_precision_arm
 from dualml.experiment.methods import METHODS
 from dualml.experiment.schema import Experiment
 from dualml.experiment.store.trajectory import Trajectory
+from dualml.experiment.store.verdicts import JudgedContent, SerialContent, make_serial
 from dualml.parity.pairs import compare_trajectories
 
 #: Prefix of the names of the recorded activations.
@@ -31,7 +31,7 @@ Read = Mapping[str, Trajectory]
 
 def compare_low_precision_methods(
     experiment: Experiment, read: Mapping[tuple[str, int], Read]
-) -> list[dict[str, Any]]:
+) -> list[SerialContent]:
     """Judge every training method in low precision that has a comparable arm of ours.
 
     Args:
@@ -41,7 +41,7 @@ def compare_low_precision_methods(
         Judgements in the form of ``serial`` in ``parity.json``. They decide no exit code, because
             an engine may cast at other places than our rule does.
     """
-    judgements, contrast = [], ConfigDiff(experiment.arms)
+    judgements, contrast = list[SerialContent](), ConfigDiff(experiment.arms)
     for (name, seed), here in read.items():
         for backend, trajectory in here.items():
             info = METHODS.get(backend, {}).get(experiment.arms[name].method)
@@ -49,7 +49,7 @@ def compare_low_precision_methods(
                 continue
             partner = low_precision_arm(name, info.precision, contrast)
             ours = read.get((partner, seed), {}) if partner else {}
-            if backend not in ours:
+            if partner is None or backend not in ours:
                 continue
             margin = experiment.parity.margin
             judged = compare_with_arm(trajectory, ours, margin)
@@ -57,12 +57,11 @@ def compare_low_precision_methods(
             full = read.get((single, seed), {}) if single else {}
             if backend in full and compare_with_arm(trajectory, full, margin)["verdict"] == "equal":
                 judged |= {"verdict": "different", "reason": "float32", "first_divergence": None}
-            pair = {"arm": name, "seed": seed, "backend": backend, "against": partner}
-            judgements.append({**pair, **judged})
+            judgements.append(make_serial(name, seed, backend, partner, judged))
     return judgements
 
 
-def compare_with_arm(method: Trajectory, ours: Read, margin: float) -> dict[str, Any]:
+def compare_with_arm(method: Trajectory, ours: Read, margin: float) -> JudgedContent:
     """Compare a method with our arm on the same backend, within that arm's envelopes of all
     backends."""
     envelopes = [t.envelope for t in ours.values() if t.envelope]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from dualml.algorithms.precision import ROUNDOFF, round_to_type
 from dualml.common.distance import distance, elementwise_distances
 from dualml.common.errors import UserError
+from dualml.common.json_types import JsonObject
 from dualml.experiment.store.envelope import Envelope
 from dualml.experiment.store.trajectory import PHASES, Trajectory
+from dualml.experiment.store.verdicts import DivergenceContent, JudgedContent
 from dualml.parity.envelope import robust_envelopes
 
 #: Two correct backends differ at least by a rounding: 2⁻²³, one unit in the last place of float32.
@@ -59,7 +61,7 @@ def compare_trajectories(
     margin: float,
     envelopes: list[Envelope] | None = None,
     lower: LowPrecision | None = None,
-) -> dict[str, Any]:
+) -> JudgedContent:
     """Judge two trajectories of one trial.
 
     Args:
@@ -261,7 +263,7 @@ def order_tensors(phase: str, tensors: list[str], flow: list[str]) -> list[str]:
     return tensors
 
 
-def summarize_phase(points: list[Distance], phase: str) -> dict[str, Any]:
+def summarize_phase(points: list[Distance], phase: str) -> JsonObject:
     """Return the largest and the final distance of a phase, and its point with the largest
     ratio."""
     of_phase = [p for p in points if p.phase == phase]
@@ -278,7 +280,7 @@ def summarize_phase(points: list[Distance], phase: str) -> dict[str, Any]:
 
 def first_divergence(
     outside: list[Distance], judged: list[Distance], margin: float
-) -> dict[str, Any] | None:
+) -> DivergenceContent | None:
     """Return the first point outside the envelope, with the last step at which its phase was still
     inside.
 

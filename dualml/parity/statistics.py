@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
+
+from dualml.experiment.store.verdicts import EquivalenceContent
 
 MARGIN = 0.01  # accuracies within one percentage point count as the same result
 LEVEL = 0.05
@@ -14,7 +15,7 @@ MIN_SEEDS = 3  # minimum number of seeds for an interval or a test
 
 def check_equivalence(
     a: Sequence[float], b: Sequence[float], margin: float = MARGIN
-) -> dict[str, Any]:
+) -> EquivalenceContent:
     """Test whether the mean difference is inside ±``margin`` with two one-sided paired t-tests.
 
     Args:

@@ -6,8 +6,8 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from dualml.common.json_types import JsonObject
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.usage import NAME, DeviceSample, Sample, counter_rate, last_samples
 from dualml.report.blocks import Column, Table
@@ -36,7 +36,7 @@ class RankUsage:
         one."""
         return None if self.before is None else counter_rate(self.before, self.now, key)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the sample and its rates as JSON values, for ``dualml top --json``."""
         arm, backend, seed = self.trial
         rates = {

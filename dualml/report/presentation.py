@@ -22,14 +22,18 @@ def build_figure(
     values: Mapping[str, object],
     *,
     more: Iterable[str] = (),
-    suffix: str = "",
-    **layout: Any,
+    **fields: Any,
 ) -> Figure:
-    """Return the figure ``KEY`` + suffix; its caption is the message ``figure.KEY``, followed by
-    ``more``, its alternative text ``alt.KEY``, both formatted with the values."""
+    """Return a figure whose caption is the message ``figure.KEY``, followed by ``more``, and whose
+    alternative text is ``alt.KEY``, both formatted with the values.
+
+    Args:
+        fields: other fields of `Figure`; its ``name`` is the key unless it is given.
+    """
     caption = words.join_sentences([words(f"figure.{key}", **values), *more])
     alt = words(f"alt.{key}", **values)
-    return Figure(key + suffix, caption, alt, panels, keys, **layout)
+    named = {"name": key, **fields}
+    return Figure(caption=caption, alt=alt, panels=panels, keys=keys, **named)
 
 
 def interval_line(

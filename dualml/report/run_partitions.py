@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dualml.common.json_types import JsonMapping
 from dualml.common.words import numbers
 from dualml.common.words.numbers import plain
 from dualml.experiment.store.run import RunData, partition_key_of
@@ -84,7 +85,7 @@ def partition_rule(run: RunData, arm: str) -> str:
     return str(partition_settings(run, arm).get("name") or "")
 
 
-def format_settings(settings: Mapping[str, Any]) -> str:
+def format_settings(settings: JsonMapping) -> str:
     """Return ``label_shards shards=2``; settings with default values, and the name of a setting
     that is called like the rule, are left out."""
     name = str(settings.get("name"))

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dualml.common.json_types import JsonMapping
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData, TrialComparison
-from dualml.report.blocks import Cell, Column, Table
+from dualml.experiment.store.verdicts import DivergenceContent, JudgedFields, ParityContent
+from dualml.report.blocks import Cell, Cells, Column, Table
 from dualml.report.columns import VERDICT_TONES, columns, verdict
 
 PHASES = ("data", "forward", "loss", "gradient", "update", "state")
@@ -48,7 +50,7 @@ def short_verdict(c: TrialComparison, words: Messages) -> Cell:
     return replace(cell, note="") if c.reason == "inside_envelope" else cell
 
 
-def format_divergence(first: Mapping[str, Any] | None, words: Messages) -> str:
+def format_divergence(first: DivergenceContent | JsonMapping | None, words: Messages) -> str:
     """Return where two trials left the envelope, e.g. ``update 12, gradient conv1.weight: …``."""
     if not first:
         return words("divergence.none")
@@ -58,7 +60,7 @@ def format_divergence(first: Mapping[str, Any] | None, words: Messages) -> str:
     )
 
 
-def divergence_fields(first: Mapping[str, Any], words: Messages) -> dict[str, str]:
+def divergence_fields(first: DivergenceContent | JsonMapping, words: Messages) -> dict[str, str]:
     """Return step, phase, distance and envelope of a divergence as values of a sentence."""
     phase, tensor = str(first.get("phase")), first.get("tensor")
     # The phase already names the loss.
@@ -71,14 +73,14 @@ def divergence_fields(first: Mapping[str, Any], words: Messages) -> dict[str, st
     }
 
 
-def verdict_table(parity: Mapping[str, Any], words: Messages) -> Table:
+def verdict_table(parity: ParityContent, words: Messages) -> Table:
     """Return a table with one row per arm, seed and pair of backends of ``parity.json``."""
-    rows = [
+    rows: list[Cells] = [
         [
             c["arm"],
             str(c["seed"]),
             f"{c['a']} – {c['b']}",
-            Cell(_verdict_text(c, words), VERDICT_TONES[c["verdict"]]),
+            Cell(_verdict_text(c["verdict"], words), VERDICT_TONES[c["verdict"]]),
             str(c.get("steps", "")),
             "" if (ratio := c["evidence"].get("worst_ratio")) is None else f"{ratio:.2f}",
             explain_verdict(c, words),
@@ -89,7 +91,7 @@ def verdict_table(parity: Mapping[str, Any], words: Messages) -> Table:
     return Table("verdicts", "", heads, rows)
 
 
-def serial_lines(parity: Mapping[str, Any], words: Messages) -> Iterator[str]:
+def serial_lines(parity: ParityContent, words: Messages) -> Iterator[str]:
     """Yield the number of multi-rank arms that equal one rank, then a line per arm that does not,
     and per method that does not equal our own training in its precision."""
     judged = [c for c in parity.get("serial", ()) if c["verdict"] is not None]
@@ -97,16 +99,17 @@ def serial_lines(parity: Mapping[str, Any], words: Messages) -> Iterator[str]:
         equal = sum(c["verdict"] in ("equal", "statistically equal") for c in judged)
         yield words("headline.serial", equal=equal, n=len(judged))
     for c in (*judged, *parity.get("lowered", ())):
-        if c["verdict"] != "equal":
+        result = c["verdict"]
+        if result is not None and result != "equal":
             place = f"{c['arm']} – {c['against']}, {c['backend']}, {c['seed']}"
-            yield f"{place}: {_verdict_text(c, words)} {explain_verdict(c, words)}"
+            yield f"{place}: {_verdict_text(result, words)} {explain_verdict(c, words)}"
 
 
-def _verdict_text(c: Mapping[str, Any], words: Messages) -> str:
-    return words(f"verdict.{c['verdict'].replace(' ', '_')}")
+def _verdict_text(verdict: str, words: Messages) -> str:
+    return words(f"verdict.{verdict.replace(' ', '_')}")
 
 
-def explain_verdict(c: Mapping[str, Any], words: Messages) -> str:
+def explain_verdict(c: JudgedFields, words: Messages) -> str:
     """Return one phrase that explains a verdict; empty if the verdict says it all."""
     why = words.get(f"reason.{c['reason']}", c["reason"])
     if c["reason"] == "inside_envelope":

@@ -20,6 +20,7 @@ from dualml.experiment.freeze import freeze
 from dualml.experiment.samples import Samples
 from dualml.experiment.schema import Data, Experiment
 from dualml.runner.worker.evaluate import evaluate
+from dualml.runner.worker.setup import RankResources
 from dualml.runner.worker.trial import TrialRunner
 
 X = np.random.default_rng(0).normal(size=(300, 1, 28, 28)).astype(np.float32)
@@ -195,7 +196,8 @@ def small_trial(backend: Backend, folder: Path, updates: int, **keys: Any) -> Tr
         data,
     )
     samples = Samples(X[:150], y, np.arange(5), X[:9], y[:9], 10)
-    return TrialRunner(plan, "sgd", 0, backend, samples, folder, lambda **event: None)
+    resources = RankResources(backend, samples)
+    return TrialRunner(plan, "sgd", 0, resources, folder, lambda **event: None)
 
 
 def test_warming_up_does_not_use_up_the_rates(backend: Backend, tmp_path: Path) -> None:

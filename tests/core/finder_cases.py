@@ -45,6 +45,7 @@ from dualml.parallel.aggregation.parallel import DataParallel
 from dualml.parity.finder.context import ReplayContext
 from dualml.parity.finder.find import explain
 from dualml.runner.worker.replay import DRAWS, TrialReplay
+from dualml.runner.worker.setup import RankResources
 from dualml.runner.worker.trial import TrialRunner
 
 #: A planted fault: patches modules until the patch is undone.
@@ -122,9 +123,8 @@ def replay_arm(
     told: dict[int, Any] = {}
 
     def replay_rank(comm: Any = None) -> None:
-        trial = TrialRunner(
-            own, arm, 0, NumpyBackend(), samples(text), Path(), lambda **_: None, comm=comm
-        )
+        resources = RankResources(NumpyBackend(), samples(text), comm)
+        trial = TrialRunner(own, arm, 0, resources, Path(), lambda **_: None)
         made = kind(trial, lambda: None)
         start = (trial.training.weights(), trial.training.state())
         given = made.collect_states(start, STEPS[0], STEPS[-1]) if states is None else states

@@ -247,7 +247,7 @@ def deal() -> bytes:
 
 def archives(draw: Any) -> None:
     """Fuzz the inputs of `dualml compare`, and partitions from files."""
-    from dualml.interface.cli.compare import load_batch
+    from dualml.interface.cli.compare_models import load_batch
     from dualml.parallel.partition import verify_partition
     from dualml.parallel.partition.from_file import FromFile
     from dualml.parity.models.inputs import resolve_losses, to_array

@@ -50,6 +50,7 @@ from dualml.runner.worker.guards import check_loaded
 from dualml.runner.worker.remote import store_for
 from dualml.runner.worker.replay import TrialReplay, replay_updates
 from dualml.runner.worker.replay_main import reference_plan
+from dualml.runner.worker.setup import RankResources
 from dualml.runner.worker.trial import TrialRunner
 
 pytestmark = pytest.mark.whole
@@ -346,15 +347,8 @@ def test_data_is_the_same_in_float32() -> None:
 
 def test_a_replay_is_read_back_from_its_files(tmp_path: Path) -> None:
     states, side = cases.referee("softmax")
-    trial = TrialRunner(
-        cases.plan(False),
-        "softmax",
-        0,
-        NumpyBackend(),
-        cases.samples(False),
-        tmp_path,
-        lambda **_: None,
-    )
+    resources = RankResources(NumpyBackend(), cases.samples(False))
+    trial = TrialRunner(cases.plan(False), "softmax", 0, resources, tmp_path, lambda **_: None)
     start = {1: states[1]}
     write_start(tmp_path, start)
     beats: list[None] = []

@@ -29,7 +29,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_words_are_tokens_what_is_shorter_is_padded_what_is_longer_is_cut() -> None:
-    data = labelled.make_labelled_dataset("x", "file", ENTRIES, ("p", "q"), words=4, length=3)
+    data = labelled.make_labelled_dataset(
+        "x", "file", ENTRIES, ("p", "q"), labelled.SentenceEncoding(4, 3)
+    )
     assert data.vocabulary == ("<pad>", "<unk>", "a", "b")
     assert data.train_x.tolist() == [[2, 3, 2], [3, 1, 0]]
     assert data.validation_x is not None
@@ -44,7 +46,9 @@ def test_words_are_tokens_what_is_shorter_is_padded_what_is_longer_is_cut() -> N
 
 def test_a_label_that_is_no_class_is_named() -> None:
     with pytest.raises(UserError, match=r"sentence 2 \(b c…\): label 1 is none of 1 classes"):
-        labelled.make_labelled_dataset("x", "file", ENTRIES, ("p",), words=9, length=3)
+        labelled.make_labelled_dataset(
+            "x", "file", ENTRIES, ("p",), labelled.SentenceEncoding(9, 3)
+        )
 
 
 @pytest.mark.parametrize(
@@ -66,13 +70,19 @@ def test_eight_parts_train_one_validates_one_tests(total: int, sizes: tuple[int,
 
 def test_too_few_sentences_for_three_parts() -> None:
     with pytest.raises(UserError, match="x has 2 sentences; training, validation and test need"):
-        labelled.make_labelled_dataset("x", "file", ENTRIES[:2], ("p", "q"), words=9, length=3)
+        labelled.make_labelled_dataset(
+            "x", "file", ENTRIES[:2], ("p", "q"), labelled.SentenceEncoding(9, 3)
+        )
 
 
 def test_the_fingerprint_is_of_the_validation_part_too() -> None:
     same, other = (
         labelled.make_labelled_dataset(
-            "x", "file", [*ENTRIES[:2], third, ENTRIES[3]], ("p", "q"), words=9, length=3
+            "x",
+            "file",
+            [*ENTRIES[:2], third, ENTRIES[3]],
+            ("p", "q"),
+            labelled.SentenceEncoding(9, 3),
         )
         for third in (ENTRIES[2], (["b"], 0))
     )

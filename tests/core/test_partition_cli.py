@@ -90,7 +90,7 @@ def test_a_wrong_word_is_one_line_from_the_outside() -> None:
 
 
 def test_json_and_what_stands_in_for_mnist(ask: Any) -> None:
-    text = ask("random_sampling", world_size=3, seed=2, epoch=4, as_json=True, data=None, lang="zh")
+    text = ask("random_sampling", world_size=3, seed=2, epoch=4, json=True, data=None, lang="zh")
     told = strict(text)
     parts = RandomSampling().partition(Y, 3, seed=2, epoch=4)
     assert told["sha256"] == fingerprint(parts)
@@ -111,7 +111,7 @@ def test_what_holds_for_all_ranks_is_said_in_words(lang: str, ask: Any) -> None:
         return section_messages(lang, "partition.shown")[key].format(**values) in text
 
     text = ask("random_sampling", world_size=3, lang=lang)
-    told = json.loads(ask("random_sampling", world_size=3, as_json=True))
+    told = json.loads(ask("random_sampling", world_size=3, json=True))
     share = told["missed"] / 1437
     assert has_phrase("missed", text, n=told["missed"], of=1437, share=share)
     assert has_phrase("repeated", text, n=told["repeated"])
@@ -141,7 +141,7 @@ def test_many_ranks_and_narrow_screens(ask: Any, monkeypatch: pytest.MonkeyPatch
     assert re.search(r"^ *39 ", text, re.M)
     assert not re.search(r"^ *40 ", text, re.M)
     assert "… and 10 more ranks (--json has them all)" in text
-    assert len(json.loads(ask("round_robin", world_size=50, as_json=True))["sizes"]) == 50
+    assert len(json.loads(ask("round_robin", world_size=50, json=True))["sizes"]) == 50
 
 
 def test_numbers_are_shaded_and_short() -> None:
@@ -157,7 +157,7 @@ def test_numbers_are_shaded_and_short() -> None:
 
 def test_the_rules_are_listed_in_both_languages(ask: Any) -> None:
     assert list(section_messages("zh", "partition.rule")) == list(PARTITIONS)
-    rows = strict(ask(as_json=True))
+    rows = strict(ask(json=True))
     assert [row["name"] for row in rows] == list(PARTITIONS)
     settings = {row["name"]: row["settings"] for row in rows}
     assert settings["label_shards"] == {"shards": 2, "shuffle": True}
@@ -203,7 +203,7 @@ def test_a_file_is_never_overwritten(ask: Any, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there\.npz is there already; choose another --out"):
         ask("contiguous", out=there)
     assert there.read_bytes() == b"mine"
-    ask("contiguous", out=tmp_path / "new.npz", as_json=True)
+    ask("contiguous", out=tmp_path / "new.npz", json=True)
     with pytest.raises(UserError, match=r"new\.npz is for 4 ranks, not for 2"):
         ask("file", f"path={tmp_path / 'new.npz'}", world_size=2)
     with pytest.raises(OSError, match="No such file"):

@@ -318,10 +318,9 @@ def test_tensors_that_are_damaged_or_of_another_type(tmp_path: Path) -> None:
 def test_a_sentence_without_a_token_is_named(tmp_path: Path) -> None:
     pieces = WordPiece.open(write(tmp_path / "bert"))
     entries: list[Any] = [(["我"], 0), (["\u200b", "\x07"], 1), (["他"], 0)]
+    encoding = labelled.SentenceEncoding(9, 8, pieces)
     with pytest.raises(UserError, match=r"x, sentence 2 \(.*\) has no token: .* leave it out"):
-        labelled.make_labelled_dataset(
-            "x", "file", entries, ("p", "q"), words=9, length=8, pieces=pieces
-        )
+        labelled.make_labelled_dataset("x", "file", entries, ("p", "q"), encoding)
 
 
 def test_without_the_library_its_extra_is_named(

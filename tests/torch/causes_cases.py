@@ -13,10 +13,13 @@ from torch.nn import functional as F
 
 from dualml.parity.causes.explanation import Explanation
 from dualml.parity.causes.search import Search
+from dualml.parity.models.judge import JudgingSettings
 from dualml.parity.models.trace import Trace
 from dualml_torch.models import losses, step
 from dualml_torch.parity.causes.explore import Explorer, MutatingRecorder
 from dualml_torch.parity.recorder import Recorder
+
+JUDGING = JudgingSettings(margin=10.0, sides=("A", "B"))
 
 Named = tuple[str, str, Any, Any]
 
@@ -84,7 +87,7 @@ def searched(
     recorder = MutatingRecorder(model, None, ours(model.parameters()), steps=steps, draws=0)
     loss = losses()["cross_entropy"]
     explorer = Explorer(recorder, lambda r: step(model, loss, r.optimizer, r), inputs(), steps)
-    return Search(a, b, explorer, margin=10.0, sides=("A", "B"), budget=60.0).explain()
+    return Search(a, b, explorer, JUDGING, budget=60.0).explain()
 
 
 def mutation_keys(found: Explanation) -> list[Named]:

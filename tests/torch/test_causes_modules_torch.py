@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from causes_cases import Net, inputs, mutation_keys, searched, sgd, trace
+from causes_cases import JUDGING, Net, inputs, mutation_keys, searched, sgd, trace
 from torch import nn
 from torch.nn import functional as F
 
@@ -175,7 +175,7 @@ def test_inside_of_a_fused_function() -> None:
     parts = expand_fused(explorer, a)
     assert parts is not None
     assert {"sub", "square"} <= {one.name for one in parts.operations}
-    search = Search(parts, replace(b), explorer, margin=10.0, sides=("A", "B"), budget=60.0)
+    search = Search(parts, replace(b), explorer, JUDGING, budget=60.0)
     found = search.explain()
     assert found.equal
     change = found.causes[0].alterations[0]

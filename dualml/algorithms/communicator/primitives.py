@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol
 
 from dualml.common.errors import Unsupported
+from dualml.common.json_types import JsonObject
 
 Tensor = Any
 Kind = Literal["native", "composed", "unsupported"]
@@ -101,7 +102,7 @@ class TrafficCounter:
         """Set all counters to zero."""
         self.__init__()  # type: ignore[misc]
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the counters as JSON values."""
         return asdict(self)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import Enum
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from dualml.common.errors import UserError
+from dualml.common.json_types import JsonObject
 
 Shape = tuple[int, ...]
 
@@ -54,7 +55,7 @@ class Layer:
         """Whether the layer also takes a mask of the positions that hold a token."""
         return bool(getattr(self, "masked", False))
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return type and fields as JSON values, without fields at a default that older
         descriptions do not know."""
         values = [(f, getattr(self, f.name)) for f in fields(self)]

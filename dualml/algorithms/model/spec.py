@@ -7,12 +7,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from dualml.algorithms.model.base import Layer, Shape
 from dualml.algorithms.model.layers import LAYERS, Branch, Dropout, Embedding, Merge, Swap
 from dualml.common.errors import UserError
 from dualml.common.former_members import keep_former_members
+from dualml.common.json_types import JsonObject
 
 
 def canonical_parameter_names(name: str, layer: Layer) -> dict[str, str]:
@@ -193,7 +193,7 @@ class ModelSpec:
             both |= parameter_shapes([item]) | buffer_shapes([item])
         return both
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the JSON form; `ModelSpec.restore` reads it back."""
         return {
             "name": self.name,
@@ -202,7 +202,7 @@ class ModelSpec:
         }
 
     @classmethod
-    def restore(cls, text: dict[str, Any]) -> ModelSpec:
+    def restore(cls, text: JsonObject) -> ModelSpec:
         """Return the model that `describe` described."""
         layers = []
         for entry in text["layers"]:

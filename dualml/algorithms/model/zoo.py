@@ -32,6 +32,7 @@ from dualml.algorithms.model.resnet import RESNETS
 from dualml.algorithms.model.rnn import RECURRENT, rnn_lm, rnn_lm_dropout
 from dualml.algorithms.model.spec import ModelSpec
 from dualml.common.errors import UserError, did_you_mean
+from dualml.common.json_types import JsonMapping
 
 #: Shape of a grey image of handwriting.
 GREY = (1, 28, 28)
@@ -182,8 +183,8 @@ def model(
     words: int | None = None,
     length: int | None = None,
     classes: int | None = None,
-    sizes: Mapping[str, Any] | None = None,
-    recurrent: Mapping[str, Any] | None = None,
+    sizes: JsonMapping | None = None,
+    recurrent: JsonMapping | None = None,
     shape: Shape | None = None,
 ) -> ModelSpec:
     """Return a model of the zoo by name.

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from dualml.common.errors import UserError
 from dualml.common.former_members import keep_former_members
+from dualml.common.json_types import JsonMapping, JsonObject
 from dualml.common.registry import ClassRegistry, cited_source
 
 Array = NDArray[np.float64]
@@ -151,7 +152,7 @@ class OptimizerSpec:
         """Return the paper that the docstring names."""
         return cited_source(cls)
 
-    def hyperparameters(self) -> dict[str, Any]:
+    def hyperparameters(self) -> JsonObject:
         """Return the fields as JSON values, with the optimizer's name."""
         values = {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
         return {"name": self.name, **values}
@@ -165,7 +166,7 @@ DECAYED = GRADIENT + r" + \lambda \, \theta_{t-1}"
 RULES: ClassRegistry[OptimizerSpec] = ClassRegistry("optimizer", "dualml.algorithms.optim")
 
 
-def rule_from(spec: Mapping[str, Any]) -> OptimizerSpec:
+def rule_from(spec: JsonMapping) -> OptimizerSpec:
     """``{"name": "adam", "lr": 1e-3}`` → ``Adam(lr=1e-3)``.
 
     Raises:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from dualml.common.errors import UserError
+from dualml.common.json_types import JsonObject
 
 Kind = Literal["constant", "step", "cosine"]
 
@@ -98,6 +99,6 @@ class LRSchedule:
         """Return the factors c(1) … c(updates)."""
         return [self.factor(step, updates) for step in range(1, updates + 1)]
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the fields as JSON values."""
         return asdict(self)

@@ -58,26 +58,43 @@ class TapeEntry(NamedTuple):
     held: LayerPrecision = LayerPrecision(False, False)
 
 
+class ForwardContext(NamedTuple):
+    """Everything that a forward pass depends on, besides the layers' parameters and inputs.
+
+    Attributes:
+        masks: masks of the Dropout layers and, among them, initial states of stateful layers, in
+            layer order; without them Dropout is the identity, and states are zeros.
+        token_mask: mask of the positions that hold a token, (B, T), for layers that need it.
+        lower: rounds to the type of `dualml.algorithms.precision`; None in full precision.
+        before: which of the input values are in low precision.
+    """
+
+    masks: Sequence[NDArray[Any]] = ()
+    token_mask: NDArray[Any] | None = None
+    lower: Rounding | None = None
+    before: Stack = (False,)
+
+
+#: Context of a forward pass in full precision, without dropout, states and padding.
+PLAIN = ForwardContext()
+
+
 class RecomputedSpan(NamedTuple):
     """Record that recomputed layers leave on the tape: their inputs.
 
     Attributes:
-        values, masks, here, lower, before: as `forward` takes them.
+        values, context: as `forward` takes them.
         output_count: number of stack values that they return.
     """
 
     layers: Sequence[tuple[str, Layer]]
     values: Values
-    masks: Sequence[NDArray[Any]]
-    here: NDArray[Any] | None
-    lower: Rounding | None
-    before: Stack
+    context: ForwardContext
     output_count: int
 
     def tape(self, params: Params) -> Tape:
         """Recompute the layers and return the tape that they would have left."""
-        layers, values = self.layers, self.values
-        return forward(layers, params, values, self.masks, self.here, self.lower, self.before)[1]
+        return forward(self.layers, params, self.values, self.context)[1]
 
 
 Tape = list["TapeEntry | RecomputedSpan"]
@@ -87,10 +104,7 @@ def forward(
     layers: Sequence[tuple[str, Layer]],
     params: Params,
     values: Sequence[NDArray[Any]],
-    masks: Sequence[NDArray[Any]] = (),
-    here: NDArray[Any] | None = None,
-    lower: Rounding | None = None,
-    before: Stack = (False,),
+    context: ForwardContext = PLAIN,
     spans: Sequence[LayerSpan] = (),
     learning: bool = False,
 ) -> tuple[Values, Tape]:
@@ -99,17 +113,14 @@ def forward(
     Args:
         params: canonical name → array, of parameters and buffers; other layers' may be included.
         values: the stack before the layers, the top last; each (B, …).
-        masks: masks of the Dropout layers and, among them, initial states of stateful layers, in
-            layer order; without them Dropout is the identity, and states are zeros.
-        here: mask of the positions that hold a token, (B, T), for layers that need it.
-        lower: rounds to the type of `dualml.algorithms.precision`; None in full precision.
-        before: which of ``values`` are in low precision.
+        context: masks, and the precision of the computation and of ``values``.
         spans: all layers as spans, if some are recomputed; else empty.
         learning: whether batch normalisation uses the batch's statistics, and moves the running
             ones in ``params``.
     """
     if spans:
-        return forward_spans(layers, params, values, masks, here, lower, before, spans)
+        return forward_spans(layers, params, values, context, spans)
+    masks, token_mask, lower, before = context
     *kept, x = values
     tape: Tape = []
     waiting = iter(masks)
@@ -136,8 +147,8 @@ def forward(
             if masks and carries_state(layer):
                 given[STATE] = next(waiting)
             if layer.needs_padding_mask:
-                assert here is not None, f"{name} has to know which positions hold a token"
-                given[TOKEN_MASK] = here
+                assert token_mask is not None, f"{name} has to know which positions hold a token"
+                given[TOKEN_MASK] = token_mask
             if layer.buffers():
                 given |= {leaf: params[f"{name}.{leaf}"] for leaf in layer.buffers()}
                 given[LEARNING] = np.array(learning)
@@ -153,21 +164,23 @@ def forward_spans(
     layers: Sequence[tuple[str, Layer]],
     params: Params,
     values: Sequence[NDArray[Any]],
-    masks: Sequence[NDArray[Any]],
-    here: NDArray[Any] | None,
-    lower: Rounding | None,
-    before: Stack,
+    context: ForwardContext,
     spans: Sequence[LayerSpan],
 ) -> tuple[Values, Tape]:
     """Run `forward` span by span; recomputed spans leave only their inputs on the tape."""
-    stack, whole = tuple(values), Tape()
+    stack, whole, before = tuple(values), Tape(), context.before
     for some in spans:
         own, below = layers[some.layers], stack[: -some.input_count]
-        given, drawn = stack[-some.input_count :], masks[some.masks]
-        tokens, held = here if some.needs_padding_mask else None, before[-some.input_count :]
-        after, tape = forward(own, params, given, drawn, tokens, lower, held)
+        given = stack[-some.input_count :]
+        inner = ForwardContext(
+            context.masks[some.masks],
+            context.token_mask if some.needs_padding_mask else None,
+            context.lower,
+            before[-some.input_count :],
+        )
+        after, tape = forward(own, params, given, inner)
         if some.recomputed:
-            tape = [RecomputedSpan(own, given, drawn, tokens, lower, held, len(after))]
+            tape = [RecomputedSpan(own, given, inner, len(after))]
         stack, whole = (*below, *after), whole + tape
         for _, layer in own:
             before = propagate_precision(layer, before)
@@ -334,10 +347,10 @@ class Model:
             learning: whether running statistics are updated.
         """
         x, layers = self.inputs(x), self.spec.layers
-        given = (x,), masks, token_mask(self.spec, x), self.lower
+        context = ForwardContext(masks, token_mask(self.spec, x), self.lower)
         arrays = {**self.weights, **self.buffers}
         with self.overflowing():
-            (logits,), tape = forward(layers, arrays, *given, spans=spans, learning=learning)
+            (logits,), tape = forward(layers, arrays, (x,), context, spans, learning)
         return logits, tape
 
     def loss_and_gradients(

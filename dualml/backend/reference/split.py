@@ -28,6 +28,7 @@ from dualml.backend import (
 )
 from dualml.backend.reference.losses import LOSSES
 from dualml.backend.reference.model import (
+    ForwardContext,
     Tape,
     TapeEntry,
     backward,
@@ -125,16 +126,8 @@ class NumpyStage(
         own, spec = self.segments[segment], self.recipe.spec
         here = token_mask(spec, values[-1]) if own.layers == spec.layers else None
         with self.overflowing():
-            return forward(
-                own.layers,
-                self.params,
-                values,
-                masks,
-                here,
-                self.round_value,
-                own.low_precision,
-                again,
-            )
+            context = ForwardContext(masks, here, self.round_value, own.low_precision)
+            return forward(own.layers, self.params, values, context, again)
 
     def loss(self, micro: int, values: Values, labels: Array, masks: Sequence[Array] = ()) -> float:
         segment = len(self.segments) - 1

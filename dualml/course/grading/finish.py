@@ -6,19 +6,18 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from math import comb
 from pathlib import Path
-from typing import Any
 
 from dualml.common.words import Messages
 from dualml.course.grading.pages import write_overview, write_student
 from dualml.course.grading.request import GradingRequest
-from dualml.course.grading.results import reason_of
+from dualml.course.grading.results import SubmissionResult, reason_of
 from dualml.course.grading.similarity import compare_files, select_suspicious
 from dualml.course.grading.tables import write_autograders, write_csv
 from dualml.course.workspace import read_skeleton
 
 
 def finish(
-    request: GradingRequest, results: Mapping[str, Mapping[str, Any]], words: Messages
+    request: GradingRequest, results: Mapping[str, SubmissionResult], words: Messages
 ) -> tuple[list[Path], dict[str, str]]:
     """Write the class's table and overview, each student's page and files.
 
@@ -44,7 +43,7 @@ def finish(
     return [path for path in (table, overview) if path.name not in failures], failures
 
 
-def write_files(result: Mapping[str, Any], folder: Path, words: Messages) -> None:
+def write_files(result: SubmissionResult, folder: Path, words: Messages) -> None:
     """Write one student's page and the files for autograders."""
     folder.mkdir(parents=True, exist_ok=True)
     write_student(result, folder / "index.html", words)
@@ -52,7 +51,7 @@ def write_files(result: Mapping[str, Any], folder: Path, words: Messages) -> Non
 
 
 def write_class(
-    request: GradingRequest, results: Mapping[str, Mapping[str, Any]], path: Path, words: Messages
+    request: GradingRequest, results: Mapping[str, SubmissionResult], path: Path, words: Messages
 ) -> None:
     """Write the overview of the class, with the similar pairs."""
     sources = {student: result["sources"] for student, result in results.items()}

@@ -9,16 +9,17 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from dualml.common.files import nonfinite_to_none, read_json, write_json
 from dualml.common.seeds import derive_seed
 from dualml.common.words import Messages
-from dualml.course.check import CheckResult, check
+from dualml.course.check import CheckResult, CheckWatcher, check
 from dualml.course.encoding import presentable
 from dualml.course.exercise import ExerciseFile
 from dualml.course.grading.request import GradingRequest as GradingRequest
 from dualml.course.grading.results import (
+    SubmissionResult,
     add_files,
     failed_result,
     not_graded_result,
@@ -38,13 +39,13 @@ def grade(
     found: Sequence[Submission],
     jobs: int,
     done: Callable[[str, bool], None] = lambda student, again: None,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, SubmissionResult]:
     """Return the result of every student. No error in one submission affects another one's result.
 
     Args:
         done: function called with each finished student, and whether the result already existed.
     """
-    results: dict[str, dict[str, Any]] = {}
+    results: dict[str, SubmissionResult] = {}
     assert request.fingerprint  # made once, not in every thread
     with ThreadPoolExecutor(jobs) as pool:
         running = {
@@ -78,19 +79,21 @@ def key_of(request: GradingRequest, submission: Submission) -> str:
 
 def load_finished(
     request: GradingRequest, submission: Submission, key: str
-) -> dict[str, Any] | None:
+) -> SubmissionResult | None:
     """Load the existing result of the same submission and request; None if there is none."""
     path = folder_of(request, submission) / RESULT
     try:
         result = read_json(path) if key and path.is_file() else None
     except (ValueError, OSError):
         return None
-    return result if isinstance(result, dict) and result.get("key") == key else None
+    if not isinstance(result, dict) or result.get("key") != key:
+        return None
+    return cast(SubmissionResult, result)
 
 
 def grade_submission(
     request: GradingRequest, submission: Submission
-) -> tuple[dict[str, Any], bool]:
+) -> tuple[SubmissionResult, bool]:
     """Return the result of one submission, and whether it already existed."""
     words = Messages(request.lang)
     try:
@@ -109,7 +112,7 @@ def grade_submission(
 
 def judge_submission(
     request: GradingRequest, submission: Submission, words: Messages
-) -> dict[str, Any]:
+) -> SubmissionResult:
     """Judge one submission."""
     with tempfile.TemporaryDirectory(prefix="dualml-", ignore_cleanup_errors=True) as temporary:
         home = Path(temporary)
@@ -123,8 +126,8 @@ def judge_submission(
 
 
 def store_result(
-    request: GradingRequest, submission: Submission, result: dict[str, Any], words: Messages
-) -> dict[str, Any]:
+    request: GradingRequest, submission: Submission, result: SubmissionResult, words: Messages
+) -> SubmissionResult:
     """Write a result, and return it as it will be read. If it cannot be written, return an ungraded
     result, so that the next call grades again."""
     sources = presentable(result["sources"], MAX_SOURCE_CHARS)
@@ -136,7 +139,7 @@ def store_result(
     except OSError as error:
         if result["not_graded"] is None:
             result = not_graded_result(request, submission, reason_of(error, words))
-    normal: dict[str, Any] = json.loads(json.dumps(nonfinite_to_none(result)))
+    normal: SubmissionResult = json.loads(json.dumps(nonfinite_to_none(result)))
     return normal
 
 
@@ -146,7 +149,8 @@ def check_one_file(
     """Check one of the requested files, whether it was handed in or not."""
     path = handed.paths.get(file.name, home / ".absent" / file.name)
     seed = derive_seed(0, "grade", request.secret, request.lab.name, file.name)
-    checked = check(file, path, seed, is_cancelled=request.stop.is_set, isolation=request.isolation)
+    watcher = CheckWatcher(is_cancelled=request.stop.is_set)
+    checked = check(file, path, seed, watcher=watcher, isolation=request.isolation)
     if file.name in handed.twice:
         problem = Problem("twice", handed.twice[file.name])
         checked = replace(checked, problems=[problem])

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from dualml.common.files import write_text
 from dualml.common.words import Messages
-from dualml.course.grading.results import iter_entries
+from dualml.course.grading.results import SubmissionResult, iter_entries
 from dualml.course.grading.similarity import SimilarPair
 from dualml.course.grading.tables import (
     CELL,
@@ -53,7 +53,7 @@ TONES: Mapping[str, Tone] = {
 }
 
 
-def write_student(result: Mapping[str, Any], path: Path, words: Messages) -> None:
+def write_student(result: SubmissionResult, path: Path, words: Messages) -> None:
     """Write the page for a student."""
     blocks: list[Block] = []
     if result["points"] is not None:
@@ -69,7 +69,7 @@ def write_student(result: Mapping[str, Any], path: Path, words: Messages) -> Non
     write_text(path, render_html(page_of(result, blocks, words)))
 
 
-def page_of(result: Mapping[str, Any], blocks: Sequence[Block], words: Messages) -> Page:
+def page_of(result: SubmissionResult, blocks: Sequence[Block], words: Messages) -> Page:
     """Make a student's page of these blocks."""
     title = words("grade.student", student=result["student"], lab=result["lab"])
     return Page(words.lang, title, "", blocks)
@@ -152,8 +152,8 @@ def write_overview(
 
 def points_blocks(results: Results, words: Messages) -> Iterator[Block]:
     """Yield a histogram and a table of the points."""
-    graded = [r for r in results.values() if r["points"] is not None]
-    shares = [r["points"] / r["most"] if r["most"] else 0.0 for r in graded]
+    graded = [(p, r["most"]) for r in results.values() if (p := r["points"]) is not None]
+    shares = [points / most if most else 0.0 for points, most in graded]
     tenths = Counter(min(9, int(share * 10)) for share in shares)
     bars = [Bar(t, tenths[t], SeriesId(), text=str(tenths[t])) for t in range(10)]
     names = [f"{10 * t} – {10 * t + 10} %" for t in range(10)]
@@ -181,7 +181,7 @@ def requirement_table(results: Results, words: Messages) -> Table:
     counts: Counter[tuple[str, str]] = Counter()
     titles: dict[tuple[str, str], tuple[str, str]] = {}
     for result in results.values():
-        for file, entry in iter_entries(dict(result)):
+        for file, entry in iter_entries(result):
             counts[file, entry["name"]] += entry["status"] == "met"
             titles[file, entry["name"]] = entry["title"], entry["target"]
     heads = [
@@ -199,7 +199,7 @@ def mistake_table(results: Results, words: Messages) -> Table:
     """Make a table of the mistakes by number of students, the most frequent first."""
     who: dict[str, set[str]] = {}
     for student, result in results.items():
-        for _, entry in iter_entries(dict(result)):
+        for _, entry in iter_entries(result):
             for mistake in entry["mistakes"]:
                 who.setdefault(mistake["name"], set()).add(student)
     heads = [

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
+from dualml.common.json_types import JsonObject
 from dualml.common.words import Messages
 from dualml.course.check import CheckResult
 from dualml.course.faults import kind_of_fault
@@ -20,7 +21,31 @@ from dualml.course.source import Problem, read_legible
 HINTS = 3
 
 
-def blank_result(request: GradingRequest, submission: Submission) -> dict[str, Any]:
+class SubmissionResult(TypedDict, total=False):
+    """Content of a student's ``result.json``.
+
+    Attributes:
+        points, most: earned and possible points; points is None if it was not graded.
+        refused, not_graded: the reason, None if it does not apply.
+        files: each file's check as `result_as_json`, with its points.
+        sources: file → its text.
+    """
+
+    format: int
+    student: str
+    folder: str
+    lab: str
+    isolation: str
+    key: str
+    refused: str | None
+    not_graded: str | None
+    points: float | None
+    most: float
+    files: list[JsonObject]
+    sources: dict[str, str]
+
+
+def blank_result(request: GradingRequest, submission: Submission) -> SubmissionResult:
     """Make an empty result."""
     return {
         "format": FORMAT,
@@ -38,7 +63,7 @@ def blank_result(request: GradingRequest, submission: Submission) -> dict[str, A
 
 def refused_result(
     request: GradingRequest, submission: Submission, why: str, words: Messages
-) -> dict[str, Any]:
+) -> SubmissionResult:
     """Make the result of a refused submission, with no points and the reason."""
     checked = [
         CheckResult(
@@ -55,7 +80,7 @@ def refused_result(
 
 def add_files(
     request: GradingRequest, submission: Submission, checked: Sequence[CheckResult], words: Messages
-) -> dict[str, Any]:
+) -> SubmissionResult:
     """Add the checks of the files and their points to a result."""
     points, most = total_points(request.rubric, checked)
     return blank_result(request, submission) | {
@@ -74,7 +99,7 @@ def source_of(checked: CheckResult) -> str:
 
 def failed_result(
     request: GradingRequest, submission: Submission, error: Exception, words: Messages
-) -> dict[str, Any]:
+) -> SubmissionResult:
     """Make the result of a submission that failed by a fault of the machine, which gives no grade,
     or of dualml itself. The next call tries again."""
     if kind_of_fault(error):
@@ -90,14 +115,16 @@ def reason_of(error: Exception, words: Messages) -> str:
     return said or (error.strerror if isinstance(error, OSError) else "") or str(error)
 
 
-def not_graded_result(request: GradingRequest, submission: Submission, why: str) -> dict[str, Any]:
+def not_graded_result(
+    request: GradingRequest, submission: Submission, why: str
+) -> SubmissionResult:
     """Make the result of a submission that the machine could not judge."""
     worths = (
         request.rubric.requirement_points(file, Judgement(requirement, "not judged"))
         for file in request.files
         for requirement in file.requirements
     )
-    more = {"not_graded": why, "points": None, "most": sum(worths)}
+    more: SubmissionResult = {"not_graded": why, "points": None, "most": sum(worths)}
     return blank_result(request, submission) | more
 
 
@@ -114,7 +141,7 @@ def file_with_points(checked: CheckResult, rubric: Rubric, words: Messages) -> d
     return shown
 
 
-def iter_entries(result: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def iter_entries(result: SubmissionResult) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (file, requirement entry) of a result."""
     for file in result["files"]:
         for entry in file["requirements"]:

@@ -11,11 +11,11 @@ from typing import Any
 from dualml.common.files import write_json, write_text
 from dualml.common.words import Messages
 from dualml.course.exercise import Difference, Trouble
-from dualml.course.grading.results import iter_entries
+from dualml.course.grading.results import SubmissionResult, iter_entries
 from dualml.course.rendering import DEPTHS, numbers_text, problem_text, trouble_text
 from dualml.course.source import Problem
 
-Results = Mapping[str, Mapping[str, Any]]
+Results = Mapping[str, SubmissionResult]
 #: Characters at the beginning of a cell that spreadsheets take for a formula.
 FORMULA = tuple("=+-@\t\r\n＝＋－＠")
 #: Largest number of characters of a cell; spreadsheets allow 32,767.
@@ -27,16 +27,14 @@ def write_csv(results: Results, path: Path, words: Messages) -> None:
     names."""
     names = list(
         dict.fromkeys(
-            column_name(file, entry)
-            for r in results.values()
-            for file, entry in iter_entries(dict(r))
+            column_name(file, entry) for r in results.values() for file, entry in iter_entries(r)
         )
     )
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(["student", "points", "of", "taken", "note", *names])
     for student, result in results.items():
-        points = {column_name(file, e): e["points"] for file, e in iter_entries(dict(result))}
+        points = {column_name(file, e): e["points"] for file, e in iter_entries(result)}
         taken = sum(file["taken"] for file in result["files"])
         note = "; ".join(notes(result, words))
         points_of = "" if result["points"] is None else result["points"]
@@ -85,14 +83,14 @@ def partial_credit_text(entry: Mapping[str, Any], words: Messages) -> str:
     return words(f"grade.{entry['spared']}") if entry["spared"] else ""
 
 
-def state_of(result: Mapping[str, Any], words: Messages) -> str:
+def state_of(result: SubmissionResult, words: Messages) -> str:
     """Return why a submission was refused or not graded; empty if it was judged."""
     if result.get("not_graded"):
         return words("grade.not_graded", why=result["not_graded"])
     return words("grade.refused", why=result["refused"]) if result["refused"] else ""
 
 
-def notes(result: Mapping[str, Any], words: Messages) -> list[str]:
+def notes(result: SubmissionResult, words: Messages) -> list[str]:
     """Return the notes about a submission and about each of its files."""
     texts = [said] if (said := state_of(result, words)) else []
     texts += [words("grade.unisolated")] if result.get("isolation") == "none" else []
@@ -111,7 +109,7 @@ def test_name(file: str, entry: Mapping[str, Any]) -> str:
     return f"{file} {entry['target']}: {entry['title']}"
 
 
-def gradescope(result: Mapping[str, Any], words: Messages) -> dict[str, Any]:
+def gradescope(result: SubmissionResult, words: Messages) -> dict[str, Any]:
     """Return ``results.json`` of a Gradescope autograder: points of each test, status, output."""
     tests = [
         {
@@ -122,7 +120,7 @@ def gradescope(result: Mapping[str, Any], words: Messages) -> dict[str, Any]:
             "output": explanation_text(entry, words),
             "visibility": "visible",
         }
-        for file, entry in iter_entries(dict(result))
+        for file, entry in iter_entries(result)
     ]
     return {
         # Without a score Gradescope reports a failed autograder instead of a grade.
@@ -133,7 +131,7 @@ def gradescope(result: Mapping[str, Any], words: Messages) -> dict[str, Any]:
     }
 
 
-def prairielearn(result: Mapping[str, Any], words: Messages) -> dict[str, Any]:
+def prairielearn(result: SubmissionResult, words: Messages) -> dict[str, Any]:
     """Return ``results.json`` of PrairieLearn's external graders: a score from 0 to 1, and the
     tests."""
     tests = [
@@ -144,7 +142,7 @@ def prairielearn(result: Mapping[str, Any], words: Messages) -> dict[str, Any]:
             "max_points": entry["most"],
             "output": explanation_text(entry, words),
         }
-        for file, entry in iter_entries(dict(result))
+        for file, entry in iter_entries(result)
     ]
     most, texts, points = result["most"], notes(result, words), result["points"]
     readable = result["refused"] is None and points is not None
@@ -157,7 +155,7 @@ def prairielearn(result: Mapping[str, Any], words: Messages) -> dict[str, Any]:
     }
 
 
-def write_autograders(result: Mapping[str, Any], folder: Path, words: Messages) -> None:
+def write_autograders(result: SubmissionResult, folder: Path, words: Messages) -> None:
     """Write the files for autograders beside a student's page."""
     for name, made in (("gradescope", gradescope), ("prairielearn", prairielearn)):
         (folder / name).mkdir(parents=True, exist_ok=True)

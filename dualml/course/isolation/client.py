@@ -16,13 +16,14 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dualml.backend import backends
 from dualml.common.bounded_io import Header
 from dualml.common.errors import escape_unprintable
+from dualml.common.json_types import JsonMapping
 from dualml.common.machine import python_argv
 from dualml.course.exercise import MachineFault
 from dualml.course.frames import Arrays, receive, send
@@ -190,7 +191,7 @@ class SandboxCell:
     control: socket.socket
     printed: Sequence[int]
 
-    def send(self, header: Mapping[str, Any], arrays: Arrays) -> None:
+    def send(self, header: JsonMapping, arrays: Arrays) -> None:
         """Send the job with its files, or a call with its inputs.
 
         Raises:

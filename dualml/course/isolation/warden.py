@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any, NoReturn
 
+from dualml.common.json_types import JsonMapping
 from dualml.course.frames import join_ranks, plain_text, receive, send, split_by_rank
 from dualml.course.isolation import syscalls
 from dualml.course.isolation.walls import Walls
@@ -63,7 +64,7 @@ def run_warden(control: socket.socket, printed: Sequence[int], walls: Walls) -> 
 
 def run_job(
     control: socket.socket,
-    job: Mapping[str, Any],
+    job: JsonMapping,
     files: Mapping[str, bytes],
     printed: Sequence[int],
     walls: Walls,
@@ -189,7 +190,7 @@ def run_first_process(
 
 
 def run_rank(
-    job: Mapping[str, Any],
+    job: JsonMapping,
     files: Mapping[str, bytes],
     door: socket.socket,
     printed: Sequence[int],

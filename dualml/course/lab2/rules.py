@@ -18,28 +18,27 @@ def average_gradients(
     """Compute the weighted mean of every tensor on each rank."""
     names = [key for key in ranks[0] if key[0] == "t"]
     counts = [number(a["samples"]) for a in ranks]
-    total = sum(counts)
     out: list[dict[str, Any]] = [{} for _ in ranks]
     for i, name in enumerate(names):
         own = [a[name].astype(number) for a in ranks]
-        weighted = [n * g for n, g in zip(counts, own, strict=True)]
         for r, made in enumerate(out):
-            made[str(i)] = combine_tensor(r, i, own, weighted, counts, total, flags, number)
+            made[str(i)] = combine_tensor(r, i, own, counts, flags)
     return out
 
 
 def combine_tensor(
-    rank: int,
-    tensor: int,
-    own: Sequence[Any],
-    weighted: Sequence[Any],
-    counts: Sequence[Any],
-    total: Any,
-    f: Flags,
-    number: Number,
+    rank: int, tensor: int, own: Sequence[Any], counts: Sequence[Any], f: Flags
 ) -> Any:
-    """Combine one tensor on one rank."""
-    n = number(len(own))
+    """Combine one tensor on one rank.
+
+    Args:
+        rank, tensor: numbers of the rank and of the tensor.
+        own: each rank's tensor.
+        counts: each rank's number of samples, in the type of the computation.
+        f: mistakes.
+    """
+    n, total = type(counts[0])(len(own)), sum(counts)
+    weighted = [c * g for c, g in zip(counts, own, strict=True)]
     if ("sum_root_only" in f and rank) or ("sum_first_tensor" in f and tensor):
         return own[rank]
     if "sum_wrong_root" in f:

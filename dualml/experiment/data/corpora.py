@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 from dualml.common.errors import UserError
 from dualml.common.files import MAX_TEXT_BYTES, read_bytes
@@ -68,16 +67,18 @@ def load_text(
         wanted, info = info, TEXTS[LABELLED if labels else GENERATED]
         notice = stand_in_notice(wanted, info, "labelled" if labels else "text")
     source: Source = "generated" if path is None else "env"
-    sizes: Any = {"words": words, "length": length, "notice": notice}
     if labels:
         rows = make_labelled_sentences() if path is None else read_entries(info, path)
         pieces = WordPiece.open(Path(pretrained)) if pretrained else None
+        encoding = labelled.SentenceEncoding(words, length, pieces)
         return labelled.make_labelled_dataset(
-            info.name, source, rows, info.classes, pieces=pieces, **sizes
+            info.name, source, rows, info.classes, encoding, notice
         )
     lines = generate_lines(info) if path is None else [line for line, _ in read_entries(info, path)]
     lines = text.to_characters(lines) if tokens == "characters" else lines
-    return text.make_text_dataset(info.name, source, lines, **sizes)
+    return text.make_text_dataset(
+        info.name, source, lines, words=words, length=length, notice=notice
+    )
 
 
 def generate_lines(info: TextInfo) -> list[text.Line]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,24 +44,31 @@ def split_slices(name: str, total: int) -> tuple[slice, slice, slice]:
     return slice(0, ends[0]), slice(*ends), slice(ends[1], total)
 
 
-def make_labelled_dataset(
-    name: str,
-    source: Source,
-    entries: Sequence[Entry],
-    classes: Sequence[str],
-    *,
-    words: int,
-    length: int,
-    notice: dict[str, str] | None = None,
-    pieces: WordPiece | None = None,
-) -> Dataset:
-    """Make a dataset of labelled sentences: the last tenth is for testing, the tenth before for
-    validation.
+@dataclass(frozen=True)
+class SentenceEncoding:
+    """How sentences become samples.
 
     Args:
         words: largest size of the vocabulary, including `SPECIAL`.
         length: tokens of a sample; longer sentences are truncated.
         pieces: tokenizer to use instead of a vocabulary of the training part's words.
+    """
+
+    words: int
+    length: int
+    pieces: WordPiece | None = None
+
+
+def make_labelled_dataset(
+    name: str,
+    source: Source,
+    entries: Sequence[Entry],
+    classes: Sequence[str],
+    encoding: SentenceEncoding,
+    notice: dict[str, str] | None = None,
+) -> Dataset:
+    """Make a dataset of labelled sentences: the last tenth is for testing, the tenth before for
+    validation.
 
     Raises:
         UserError: a label that is no class, with the line; fewer than three sentences.
@@ -74,11 +82,10 @@ def make_labelled_dataset(
     lines = [line for line, _ in entries]
     labels = np.array([label for _, label in entries], np.int64)
     train, validation, test = split_slices(name, len(lines))
+    length, pieces = encoding.length, encoding.pieces
     if pieces is None:
-        known, cut = (
-            build_vocabulary(lines[train], words, SPECIAL),
-            sum(len(x) > length for x in lines),
-        )
+        known = build_vocabulary(lines[train], encoding.words, SPECIAL)
+        cut = sum(len(x) > length for x in lines)
         rows = encode_lines(lines, known, length)
     else:
         known, (rows, cut) = pieces.words, pieces.encode_sentences(name, lines, length)

@@ -7,7 +7,7 @@ requested by name, the embedded digits with a notice. For texts see
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from dualml.common.arrays import fingerprint
+from dualml.common.json_types import JsonMapping
 from dualml.common.words import LANGUAGES, all_languages, load_messages
 from dualml.experiment.data import cifar, corpora, digits, idx, user_images
 from dualml.experiment.data.dataset import Array, Dataset, Source
@@ -82,7 +83,7 @@ def load(
         return load_embedded(stand_in, stand_in_notice(info, stand_in, error.why))
 
 
-def load_planned(planned: Mapping[str, Any]) -> Dataset:
+def load_planned(planned: JsonMapping) -> Dataset:
     """Load the dataset that a plan's ``data`` describes, and no other.
 
     Raises:

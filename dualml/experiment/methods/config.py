@@ -13,6 +13,7 @@ from typing import Any
 
 from dualml.common.errors import UserError
 from dualml.common.files import read_bytes
+from dualml.common.json_types import JsonMapping, JsonObject
 from dualml.common.parse import from_json
 from dualml.experiment.methods.registry import METHODS, MethodInfo
 
@@ -91,7 +92,7 @@ def check_config(
         raise UserError(f"method_config contradicts the arm: {'; '.join(wrong)}")
 
 
-def without_planned_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+def without_planned_keys(config: JsonMapping) -> JsonObject:
     """Return a configuration that agrees with the plan without the keys that the plan decides."""
     decided = (
         "train_batch_size",

@@ -23,6 +23,7 @@ from dualml.backend import (
 )
 from dualml.backend.capability import Capability
 from dualml.common.errors import TrialError
+from dualml.common.json_types import JsonMapping
 from dualml.experiment.methods.skips import SkippedUpdates
 from dualml.parallel.aggregation.parallel import gather_mean_losses
 
@@ -120,7 +121,7 @@ class EngineSupport(Capability):
         name: str,
         recipe: TrainingSpec,
         comm: Communicator | None,
-        config: Mapping[str, Any] | None = None,
+        config: JsonMapping | None = None,
     ) -> MethodTraining:
         """Make the method of this name, ready to train.
 

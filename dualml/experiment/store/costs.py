@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
+from dualml.common.json_types import JsonMapping
 from dualml.experiment.store.jsonfile import Count, JsonFile, Name, Number, Record
 
 Range = Annotated[list[Number], Field(min_length=2, max_length=2)]
@@ -148,7 +148,7 @@ COLLECTIVES = JsonFile("collectives.json", CollectivesRecord, version=1)
 COST = JsonFile("cost.json", CostRecord, version=1)
 
 
-def write_fits(folder: Path, backend: str, ranks: int, fits: Mapping[str, Any]) -> None:
+def write_fits(folder: Path, backend: str, ranks: int, fits: JsonMapping) -> None:
     """Write the fits of a backend and a number of ranks."""
     file = fits_file(f"cost.{backend}-n{ranks}.json")
     file.write(folder, file.make_record(fits))

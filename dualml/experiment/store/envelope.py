@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pydantic import model_validator
 
 from dualml.common.errors import UserError
+from dualml.common.json_types import JsonObject
 from dualml.experiment.store.jsonfile import Count, JsonFile, Number, Record
 from dualml.experiment.store.tensors import TraceKey
 
@@ -72,7 +73,7 @@ class Envelope:
         plain = (None, {}) if record.plain is None else as_arrays(record.plain)
         return cls(*as_arrays(record), record.draws, *plain)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the content of the file."""
         content = {"draws": self.draws, "loss": self.loss.tolist(), "tensors": dict(self.tensors)}
         if self.plain_loss is not None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import datetime
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from dualml.common.errors import UserError
+from dualml.common.json_types import JsonMapping
 from dualml.common.machine import git_revision
 from dualml.common.version import __version__
 from dualml.experiment.plan import Plan
@@ -146,7 +147,7 @@ class RunFolder:
         self.trials[key] = self.trials[key].with_values(**values)
         return self.trials[key]
 
-    def set_environment(self, backend: str, environment: Mapping[str, Any]) -> None:
+    def set_environment(self, backend: str, environment: JsonMapping) -> None:
         """Set the environment of a backend without writing it."""
         self._environment[backend] = dict(environment)
 

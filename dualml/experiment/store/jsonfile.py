@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from dualml.common.errors import UserError
 from dualml.common.files import nonfinite_to_none, read_json, write_json
+from dualml.common.json_types import JsonObject
 from dualml.common.strict_model import MAX_NAME_CHARS, describe_validation_error
 
 Number = int | float
@@ -48,7 +49,7 @@ class Record(BaseModel):
             }
         return value
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the fields that were set, as a dict."""
         return self.model_dump(exclude_unset=True)
 
@@ -111,7 +112,7 @@ class JsonFile(Generic[R]):
         """Make the record from computed values, which may have tuples and infinities."""
         return self.record.model_validate(nonfinite_to_none(value))
 
-    def content(self, record: R) -> dict[str, Any]:
+    def content(self, record: R) -> JsonObject:
         """Return the content of the file: the record, with its version."""
         version = {} if self.version is None else {"format": self.version}
         return {**version, **record.describe()}

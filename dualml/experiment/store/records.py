@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dualml.common.errors import UserError
 from dualml.common.files import nonfinite_to_none, open_to_append, read_bytes
+from dualml.common.json_types import JsonObject
 from dualml.common.parse import INTEGER_BOUND, from_json
 
 Array = NDArray[np.float64]
@@ -101,7 +102,7 @@ def read_records(trial: Path, rank: int = 0, size: int | None = None) -> dict[st
     return {name: make_curve(path, name, rows) for name, rows in group_rows(path, lines).items()}
 
 
-def read_lines(trial: Path, rank: int = 0) -> list[dict[str, Any]]:
+def read_lines(trial: Path, rank: int = 0) -> list[JsonObject]:
     """Read every record of a rank as it was written, in the order of the file; empty without a
     file.
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from dualml.common.errors import UserError
 from dualml.common.former_members import former_names
+from dualml.common.json_types import JsonMapping
 from dualml.experiment.arm import Arm
 from dualml.experiment.batches import partition_key
 from dualml.experiment.config_diff import ConfigDiff
@@ -246,12 +247,12 @@ class RunData:
         return [s for s in self.serial if s.verdict]
 
     @property
-    def experiment(self) -> Mapping[str, Any]:
+    def experiment(self) -> JsonMapping:
         """The experiment's settings."""
         return self.meta.get("experiment") or {}
 
     @property
-    def arms(self) -> dict[str, Mapping[str, Any]]:
+    def arms(self) -> dict[str, JsonMapping]:
         """Arm → its settings: the experiment's arms that were run, then any it does not name."""
         known = self.experiment.get("arms") or {}
         ran = list(dict.fromkeys(t.arm for t in self.trials))
@@ -312,7 +313,7 @@ class RunData:
         except UserError:
             return None
 
-    def deals(self, arm: str, seed: int) -> tuple[Mapping[str, Any], ...]:
+    def deals(self, arm: str, seed: int) -> tuple[JsonMapping, ...]:
         """Return the statistics of an arm's partition in each epoch; empty without a partition."""
         return self.dealt.get(partition_key_of(self.arms.get(arm) or {}, seed), ())
 
@@ -336,7 +337,7 @@ class RunData:
         return sorted((t for t in trials if t.ok or not ok), key=lambda t: t.seed)
 
 
-def partition_key_of(settings: Mapping[str, Any], seed: int) -> str:
+def partition_key_of(settings: JsonMapping, seed: int) -> str:
     """Return the key of an arm's partition; empty without one, and if this version cannot read
     it."""
     if not settings.get("partition"):

@@ -3,10 +3,11 @@ of rows. None stands for a missing value."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dualml.common.files import nonfinite_to_none
+from dualml.common.json_types import JsonMapping
 from dualml.experiment.store.records import read_lines
 from dualml.experiment.store.run import RunData, Serial, Trial, TrialComparison
 from dualml.experiment.store.verdicts import VERDICTS
@@ -122,7 +123,7 @@ def worst_verdict(of: Iterable[str]) -> str | None:
     return max(of, key=VERDICTS.index, default=None)
 
 
-def trial_key(trial: Trial) -> dict[str, Any]:
+def trial_key(trial: Trial) -> dict[str, str | int]:
     """Return the columns that identify a trial."""
     return {"arm": trial.arm, "backend": trial.backend, "seed": trial.seed}
 
@@ -132,7 +133,7 @@ def empty_table(names: Sequence[str]) -> Table:
     return {name: [] for name in names}
 
 
-def append_rows(table: Table, rows: Iterable[Mapping[str, Any]]) -> None:
+def append_rows(table: Table, rows: Iterable[JsonMapping]) -> None:
     """Append rows to a table, with None for missing values."""
     for row in rows:
         for name, values in table.items():

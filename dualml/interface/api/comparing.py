@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from dualml.common.errors import UserError
+from dualml.common.json_types import JsonObject
 from dualml.experiment.store.run_operand import are_run_operands
 from dualml.interface.api.runs import Run
 
@@ -21,7 +22,7 @@ class ComparisonResult(Protocol):
     def paragraph(self, lang: Any = "en") -> str:
         """Return the verdict and its evidence in a few sentences, in ``en`` or ``zh``."""
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the full result as a JSON-serializable dict."""
 
 

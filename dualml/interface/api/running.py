@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dualml.common.errors import UserError
+from dualml.common.json_types import JsonMapping
 from dualml.common.words import Messages
 from dualml.interface.api.runs import Run, load
 from dualml.interface.api.tools import as_list
@@ -20,7 +21,7 @@ def run(
     backend: str | Sequence[str] | None = None,
     out: str | PathLike[str] | None = None,
     name: str | None = None,
-    settings: Mapping[str, Any] | None = None,
+    settings: JsonMapping | None = None,
     arms: str | Sequence[str] = (),
     seeds: int | Sequence[int] = (),
     data: str | None = None,

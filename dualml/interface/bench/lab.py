@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
 
 from dualml.common.errors import TrialError
+from dualml.common.json_types import JsonObject
 from dualml.common.machine import python_argv, run_bounded
 from dualml.experiment.store.envelope import Envelope
 from dualml.experiment.store.manifest import RUN, read_run
@@ -108,7 +108,7 @@ def run_lab(
 
 def compare_trials(
     a: LabRun, b: LabRun, arm: str, envelopes: list[Envelope] | None = None
-) -> dict[str, Any]:
+) -> JsonObject:
     """Compare one arm of two runs; return the cells of
     `dualml.parity.pairs.compare_trajectories`.
 
@@ -119,16 +119,13 @@ def compare_trials(
         raise TrialError(f"{a.name} and {b.name} ran different plans: there is nothing to compare")
     margin = a.run.to_experiment(a.folder).parity.margin
     judged = compare_trajectories(a.trajectory(arm), b.trajectory(arm), margin, envelopes)
+    first = judged.get("first_divergence")
     return {
         "pair": [a.name, b.name],
         "verdict": judged["verdict"],
         "envelopes": judged["evidence"].get("worst_ratio"),
         "accuracies": judged.get("outcome", {}).get("test_accuracy"),
-        **(
-            {"reason": {"key": "divergence", **judged["first_divergence"]}}
-            if judged.get("first_divergence")
-            else {}
-        ),
+        **({"reason": {"key": "divergence", **first}} if first else {}),
     }
 
 

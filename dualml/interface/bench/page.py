@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dualml.common.files import write_bytes
+from dualml.common.json_types import JsonMapping
 from dualml.common.words import Messages, numbers
 from dualml.interface.bench.section import REASON, BenchSection
 from dualml.report.blocks import Cell, Column, Table
@@ -56,7 +57,7 @@ NUMBERS = (
 )
 
 
-def tables(results: Mapping[str, Any], lang: str) -> Iterator[Table]:
+def tables(results: JsonMapping, lang: str) -> Iterator[Table]:
     """Yield one table per section that was started."""
     words = Messages(lang)
     for section in results["sections"]:
@@ -86,7 +87,7 @@ def column_unit(key: str, words: Messages) -> str:
     return words.get(f"bench.unit.{key}", "")
 
 
-def cell(key: str, row: Mapping[str, Any], words: Messages) -> Cell:
+def cell(key: str, row: JsonMapping, words: Messages) -> Cell:
     """Return the cell of one value; failed rows are marked at their reason, verdict or failures."""
     if key not in row:
         return Cell("")
@@ -127,7 +128,7 @@ def reason_text(value: Any, words: Messages) -> str:
     return words(f"bench.reason.{value['key']}", **{k: v for k, v in value.items() if k != "key"})
 
 
-def facts(results: Mapping[str, Any], lang: str) -> list[str]:
+def facts(results: JsonMapping, lang: str) -> list[str]:
     """Return the facts about the machine, one line each."""
     words, machine = Messages(lang), results["machine"]
     named = {key: words(f"bench.fact.{key}") for key in FACTS if machine.get(key)}

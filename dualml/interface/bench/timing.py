@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from dualml.common.json_types import JsonObject
+
 Times = dict[str, list[float]]
 
 
@@ -54,7 +56,11 @@ class RatioRow:
             return None
         return (self.ratio.median if self.ratio else self.ours) <= self.target
 
-    def describe(self) -> dict[str, Any]:
+    def with_reason(self, reason: str) -> RatioRow:
+        """Return the row with the reason why its target is missed; unchanged if it is not."""
+        return replace(self, note=reason) if self.meets_target is False else self
+
+    def describe(self) -> JsonObject:
         """Return the row as a JSON-serializable dict."""
         return {**asdict(self), "met": self.meets_target}
 
@@ -105,15 +111,10 @@ def make_row(
     times: Times,
     ours: str,
     other: str,
-    why_missed: str = "",
     **more: Any,
 ) -> RatioRow:
-    """Make a row in milliseconds from two variants' times in milliseconds.
-
-    Args:
-        why_missed: the note if the target is missed.
-    """
-    made = RatioRow(
+    """Make a row in milliseconds from two variants' times in milliseconds."""
+    return RatioRow(
         section=section,
         what=what,
         against=against,
@@ -123,4 +124,3 @@ def make_row(
         ratio=ratio_quartiles(times[ours], times[other]),
         **more,
     )
-    return replace(made, note=why_missed) if made.meets_target is False else made

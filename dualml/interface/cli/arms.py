@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from dualml.algorithms.optim import LRSchedule
+from dualml.common.json_types import JsonMapping
 from dualml.common.words import Messages, numbers
 from dualml.experiment.arm import Arm
 from dualml.experiment.keys import AGGREGATION, ARM, SPLIT, present_table, stored_name
@@ -153,7 +154,7 @@ def format_choice(described: Any, without: str = "") -> str:
     return format_call(getattr(described, "name", getattr(described, "kind", "")), values)
 
 
-def format_call(name: str, values: Mapping[str, Any]) -> str:
+def format_call(name: str, values: JsonMapping) -> str:
     """Format a name and its settings: ``name(key=value, …)``."""
     inside = ", ".join(f"{key}={format_value(value)}" for key, value in values.items())
     return f"{name}({inside})" if name and inside else name or inside

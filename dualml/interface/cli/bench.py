@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +11,8 @@ import typer
 
 from dualml.common.errors import UserError, did_you_mean
 from dualml.interface.cli import complete
-from dualml.interface.cli.options import DEVICE, RUNS, AsJson, Lang
+from dualml.interface.cli.option_groups import with_option_groups
+from dualml.interface.cli.options import DEVICE, RUNS, OutputOptions
 from dualml.interface.cli.output import print_json, print_text
 
 if TYPE_CHECKING:
@@ -19,17 +21,25 @@ if TYPE_CHECKING:
 Option = typer.Option
 
 
+@dataclass(frozen=True)
+class MeasuringOptions:
+    """The sections to measure, the device, and the time limit."""
+
+    device: Annotated[str, DEVICE] = "auto"
+    backend: Annotated[str, Option(metavar="B", autocompletion=complete.backends)] = "torch"
+    only: Annotated[list[str] | None, Option(metavar="SECTION")] = None
+    quick: Annotated[bool, Option("--quick")] = False
+    limit: Annotated[float, Option(metavar="SECONDS", min=10)] = 540.0
+
+
+@with_option_groups
 def bench(
-    device: Annotated[str, DEVICE] = "auto",
-    backend: Annotated[str, Option(metavar="B", autocompletion=complete.backends)] = "torch",
-    only: Annotated[list[str] | None, Option(metavar="SECTION")] = None,
-    quick: Annotated[bool, Option("--quick")] = False,
-    limit: Annotated[float, Option(metavar="SECONDS", min=10)] = 540.0,
+    *,
+    measuring: MeasuringOptions,
     out: Annotated[Path | None, Option(metavar="DIR")] = None,
     page: Annotated[Path | None, Option(metavar="DIR")] = None,
     no_run: Annotated[bool, Option("--no-run")] = False,
-    as_json: AsJson = False,
-    lang: Lang = "en",
+    output: OutputOptions,
 ) -> None:
     """Measure what a backend does on a device, in tables; exit with 1 if a check fails."""
     from dualml.backend import select_backends
@@ -41,13 +51,14 @@ def bench(
     from dualml.interface.bench.section import BenchJob, list_sections
     from dualml.report.page import terminal
 
-    info, *more = select_backends(backend)
+    lang, quick = output.lang, measuring.quick
+    info, *more = select_backends(measuring.backend)
     if more:
-        raise UserError(f"--backend takes one backend; received {backend}")
-    kind, _ = parse_device(device)
+        raise UserError(f"--backend takes one backend; received {measuring.backend}")
+    kind, _ = parse_device(measuring.device)
     known = list_sections(info)
-    chosen = pick_sections(known, only)
-    check_page(page, kind, only, quick, no_run)
+    chosen = pick_sections(known, measuring.only)
+    check_page(page, kind, measuring.only, quick, no_run)
     words = Messages(lang)
     if no_run:
         results = read_json(out / RESULTS) if out and (out / RESULTS).exists() else None
@@ -56,7 +67,8 @@ def bench(
         if (folder / RESULTS).exists():
             raise UserError(f"{folder} holds results already; name another folder with --out")
         folder.mkdir(parents=True, exist_ok=True)
-        job = BenchJob(info.name, device, str(folder), default_threads(), quick, limit)
+        threads, limit = default_threads(), measuring.limit
+        job = BenchJob(info.name, measuring.device, str(folder), threads, quick, limit)
 
         def print_begin(section: BenchSection, seconds: float) -> None:
             """Print that a section begins, and its time limit."""
@@ -64,7 +76,7 @@ def bench(
             print_text(words("bench.begins", title=title, seconds=f"{seconds:.0f}"), err=True)
 
         results = run_sections(info, chosen, job, print_begin)
-    if as_json:
+    if output.json:
         print_json(results, "bench")
     elif results is not None:
         for table in tables(results, lang):
@@ -76,12 +88,12 @@ def bench(
             title = words(f"bench.title.{section.name}")
             print_text(f"{section.name}: {title}, ≤ {section.limit_s:.0f} s")
     if not no_run:
-        print_text(f"→ {folder / RESULTS}", err=as_json)
+        print_text(f"→ {folder / RESULTS}", err=output.json)
     if page is not None:
         if results is not None and (results["device"] == "cpu" or results["quick"]):
             raise UserError("--page shows what was measured on a GPU in full; no page was written")
         for path in write_pages(page, known, results):
-            print_text(f"→ {path}", err=as_json)
+            print_text(f"→ {path}", err=output.json)
     raise typer.Exit(0 if results is None or all_checks_passed(results) else 1)
 
 

@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dualml.common.errors import UserError
-from dualml.interface.cli.options import RUN, RUNS, AsJson, Lang
+from dualml.interface.cli.option_groups import with_option_groups
+from dualml.interface.cli.options import RUN, RUNS, OutputOptions
 from dualml.interface.cli.output import complain, print_json, print_text
 
 
+@dataclass(frozen=True)
+class RunConditions:
+    """Conditions on the runs in runs/ that are to be removed."""
+
+    older: Annotated[str | None, typer.Option(metavar="30d")] = None
+    failed: Annotated[bool, typer.Option("--failed")] = False
+    keep: Annotated[int | None, typer.Option(min=0, metavar="N")] = None
+
+    @property
+    def has_conditions(self) -> bool:
+        """Whether there is any condition."""
+        return self.older is not None or self.failed or self.keep is not None
+
+
+@with_option_groups
 def clean(
     folders: Annotated[list[Path] | None, RUN] = None,
-    older: Annotated[str | None, typer.Option(metavar="30d")] = None,
-    failed: Annotated[bool, typer.Option("--failed")] = False,
-    keep: Annotated[int | None, typer.Option(min=0, metavar="N")] = None,
+    *,
+    conditions: RunConditions,
     yes: Annotated[bool, typer.Option("--yes", "-y")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run")] = False,
-    json: AsJson = False,
-    lang: Lang = "en",
+    output: OutputOptions,
 ) -> None:
     """Remove run folders: those that are named, or those in runs/ that match all conditions.
 
@@ -33,19 +48,23 @@ def clean(
     from dualml.report.page import terminal
     from dualml.runner.jobs.store import Jobs, jobs_folder
 
-    filtered = older is not None or failed or keep is not None
-    if bool(folders) == filtered:
+    if bool(folders) == conditions.has_conditions:
         raise UserError("say what goes: run folders, or --older, --failed, --keep")
-    jobs, words = Jobs(jobs_folder()), Messages(lang)
+    jobs, words = Jobs(jobs_folder()), Messages(output.lang)
     if folders:
         choice = removal.plan_named(listing.rows_of_folders(folders), jobs)
     else:
-        seconds = None if older is None else removal.parse_age(older)
+        older = conditions.older
         choice = removal.plan_filtered(
-            RUNS, listing.list_runs(RUNS, None), jobs, older=seconds, failed=failed, keep=keep or 0
+            RUNS,
+            listing.list_runs(RUNS, None),
+            jobs,
+            older=None if older is None else removal.parse_age(older),
+            failed=conditions.failed,
+            keep=conditions.keep or 0,
         )
     size = sum(row.size for row in choice.to_remove)
-    if not json:
+    if not output.json:
         for path, why in choice.kept.items():
             print_text(words("runs.stays", path=path, why=why))
         if choice.to_remove:
@@ -55,14 +74,14 @@ def clean(
             words.plural(key, len(choice.to_remove), n=len(choice.to_remove), size=nbytes(size))
         )
     if choice.to_remove and not dry_run:
-        if not yes and (json or not sys.stdin.isatty()):
+        if not yes and (output.json or not sys.stdin.isatty()):
             raise UserError("nothing was removed: say --yes, as nobody is here to be asked")
         if not yes and not typer.confirm(words("runs.sure"), default=False):
             raise typer.Exit(0)
         for row in choice.to_remove:
             removal.remove_run(row)
             complain(words("runs.gone", path=row.summary.path))
-    if json:
+    if output.json:
         print_json(
             {
                 "dry_run": dry_run,

@@ -6,11 +6,14 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dualml.common.errors import UserError
 from dualml.interface.cli.queueing import check_queue_options, check_render_options, queue_job
 from dualml.runner.jobs.command import folder_label, script_path
+
+if TYPE_CHECKING:
+    from dualml.runner.jobs.control import JobFields
 
 
 def submit_command(command: list[str], before: Sequence[str], given: dict[str, Any]) -> None:
@@ -48,7 +51,7 @@ def submit_command(command: list[str], before: Sequence[str], given: dict[str, A
     check_queue_options(given, ranks=False, gpus_per_node=0)
     if given["gpus"] and each:
         raise UserError("--gpus and --gpus-per-worker say the same twice; leave one of them out")
-    asked: dict[str, Any] = {
+    asked: JobFields = {
         "command": command,
         "workers": size,
         "nodes": given["nodes"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,39 +11,64 @@ import typer
 
 from dualml.common.errors import UserError
 from dualml.common.words import Messages
-from dualml.interface.cli.options import AsJson, Lang
+from dualml.interface.cli.options import AsJson, Lang, OutputOptions
 from dualml.interface.cli.output import check_streams, print_json, print_text, write_page
 
 if TYPE_CHECKING:
     from dualml.parity.against import RunComparison
 
 
+Option = typer.Option
+
+
+@dataclass(frozen=True)
+class RunComparisonOptions:
+    """Options of a comparison of two run folders."""
+
+    arm: list[str] | None = None
+    pair: Annotated[list[str] | None, Option(metavar="A=B")] = None
+    backend: Annotated[list[str] | None, Option("--backend", "-b")] = None
+    metric: list[str] | None = None
+    slower: Annotated[float | None, Option(metavar="TIMES")] = None
+    more_memory: Annotated[float | None, Option(metavar="TIMES")] = None
+    html: Annotated[Path | None, Option(metavar="FILE")] = None
+    markdown: Annotated[Path | None, Option(metavar="FILE")] = None
+
+    def option_values(self) -> dict[str, Any]:
+        """Return option → value; None or an empty list if it was not given."""
+        return {f"--{name.replace('_', '-')}": value for name, value in vars(self).items()}
+
+
 def compare_folders(
     a: str,
     b: str,
-    *,
-    pair: Sequence[str],
-    backend: Sequence[str],
-    html: Path | None,
-    markdown: Path | None,
-    json: bool,
-    lang: str,
-    **options: Any,
+    options: RunComparisonOptions,
+    output: OutputOptions,
+    seeds: Sequence[int],
+    margin: float,
 ) -> RunComparison:
-    """Compare two run folders, and print and write the requested outputs.
-
-    Args:
-        options: passed to `dualml.parity.against.compare_runs`.
-    """
+    """Compare two run folders, and print and write the requested outputs."""
     from dualml.parity.against import compare_runs
     from dualml.report.comparison_page import comparison_page, pair_table
     from dualml.report.page import terminal
 
-    streamed = check_streams(json, html=html, markdown=markdown)
-    both = dict(parse_pair("--backend", word, allow_single=True) for word in backend)
-    named = dict(parse_pair("--pair", word) for word in pair)
-    against = compare_runs(a, b, pairs=named or None, backends=both or None, **options)
-    words = Messages(lang)
+    html, markdown = options.html, options.markdown
+    streamed = check_streams(output.json, html=html, markdown=markdown)
+    both = dict(parse_pair("--backend", word, allow_single=True) for word in options.backend or [])
+    named = dict(parse_pair("--pair", word) for word in options.pair or [])
+    against = compare_runs(
+        a,
+        b,
+        margin=margin,
+        arms=options.arm or None,
+        pairs=named or None,
+        backends=both or None,
+        seeds=seeds or None,
+        metrics=options.metric or None,
+        slower=options.slower,
+        more_memory=options.more_memory,
+    )
+    words = Messages(output.lang)
     if html is not None:
         from dualml.report.page.html import render_html as page_of
 
@@ -53,10 +79,10 @@ def compare_folders(
         write_page(
             markdown, text_of(comparison_page(against, words, drawn=False)), make_parents=True
         )
-    if json:
+    if output.json:
         print_json(against.describe(), "compare-runs")
     elif not streamed:
-        print_text(against.paragraph(lang))
+        print_text(against.paragraph(output.lang))
         terminal.show(pair_table(against, words))
     return against
 

@@ -117,8 +117,8 @@ def check_files(
     workspace: Workspace, wanted: Selection, seed: int, words: Messages, *, quiet: bool
 ) -> Iterator[CheckResult]:
     """Check each file, with a progress bar, and yield the results."""
+    from dualml.course.check import CheckWatcher, report_missing_framework
     from dualml.course.check import check as check_file
-    from dualml.course.check import report_missing_framework
     from dualml.course.isolation.client import find_isolation
     from dualml.runner.session.progress import show_activity
 
@@ -144,7 +144,9 @@ def check_files(
                 workspace.path / file.name,
                 seed,
                 select=test,
-                done=lambda n, of: update(words("course.call", said=said, n=n, of=of)),  # noqa: B023
+                watcher=CheckWatcher(
+                    lambda n, of: update(words("course.call", said=said, n=n, of=of))  # noqa: B023
+                ),
                 isolation=around,
             )
         yield checked

@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 from dualml.common.errors import UserError, did_you_mean
 from dualml.common.files import is_regular, read_text, read_toml
+from dualml.common.json_types import JsonObject
 from dualml.common.parse import find_line
 from dualml.common.variables import CONFIG, NO_FILE
 from dualml.interface.cli.project import ALLOWED, find_project
@@ -38,7 +39,7 @@ class DefaultsFile:
     path: Path
     table_path: tuple[str, ...]
 
-    def table(self) -> dict[str, Any]:
+    def table(self) -> JsonObject:
         """Return the table of defaults.
 
         Raises:

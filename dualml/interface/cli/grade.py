@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,12 +13,14 @@ from dualml.common.errors import UserError, did_you_mean
 from dualml.common.words import Messages
 from dualml.interface.cli import complete
 from dualml.interface.cli.course import COURSE_BACKEND, check_installed, report_machine_faults
-from dualml.interface.cli.options import LANG, AsJson
+from dualml.interface.cli.option_groups import with_option_groups
+from dualml.interface.cli.options import OutputOptions
 from dualml.interface.cli.output import complain, print_json
 
 if TYPE_CHECKING:
     from dualml.course.exercise import ExerciseFile
     from dualml.course.grading.request import GradingRequest
+    from dualml.course.grading.results import SubmissionResult
     from dualml.course.grading.submissions import Submission
     from dualml.course.isolation.detect import Isolation
 
@@ -25,18 +28,33 @@ if TYPE_CHECKING:
 NOT_GRADED = 1
 
 
+@dataclass(frozen=True)
+class SecretOptions:
+    """The secret from which the inputs are drawn."""
+
+    secret: Annotated[str | None, typer.Option("--secret")] = None
+    secret_file: Annotated[Path | None, typer.Option("--secret-file")] = None
+
+
+@dataclass(frozen=True)
+class AssignmentOptions:
+    """The exercises that the class was given, and their points."""
+
+    lab: Annotated[str, typer.Option(autocompletion=complete.exercises)] = "lab1"
+    backend: Annotated[str, COURSE_BACKEND] = "both"
+    rubric: Path | None = None
+
+
+@with_option_groups
 def grade(
     folder: Annotated[Path, typer.Argument()],
-    secret: Annotated[str | None, typer.Option("--secret")] = None,
-    secret_file: Annotated[Path | None, typer.Option("--secret-file")] = None,
+    *,
+    seeding: SecretOptions,
     out: Path = Path("grades"),
-    lab: Annotated[str, typer.Option(autocompletion=complete.exercises)] = "lab1",
-    backend: Annotated[str, COURSE_BACKEND] = "both",
-    rubric: Path | None = None,
+    assignment: AssignmentOptions,
     jobs: Annotated[int | None, typer.Option(min=1, max=64)] = None,
     unisolated: Annotated[bool, typer.Option("--unisolated")] = False,
-    json: AsJson = False,
-    lang: Annotated[str, LANG] = "en",
+    output: OutputOptions,
 ) -> None:
     """Grade the submissions of a class with secret random inputs: points, pages, an overview."""
     from dualml.common.machine import usable_cores
@@ -49,28 +67,29 @@ def grade(
     from dualml.course.workspace import BACKENDS
     from dualml.course.workspace import select_files as files_of
 
+    lang, lab, backend = output.lang, assignment.lab, assignment.backend
     words, exercises, warnings = Messages(lang), lab_of(lab), list[str]()
     if backend not in BACKENDS:
         raise UserError(f"unknown --backend {backend!r}{did_you_mean(backend, BACKENDS)}")
     text = read_secret(
-        secret,
-        secret_file,
+        seeding.secret,
+        seeding.secret_file,
         lambda: str(typer.prompt(words("grade.no_secret"), hide_input=True, err=True)),
         lambda kind, path: warnings.append(words(f"grade.secret_{kind}", path=path)),
     )
     files = files_of(exercises, BACKENDS[backend])
     check_installed(files)
     around = isolation_for(files, unisolated, words)
-    points = rubrics.load_rubric(rubric, exercises)
+    points = rubrics.load_rubric(assignment.rubric, exercises)
     request = grading.GradingRequest(exercises, files, text, points, lang, out, around)
     check_folders(folder, out)
     found, others = find_submissions(folder, out)
     for warning in warnings:
         complain(warning)
     out.mkdir(parents=True, exist_ok=True)
-    results = grade_with_progress(request, found, jobs or usable_cores(), words, quiet=json)
+    results = grade_with_progress(request, found, jobs or usable_cores(), words, quiet=output.json)
     written, unwritten = finish(request, results, words)
-    if json:
+    if output.json:
         students = {
             s: {k: r[k] for k in ("points", "most", "refused", "not_graded")}
             for s, r in results.items()
@@ -132,7 +151,7 @@ def check_folders(folder: Path, out: Path) -> None:
 
 def grade_with_progress(
     request: GradingRequest, found: Sequence[Submission], jobs: int, words: Messages, *, quiet: bool
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, SubmissionResult]:
     """Grade all students with a progress bar; return student → result."""
     from dualml.course.grading.grade import grade as grade_class
     from dualml.runner.session.progress import show_activity
@@ -154,7 +173,7 @@ def grade_with_progress(
 
 
 def show_class(
-    results: Mapping[str, Mapping[str, Any]],
+    results: Mapping[str, SubmissionResult],
     others: Sequence[str],
     written: Sequence[Path],
     words: Messages,

@@ -6,6 +6,7 @@ An option with an ``envvar`` is general: it may also be set at the top level of 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -39,6 +40,15 @@ LANG = typer.Option(
 )
 Lang = Annotated[str, LANG]
 AsJson = Annotated[bool, typer.Option("--json")]
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """The form in which a command prints its result."""
+
+    json: AsJson = False
+    lang: Lang = "en"
+
 
 BACKEND = typer.Option("--backend", "-b", envvar="DUALML_BACKEND", autocompletion=complete.backends)
 DEVICE = typer.Option("--device", envvar="DUALML_DEVICE", autocompletion=complete.devices)

@@ -6,9 +6,8 @@ import contextlib
 import json
 import re
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -17,6 +16,9 @@ from dualml.common.files import nonfinite_to_none
 from dualml.common.words import Messages
 from dualml.interface.schemas import schema_id
 from dualml.report.page import terminal
+
+if TYPE_CHECKING:
+    from dualml.experiment.store.verdicts import ParityContent
 
 MAX_MESSAGE_CHARS = 2000  # maximum characters of a message
 #: Characters that JSON allows and a terminal interprets: controls beyond ASCII, and marks
@@ -89,7 +91,7 @@ def print_json(value: Any, schema: str = "") -> None:
     sys.stdout.write("\n")
 
 
-def print_run(folder: Any, parity: Mapping[str, Any], lang: str, *, report: bool) -> None:
+def print_run(folder: Any, parity: ParityContent, lang: str, *, report: bool) -> None:
     """Print notice, verdicts, findings and folder of a finished run."""
     from dualml.experiment.store.report import report_path
 
@@ -101,7 +103,7 @@ def print_run(folder: Any, parity: Mapping[str, Any], lang: str, *, report: bool
     print_text(f"→ {report_path(folder.path) if report else folder.path}")
 
 
-def print_verdicts(parity: Mapping[str, Any], lang: str = "en") -> None:
+def print_verdicts(parity: ParityContent, lang: str = "en") -> None:
     """Print one row per arm, seed and pair of backends, and summaries on one backend.
 
     The summaries compare arms with several ranks to one rank, and training methods to dualml's own

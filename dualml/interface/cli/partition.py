@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,8 @@ import typer
 from dualml.common.errors import UserError
 from dualml.common.words import section_messages
 from dualml.interface.cli import complete
-from dualml.interface.cli.options import DATA, SET, AsJson, Lang
+from dualml.interface.cli.option_groups import with_option_groups
+from dualml.interface.cli.options import DATA, SET, OutputOptions
 from dualml.interface.cli.output import print_json, print_text
 from dualml.report.blocks import Cell, Cells, Column, Table
 from dualml.report.page import terminal
@@ -23,18 +25,26 @@ if TYPE_CHECKING:
 MAX_ROWS = 40  # of a table; --json prints all
 
 
+@dataclass(frozen=True)
+class PartitionOptions:
+    """The samples, the ranks, and the seed of a partition."""
+
+    set_: Annotated[list[str] | None, SET] = None
+    world_size: Annotated[int, typer.Option(metavar="N")] = 4
+    data: Annotated[str | None, DATA] = None
+    seed: int = 0
+    epoch: Annotated[int, typer.Option(min=0)] = 0
+
+
+@with_option_groups
 def partition(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", autocompletion=complete.partitions)
     ] = None,
-    set_: Annotated[list[str] | None, SET] = None,
-    world_size: Annotated[int, typer.Option(metavar="N")] = 4,
-    data: Annotated[str | None, DATA] = None,
-    seed: int = 0,
-    epoch: Annotated[int, typer.Option(min=0)] = 0,
+    *,
+    options: PartitionOptions,
     out: Annotated[Path | None, typer.Option(metavar="FILE.npz")] = None,
-    as_json: AsJson = False,
-    lang: Lang = "en",
+    output: OutputOptions,
 ) -> None:
     """Partition the training samples of a dataset among ranks, and show the share of every rank."""
     from dualml.experiment.data import TEXTS, load
@@ -42,13 +52,14 @@ def partition(
     from dualml.parallel.partition import partition_from, verify_partition
     from dualml.parallel.partition.from_file import save_partition
 
+    lang, data = output.lang, options.data
     if name is None:
-        if set_ or out or data:
+        if options.set_ or out or data:
             raise UserError("name the partition; dualml partition lists them")
-        list_rules(as_json, lang)
+        list_rules(output.json, lang)
         return
     settings: dict[str, Any] = {}
-    for text in set_ or []:
+    for text in options.set_ or []:
         apply_override(settings, text)
     if "name" in settings:
         raise UserError(f"partition {name!r} has no setting 'name'")
@@ -59,14 +70,15 @@ def partition(
     samples = load(data or "mnist", explicit=data is not None, labels=labels)
     if samples.kind == "text":
         raise UserError(f"{samples.name} is a text without labels to show; name images, as mnist")
-    parts = rule.partition(samples.train_y, world_size, seed, epoch)
+    ranks, seed, epoch = options.world_size, options.seed, options.epoch
+    parts = rule.partition(samples.train_y, ranks, seed, epoch)
     statement = verify_partition(rule, parts, samples.train_y)
     if out is not None:
         save_partition(out, parts, samples.train_y, samples.name, rule, seed, epoch)
     notice = samples.notice[lang] if samples.notice else None
     about = {"data": samples.name, "seed": seed, "epoch": epoch}
-    if as_json:
-        facts = {"partition": rule.describe(), **about, "notice": notice, "ranks": world_size}
+    if output.json:
+        facts = {"partition": rule.describe(), **about, "notice": notice, "ranks": ranks}
         kept = None if out is None else str(out)
         facts |= {**statement.describe(), "empty": statement.empty, "out": kept}
         print_json(facts, "partition")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,14 +23,22 @@ if TYPE_CHECKING:
     from dualml.planning.cost.pipeline_request import PipelineRequest
 
 PANEL = "Pipelines"
-Name = Annotated[str | None, typer.Option(metavar="NAME", rich_help_panel=PANEL)]
-GridFile = Annotated[Path | None, typer.Option(metavar="FILE", rich_help_panel=PANEL)]
-MicroBatches = Annotated[int | None, typer.Option(metavar="M", rich_help_panel=PANEL)]
-Chunks = Annotated[int | None, typer.Option(metavar="V", rich_help_panel=PANEL)]
-Owners = Annotated[str | None, typer.Option(metavar="R,R,…", rich_help_panel=PANEL)]
-Forward = Annotated[str | None, typer.Option(metavar="TIME", rich_help_panel=PANEL)]
-Backward = Annotated[str | None, typer.Option(metavar="TIME", rich_help_panel=PANEL)]
-Update = Annotated[str | None, typer.Option(metavar="TIME", rich_help_panel=PANEL)]
+Seconds = Annotated[str | None, typer.Option(metavar="TIME", rich_help_panel=PANEL)]
+
+
+@dataclass(frozen=True)
+class PipelineOptions:
+    """The schedule of a pipeline, and the seconds of its passes."""
+
+    pipeline: Annotated[str | None, typer.Option(metavar="NAME", rich_help_panel=PANEL)] = None
+    grid: Annotated[Path | None, typer.Option(metavar="FILE", rich_help_panel=PANEL)] = None
+    micro_batches: Annotated[int | None, typer.Option(metavar="M", rich_help_panel=PANEL)] = None
+    chunks: Annotated[int | None, typer.Option(metavar="V", rich_help_panel=PANEL)] = None
+    owners: Annotated[str | None, typer.Option(metavar="R,R,…", rich_help_panel=PANEL)] = None
+    forward: Seconds = None
+    backward: Seconds = None
+    update: Seconds = None
+
 
 #: Colours of the first, second, … stage of a rank, for forward (F) and backward (B).
 COLOURS = {"F": ("white on blue", "black on cyan"), "B": ("black on yellow", "black on green")}

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from dualml.common.errors import UserError
 from dualml.common.words import Messages
 from dualml.interface.cli import complete
+from dualml.interface.cli.option_groups import flatten_groups, with_option_groups
 from dualml.interface.cli.options import AsJson, Lang
 from dualml.interface.cli.output import check_streams, print_json, print_text, write_page
 from dualml.report.blocks import Column, Table
 from dualml.report.page import terminal
 
 if TYPE_CHECKING:
+    from dualml.planning.planner.request import PlanOptions
     from dualml.planning.planner.search import LayoutPlan
 
 Option = typer.Option
@@ -24,66 +27,104 @@ SEARCH, HARDWARE = "Search", "Devices"
 MAX_TOP = 1000
 
 
+@dataclass(frozen=True)
+class ClusterOptions:
+    """The devices that share the model."""
+
+    devices: Annotated[int, Option(metavar="N")] = 8
+    device: Annotated[str, Option(metavar="NAME")] = "a100"
+    memory: Annotated[str | None, Option(metavar="SIZE")] = None
+    link: Annotated[str | None, Option(metavar="RATE")] = None
+
+
+@dataclass(frozen=True)
+class WorkloadOptions:
+    """The training that is planned."""
+
+    batch: Annotated[int | None, Option(metavar="N")] = None
+    sequence: Annotated[int | None, Option(metavar="N")] = None
+    overrides: Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE")] = None
+    precision: Annotated[str, Option(metavar="mixed|fp32")] = "mixed"
+    attention: Annotated[str, Option(metavar="stored|fused")] = "stored"
+    engine: Annotated[str | None, Option(metavar="megatron|dualml")] = None
+
+
+@dataclass(frozen=True)
+class DeviceOptions:
+    """Values that replace those of the named device."""
+
+    node: Annotated[int | None, Option(metavar="N", rich_help_panel=HARDWARE)] = None
+    inside: Annotated[str | None, Option(metavar="RATE", rich_help_panel=HARDWARE)] = None
+    alpha: Annotated[str | None, Option(metavar="TIME", rich_help_panel=HARDWARE)] = None
+    peak: Annotated[str | None, Option(metavar="FLOPS", rich_help_panel=HARDWARE)] = None
+    hbm: Annotated[str | None, Option(metavar="RATE", rich_help_panel=HARDWARE)] = None
+    efficiency: Annotated[float | None, Option(rich_help_panel=HARDWARE)] = None
+    overlap: Annotated[float, Option(rich_help_panel=HARDWARE)] = 0.0
+    reserve: Annotated[str | None, Option(metavar="SIZE", rich_help_panel=HARDWARE)] = None
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """The layouts that are considered."""
+
+    tensor: Annotated[int | None, Option(metavar="N", rich_help_panel=SEARCH)] = None
+    context: Annotated[int, Option(metavar="N", rich_help_panel=SEARCH)] = 1
+    interleave: Annotated[int, Option(metavar="N", rich_help_panel=SEARCH)] = 1
+    zero: Annotated[str | None, Option(metavar="N,N", rich_help_panel=SEARCH)] = None
+    recompute: Annotated[str | None, Option(metavar="NAME,NAME", rich_help_panel=SEARCH)] = None
+
+
+@dataclass(frozen=True)
+class PlanOutput:
+    """The results that are shown, and the page that is written."""
+
+    top: Annotated[int, Option(metavar="N")] = 8
+    page: Annotated[Path | None, Option(metavar="FILE")] = None
+    published: Annotated[bool, Option("--published")] = False
+    run: Annotated[Path | None, Option("--run", metavar="DIR")] = None
+    json: AsJson = False
+    lang: Lang = "en"
+
+
+@with_option_groups
 def plan(
     model: Annotated[
         str | None, typer.Argument(metavar="MODEL|FILE", autocompletion=complete.models)
     ] = None,
-    devices: Annotated[int, Option(metavar="N")] = 8,
-    device: Annotated[str, Option(metavar="NAME")] = "a100",
-    memory: Annotated[str | None, Option(metavar="SIZE")] = None,
-    link: Annotated[str | None, Option(metavar="RATE")] = None,
-    batch: Annotated[int | None, Option(metavar="N")] = None,
-    sequence: Annotated[int | None, Option(metavar="N")] = None,
-    overrides: Annotated[list[str] | None, Option("--set", metavar="KEY=VALUE")] = None,
-    precision: Annotated[str, Option(metavar="mixed|fp32")] = "mixed",
-    attention: Annotated[str, Option(metavar="stored|fused")] = "stored",
-    engine: Annotated[str | None, Option(metavar="megatron|dualml")] = None,
-    node: Annotated[int | None, Option(metavar="N", rich_help_panel=HARDWARE)] = None,
-    inside: Annotated[str | None, Option(metavar="RATE", rich_help_panel=HARDWARE)] = None,
-    alpha: Annotated[str | None, Option(metavar="TIME", rich_help_panel=HARDWARE)] = None,
-    peak: Annotated[str | None, Option(metavar="FLOPS", rich_help_panel=HARDWARE)] = None,
-    hbm: Annotated[str | None, Option(metavar="RATE", rich_help_panel=HARDWARE)] = None,
-    efficiency: Annotated[float | None, Option(rich_help_panel=HARDWARE)] = None,
-    overlap: Annotated[float, Option(rich_help_panel=HARDWARE)] = 0.0,
-    reserve: Annotated[str | None, Option(metavar="SIZE", rich_help_panel=HARDWARE)] = None,
-    tensor: Annotated[int | None, Option(metavar="N", rich_help_panel=SEARCH)] = None,
-    context: Annotated[int, Option(metavar="N", rich_help_panel=SEARCH)] = 1,
-    interleave: Annotated[int, Option(metavar="N", rich_help_panel=SEARCH)] = 1,
-    zero: Annotated[str | None, Option(metavar="N,N", rich_help_panel=SEARCH)] = None,
-    recompute: Annotated[str | None, Option(metavar="NAME,NAME", rich_help_panel=SEARCH)] = None,
-    top: Annotated[int, Option(metavar="N")] = 8,
-    page: Annotated[Path | None, Option(metavar="FILE")] = None,
-    published: Annotated[bool, Option("--published")] = False,
-    run: Annotated[Path | None, Option("--run", metavar="DIR")] = None,
-    json: AsJson = False,
-    lang: Lang = "en",
+    *,
+    cluster: ClusterOptions,
+    workload: WorkloadOptions,
+    hardware: DeviceOptions,
+    search: SearchOptions,
+    output: PlanOutput,
 ) -> None:
     """Find the fastest layout of a model on many devices that fits into their memory."""
-    options = dict(locals())
-    if published or run is not None:
-        if model is not None or page is not None or (published and run is not None):
+    options = cast("PlanOptions", flatten_groups(locals()))
+    page, run, top, lang = output.page, output.run, output.top, output.lang
+    if output.published or run is not None:
+        if model is not None or page is not None or (output.published and run is not None):
             raise UserError(
                 "--published is about published runs, --run about one of yours: take one of them, "
                 "and leave out MODEL and --page"
             )
-        show_published(json, lang) if run is None else show_run(run, json, lang)
+        show_published(output.json, lang) if run is None else show_run(run, output.json, lang)
         return
     if model is None:
         if page is not None:
             raise UserError("name the model that the page is about; dualml plan lists them")
-        list_all(json, lang)
+        list_all(output.json, lang)
         return
     if not 1 <= top <= MAX_TOP:
         raise UserError(f"--top is from 1 to {MAX_TOP:,}; received {top}")
-    streamed = check_streams(json, page=page)
+    streamed = check_streams(output.json, page=page)
     from dualml.planning.planner import request as requests
-    from dualml.planning.planner.search import search_layouts as search
+    from dualml.planning.planner.search import search_layouts
 
-    answer = search(requests.request_from_options(model, options))
+    answer = search_layouts(requests.request_from_options(model, options))
     _ = answer.best_row  # where nothing fits, nothing is written
     if page is not None:
         save_page(answer, top, page, lang)
-    if json:
+    if output.json:
         print_json(answer.describe(top), "plan")
         return
     if streamed:

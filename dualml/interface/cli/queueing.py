@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dualml.common.errors import UserError
 from dualml.interface.cli.options import RUNS
 from dualml.interface.cli.output import print_json, print_text
+
+if TYPE_CHECKING:
+    from dualml.runner.jobs.control import JobFields
 
 
 def check_queue_options(given: dict[str, Any], ranks: bool, gpus_per_node: int) -> None:
@@ -63,7 +66,7 @@ def render_options(given: dict[str, Any]) -> dict[str, Any]:
 def queue_job(
     given: dict[str, Any],
     words: list[str],
-    asked: dict[str, Any],
+    asked: JobFields,
     ranks_per_node: int,
     gpus_per_node: int,
     label: str,

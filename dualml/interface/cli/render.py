@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from dualml.common.errors import UserError
 from dualml.interface.cli.output import print_json, print_text
@@ -16,6 +16,7 @@ from dualml.interface.cli.submit_options import (
 
 if TYPE_CHECKING:
     from dualml.experiment.schema import Experiment
+    from dualml.runner.render.command import SubmitOptions
 
 #: Options of ``dualml run`` that the generated files set, with the reason given to the user.
 FIXED_OPTIONS = dict.fromkeys(
@@ -46,7 +47,7 @@ def render_run(on: str, words: list[str], options: Mapping[str, Any], as_json: b
         load_for_ranks(given, nodes * ranks),
         given,
         words=words,
-        **parse_numbers(options),
+        **parse_numbers(cast("SubmitOptions", options)),
         **{key: options[key] for key in FORWARDED_OPTIONS},
     )
     if on == "compose":
@@ -74,7 +75,8 @@ def render_command(
     check_render_folder(on, options)
     if options["nodes"] not in (1, size):
         raise UserError(f"--nodes with --on {on}: each of the --workers is a container")
-    asked = command_request(command, size, gpus, options, lend=on == "kubernetes")
+    typed = cast("SubmitOptions", options)
+    asked = command_request(command, size, gpus, typed, lend=on == "kubernetes")
     if on == "compose":
         written = files.compose_files(asked)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,6 +18,9 @@ from dualml.interface.cli.output import (
     print_text,
     print_verdicts,
 )
+
+if TYPE_CHECKING:
+    from dualml.experiment.store.verdicts import ComparisonContent, SerialContent
 
 Force = Annotated[bool, typer.Option("--force")]
 
@@ -93,9 +96,9 @@ def find(
     words = Messages(lang)
     opened, plan = RunFolder.open(folder)
     wanted = judge_run(folder)
-    for part in ("comparisons", "serial"):
-        if part in wanted:
-            wanted[part] = [c for c in wanted[part] if is_selected(c, arm, seed)]
+    wanted["comparisons"] = [c for c in wanted["comparisons"] if is_selected(c, arm, seed)]
+    if "serial" in wanted:
+        wanted["serial"] = [c for c in wanted["serial"] if is_selected(c, arm, seed)]
     with lock_run_folder(folder):
         most = 10**9 if all_ else 3
         differences = find_causes(opened, plan, {}, wanted, words, quiet=json, most=most)
@@ -121,6 +124,8 @@ def suggest_force() -> Iterator[None]:
         raise UserError(f"{error}; --force reads it anyway") from None
 
 
-def is_selected(comparison: dict[str, Any], arms: list[str] | None, seed: int | None) -> bool:
+def is_selected(
+    comparison: ComparisonContent | SerialContent, arms: list[str] | None, seed: int | None
+) -> bool:
     """Whether a comparison matches the requested arms and seed."""
     return (not arms or comparison["arm"] in arms) and seed in (None, comparison["seed"])

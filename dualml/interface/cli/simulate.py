@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +15,7 @@ from dualml.common.words.numbers import NO_VALUE
 from dualml.interface.cli import complete
 from dualml.interface.cli import pipeline as pipelines
 from dualml.interface.cli import published as publications
+from dualml.interface.cli.option_groups import flatten_groups, with_option_groups
 from dualml.interface.cli.options import AsJson, Lang
 from dualml.interface.cli.output import print_json, print_text
 from dualml.report.blocks import Cell, Cells, Column, Table
@@ -25,89 +27,128 @@ if TYPE_CHECKING:
     from dualml.planning.cost.request import CostRequest
 
 
-def simulate(
-    ranks: Annotated[str | None, typer.Option(metavar="N,N|N..N")] = None,
+@dataclass(frozen=True)
+class AggregationOptions:
+    """The aggregations that are predicted: their ranks and bytes."""
+
+    ranks: Annotated[str | None, typer.Option(metavar="N,N|N..N")] = None
     strategy: Annotated[
         list[str] | None, typer.Option(metavar="NAME", autocompletion=complete.strategies)
-    ] = None,
-    size: Annotated[str | None, typer.Option(metavar="BYTES")] = None,
-    model: Annotated[str | None, typer.Option(metavar="NAME")] = None,
-    alpha: Annotated[str | None, typer.Option(metavar="TIME")] = None,
-    bandwidth: Annotated[str | None, typer.Option(metavar="RATE")] = None,
-    beta: Annotated[str | None, typer.Option(metavar="TIME/B")] = None,
-    gamma: Annotated[str | None, typer.Option(metavar="TIME/B")] = None,
-    fit: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
-    compute: Annotated[str, typer.Option(metavar="TIME")] = "0s",
-    every: int = 10,
-    slow_rank: int | None = None,
-    slow_compute: float = 1.0,
-    slow_latency: Annotated[str, typer.Option(metavar="TIME")] = "0s",
-    slow_bandwidth: Annotated[str | None, typer.Option(metavar="RATE")] = None,
-    jitter: Annotated[str, typer.Option(metavar="TIME")] = "0s",
-    seed: int = 0,
-    topology: Annotated[str | None, typer.Option(metavar="NAME")] = None,
-    inter_alpha: Annotated[str | None, typer.Option(metavar="TIME")] = None,
-    inter_bandwidth: Annotated[str | None, typer.Option(metavar="RATE")] = None,
+    ] = None
+    size: Annotated[str | None, typer.Option(metavar="BYTES")] = None
+    model: Annotated[str | None, typer.Option(metavar="NAME")] = None
+
+
+@dataclass(frozen=True)
+class LinkOptions:
+    """The constants of the links between ranks."""
+
+    alpha: Annotated[str | None, typer.Option(metavar="TIME")] = None
+    bandwidth: Annotated[str | None, typer.Option(metavar="RATE")] = None
+    beta: Annotated[str | None, typer.Option(metavar="TIME/B")] = None
+    gamma: Annotated[str | None, typer.Option(metavar="TIME/B")] = None
+    fit: Annotated[Path | None, typer.Option(metavar="FILE")] = None
+
+
+@dataclass(frozen=True)
+class UpdateOptions:
+    """The parts of an update besides messages, and the slow rank."""
+
+    compute: Annotated[str, typer.Option(metavar="TIME")] = "0s"
+    every: int = 10
+    slow_rank: int | None = None
+    slow_compute: float = 1.0
+    slow_latency: Annotated[str, typer.Option(metavar="TIME")] = "0s"
+    slow_bandwidth: Annotated[str | None, typer.Option(metavar="RATE")] = None
+    jitter: Annotated[str, typer.Option(metavar="TIME")] = "0s"
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class TopologyOptions:
+    """The connections between nodes."""
+
+    topology: Annotated[str | None, typer.Option(metavar="NAME")] = None
+    inter_alpha: Annotated[str | None, typer.Option(metavar="TIME")] = None
+    inter_bandwidth: Annotated[str | None, typer.Option(metavar="RATE")] = None
+
+
+@dataclass(frozen=True)
+class PredictionOutput:
+    """The form in which predictions are shown."""
+
+    busbw: Annotated[bool, typer.Option("--busbw")] = False
+    published: Annotated[bool, typer.Option("--published")] = False
+    json: AsJson = False
+    lang: Lang = "en"
+
+
+@with_option_groups
+def simulate(
+    *,
+    aggregation: AggregationOptions,
+    links: LinkOptions,
+    training: UpdateOptions,
+    nodes: TopologyOptions,
     schedule: Annotated[bool, typer.Option("--schedule")] = False,
-    pipeline: pipelines.Name = None,
-    grid: pipelines.GridFile = None,
-    micro_batches: pipelines.MicroBatches = None,
-    chunks: pipelines.Chunks = None,
-    owners: pipelines.Owners = None,
-    forward: pipelines.Forward = None,
-    backward: pipelines.Backward = None,
-    update: pipelines.Update = None,
-    busbw: Annotated[bool, typer.Option("--busbw")] = False,
-    published: Annotated[bool, typer.Option("--published")] = False,
-    json: AsJson = False,
-    lang: Lang = "en",
+    pipeline: pipelines.PipelineOptions,
+    output: PredictionOutput,
 ) -> None:
     """Predict seconds per update of aggregations for any number of ranks, or lay out a pipeline."""
-    given = dict(locals())
+    given = flatten_groups(locals())
     from dualml.planning.cost import options, units
     from dualml.planning.cost.closed_form import names
     from dualml.planning.cost.request import CostRequest, parse_ranks, schedule_grids
 
-    if published:
+    if output.published:
         publications.print_published(given, signature(simulate).parameters)
         return
     if pipelines.wants_pipeline(given, signature(simulate).parameters):
         pipelines.print_pipeline(given)
         return
-    chosen = tuple(dict.fromkeys(strategy or names()))
-    numbers = parse_ranks(ranks or ("4" if schedule else "2,4,8"))
+    chosen = tuple(dict.fromkeys(aggregation.strategy or names()))
+    numbers = parse_ranks(aggregation.ranks or ("4" if schedule else "2,4,8"))
     if schedule:
-        grids = schedule_grids(chosen, numbers, every)
-        if json:
+        grids = schedule_grids(chosen, numbers, training.every)
+        if output.json:
             print_json({"ranks": numbers[0], "schedules": grids}, "simulate-schedule")
         else:
             print_text("\n\n".join(f"{name}\n{grid}" for name, grid in grids.items()))
         return
-    fits = options.load_fits(fit, alpha, bandwidth, beta, gamma)
-    one = options.make_link(alpha, bandwidth, beta, gamma)
+    constants = links.alpha, links.bandwidth, links.beta, links.gamma
+    fits = options.load_fits(links.fit, *constants)
+    one = options.make_link(*constants)
     request = CostRequest(
         strategies=chosen,
         ranks=numbers,
-        nbytes=options.vector_bytes(size, model),
+        nbytes=options.vector_bytes(aggregation.size, aggregation.model),
         link=(lambda name: one) if fits is None else fits.link,
-        compute_s=units.parse_seconds(compute, "--compute"),
-        slow=options.make_straggler(slow_rank, slow_compute, slow_latency, slow_bandwidth, jitter),
+        compute_s=units.parse_seconds(training.compute, "--compute"),
+        slow=options.make_straggler(
+            training.slow_rank,
+            training.slow_compute,
+            training.slow_latency,
+            training.slow_bandwidth,
+            training.jitter,
+        ),
         topology=options.make_topology(
-            topology or ("flat" if fits is None else fits.topology),
-            inter_alpha,
-            inter_bandwidth,
+            nodes.topology or ("flat" if fits is None else fits.topology),
+            nodes.inter_alpha,
+            nodes.inter_bandwidth,
             one,
         ),
-        every=every,
-        seed=seed,
+        every=training.every,
+        seed=training.seed,
         engine="" if fits is None else fits.engine,
     )
-    if json:
-        print_json(request.describe(lang), "simulate")
+    if output.json:
+        print_json(request.describe(output.lang), "simulate")
         return
-    if busbw and request.compute_s:
-        raise UserError(f"--busbw is of messages alone; received --compute {compute}: leave it out")
-    show_predictions(request, fit, lang, busbw)
+    if output.busbw and request.compute_s:
+        raise UserError(
+            f"--busbw is of messages alone; received --compute {training.compute}: leave it out"
+        )
+    show_predictions(request, links.fit, output.lang, output.busbw)
 
 
 def show_predictions(

@@ -4,6 +4,7 @@ transfers."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,76 +14,94 @@ from dualml.common.errors import TrialError, UserError
 from dualml.common.words import Messages
 from dualml.common.words.numbers import quantity
 from dualml.interface.cli import complete
-from dualml.interface.cli.options import ARM, AsJson, Lang
+from dualml.interface.cli.option_groups import with_option_groups
+from dualml.interface.cli.options import ARM, OutputOptions
 from dualml.interface.cli.output import check_streams, print_json, print_text, write_page
 from dualml.report.blocks import Column, Table
 from dualml.report.page import terminal
 
 if TYPE_CHECKING:
+    from dualml.experiment.split import Split
     from dualml.parallel.split.plan import SplitPlan
 
 Option = typer.Option
 
 
+@dataclass(frozen=True)
+class SplitOptions:
+    """The way in which ranks share a model and its batch."""
+
+    ranks: Annotated[int, Option("--ranks", min=2)] = 2
+    stages: Annotated[int, Option("--stages", min=0)] = 0
+    cut: Annotated[list[str] | None, Option("--cut")] = None
+    balance: Annotated[str, Option("--balance")] = ""
+    backend: Annotated[str, Option("--backend")] = "numpy"
+    tensor: Annotated[int, Option("--tensor", min=1)] = 1
+    sequence: Annotated[bool, Option("--sequence")] = False
+    regather: Annotated[bool, Option("--regather")] = False
+    context: Annotated[int, Option("--context", min=1)] = 1
+    data: Annotated[int, Option("--data", min=1)] = 1
+    schedule: Annotated[str, Option("--schedule")] = "1f1b"
+    micro_batches: Annotated[int, Option("--micro-batches", "-m", min=1)] = 4
+    batch: Annotated[int, Option("--batch", min=1)] = 64
+
+    def settings(self) -> Split:
+        """Return the split as an arm's settings describe it.
+
+        Raises:
+            UserError: values that are invalid together.
+        """
+        from dualml.experiment.split import Split
+
+        try:
+            return Split(
+                stages=self.stages,
+                cut=self.cut or [],
+                balance=self.balance or "parameters",  # type: ignore[arg-type]
+                schedule=self.schedule,
+                micro_batches=self.micro_batches,
+                tensor=self.tensor,
+                data=self.data,
+                sequence=self.sequence,
+                regather=self.regather,
+                context=self.context,
+            )
+        except ValueError as error:
+            raise UserError(first_problem(error)) from None
+
+
+@with_option_groups
 def split(
     what: Annotated[str, typer.Argument(metavar="MODEL|LAB", autocompletion=complete.labs)],
     arm: Annotated[str | None, ARM] = None,
-    ranks: Annotated[int, Option("--ranks", min=2)] = 2,
-    stages: Annotated[int, Option("--stages", min=0)] = 0,
-    cut: Annotated[list[str] | None, Option("--cut")] = None,
-    balance: Annotated[str, Option("--balance")] = "",
-    backend: Annotated[str, Option("--backend")] = "numpy",
-    tensor: Annotated[int, Option("--tensor", min=1)] = 1,
-    sequence: Annotated[bool, Option("--sequence")] = False,
-    regather: Annotated[bool, Option("--regather")] = False,
-    context: Annotated[int, Option("--context", min=1)] = 1,
-    data: Annotated[int, Option("--data", min=1)] = 1,
-    schedule: Annotated[str, Option("--schedule")] = "1f1b",
-    micro_batches: Annotated[int, Option("--micro-batches", "-m", min=1)] = 4,
-    batch: Annotated[int, Option("--batch", min=1)] = 64,
+    *,
+    options: SplitOptions,
     draw: Annotated[Path | None, Option("--draw")] = None,
-    json: AsJson = False,
-    lang: Lang = "en",
+    output: OutputOptions,
 ) -> None:
     """Split a model into stages and slices, and show the bytes on every link."""
     from dualml.algorithms.model import model
-    from dualml.experiment.split import Split
     from dualml.parallel.split.traffic import describe
 
     times: dict[str, float] | None = None
-    lower, streamed = False, check_streams(json, draw=draw)
+    lower, streamed = False, check_streams(output.json, draw=draw)
+    batch = options.batch
     if arm is not None:
         plan, batch, lower = plan_of_arm(what, arm)
     else:
         spec = model(what)
-        asked = balance or "parameters"
-        if asked == "time":
-            times = measure_layers(backend, what, batch)
-        try:
-            settings = Split(
-                stages=stages,
-                cut=cut or [],
-                balance=asked,  # type: ignore[arg-type]
-                schedule=schedule,
-                micro_batches=micro_batches,
-                tensor=tensor,
-                data=data,
-                sequence=sequence,
-                regather=regather,
-                context=context,
-            )
-        except ValueError as error:
-            raise UserError(first_problem(error)) from None
-        plan = settings.plan(spec, ranks, times)
+        if options.balance == "time":
+            times = measure_layers(options.backend, what, batch)
+        plan = options.settings().plan(spec, options.ranks, times)
     described = describe(plan, batch, lower=lower)
     if times is not None:
         described["times_s"] = times
     if draw is not None:
-        save_drawing(described, draw, lang)
-    if json:
+        save_drawing(described, draw, output.lang)
+    if output.json:
         print_json(described, "split")
     elif not streamed:
-        show_split(plan, described, lang)
+        show_split(plan, described, output.lang)
 
 
 def first_problem(error: ValueError) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,6 +23,9 @@ from dualml.interface.cli.submit_options import (
     load_experiment,
     parse_run_options,
 )
+
+if TYPE_CHECKING:
+    from dualml.runner.jobs.control import JobFields
 
 #: Where a job may run.
 PLACES = ("local", "slurm", "compose", "kubernetes")
@@ -86,8 +89,8 @@ def submit(
         render_run(on, words, render_options(given), as_json=json)
         return
     label = check_experiment(words)
-    asked: dict[str, Any] = {"cores": cores, "gpus": gpus}
-    asked["memory"] = parse_bytes(memory, "--memory") if memory else 0
+    nbytes = parse_bytes(memory, "--memory") if memory else 0
+    asked: JobFields = {"cores": cores, "gpus": gpus, "memory": nbytes}
     check_queue_options(given, ranks_per_node > 1, gpus_per_node)
     queue_job(given, words, asked, ranks_per_node, gpus_per_node, label)
 

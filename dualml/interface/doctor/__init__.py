@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
+from dualml.common.json_types import JsonObject
 from dualml.interface.doctor.finding import DoctorFinding
 
 __all__ = ["Diagnosis", "DoctorFinding", "diagnose"]
@@ -28,7 +28,7 @@ class Diagnosis:
         """Whether at least one framework works."""
         return any(self.works.values())
 
-    def describe(self, lang: str) -> dict[str, Any]:
+    def describe(self, lang: str) -> JsonObject:
         """Return the diagnosis as a JSON-serializable dict, with texts in one language."""
         rows = [
             {

@@ -7,10 +7,10 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dualml.common.errors import UserError
 from dualml.common.files import resolve_links
+from dualml.common.json_types import JsonObject
 from dualml.common.words import Messages
 from dualml.common.words.numbers import nbytes
 from dualml.experiment.store.manifest import check_run
@@ -34,7 +34,7 @@ class RunRow:
     summary: RunSummary
     size: int
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the row as a JSON-serializable dict."""
         run = self.summary
         return {

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dualml.common.files import open_to_append
+from dualml.common.json_types import JsonObject
 from dualml.common.sockets import socket_traffic
 from dualml.experiment.store.usage import Sample, encode_sample, usage_path
 from dualml.launch.usage.devices import device_sampler
@@ -44,7 +45,7 @@ class UsageSampler:
         self.begin, self.spent, self.sample_count = time.monotonic(), 0.0, 0
         self.host, self.stop_event = socket.gethostname(), threading.Event()
 
-    def on_event(self, event: dict[str, Any]) -> None:
+    def on_event(self, event: JsonObject) -> None:
         """Remember the progress that the rank reports."""
         self.phase = str(event.get("phase") or "")
         self.done, self.total = event.get("done"), event.get("total")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypedDict
 
 import numpy as np
 
@@ -216,7 +216,15 @@ class AsyncParameterServer(DataParallel):
     version_offset = 0  # updates applied before the first one in the log
 
 
-def staleness_stats(served: Sequence[tuple[int, int, int]], size: int) -> dict[str, Any]:
+class StalenessContent(TypedDict):
+    """Staleness of gradients in updates: of all ranks, and the mean of each rank."""
+
+    mean: float
+    max: int
+    ranks: list[float]
+
+
+def staleness_stats(served: Sequence[tuple[int, int, int]], size: int) -> StalenessContent:
     """Return the mean and maximum staleness of all gradients, and the mean of each rank's."""
     every = [s for _, _, s in served] or [0]
     ranks = [[s for _, rank, s in served if rank == r] or [0] for r in range(size)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -67,7 +66,7 @@ def split_times(
     return means
 
 
-def communication_share(ranks: Sequence[Mapping[str, Any]]) -> float | None:
+def communication_share(ranks: Sequence[Mapping[str, float]]) -> float | None:
     """Return the share of all ranks' time spent waiting and transferring, from the result of
     `split_times`; None without any time."""
     total = sum(r["step_s"] for r in ranks)

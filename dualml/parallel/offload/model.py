@@ -62,17 +62,15 @@ class OffloadedModel(ShardedModel):
         return [self.collectives.local_part(vector) for vector in self.unit_weights]
 
     def make_optimizer(self) -> OptimizerShard:
-        state = self.make_records("state") if self.offload.is_offloaded("state") else None
-        if state is not None:
-            self.unit_records["state"] = state
+        if self.offload.is_offloaded("state"):
+            self.unit_records["state"] = self.make_records("state")
         self.offloaded_optimizer = OffloadedShard(
             self.recipe,
             self.shardable,
             self.comm,
             self.weight_shards,
             self.meter,
-            state,
-            self.unit_records.get("weights"),
+            self.unit_records,
             self.backend.dtype,
         )
         return self.offloaded_optimizer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -25,8 +25,9 @@ class OffloadedShard:
 
     Args:
         weights: tensor of each unit's weights on the device; several units may share one.
-        state, weight_records: records of state and weights; None if they stay on the device. A
-            state record has the state vectors one after the other.
+        records: records of what is offloaded, by the names ``state`` and ``weights``. A state
+            record has the state vectors one after the other.
+        dtype: dtype of the state.
     """
 
     def __init__(
@@ -36,14 +37,13 @@ class OffloadedShard:
         comm: Communicator,
         weights: Sequence[Tensor],
         meter: Meter,
-        state: UnitRecords | None,
-        weight_records: UnitRecords | None,
+        records: Mapping[str, UnitRecords],
         dtype: str,
     ) -> None:
         self.flat, self.meter, self.weights = flat, meter, weights
-        self.state_records, self.weight_records = state, weight_records
+        self.state_records, self.weight_records = records.get("state"), records.get("weights")
         self.state_buffers, slots = list[Tensor](), recipe.rule.state_keys
-        if state is not None:
+        if self.state_records is not None:
             most = max(map(len, weights))
             self.state_buffers = [comm.tensor(np.zeros(most, dtype)) for _ in slots]
         self.state_buffer_bytes = sum(map(comm.nbytes, self.state_buffers))

@@ -3,10 +3,8 @@ statistics of a partition."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from dualml.common.former_members import former_names
+from dualml.common.json_types import JsonMapping
 from dualml.parallel.partition.base import PARTITIONS as PARTITIONS
 from dualml.parallel.partition.base import Index as Index
 from dualml.parallel.partition.base import Partition as Partition
@@ -31,7 +29,7 @@ from dualml.parallel.partition.stats import partition_stats as partition_stats
 from dualml.parallel.partition.stats import verify_partition as verify_partition
 
 
-def partition_from(spec: Mapping[str, Any]) -> Partition:
+def partition_from(spec: JsonMapping) -> Partition:
     """``{"name": "dirichlet_labels", "alpha": 0.1}`` → ``DirichletLabels(alpha=0.1)``.
 
     Raises:

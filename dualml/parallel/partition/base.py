@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dualml.algorithms.communicator.parts import part_lengths
 from dualml.common.errors import UserError
 from dualml.common.former_members import keep_former_members
+from dualml.common.json_types import JsonObject
 from dualml.common.registry import ClassRegistry
 from dualml.common.seeds import make_generator
 
@@ -158,7 +159,7 @@ class Partition:
         """
         return x
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the fields as JSON values, with the rule's name, as `partition_from` takes
         them."""
         return {"name": self.name, **{k: _plain(v) for k, v in asdict(self).items()}}

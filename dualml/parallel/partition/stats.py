@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.common.errors import UserError
+from dualml.common.json_types import JsonObject
 from dualml.parallel.partition.base import Index, Partition, Samples, count_samples
 
 
@@ -61,7 +62,7 @@ class PartitionStats:
         """Ranks without a sample."""
         return [rank for rank, size in enumerate(self.sizes) if not size]
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the statistics as JSON values, without those that are None."""
         facts = {k: v for k, v in asdict(self).items() if v is not None}
         return {**facts, "disjoint": self.disjoint, "covering": self.covering}

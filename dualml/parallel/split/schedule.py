@@ -8,12 +8,13 @@ PyTorch: ``2F0`` is stage 2, forward, micro-batch 0.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, Literal
 
 from dualml.common.errors import UserError
+from dualml.common.json_types import JsonMapping, JsonObject
 
 Kind = Literal["F", "B"]
 #: Text forms of an idle tick.
@@ -187,13 +188,13 @@ class Grid:
                 rows.append([c.strip() for c in line.split(",")] if "," in line else line.split())
         return cls.parse(rows)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the grid as JSON-compatible values; `restore` makes a grid from them."""
         rows = [[None if cell is None else str(cell) for cell in row] for row in self.rows]
         return {"owners": list(self.owners), "micro_batches": self.micro_batches, "rows": rows}
 
     @classmethod
-    def restore(cls, value: Mapping[str, Any]) -> Grid:
+    def restore(cls, value: JsonMapping) -> Grid:
         """Make a grid from the values that `describe` returns; ``owners`` and ``micro_batches`` are
         optional.
 

@@ -6,10 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from dualml.backend import Segment
 from dualml.backend.devices import shift_devices
+from dualml.common.json_types import JsonObject
 from dualml.parallel.split.plan import SplitPlan
 from dualml.parallel.split.ring import kv_numel
 from dualml.parallel.split.tensor_parallel import ParallelOp, RingAttentionOp
@@ -92,7 +92,7 @@ def _rpc_messages(plan: SplitPlan, batch: int) -> Iterator[Message]:
                 yield there, driver, "gradients", into, stage - 1
 
 
-def transfers(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[dict[str, Any]]:
+def transfers(plan: SplitPlan, batch: int, *, lower: bool = False) -> list[JsonObject]:
     """Return the values and bytes that move between the devices of each process in an update of
     ``batch`` samples.
 
@@ -203,7 +203,7 @@ def total_sent_bytes(plan: SplitPlan, batch: int, *, lower: bool = False) -> int
     return total
 
 
-def describe(plan: SplitPlan, batch: int, *, lower: bool = False) -> dict[str, Any]:
+def describe(plan: SplitPlan, batch: int, *, lower: bool = False) -> JsonObject:
     """Return a plan and its traffic as JSON-compatible values, for the command line and the report.
 
     Args:

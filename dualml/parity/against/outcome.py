@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dualml.common.files import nonfinite_to_none
+from dualml.common.json_types import JsonObject
 from dualml.common.words import Messages, numbers
 from dualml.experiment.store.manifest import RunRecord
 from dualml.experiment.store.verdicts import VERDICTS
@@ -90,7 +91,7 @@ class RunComparison:
         rest = {arm: [c for c in own if c not in shared] for arm, own in by_arm.items()}
         return {arm: own for arm, own in {"": shared, **rest}.items() if own}
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the whole result as JSON; ``kind`` and ``format`` identify the schema."""
         sides = [
             {

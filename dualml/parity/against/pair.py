@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dualml.common.json_types import JsonObject
 from dualml.experiment.store.manifest import TrialRecord
 from dualml.parity.against.changes import Change
 
@@ -85,7 +86,7 @@ class RunPair:
             if one and other
         }
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the pair as JSON."""
         kept = ("verdict", "reason", "evidence", "steps", "phases", "first_divergence", "outcome")
         return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from dualml.common.errors import UserError, did_you_mean
 from dualml.common.strict_model import clip_text
@@ -14,6 +14,7 @@ from dualml.experiment.store.envelope import Envelope
 from dualml.experiment.store.manifest import Key, TrialRecord
 from dualml.experiment.store.run_operand import RunOperand, read_run_operand
 from dualml.experiment.store.trajectory import PHASES, Trajectory
+from dualml.experiment.store.verdicts import ComparisonContent
 from dualml.parity.against.changes import diff_environments, diff_settings
 from dualml.parity.against.matching import TrialMatch, match_trials
 from dualml.parity.against.outcome import RunComparison
@@ -30,7 +31,7 @@ from dualml.parity.pairs import LowPrecision, compare_trajectories
 MARGIN = 10.0
 #: Phases that a comparison may leave out; batches and losses always count.
 METRICS = tuple(phase for phase in PHASES if phase != "data")
-Judged = dict[str, Any]
+Judged = ComparisonContent
 
 
 def compare_runs(
@@ -163,7 +164,7 @@ def _judge_pair(
         return _not_comparable("trial_missing", evidence)
     if reason := _input_mismatch(sides, names, a, b):
         return (
-            other_samples_verdict(a, b)
+            cast(Judged, other_samples_verdict(a, b))
             if reason == "other_samples"
             else _not_comparable(reason, {})
         )
@@ -179,7 +180,8 @@ def _judge_pair(
         lower = LowPrecision(lower.precision, ())
     only = phase_filter(metrics)
     try:
-        return compare_trajectories(only(left), only(right), margin, envelopes, lower)
+        judged = compare_trajectories(only(left), only(right), margin, envelopes, lower)
+        return cast(Judged, judged)  # its key is added where seeds are compared
     except UserError as error:  # tensors have different shapes
         return _not_comparable("other_shapes", {"said": str(error)})
 

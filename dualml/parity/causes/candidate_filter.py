@@ -20,6 +20,7 @@ from dualml.parity.causes.runs import FITTED
 from dualml.parity.causes.scopes import widen_to_line
 from dualml.parity.causes.spans import SpanFinder
 from dualml.parity.causes.swaps import group_by_line, swap_mutations
+from dualml.parity.models.judge import JudgingSettings
 from dualml.parity.models.operations import Operation, call_number, content_key
 from dualml.parity.models.trace import Trace
 from dualml.parity.models.value_matching import TraceOperand, ValueIndex, index_values
@@ -94,7 +95,7 @@ class SearchState(Protocol):
 
     a: Trace
     b: Trace
-    margin: float
+    settings: JudgingSettings
     names: dict[str, str]
 
     @property
@@ -135,7 +136,7 @@ class CandidateFilter:
         # Without unmatched values there, the other side ends earlier, at a value inside this side.
         names = unmatched[1] or {name for name in there.final_values if name in self.order}
         wanted = sorted(names, key=self.order.__getitem__)
-        self.wanted: ValueIndex = index_values(host.b, host.margin, wanted)
+        self.wanted: ValueIndex = index_values(host.b, host.settings.margin, wanted)
         self.known_lines = group_by_line(here.operations)
         self.spans = SpanFinder(
             here.operations,

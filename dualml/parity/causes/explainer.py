@@ -21,6 +21,7 @@ from dualml.launch.child import Emitter, run_child
 from dualml.parity.causes.explanation import Explanation
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.search import Search
+from dualml.parity.models.judge import JudgingSettings
 from dualml.parity.models.operations import Operation, call_number
 from dualml.parity.models.run import FATAL, RESULT, TRYING
 from dualml.parity.models.sentences import NAME
@@ -64,15 +65,14 @@ def run_search(emit: Emitter) -> dict[str, Any]:
 
     def search(a: Trace, budget: float) -> Search:
         """Return a search on trace ``a`` that takes at most ``budget`` seconds."""
+        sides = own["label"], job["sides"]["b"]["label"]
         return Search(
             a,
             b,
             explorer,
+            JudgingSettings(job["margin"], job["map"], sides),
             fatal=fatal.read_text().splitlines() if fatal.exists() else (),
             on_try=(folder / TRYING).write_text,
-            margin=job["margin"],
-            user_map=job["map"],
-            sides=(own["label"], job["sides"]["b"]["label"]),
             budget=budget,
         )
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from dualml.common.json_types import JsonObject
 from dualml.parity.causes.candidate_filter import Prober
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.causes.prefilter import Stepper
@@ -23,7 +24,7 @@ class Explorer(Prober, Stepper, Protocol):
     def trace_update(self, gradients: Mapping[str, NDArray[Any]]) -> list[Operation]:
         """Return the operations of one update of the user's own optimizer, from these gradients."""
 
-    def settings(self) -> list[dict[str, Any]]: ...
+    def settings(self) -> list[JsonObject]: ...
 
     def places(self) -> dict[str, dict[str, tuple[int, ...]]]:
         """Return the alias names of modules and parameters that are used in several places.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from dualml.parity.causes.mutation import Mutation
-from dualml.parity.causes.mutations import pairwise_swaps
+from dualml.parity.causes.tensor_mutations import pairwise_swaps
 from dualml.parity.models.trace import OUTPUT, Trace
 
 #: Pattern of the names of outputs that a model returns as a tuple.

@@ -159,7 +159,7 @@ class Search(MutationTrials):
             other_modules = self.improving(now, self.sharing_candidates())
             if any(run.is_resolved for run in other_modules):
                 return rank_explanations(self.calls, self.result.other, now, other_modules)
-        here, there = match_values(now.trace, self.b, self.margin)
+        here, there = match_values(now.trace, self.b, self.settings.margin)
         if first.phase == "state":  # a buffer that the model itself writes
             add_buffer_outputs(now, self.b, here, there, self.names)
         lost = here.unmatched(), there.unmatched()

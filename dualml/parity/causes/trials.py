@@ -22,8 +22,8 @@ from dualml.parity.causes.runs import (
 )
 from dualml.parity.causes.scopes import widen_scopes
 from dualml.parity.causes.spans import relocated_modules
-from dualml.parity.models.judge import judge_traces
-from dualml.parity.models.mapping import ParameterMap, match_tensors
+from dualml.parity.models.judge import JudgingSettings, judge_traces
+from dualml.parity.models.mapping import match_tensors
 from dualml.parity.models.pieces import align_pieces
 from dualml.parity.models.trace import Trace
 
@@ -49,9 +49,7 @@ class MutationTrials:
         b: the other side.
         fatal: mutations that killed the process of an earlier search, as `repr` writes them.
         on_try: called with the `repr` of each mutation before it is tried in a whole run.
-        margin: how many times the measured rounding still counts as equal.
-        user_map: the user's map of parameters.
-        sides: names of the two sides.
+        settings: how the two sides are compared.
         budget: seconds.
     """
 
@@ -60,22 +58,24 @@ class MutationTrials:
         a: Trace,
         b: Trace,
         explorer: Explorer,
+        settings: JudgingSettings,
         *,
         fatal: Collection[str] = (),
         on_try: Callable[[str], object] = str,
-        margin: float,
-        user_map: ParameterMap | None = None,
-        sides: tuple[str, str] = ("torch", "mindspore"),
         budget: float,
     ) -> None:
-        self.a, self.b, self.explorer = a, b, explorer
-        self.margin, self.user_map, self.sides = margin, user_map, sides
+        self.a, self.b, self.explorer, self.settings = a, b, explorer, settings
         self.until = time.monotonic() + budget
         self.fatal, self.on_try = fatal, on_try
         self.result = Explanation()
         ours, theirs = align_pieces(a, b)
         self.pairing = match_tensors(
-            ours.tensors, theirs.tensors, user_map, sides, b.roles, b.guesses
+            ours.tensors,
+            theirs.tensors,
+            settings.user_map,
+            settings.sides,
+            b.roles,
+            b.guesses,
         )
         pairs = self.pairing.pairs
         self.calls = CallCounts(a.operations, b.operations)
@@ -105,14 +105,7 @@ class MutationTrials:
         trace.envelope, trace.draws = self.a.envelope, self.a.draws
         trace.moved_modules = relocated_modules(self.a.operations, changes)
         try:
-            comparison = judge_traces(
-                trace,
-                self.b,
-                margin=self.margin,
-                user_map=self.user_map,
-                sides=self.sides,
-                structure=False,
-            )
+            comparison = judge_traces(trace, self.b, self.settings, structure=False)
         except UserError:  # inputs or parameters no longer match
             return None
         enough = False

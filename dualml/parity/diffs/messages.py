@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from dualml.common.json_types import JsonMapping, JsonObject
 from dualml.common.words import section_messages
 from dualml.parity.diffs.compare import EntryResult
 from dualml.parity.diffs.entry import DifferenceEntry, Lang
@@ -63,8 +63,8 @@ def measured_sentence(result: EntryResult, lang: Lang, *, brief: bool = False) -
 
 
 def describe_entry(
-    entry: DifferenceEntry, result: EntryResult | None, codes: Mapping[str, Any]
-) -> dict[str, Any]:
+    entry: DifferenceEntry, result: EntryResult | None, codes: JsonMapping
+) -> JsonObject:
     """Return an entry as JSON: its data, its code and its measurement."""
     measured = None
     if result is not None and result.plain is not None and result.equal is not None:

@@ -13,7 +13,13 @@ from dualml.algorithms.model.base import Layer
 from dualml.algorithms.model.dropout import dropout_masks
 from dualml.backend import TrainingSpec
 from dualml.backend.reference.losses import LOSSES
-from dualml.backend.reference.model import forward, layer_params, parameter_gradients, token_mask
+from dualml.backend.reference.model import (
+    ForwardContext,
+    forward,
+    layer_params,
+    parameter_gradients,
+    token_mask,
+)
 from dualml.backend.reference.types import TOKEN_MASK, Array, Params
 from dualml.experiment.arm import Arm
 from dualml.experiment.plan import Plan
@@ -113,7 +119,9 @@ class ReplayContext:
             here = token_mask(self.recipe.spec, values[0])
             for name, layer in self.recipe.spec.layers:
                 before = values[-1]
-                values, _ = forward([(name, layer)], params, values, here=here)
+                values, _ = forward(
+                    [(name, layer)], params, values, ForwardContext(token_mask=here)
+                )
                 given = layer_params(name, layer, params) | (
                     {TOKEN_MASK: here} if layer.needs_padding_mask else {}
                 )
@@ -127,7 +135,8 @@ class ReplayContext:
         pass."""
         drawn = tuple(dropout_masks(self.recipe.spec, self.recipe.seed, step, index).values())
         spec, x = self.recipe.spec, self.inputs(index)
-        (out,), tape = forward(spec.layers, weights, (x,), drawn, token_mask(spec, x))
+        context = ForwardContext(drawn, token_mask(spec, x))
+        (out,), tape = forward(spec.layers, weights, (x,), context)
         return out, tape
 
     def logits(self, step: int, index: Index) -> tuple[Array, Any]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from dualml.common.errors import TrialError, UserError
+from dualml.experiment.store.findings import FindingContent
 from dualml.experiment.store.records import read_records
+from dualml.experiment.store.verdicts import ComparisonContent, ParityContent, SerialContent
 from dualml.parity.finder.causes import GUESSES, Hypothesis, Observation
 from dualml.parity.finder.causes.base import disturbs_clean, phase_tensors, unexplained_share
 from dualml.parity.finder.context import PHASES, REFERENCE, ReplayContext
@@ -31,9 +33,7 @@ SCORE_TOLERANCE = 0.005
 MAX_CAUSES = 3
 
 
-def find_all(
-    session: ReplaySession, parity: Mapping[str, Any], limit: int = 3
-) -> list[dict[str, Any]]:
+def find_all(session: ReplaySession, parity: ParityContent, limit: int = 3) -> list[FindingContent]:
     """Find the cause of each comparison whose verdict is `different`, of at most ``most`` of them.
 
     A comparison of n ranks with one is examined only if the backends agree with each other.
@@ -41,17 +41,18 @@ def find_all(
     wanted = [c for c in parity.get("comparisons", []) if is_suspicious(c)]
     wanted += numeric_failures(session, parity)
     seen = {(c["arm"], c["seed"], b) for c in wanted for b in (c["a"], c["b"])}
-    for c in parity.get("serial", []):
-        if is_suspicious(c) and (c["arm"], c["seed"], c["backend"]) not in seen:
-            wanted.append({**c, "a": c["backend"], "b": REFERENCE})
-    results: list[dict[str, Any]] = []
+    for one in parity.get("serial", []):
+        if is_suspicious(one) and (one["arm"], one["seed"], one["backend"]) not in seen:
+            pair = {**one, "a": one["backend"], "b": REFERENCE}
+            wanted.append(cast(ComparisonContent, pair))
+    results: list[FindingContent] = []
     blamed: set[tuple[str, int, str]] = set()
     for c in wanted:
         if len(results) >= limit:
             break
         if blamed & {(c["arm"], c["seed"], side) for side in (c["a"], c["b"])}:
             continue  # the same backend in another pair
-        finding = {"arm": c["arm"], "seed": c["seed"], "a": c["a"], "b": c["b"]}
+        finding: FindingContent = {"arm": c["arm"], "seed": c["seed"], "a": c["a"], "b": c["b"]}
         try:
             finding |= find_cause(session, c)
         except (UserError, TrialError) as error:
@@ -65,18 +66,18 @@ def find_all(
 NUMBERS = ("the loss is ", "the loss diverges", "not finite", "moved no parameter", "does not hold")
 
 
-def numeric_failures(session: ReplaySession, parity: Mapping[str, Any]) -> list[dict[str, Any]]:
+def numeric_failures(session: ReplaySession, parity: ParityContent) -> list[ComparisonContent]:
     """Return the comparisons that lack one side because its numbers ended the trial, while the
     other side finished."""
-    trials, suspects = session.folder.trials, []
+    trials, suspects = session.folder.trials, list[ComparisonContent]()
     for c in parity.get("comparisons", []):
         lost = [name for name in (c["a"], c["b"]) if c.get("evidence", {}).get(name) == "failed"]
         if c.get("reason") != "trial_missing" or len(c["evidence"]) != 1 or len(lost) != 1:
             continue
         trial = trials[c["arm"], lost[0], c["seed"]]
         if any(part in (trial.reason or "") for part in NUMBERS):
-            first = {"step": updates_made(session.folder.trial_folder(trial.key)) + 1}
-            suspects.append({**c, "first_divergence": first})
+            step = updates_made(session.folder.trial_folder(trial.key)) + 1
+            suspects.append({**c, "first_divergence": {"step": step}})
     return suspects
 
 
@@ -89,12 +90,12 @@ def updates_made(folder: Path) -> int:
     return 0 if losses is None else len(losses.step)
 
 
-def is_suspicious(comparison: Mapping[str, Any]) -> bool:
+def is_suspicious(comparison: ComparisonContent | SerialContent) -> bool:
     """Return whether a comparison needs an explanation: another result, or other samples."""
     return comparison["verdict"] == "different" or comparison.get("reason") == "other_samples"
 
 
-def find_cause(session: ReplaySession, comparison: Mapping[str, Any]) -> dict[str, Any]:
+def find_cause(session: ReplaySession, comparison: ComparisonContent) -> FindingContent:
     """Replay a comparison, localise the difference and explain it; return the content of a finding.
 
     Raises:
@@ -119,7 +120,7 @@ def find_cause(session: ReplaySession, comparison: Mapping[str, Any]) -> dict[st
     return explain(scene, sides, session.plan.experiment.parity.margin)
 
 
-def explain(scene: ReplayContext, sides: Sequence[str], margin: float) -> dict[str, Any]:
+def explain(scene: ReplayContext, sides: Sequence[str], margin: float) -> FindingContent:
     """Return where the replays leave the update rule, on which backend, and which hypotheses
     reproduce this."""
     all_points = {name: list(compare_tensors(scene, name)) for name in sides}
@@ -134,7 +135,7 @@ def explain(scene: ReplayContext, sides: Sequence[str], margin: float) -> dict[s
             "status": "rounding only",
             "steps": scene.steps,
             "margin": margin,
-            "worst": worst and {key: getattr(worst, key) for key in keys},
+            "worst": None if worst is None else {key: getattr(worst, key) for key in keys},
         }
     off = strays[first.backend]
     guilty = [name for name, own in strays.items() if any(p.key == first.key for p in own)]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from dualml.common.words import LANGUAGES, load_messages, section_messages
+from dualml.experiment.store.findings import FindingContent
 from dualml.parity.pairs import FLOOR
 
 
@@ -19,19 +20,19 @@ def catalogue_entries() -> dict[str, list[str]]:
     return tomllib.loads(Path(__file__).with_name("entries.toml").read_text("utf-8"))
 
 
-def add_text(finding: Mapping[str, Any]) -> dict[str, Any]:
+def add_text(finding: FindingContent) -> FindingContent:
     """Return a finding with its paragraph in both languages, as stored in ``findings.json``."""
     return {**finding, "text": {lang: paragraph(finding, lang) for lang in LANGUAGES}}
 
 
-def paragraph(finding: Mapping[str, Any], lang: str = "en") -> str:
+def paragraph(finding: FindingContent, lang: str = "en") -> str:
     """Describe what was found, where, and what to do about it."""
     words, base = (
         section_messages(lang, "finding"),
-        {k: finding[k] for k in ("arm", "seed", "a", "b")},
+        {"arm": finding["arm"], "seed": finding["seed"], "a": finding["a"], "b": finding["b"]},
     )
     if finding["status"] == "not replayed":
-        return words["failed"].format(**base, reason=finding["reason"].rstrip("."))
+        return words["failed"].format(**base, reason=str(finding["reason"]).rstrip("."))
     if finding["status"] == "rounding only":
         worst = finding.get("worst") or {}
         where = words["at"].format(**worst) if worst else ""

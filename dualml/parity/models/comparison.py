@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from inspect import Signature
 from typing import Any
 
+from dualml.common.json_types import JsonObject
 from dualml.parity.models.messages import Language, format_message
 from dualml.parity.models.sentences import (
     describe_causes,
@@ -125,7 +126,7 @@ class ModelComparison:
         """The largest ratio of a distance to the rounding measured there."""
         return max((float(p["ratio"]) for p in self.phases.values()), default=0.0)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the whole result as JSON."""
         return {
             "verdict": self.verdict,

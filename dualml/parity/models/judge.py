@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,28 +26,38 @@ PHASES = ("parameters", "forward", "loss", "gradient", "update", "state")
 MARGIN = 10.0
 
 
-def judge_traces(
-    a: Trace,
-    b: Trace,
-    *,
-    margin: float = MARGIN,
-    user_map: ParameterMap | None = None,
-    sides: tuple[str, str] = ("torch", "mindspore"),
-    structure: bool = True,
-) -> ModelComparison:
-    """Judge two traces of one plan.
+@dataclass(frozen=True)
+class JudgingSettings:
+    """How two traces are compared.
 
     Args:
         margin: a distance is outside when it exceeds ``margin`` × max(envelope, 2⁻²³).
         user_map: the user's map of parameters, see `dualml.parity.models.mapping.match_tensors`.
         sides: names of the two sides.
+    """
+
+    margin: float = MARGIN
+    user_map: ParameterMap | None = None
+    sides: tuple[str, str] = ("torch", "mindspore")
+
+
+DEFAULT_JUDGING = JudgingSettings()
+
+
+def judge_traces(
+    a: Trace, b: Trace, settings: JudgingSettings = DEFAULT_JUDGING, *, structure: bool = True
+) -> ModelComparison:
+    """Judge two traces of one plan.
+
+    Args:
         structure: whether a parameter that only one side has counts as a difference.
 
     Raises:
         UserError: parameters without a partner, other inputs, other initial weights.
     """
+    margin, sides = settings.margin, settings.sides
     a, b = align_pieces(a, b)
-    pairing = match_tensors(a.tensors, b.tensors, user_map, sides, b.roles, b.guesses)
+    pairing = match_tensors(a.tensors, b.tensors, settings.user_map, sides, b.roles, b.guesses)
     check_same_plan(a, b, pairing, sides)
     steps = min(a.steps, b.steps)
     pair = TraceComparison(a, b, pairing, sides, margin)

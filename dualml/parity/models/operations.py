@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.common.json_types import JsonMapping, JsonObject
+
 Array = NDArray[Any]
 #: Memory limit for the arrays of one side: enough for a ResNet on small images.
 LIMIT_BYTES = 1 << 30
@@ -68,12 +70,12 @@ class Operation:
         """Return the names of its outputs among the arrays of a trace."""
         return [value_name(self.number, i) for i in range(len(self.outputs))]
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the operation as JSON."""
         return asdict(self)
 
     @classmethod
-    def restore(cls, row: Mapping[str, Any]) -> Operation:
+    def restore(cls, row: JsonMapping) -> Operation:
         """Return the operation that `describe` returned as JSON.
 
         Raises:

@@ -9,6 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from dualml.common.json_types import JsonObject
+
 Shape = tuple[int, ...]
 Change = Literal["", "transpose", "reshape"]
 #: Last part of a name in MindSpore → PyTorch's term.
@@ -41,7 +43,7 @@ class Tensor:
         """Number of elements of the tensor."""
         return math.prod(self.shape)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the tensor as JSON."""
         return {"name": self.name, "shape": list(self.shape), "trained": self.trained}
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dualml.backend import BackendInfo, backends
 from dualml.common.errors import UserError
 from dualml.common.files import read_json, write_json
+from dualml.common.json_types import JsonObject
 from dualml.common.machine import python_argv, usable_cores
 from dualml.launch.process import Launch
 from dualml.launch.supervise import GroupResult, describe_exit, last_lines, supervise
@@ -32,7 +33,7 @@ from dualml.parity.models.inputs import (
     to_array,
     to_arrays,
 )
-from dualml.parity.models.judge import MARGIN, judge_traces
+from dualml.parity.models.judge import MARGIN, JudgingSettings, judge_traces
 from dualml.parity.models.mapping import ParameterMap
 from dualml.parity.models.model_ref import COMPARING_VARIABLE, to_import_spec
 from dualml.parity.models.recorder import DRAWS
@@ -171,9 +172,7 @@ def run_and_judge(
 ) -> ModelComparison:
     """Run both workers and judge their traces."""
     run_workers(folder, job, infos, arrays)
-    return judge_traces(
-        *traces(folder), margin=job["margin"], user_map=job["map"], sides=FRAMEWORKS
-    )
+    return judge_traces(*traces(folder), JudgingSettings(job["margin"], job["map"], FRAMEWORKS))
 
 
 def retry_with_partners(
@@ -244,12 +243,12 @@ def compare_traces(
         a, b = b, a  # names are those of PyTorch
     names = (a.framework, b.framework)
     sides = names if names[0] != names[1] else (f"{names[0]} A", f"{names[1]} B")
-    found = judge_traces(a, b, margin=margin, user_map=serialize_map(map), sides=sides)
+    found = judge_traces(a, b, JudgingSettings(margin, serialize_map(map), sides))
     return replace(found, notes=(*notes, *found.notes))
 
 
 def run_workers(
-    folder: Path, job: dict[str, Any], infos: Sequence[BackendInfo], arrays: Sequence[NDArray[Any]]
+    folder: Path, job: JsonObject, infos: Sequence[BackendInfo], arrays: Sequence[NDArray[Any]]
 ) -> None:
     """Run both workers until they end.
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from dualml.algorithms.optim import rule_from
 from dualml.common.errors import TrialError, UserError
 from dualml.common.files import read_json
+from dualml.common.json_types import JsonObject
 from dualml.launch.child import Emitter, run_child
 from dualml.parity.models.construction import locations_by_name
 from dualml.parity.models.graph_roles import build_graph, match_roles
@@ -152,7 +153,7 @@ def required_arguments(builder: Callable[..., Any]) -> list[str]:
     ]
 
 
-def make_optimizer(room: ModelBackend, model: Any, kind: dict[str, Any] | None) -> Any:
+def make_optimizer(room: ModelBackend, model: Any, kind: JsonObject | None) -> Any:
     """Make the optimizer of a job; None if it has none."""
     if kind is None:
         return None

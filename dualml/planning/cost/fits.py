@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from dualml.common.errors import UserError
+from dualml.common.json_types import JsonObject
 from dualml.parallel.aggregation import ASYNCHRONOUS, STRATEGIES
 from dualml.planning.cost.closed_form import LOCAL_SGD
 from dualml.planning.cost.link import Link
@@ -52,7 +52,7 @@ class Fits:
             raise UserError(f"no fit for {name} and none point to point; there are: {known}")
         return fit.link
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the fits as JSON: ``{"topology", "point_to_point", "strategies", "skipped"}``, and
         ``engine`` if set."""
         content = asdict(self)
@@ -61,7 +61,7 @@ class Fits:
         return content
 
     @classmethod
-    def restore(cls, text: dict[str, Any]) -> Fits:
+    def restore(cls, text: JsonObject) -> Fits:
         """Make fits from the JSON values that `describe` returns."""
         from pydantic import TypeAdapter
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from dualml.common.errors import UserError
 from dualml.common.former_members import keep_former_members
+from dualml.common.json_types import JsonObject
 from dualml.parallel.aggregation import ASYNCHRONOUS
 from dualml.planning.cost.closed_form import DEFAULT_SYNC_PERIOD, LOCAL_SGD, check, stages
 from dualml.planning.cost.engines import schedule
@@ -120,7 +121,7 @@ class Fit:
     ranks: tuple[int, int] = (0, 0)
     sizes: tuple[int, int] = (0, 0)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the fit as JSON-compatible values."""
         return asdict(self)
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from dualml.common.errors import UserError
+from dualml.common.json_types import JsonObject
 from dualml.parallel.split.order import dependencies, validate
 from dualml.parallel.split.schedule import Action, Grid
 from dualml.planning.cost.link import Link
@@ -94,7 +94,7 @@ class PipelineTimeline:
                 rows.append((rank, "", "update", end - self.update_s, end))
         return rows + [(m.source, str(m.action), "send", m.start, m.end) for m in self.messages]
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the timeline as JSON-compatible values, in seconds."""
         return {
             "seconds": self.seconds,

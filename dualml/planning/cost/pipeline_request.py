@@ -6,10 +6,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from dualml.common.errors import UserError
 from dualml.common.files import read_bytes
+from dualml.common.json_types import JsonObject
 from dualml.common.parse import from_json, from_toml
 from dualml.parallel.split.order import validate
 from dualml.parallel.split.schedule import Grid
@@ -80,7 +80,7 @@ class PipelineRequest:
         )
         return simulate_pipeline(self.grid, there, back, self.transfer_s, self.update_s)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the answer as JSON-compatible values."""
         return {
             "schedule": self.name,

@@ -14,12 +14,13 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from dualml.common.json_types import JsonMapping, JsonObject
 from dualml.common.parse import from_toml
 from dualml.planning.cost.model import Fit, Point, fit
 
 
 @cache
-def tables() -> Mapping[str, Any]:
+def tables() -> JsonMapping:
     """Return ``sources`` and ``curves`` of the published data file."""
     return from_toml((files("dualml.planning.cost") / "published.toml").read_text("utf-8"))
 
@@ -154,7 +155,7 @@ def summary(errors: Sequence[float]) -> tuple[float, float]:
     return float(np.median(sizes)), float(sizes.max())
 
 
-def describe() -> dict[str, Any]:
+def describe() -> JsonObject:
     """Return every curve with its source, constants, points and predictions as JSON-compatible
     values."""
     found = []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from dualml.common.errors import UserError
+from dualml.common.json_types import JsonObject
 from dualml.parallel.aggregation import ASYNCHRONOUS
 from dualml.parallel.aggregation import strategy as find
 from dualml.parallel.aggregation.straggler import Straggler
@@ -114,7 +114,7 @@ class CostRequest:
             texts.append(straggler_sentence(slowed, healthy, high, lang))
         return [text for text in texts if text]
 
-    def describe(self, lang: str) -> dict[str, Any]:
+    def describe(self, lang: str) -> JsonObject:
         """Return the answer as JSON-compatible values."""
         table = self.table()
         return {

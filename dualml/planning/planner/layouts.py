@@ -4,18 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dualml.common.errors import UserError
+from dualml.common.json_types import JsonObject
 from dualml.planning.planner.shape import Shape
 
 Ints = NDArray[np.int64]
 RECOMPUTED = ("none", "selective", "full")
 #: Maximum number of layouts in one search.
 MAX_LAYOUTS = 1_000_000
+
+
+class LayoutAxes(TypedDict, total=False):
+    """The choices of a single layout; see `Layouts`, whose columns they are."""
+
+    dp: int
+    pp: int
+    tp: int
+    cp: int
+    sp: bool
+    zero: int
+    micro: int
+    recompute: str
+    chunks: int
+
+
+DEFAULT_AXES = LayoutAxes(
+    dp=1, pp=1, tp=1, cp=1, sp=False, zero=0, micro=1, recompute="none", chunks=1
+)
 
 
 @dataclass(frozen=True)
@@ -47,29 +67,23 @@ class Layouts:
     chunks: Ints
 
     @classmethod
-    def from_axes(
-        cls,
-        batch: int,
-        *,
-        dp: int = 1,
-        pp: int = 1,
-        tp: int = 1,
-        cp: int = 1,
-        sp: bool = False,
-        zero: int = 0,
-        micro: int = 1,
-        recompute: str = "none",
-        chunks: int = 1,
-    ) -> Layouts:
-        """Make a table with a single layout.
+    def from_axes(cls, batch: int, **axes: Unpack[LayoutAxes]) -> Layouts:
+        """Make a table with a single layout; axes that are not given have their defaults.
 
         Raises:
             UserError: a batch that does not divide into micro-batches.
         """
+        layout = DEFAULT_AXES | axes
+        dp, micro = layout["dp"], layout["micro"]
         if batch % (dp * micro):
             raise UserError(f"batch {batch} is no multiple of dp {dp} · micro-batch {micro}")
-        values = (dp, pp, tp, cp, int(sp), zero, micro, batch, RECOMPUTED.index(recompute), chunks)
-        return cls(*(np.array([value], np.int64) for value in values))
+        columns = {
+            **layout,
+            "batch": batch,
+            "sp": int(layout["sp"]),
+            "recompute": RECOMPUTED.index(layout["recompute"]),
+        }
+        return cls(**{name: np.array([value], np.int64) for name, value in columns.items()})
 
     def __len__(self) -> int:
         return len(self.dp)
@@ -93,7 +107,7 @@ class Layouts:
         """Number of devices of each layout."""
         return self.dp * self.pp * self.tp * self.cp
 
-    def describe(self, row: int) -> dict[str, Any]:
+    def describe(self, row: int) -> JsonObject:
         """Return one layout as JSON-compatible values."""
         texts = {f.name: int(getattr(self, f.name)[row]) for f in fields(self)}
         given: dict[str, Any] = dict(texts)

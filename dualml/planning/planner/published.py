@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from dualml.common.json_types import JsonMapping
 from dualml.common.parse import from_toml
 from dualml.planning.planner.cluster import Cluster, Efficiency
 from dualml.planning.planner.devices import Device, fitted_efficiency
@@ -34,7 +35,7 @@ CHUNKS = (1, 2, 4, 8)
 
 
 @cache
-def tables() -> Mapping[str, Any]:
+def tables() -> JsonMapping:
     """Return the published tables."""
     return from_toml((files("dualml.planning.planner") / "published.toml").read_text("utf-8"))
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypedDict
 
 from dualml.algorithms.model.gpt import DECODERS
 from dualml.common.errors import UserError
+from dualml.common.json_types import JsonObject
 from dualml.planning.cost import units
 from dualml.planning.cost.link import Link
 from dualml.planning.planner.cluster import Cluster, Efficiency
@@ -54,7 +55,7 @@ class PlanRequest:
     choices: SearchSpace = field(default_factory=SearchSpace)
     engine: TrainingEngine = MEGATRON
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the question as JSON-compatible values."""
         shape = {**vars(self.shape), "parameters": self.shape.parameters}
         cluster = vars(self.cluster)
@@ -85,7 +86,35 @@ def make_cluster(
     )
 
 
-def request_from_options(model: str, options: Mapping[str, Any]) -> PlanRequest:
+class PlanOptions(TypedDict):
+    """Options of `dualml plan`, as texts and numbers; None means the device's own value."""
+
+    devices: int
+    device: str
+    memory: str | None
+    batch: int | None
+    sequence: int | None
+    overrides: list[str] | None
+    precision: str
+    attention: str
+    engine: str | None
+    node: int | None
+    alpha: str | None
+    peak: str | None
+    hbm: str | None
+    efficiency: float | None
+    overlap: float
+    reserve: str | None
+    tensor: int | None
+    context: int
+    interleave: int
+    zero: str | None
+    recompute: str | None
+    link: str | None
+    inside: str | None
+
+
+def request_from_options(model: str, options: PlanOptions) -> PlanRequest:
     """Make the request from the options of `dualml plan`; None means the device's own value.
 
     Raises:

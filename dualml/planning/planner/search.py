@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dualml.common.errors import UserError
+from dualml.common.json_types import JsonObject
 from dualml.planning.planner.arm import arm_from_layout
 from dualml.planning.planner.engine import DUALML, MEGATRON
 from dualml.planning.planner.layouts import RECOMPUTED, Ints, Layouts, enumerate_layouts
@@ -163,7 +164,7 @@ class LayoutPlan:
             "teraflops_per_device": self.utilisation(row) * self.request.cluster.peak / 1e12,
         }
 
-    def describe(self, top: int) -> dict[str, Any]:
+    def describe(self, top: int) -> JsonObject:
         """Return the answer as JSON-compatible values.
 
         Raises:

@@ -14,6 +14,7 @@ from dualml.algorithms.model.layers import Embedding, Linear
 from dualml.algorithms.model.spec import ModelSpec
 from dualml.algorithms.model.zoo import model
 from dualml.common.errors import UserError
+from dualml.common.json_types import JsonObject
 from dualml.common.strict_model import StrictModel, describe_validation_error
 from dualml.experiment.data.text import LENGTH, WORDS
 from dualml.experiment.load import load
@@ -125,7 +126,7 @@ def spec_from_shape(shape: Shape) -> ModelSpec:
     return spec
 
 
-def sizes_from_shape(shape: Shape) -> dict[str, Any]:
+def sizes_from_shape(shape: Shape) -> JsonObject:
     """Return the sizes of a shape as in an experiment file, with the usual dropout rate if it has
     dropout."""
     return {

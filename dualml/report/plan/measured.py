@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from dualml.algorithms.model.spec import ModelSpec
 from dualml.common.errors import UserError
+from dualml.common.json_types import JsonObject
 from dualml.common.words import Messages
 from dualml.experiment.store.run import RunData
 from dualml.parallel.split.mesh import Mesh
@@ -94,7 +94,7 @@ def format_layout(x: Layouts) -> str:
     return f"{mesh}, ZeRO-{of['zero']}, b {of['micro']}, {RECOMPUTED[x.recompute[0]]}"
 
 
-def describe(rows: Sequence[MemoryCheck]) -> list[dict[str, Any]]:
+def describe(rows: Sequence[MemoryCheck]) -> list[JsonObject]:
     """Return the rows as JSON-compatible values."""
     return [vars(row) for row in rows]
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from dualml.common.json_types import JsonObject
 from dualml.common.words import Messages, numbers
 from dualml.planning.planner.devices import fitted_efficiency
 from dualml.planning.planner.layouts import RECOMPUTED, Layouts, SearchSpace
@@ -208,7 +209,7 @@ def activations_table(words: Messages) -> Table:
     return _table("activations", ("technique", "measured", "predicted"), rows, words)
 
 
-def describe() -> dict[str, Any]:
+def describe() -> JsonObject:
     """Return the runs with their predictions as JSON-compatible values."""
     rows = [
         {

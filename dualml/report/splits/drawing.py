@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from dualml.common.json_types import JsonMapping
 from dualml.common.words import Messages, numbers
 from dualml.report import figure as fig
 from dualml.report.draw.palette import SMALL
@@ -30,7 +31,7 @@ BRACKET_HEIGHT, LINE_HEIGHT = 42.0, 19.0  # height of a bracket, and of a line o
 
 
 def plan_figure(
-    name: str, plan: Mapping[str, Any], words: Messages, caption: str = "", alt: str = ""
+    name: str, plan: JsonMapping, words: Messages, caption: str = "", alt: str = ""
 ) -> fig.Figure:
     """Return a split plan, as `SplitPlan.describe` returns it, as a figure.
 

@@ -15,7 +15,7 @@ from dualml.experiment.store.run import RunData
 from dualml.parity.statistics import LEVEL, MARGIN
 from dualml.report import legend, ranks
 from dualml.report.blocks import Block, Item
-from dualml.report.cards import make_card
+from dualml.report.cards import CardFooter, make_card
 from dualml.report.columns import Row, table
 from dualml.report.confidence import paired_interval
 from dualml.report.curves import mean_lines
@@ -130,9 +130,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     scaled = [a.name for f in families for a in f.all_arms if a.kind in (SCALED_RATE, WARMUP_RATE)]
     if scaled:
         does = words("batch.does")
-        yield make_card(
-            words, words("batch.rule"), [FORMULA], does, scaled, source=SOURCE, most=len(scaled)
-        )
+        footer = CardFooter(scaled, SOURCE, most=len(scaled))
+        yield make_card(words, words("batch.rule"), [FORMULA], does, footer)
     for k, family in enumerate(ran, start=1):
         yield _figure(run, words, family, f"-{k}" if k > 1 else "")
     head = (
@@ -207,7 +206,7 @@ def _figure(run: RunData, words: Messages, family: Batches, suffix: str) -> Figu
         [*legend.distinct_colors(names), *kinds, *legend.backends(run)],
         {"values": percents},
         more=[words("figure.mean_line"), words("figure.intervals")],
-        suffix=suffix,
+        name=f"large-batch{suffix}",
         columns=2,
     )
 

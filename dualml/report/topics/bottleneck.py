@@ -135,7 +135,7 @@ def _ranks(
         scaled,
         [*parts, *pale],
         values,
-        suffix=suffix,
+        name=f"bottleneck{suffix}",
         columns=min(COLUMNS, len(panels)),
     )
 

@@ -128,7 +128,7 @@ def _figure(splits: Splits, group: Group, suffix: str, words: Messages) -> Figur
     values = {"arm": group[0], "values": times.format_values(names, backends, idle)}
     look_of = [*legend_entries(group, backends, words), THEORY]
     return build_figure(
-        words, "bubble", [shares, updates], look_of, values, suffix=suffix, columns=2
+        words, "bubble", [shares, updates], look_of, values, name=f"bubble{suffix}", columns=2
     )
 
 

@@ -71,7 +71,7 @@ def _figure(
         panels,
         [],
         {"seed": shown[0].seed, "values": ", ".join(texts)},
-        suffix=suffix,
+        name=f"partitions{suffix}",
         columns=across,
         width=880 if across > 1 else 528,
     )

@@ -14,7 +14,7 @@ from dualml.parallel.aggregation import ASYNCHRONOUS, STRATEGIES
 from dualml.parallel.aggregation.asynchronous import AsyncParameterServer
 from dualml.report import machine, ranks
 from dualml.report.blocks import Block, Formula, Prose
-from dualml.report.cards import make_card
+from dualml.report.cards import CardFooter, make_card
 from dualml.report.topics import ReportSection
 
 COST = r"T = p \, \alpha + q \, \beta"
@@ -57,7 +57,8 @@ def rule_cards(run: RunData, words: Messages) -> Iterator[Block]:
         if not formulas:
             does = words("intro.unknown_rule", name=name)
         most = 12 if ranks.is_distributed(run) else len(arms)
-        yield make_card(words, name, formulas, does, arms, source=source, most=most, code=True)
+        footer = CardFooter(arms, source, most=most)
+        yield make_card(words, name, formulas, does, footer, code=True)
     if used:
         yield Prose(words("symbols.all"), small=True)
 
@@ -86,7 +87,7 @@ def combining_cards(run: RunData, words: Messages) -> Iterator[Block]:
     for way, formulas in COMBINE.items():
         if arms := [arm for arm in ways if ways[arm] == way]:
             name, does = words(f"combine.{way}.name"), words(f"combine.{way}.does")
-            yield make_card(words, name, formulas, does, arms)
+            yield make_card(words, name, formulas, does, CardFooter(arms))
 
 
 def _combination_key(run: RunData, arm: str) -> str:
@@ -116,9 +117,8 @@ def strategy_cards(run: RunData, words: Messages) -> Iterator[Block]:
         sizes = sorted({ranks.world_size(run, arm) for arm in arms} - {1})
         texts = [text for n in sizes if (text := schedule_counts(name, n, words))]
         does, source = words.get(f"strategy.{name}", ""), cited_source(strategy_class(name))
-        yield make_card(
-            words, name, formulas(name), does, arms, counts=texts, source=source, code=True
-        )
+        footer = CardFooter(arms, source, texts)
+        yield make_card(words, name, formulas(name), does, footer, code=True)
 
 
 def strategy_class(name: str) -> Any:

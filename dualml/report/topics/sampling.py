@@ -244,7 +244,7 @@ def _gaps(
         [Panel(marks, x, Axis(names=arms), height=height)],
         [*legend.colored_backends(shown), LegendEntry("series", "margin", margin, color="silver")],
         {"arm": contest.base, "values": ", ".join(values)},
-        suffix=suffix,
+        name=f"sampling-gaps{suffix}",
     )
 
 

@@ -10,7 +10,7 @@ from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData
 from dualml.report import legend, ranks, scaling_families
 from dualml.report.blocks import Block, Card, Cell, Item, Notice, Table
-from dualml.report.cards import make_card
+from dualml.report.cards import CardFooter, make_card
 from dualml.report.columns import table
 from dualml.report.confidence import MeanInterval
 from dualml.report.figure import Axis, Bar, Figure, LegendEntry, LineMark, Mark, Panel, SeriesId
@@ -73,15 +73,8 @@ def _cards(run: RunData, words: Messages) -> Iterator[Card]:
         arms = list(dict.fromkeys(a for f in every if f.kind == kind for a in (f.base, *f.arms)))
         if arms:
             does = words(f"scaling.does.{kind}")
-            yield make_card(
-                words,
-                words(f"scaling.{kind}"),
-                formulas,
-                does,
-                arms,
-                source=SOURCES[kind],
-                most=len(arms),
-            )
+            footer = CardFooter(arms, SOURCES[kind], most=len(arms))
+            yield make_card(words, words(f"scaling.{kind}"), formulas, does, footer)
 
 
 # --- tables ---------------------------------------------------------------------------------------

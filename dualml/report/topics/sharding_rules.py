@@ -8,7 +8,7 @@ from dualml.common.words import Messages
 from dualml.experiment.store.run import RunData
 from dualml.report import ranks
 from dualml.report.blocks import Block, Code
-from dualml.report.cards import make_card
+from dualml.report.cards import CardFooter, make_card
 from dualml.report.code import excerpt, section
 from dualml.report.topics import ReportSection
 
@@ -55,7 +55,7 @@ def zero_cards(run: RunData, words: Messages) -> Iterator[Block]:
     for way, formulas in STAGES.items():
         if arms := [arm for arm in ways if ways[arm] == way]:
             name, does = words(f"shared.{way}.name"), words(f"shared.{way}.does")
-            yield make_card(words, name, formulas, does, arms, source=ZERO)
+            yield make_card(words, name, formulas, does, CardFooter(arms, ZERO))
 
 
 def _stage_key(run: RunData, arm: str) -> str:
@@ -72,7 +72,7 @@ def recompute_cards(run: RunData, words: Messages) -> Iterator[Block]:
             arm for arm in ranks.training_arms(run) if run.settings[arm].recompute == setting
         ]:
             name, does = words(f"again.{setting}.name"), words(f"again.{setting}.does")
-            yield make_card(words, name, formulas, does, arms, source=source)
+            yield make_card(words, name, formulas, does, CardFooter(arms, source))
 
 
 def code(run: RunData, words: Messages) -> Iterator[Block]:

@@ -9,7 +9,7 @@ from dualml.common.words import Messages, numbers
 from dualml.experiment.store.run import RunData
 from dualml.planning.cost.model import Fit
 from dualml.report.blocks import Block, Cell
-from dualml.report.cards import make_card
+from dualml.report.cards import CardFooter, make_card
 from dualml.report.columns import Row, percent, table
 from dualml.report.figure import (
     Axis,
@@ -69,7 +69,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
     compared = [p for c in known for p in model.predictions(splits, c)]
     yield from times.crowding_notices(run, [p.arm for p in compared], words)
     used = list(dict.fromkeys(base for c in known for base in c.rates))
-    yield make_card(words, words("pays.name"), FORMULAS, words("pays.does"), used, source=SOURCE)
+    footer = CardFooter(used, SOURCE)
+    yield make_card(words, words("pays.name"), FORMULAS, words("pays.does"), footer)
     asked = _questions(splits, known)
     if asked:
         yield _figure(asked, words)

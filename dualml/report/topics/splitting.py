@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dualml.common.words import Messages
 from dualml.experiment.store.run import RunData
 from dualml.report.blocks import Block, Prose
-from dualml.report.cards import make_card
+from dualml.report.cards import CardFooter, make_card
 from dualml.report.splits.arms import Splits, schedule_name
 from dualml.report.topics import ReportSection
 
@@ -67,16 +67,16 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
         used = [arm.name for arm in splits if way in arm.split_kinds]
         if used:
             title, text = words(f"splits.way.{way}"), words(f"splitting.does.{way}")
-            yield make_card(words, title, formulas, text, used, source=SOURCES.get(way, ""), most=8)
+            footer = CardFooter(used, SOURCES.get(way, ""), most=8)
+            yield make_card(words, title, formulas, text, footer)
     for name, (idle, live) in SCHEDULES.items():
         used = [arm.name for arm in splits.pipelines if arm.schedule == name]
         if used:
             formulas = (rf"u = {idle}", *([rf"l_s = {live}"] if live else []))
             title = words("splitting.schedule", name=schedule_name(name, words))
             text = words(f"splitting.ordered.{name}")
-            yield make_card(
-                words, title, formulas, text, used, source=SOURCES.get(name, ""), most=8
-            )
+            footer = CardFooter(used, SOURCES.get(name, ""), most=8)
+            yield make_card(words, title, formulas, text, footer)
     if splits:
         yield Prose(words("splitting.symbols"), small=True)
 

@@ -114,7 +114,7 @@ def _figure(run: RunData, words: Messages, rows: Sequence[ShardingResult], suffi
         panels,
         [*look, mark],
         {"values": said},
-        suffix=suffix,
+        name=f"zero{suffix}",
         columns=len(panels),
         share_x="all",
     )

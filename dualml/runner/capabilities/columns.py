@@ -10,6 +10,7 @@ from typing import Any
 
 from dualml.backend import BackendInfo
 from dualml.common.errors import TrialError, Unsupported, UserError
+from dualml.common.json_types import JsonObject
 from dualml.common.machine import query_gpus
 from dualml.launch.ranks import run_ranks
 
@@ -77,7 +78,7 @@ class CapabilityColumn:
                 types.setdefault(kind, []).append(name)
         return types
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the column as JSON values."""
         rows = {
             name: asdict(self.summary(name))

@@ -14,6 +14,7 @@ from dualml.algorithms.communicator.parts import part_lengths
 from dualml.algorithms.communicator.primitives import operations_of, query_implementation
 from dualml.algorithms.communicator.rendezvous import all_gather_via_store
 from dualml.common.errors import CommunicationError, Unsupported
+from dualml.common.json_types import JsonObject
 
 Pairs = list[tuple[Any, Any]]
 LENGTH = 7
@@ -24,7 +25,7 @@ MESSAGES = ("exchange", "tags", "any_source")
 BITS: dict[str, Any] = {"band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}
 
 
-def probe(comm: Communicator, argument: Any = None) -> dict[str, Any]:
+def probe(comm: Communicator, argument: Any = None) -> JsonObject:
     """Run all primitives, dtypes and operations on this rank, and compare each with NumPy.
 
     After an exception the group may be unusable, and the remaining ones count as failed.

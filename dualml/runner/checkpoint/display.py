@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from dualml.common.errors import escape_unprintable
+from dualml.common.json_types import JsonObject
 from dualml.common.words import Messages
 from dualml.planning.cost.units import format_bytes
 from dualml.report.blocks import Column, Table
 from dualml.runner.checkpoint.stored_checkpoint import Checkpoint
 
 
-def describe_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
+def describe_checkpoint(checkpoint: Checkpoint) -> JsonObject:
     """Return everything known of a checkpoint, including where each slice is stored."""
     return {
         "path": str(checkpoint.path),

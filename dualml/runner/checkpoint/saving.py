@@ -14,6 +14,7 @@ import numpy as np
 
 from dualml.algorithms.communicator import Communicator
 from dualml.common.errors import UserError, escape_unprintable
+from dualml.common.json_types import JsonMapping
 from dualml.experiment.store.jsonfile import Scalar
 from dualml.parallel.split.shards import all_gather_arrays
 from dualml.runner.checkpoint.boxes import IndexBox, find_overlap, uncovered_boxes
@@ -64,7 +65,7 @@ def save(
     *,
     step: int,
     layout: Mapping[str, Scalar] | None = None,
-    about: Mapping[str, Any] | None = None,
+    about: JsonMapping | None = None,
 ) -> None:
     """Save what all ranks hold; every rank calls this with the same folder.
 

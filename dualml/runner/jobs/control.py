@@ -8,13 +8,31 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal, TypedDict, Unpack
 
 from dualml.common.errors import UserError
 from dualml.common.files import read_json
+from dualml.common.json_types import JsonObject
 from dualml.common.words import Messages
 from dualml.runner.jobs import local, slurm
 from dualml.runner.jobs.store import WAITING, Jobs, JobSpec, JobState, check_ownership
+
+
+class JobFields(TypedDict, total=False):
+    """Fields of `JobSpec` that a submission may set."""
+
+    cores: int
+    gpus: int
+    memory: int
+    options: list[str]
+    name: str | None
+    lang: str
+    limit: float
+    wait: float
+    command: list[str]
+    workers: int
+    nodes: int
+    mindspore: bool
 
 
 def submit(
@@ -22,12 +40,7 @@ def submit(
     on: Literal["local", "slurm"],
     words: Sequence[str],
     out: Path,
-    *,
-    cores: int = 0,
-    gpus: int = 0,
-    memory: int = 0,
-    options: Sequence[str] = (),
-    **more: Any,
+    **fields: Unpack[JobFields],
 ) -> JobSpec:
     """Put a run, or a command, into a queue.
 
@@ -36,16 +49,16 @@ def submit(
         on: the queue.
         words: of ``dualml run``, without ``--out``; empty for a command.
         out: the run folder; ``{id}`` in it is replaced by the number of the job.
-        cores, gpus, memory: of this machine; 0 cores means all of them.
-        options: of ``sbatch``.
-        more: other fields of `JobSpec`.
+        fields: other fields of `JobSpec`; 0 cores means all of this machine.
 
     Raises:
         UserError: the job asks for more than the machine has, Slurm refuses it, or the queue is
             full.
     """
     if on == "local":
-        local.Capacity().check(cores, gpus, memory)
+        local.Capacity().check(
+            fields.get("cores", 0), fields.get("gpus", 0), fields.get("memory", 0)
+        )
     else:
         slurm.require_program("sbatch")
     job = jobs.add(
@@ -54,11 +67,7 @@ def submit(
         cwd=os.getcwd(),
         out=str(out.absolute()),
         python=sys.executable,
-        cores=cores,
-        gpus=gpus,
-        memory=memory,
-        options=list(options),
-        **more,
+        **fields,
     )
     enqueue(jobs, job)
     return job
@@ -144,7 +153,7 @@ class JobRow:
     seconds: float
     seconds_left: float | None
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the row as JSON values."""
         return {
             "id": self.job.id,

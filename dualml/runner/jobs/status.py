@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from dualml.common.json_types import JsonObject
 from dualml.common.words import Messages
 from dualml.report.blocks import Cell, Column, Table
 from dualml.runner.jobs.control import list_jobs
@@ -36,7 +37,7 @@ STATUS_ROWS = (
 COLUMNS = ("rank", "status", "host", "worker_seconds", "file")
 
 
-def describe(jobs: Jobs, job: JobSpec) -> dict[str, Any]:
+def describe(jobs: Jobs, job: JobSpec) -> JsonObject:
     """Return the details of a job as JSON values."""
     row = next(row for row in list_jobs(jobs, everything=True) if row.job.id == job.id)
     out = Path(job.out)
@@ -59,7 +60,7 @@ def describe(jobs: Jobs, job: JobSpec) -> dict[str, Any]:
     }
 
 
-def job_tables(described: dict[str, Any], words: Messages) -> Iterator[Table]:
+def job_tables(described: JsonObject, words: Messages) -> Iterator[Table]:
     """Yield a table of a job's details, and one of its workers that have ended."""
     told = dict(described)
     told["status"] = words(f"jobs.status.{described['status']}")

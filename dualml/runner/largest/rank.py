@@ -22,6 +22,7 @@ from dualml.backend import (
     TrainingSpec,
     backends,
 )
+from dualml.common.json_types import JsonObject
 from dualml.common.seeds import make_generator
 from dualml.experiment.arm import Arm
 from dualml.parallel.aggregation.buckets import bucket_layout
@@ -52,7 +53,7 @@ class LazyInitialWeights(Mapping[str, Array]):
         return len(self.shapes)
 
 
-def train(comm: Communicator, argument: dict[str, Any]) -> dict[str, Any]:
+def train(comm: Communicator, argument: JsonObject) -> JsonObject:
     """Train one size under a memory limit; return losses, bytes and seconds.
 
     A model of one block is trained first, so that the framework's threads, buffers and kernels

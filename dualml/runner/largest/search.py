@@ -3,9 +3,9 @@ its blocks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -186,8 +186,22 @@ def try_size(setting: SizeSearch, blocks: int) -> SizeAttempt:
     )
 
 
+class SizeSearchGrid(TypedDict):
+    """Settings of the searches of one command: limits, and lists of what is combined.
+
+    ``limit`` is in bytes per rank.
+    """
+
+    ranks: int
+    batch: int
+    updates: int
+    limit: int
+    zero: Sequence[int]
+    recompute: Sequence[str]
+
+
 def iter_searches(
-    shape: Shape, options: Mapping[str, Any], backends: list[str]
+    shape: Shape, options: SizeSearchGrid, backends: list[str]
 ) -> Iterator[SizeSearch]:
     """Yield every combination of backend, ZeRO stage and recomputation."""
     ranks = options["ranks"]

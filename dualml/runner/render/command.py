@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TypedDict
 
 from dualml.common.errors import UserError
 from dualml.common.files import is_regular, read_bytes
@@ -22,7 +22,30 @@ MAX_CONFIGMAP_BYTES = 900_000
 ARM = "command"
 
 
-def parse_numbers(options: Mapping[str, Any]) -> dict[str, Any]:
+class SubmitOptions(TypedDict):
+    """Options of ``dualml submit`` that rendered files depend on."""
+
+    memory: str | None
+    disk: str | None
+    time: str | None
+    rate: str | None
+    name: str | None
+    cores: int
+    image: str | None
+    lang: str
+    mindspore: bool
+
+
+class RenderNumbers(TypedDict):
+    """Sizes in bytes, seconds, and bytes per second."""
+
+    memory: int
+    disk: int
+    seconds: int
+    rate: int
+
+
+def parse_numbers(options: SubmitOptions) -> RenderNumbers:
     """Convert the sizes, times and rates among the options of ``dualml submit`` to numbers."""
     memory, time, rate = options["memory"], options["time"], options["rate"]
     return {
@@ -34,7 +57,7 @@ def parse_numbers(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def command_request(
-    command: Sequence[str], size: int, gpus: int, options: Mapping[str, Any], *, lend: bool
+    command: Sequence[str], size: int, gpus: int, options: SubmitOptions, *, lend: bool
 ) -> RenderRequest:
     """Make the request that renders a command.
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dualml.backend import BackendInfo, ExternalLaunch, backends
 from dualml.common import variables
 from dualml.common.machine import default_threads
 from dualml.common.words import Messages
+from dualml.experiment.store.findings import FindingContent
 from dualml.experiment.store.folder import RunFolder
+from dualml.experiment.store.verdicts import ParityContent
 from dualml.launch.rank_server import RankLost, RankServer
 from dualml.runner.session.prepare import RunRequest
 from dualml.runner.session.ranks import print_notice
@@ -38,7 +40,7 @@ class RunOutcome:
 
     code: int
     folder: RunFolder | None = None
-    parity: Mapping[str, Any] = field(default_factory=dict)
+    parity: ParityContent = field(default_factory=ParityContent)
     why: str = ""
     remedy: str = ""
 
@@ -150,13 +152,13 @@ def resize_notices(folder: RunFolder, words: Messages) -> list[str]:
 def find_causes(
     folder: RunFolder,
     plan: Plan,
-    environs: dict[str, Any],
-    parity: dict[str, Any],
+    environs: dict[str, dict[str, str]],
+    parity: ParityContent,
     words: Messages,
     *,
     quiet: bool = False,
     most: int = 3,
-) -> list[dict[str, Any]]:
+) -> list[FindingContent]:
     """Find where and why backends differ, if any do, and write it to ``findings.json``."""
     from dualml.experiment.store.findings import write_findings
     from dualml.parity.finder.find import find_all, is_suspicious

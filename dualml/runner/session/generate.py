@@ -9,7 +9,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +18,7 @@ from dualml.algorithms.model.zoo import TEXT_ZOO
 from dualml.backend.reference.model import Model
 from dualml.common.arrays import Arrays
 from dualml.common.errors import UserError, did_you_mean
+from dualml.common.json_types import JsonObject
 from dualml.common.seeds import make_generator
 from dualml.experiment.data import load_planned
 from dualml.experiment.data.text import END, UNKNOWN, split_lines
@@ -50,7 +50,7 @@ class GeneratedText:
     unknown: tuple[str, ...] = ()
     updates: int | None = None
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return all fields as a dict."""
         return asdict(self)
 

@@ -15,6 +15,7 @@ from typing import Any
 from dualml.backend import BackendInfo, ExternalLaunch
 from dualml.common.cores import affinity_env, cores_per_rank
 from dualml.common.errors import UserError
+from dualml.common.json_types import JsonObject
 from dualml.common.machine import python_argv, usable_cores
 from dualml.experiment.plan import Plan
 from dualml.experiment.store.folder import RunFolder
@@ -327,7 +328,7 @@ class RankGroupLaunch:
         if self.trial_index < len(self.keys):
             self.update_trial(wall_s=self.elapsed_before + time.monotonic() - self.start_time)
 
-    def on_event(self, rank: int, event: dict[str, Any]) -> None:
+    def on_event(self, rank: int, event: JsonObject) -> None:
         """Handle an event of a rank; only rank 0's count."""
         if self.trial_index < len(self.keys) and rank == 0:
             if event.get("event") == "settled":

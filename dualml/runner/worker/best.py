@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from dualml.backend import Arrays
 from dualml.common.errors import UserError
 from dualml.common.files import nonfinite_to_none
+from dualml.common.json_types import JsonMapping
 from dualml.experiment.store.best import NAME, BestRecord, read_best, remove_best, write_best
 from dualml.runner.worker.evaluate import Score
 
@@ -55,7 +56,7 @@ class BestCheckpoint:
             write_best(self.folder, BestRecord.model_validate(self.facts), self.pending_weights)
             self.pending_weights = None
 
-    def restore(self, facts: Mapping[str, Any]) -> None:
+    def restore(self, facts: JsonMapping) -> None:
         """Restore the best-so-far metrics from a checkpoint.
 
         Raises:

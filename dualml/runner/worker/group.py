@@ -33,35 +33,16 @@ from dualml.runner.worker.ranks import DataParallelRanks, WeightCopies
 class AggregationRanks(DataParallelRanks):
     """Data-parallel ranks whose updates are made by one of dualml's aggregations."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        training: Training,
-        pieces: GradientBuckets | None,
-        folder: Path,
-        comm: Communicator,
-        arm: Arm,
-        seed: int,
-        feed: BatchSampler,
-    ) -> None:
-        settings = arm.aggregation
-        slow = None if arm.slow is None else Straggler(**arm.slow.model_dump())
-        self.sync_period = settings.every
-        if isinstance(training, ShardedModel):
-            self.parallel: DataParallel = ZeroDataParallel(
-                backend, training, comm, settings, slow, seed
-            )
-        else:
-            assert pieces is not None
-            kind = parallel_trainer_class(settings)
-            self.parallel = kind(backend, training, pieces, comm, settings, slow, seed)
+    def __init__(self, parallel: DataParallel, folder: Path, feed: BatchSampler) -> None:
+        self.parallel = parallel
+        self.sync_period = parallel.settings.every
         self.nondeterministic = (
-            isinstance(self.parallel, AsyncParameterServer) and settings.arrival == "free"
+            isinstance(parallel, AsyncParameterServer) and parallel.settings.arrival == "free"
         )
         self.staleness: dict[str, Any] = {}
         self.changed_averagings = 0  # averagings that changed this rank's weights
-        self.promise = weight_promise(self.parallel)
-        super().__init__(backend, self.parallel, folder, feed, comm)
+        self.promise = weight_promise(parallel)
+        super().__init__(parallel.backend, parallel, folder, feed, parallel.comm)
 
     #: `trace` returns the aggregated gradients.
     traced_phase = "aggregation"
@@ -215,6 +196,30 @@ class AggregationRanks(DataParallelRanks):
         if isinstance(self.parallel, NativeDataParallel):
             how = {"gradients": f"native: {self.parallel.detail}", "broadcast": how["broadcast"]}
         return {"world_size": self.size, "how": how, **self.staleness}
+
+
+def make_parallel_trainer(
+    backend: Backend,
+    training: Training,
+    pieces: GradientBuckets | None,
+    comm: Communicator,
+    arm: Arm,
+    seed: int,
+) -> DataParallel:
+    """Make the trainer that an arm's aggregation settings ask for.
+
+    Args:
+        training: this rank's training.
+        pieces: its gradient buckets; None for a sharded model, which has none.
+        seed: seed of the trial, for jitter.
+    """
+    settings = arm.aggregation
+    slow = None if arm.slow is None else Straggler(**arm.slow.model_dump())
+    if isinstance(training, ShardedModel):
+        return ZeroDataParallel(backend, training, comm, settings, slow, seed)
+    assert pieces is not None
+    kind = parallel_trainer_class(settings)
+    return kind(backend, training, pieces, comm, settings, slow, seed)
 
 
 def weight_promise(parallel: DataParallel) -> Promise:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dualml.common.json_types import JsonObject
 from dualml.launch.child import Emitter, run_child
 from dualml.runner.worker.join import agree_on_weights, run_as_rank
 
@@ -45,7 +46,7 @@ def run_trial_folders(
             plan = with_ranks(plan, each.arm, each.resized)
     runner = PlanRunner(plan, emit, rank)
 
-    def work(backend: Any, comm: Any) -> dict[str, Any]:
+    def work(backend: Any, comm: Any) -> JsonObject:
         if comm is None and size is None:
             return runner.run_trial(folders[0], backend, None)
         # With ranks as threads, this function runs on each of them.
@@ -124,6 +125,7 @@ class PlanRunner:
         self, folder: Path, backend: Any, comm: Any, job: TrialJob, emit: Callable[..., None]
     ) -> dict[str, Any]:
         """Train one trial and return its summary."""
+        from dualml.runner.worker.setup import RankResources
         from dualml.runner.worker.trial import TrialRunner
 
         rank = 0
@@ -131,17 +133,10 @@ class PlanRunner:
             rank = comm.rank
             weights = self.plan.initial(job.seed, self.plan.experiment.arms[job.arm])
             agree_on_weights(comm, weights, f"{job.arm}.{job.seed}")
+        samples = self.samples_for(job.arm, rank, backend)
+        resources = RankResources(backend, samples, comm, self.models(rank))
         trial = TrialRunner(
-            self.plan,
-            job.arm,
-            job.seed,
-            backend,
-            self.samples_for(job.arm, rank, backend),
-            folder,
-            emit,
-            job.checkpoint_every,
-            comm,
-            self.models(rank),
+            self.plan, job.arm, job.seed, resources, folder, emit, job.checkpoint_every
         )
         trial.resized = bool(job.resized)
         with contextlib.closing(trial):

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from dualml.common.json_types import JsonObject
 from dualml.experiment.plan import Plan
 from dualml.launch.child import Emitter, run_child
 from dualml.parallel.aggregation import NATIVE, REPLICAS, STRATEGIES
@@ -35,13 +36,13 @@ def reference_plan(plan: Plan, name: str) -> Plan:
     return dataclasses.replace(plan, experiment=experiment, splits=splits)
 
 
-def run_replay(emit: Emitter) -> dict[str, Any]:
+def run_replay(emit: Emitter) -> JsonObject:
     """Run the replay that ``job.json`` describes, as one rank."""
     from dualml.experiment.samples import load_samples
     from dualml.experiment.store.plan import plan_folder, restore_plan
     from dualml.experiment.store.replays import REPLAY_JOB
     from dualml.runner.worker.replay import replay_updates
-    from dualml.runner.worker.setup import TrialSetup
+    from dualml.runner.worker.setup import RankResources, TrialSetup
 
     folder, rank = Path(sys.argv[1]), int(sys.argv[2])
     job = REPLAY_JOB.read(folder)
@@ -52,7 +53,8 @@ def run_replay(emit: Emitter) -> dict[str, Any]:
     samples = load_samples(plan)
 
     def work(backend: Any, comm: Any) -> None:
-        trial = TrialSetup(plan, job.arm, job.seed, backend, samples, folder, emit, comm=comm)
+        resources = RankResources(backend, samples, comm)
+        trial = TrialSetup(plan, job.arm, job.seed, resources, folder, emit)
         beat = functools.partial(emit, phase="replay")
         replay_updates(trial, job.backend, job.steps, job.leads, folder.parent, beat)
 

@@ -4,6 +4,7 @@ ranks."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from dualml.backend import (
     ActivationRecomputation,
     Backend,
     DeviceReplication,
+    GradientBuckets,
     MixedPrecision,
     StateCarryover,
     Training,
@@ -30,7 +32,7 @@ from dualml.parallel.aggregation import REPLICAS, SCHEMES
 from dualml.parallel.offload.model import OffloadedModel, SingleRankOffloadedModel
 from dualml.parallel.zero.model import ShardedModel
 from dualml.runner.worker.capture import PROBE
-from dualml.runner.worker.group import AggregationRanks
+from dualml.runner.worker.group import AggregationRanks, make_parallel_trainer
 from dualml.runner.worker.join import single_rank_group
 from dualml.runner.worker.methods import MethodRanks, MethodSingleRank
 from dualml.runner.worker.models import ModelCache
@@ -38,19 +40,33 @@ from dualml.runner.worker.ranks import SingleRank
 from dualml.runner.worker.split import ModelParallelRanks, split_training
 
 
+@dataclass(frozen=True)
+class RankResources:
+    """What a rank provides to every trial that it runs.
+
+    Args:
+        backend: the backend that trains.
+        samples: the data that this rank has read.
+        comm: the process group; None for a single rank.
+        models: cache with the models of earlier trials of this process.
+    """
+
+    backend: Backend
+    samples: Samples
+    comm: Communicator | None = None
+    models: ModelCache = field(default_factory=ModelCache)
+
+
 class TrialSetup:
     """A trial before its first update.
 
     Args:
         plan: the frozen plan.
-        arm, seed: of the trial.
-        backend: that runs it.
-        samples: the data this rank has read.
-        folder: of the trial.
+        arm, seed: name of the trial's arm, and its seed.
+        rank: what the rank provides: backend, samples, process group, model cache.
+        folder: folder of the trial.
         emit: called with progress: ``emit(phase=…, done=…, total=…, loss=…)``.
         checkpoint_every: seconds of training between two checkpoints.
-        comm: the process group; None for a single rank.
-        models: cache with the models of earlier trials of this process.
     """
 
     def __init__(
@@ -58,17 +74,14 @@ class TrialSetup:
         plan: Plan,
         arm: str,
         seed: int,
-        backend: Backend,
-        samples: Samples,
+        rank: RankResources,
         folder: Path,
         emit: Callable[..., None],
         checkpoint_every: float = 10.0,
-        comm: Communicator | None = None,
-        models: ModelCache | None = None,
     ) -> None:
-        self.plan, self.arm_name, self.seed, self.backend = plan, arm, seed, backend
+        self.plan, self.arm_name, self.seed, self.backend = plan, arm, seed, rank.backend
         self.arm = plan.experiment.arms[arm]
-        self.samples, self.folder, self.emit = samples, folder, emit
+        self.samples, self.folder, self.emit = rank.samples, folder, emit
         self.checkpoint_every = checkpoint_every
         self.schedule, self.feed = plan.schedule(self.arm, seed), plan.batch_sampler(self.arm, seed)
         self.initial, self.spec = plan.initial(seed, self.arm), plan.spec_of(self.arm)
@@ -82,7 +95,7 @@ class TrialSetup:
         #: The method whose engine runs the updates in its own loop; None otherwise.
         self.engine: MethodTraining | None = None
         try:
-            self.ranks = self.make_ranks(comm, models or ModelCache())
+            self.ranks = self.make_ranks(rank.comm, rank.models)
             self.training = self.ranks.training
             self.restart(dict(self.initial))
         except BaseException:  # nobody else can close it yet
@@ -101,8 +114,9 @@ class TrialSetup:
                 split.require_capability(StateCarryover)
             if arm.plan_precision.is_low:
                 self.precision_policy = split.require_capability(MixedPrecision).precision_policy
+            split.executor.seed = self.seed
             return ModelParallelRanks(
-                backend, split, folder, self.feed, comm, arm, self.seed, self.samples.memory_bytes
+                backend, split, folder, self.feed, comm, arm, self.samples.memory_bytes
             )
         if arm.method:
             check_backend_ranks(backend.name, arm.method, arm.world_size)
@@ -123,7 +137,7 @@ class TrialSetup:
             )
             if arm.plan_precision.is_low:
                 self.precision_policy = model.precision_policy
-            return AggregationRanks(backend, model, None, folder, comm, arm, self.seed, self.feed)
+            return self.make_aggregation_ranks(model, None, comm)
         own = models.get_or_make_model(key, self.make_training)
         if arm.recompute != "none":
             own.require_capability(ActivationRecomputation)
@@ -134,7 +148,15 @@ class TrialSetup:
         if comm is None:
             return SingleRank(backend, own, folder, self.feed)
         pieces = models.get_buckets(key, self.spec.parameters(), arm.aggregation, comm)
-        return AggregationRanks(backend, own, pieces, folder, comm, arm, self.seed, self.feed)
+        return self.make_aggregation_ranks(own, pieces, comm)
+
+    def make_aggregation_ranks(
+        self, training: Training, pieces: GradientBuckets | None, comm: Communicator
+    ) -> AggregationRanks:
+        """Make the ranks whose updates the arm's aggregation makes; ``pieces`` is None for a
+        sharded model."""
+        parallel = make_parallel_trainer(self.backend, training, pieces, comm, self.arm, self.seed)
+        return AggregationRanks(parallel, self.folder, self.feed)
 
     def make_method(self, backend: EngineSupport, comm: Communicator | None) -> MethodTraining:
         """Make the training of the arm's method on this rank."""
@@ -154,7 +176,7 @@ class TrialSetup:
             self.precision_policy = model.precision_policy
         if comm is None:
             return SingleRank(backend, model, folder, self.feed)
-        return AggregationRanks(backend, model, None, folder, comm, arm, self.seed, self.feed)
+        return self.make_aggregation_ranks(model, None, comm)
 
     def close(self) -> None:
         """Release what the trial holds outside of the device."""

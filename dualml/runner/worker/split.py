@@ -96,12 +96,10 @@ class ModelParallelRanks(MultiRank):
         feed: BatchSampler,
         comm: Communicator,
         arm: Arm,
-        seed: int,
         data: tuple[int, int] = (0, 0),
     ) -> None:
         super().__init__(backend, training, folder, feed, comm)
         self.executor = training.executor
-        self.executor.seed = seed
         self.executor.slow = None if arm.slow is None else Straggler(**arm.slow.model_dump())
         self.memory: dict[str, Any] = {}
         #: Bytes of samples and of labels that this rank has read, as a pair.

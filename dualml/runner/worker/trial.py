@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dualml.algorithms.precision import SLOT
-from dualml.common.confusion import classification_report
+from dualml.common.confusion import ClassificationContent, classification_report
 from dualml.common.errors import UserError
 from dualml.experiment.sample_digest import SampleDigest
 from dualml.experiment.store.checkpoint import (
@@ -386,7 +386,7 @@ class TrialRunner(TrialSetup):
                 records.write("class_accuracy", step, accuracy, "1", **{"class": number})
         records.flush()
 
-    def classification(self) -> dict[str, Any]:
+    def classification(self) -> ClassificationContent:
         """Return the classification report, of the best weights where they are kept, else of the
         final ones."""
         confusion = self.best.facts.get("confusion") or self.confusion

@@ -64,12 +64,10 @@ class Adam(RuleOptimizer):
         g: List,
         state: Mapping[str, List],
         group: Group,
-        size: Number,
-        eps: Number,
-        keep: Number,
-        *,
+        *numbers: Number,
         workspace: Workspace,
     ) -> None:
+        size, eps, keep = numbers
         (b1, b2), m, v = group["betas"], state["exp_avg"], state["exp_avg_sq"]
         if group["weight_decay"]:
             g = cls.decay(p, g, group["weight_decay"], keep, workspace)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional
@@ -52,19 +52,30 @@ def rnn_tanh_cell(
     return torch.tanh(functional.linear(input, w_ih, b_ih) + functional.linear(hx, w_hh, b_hh))
 
 
+class RecurrentOptions(NamedTuple):
+    """The last arguments of torch's recurrent functions, in their order."""
+
+    has_biases: bool
+    layers: int
+    dropout: float
+    train: bool
+    bidirectional: bool
+    batch_first: bool = False
+
+
 def run_recurrent(
     cell: Callable[..., Any],
     input: Tensor,
     hx: Any,
     weights: Sequence[Tensor],
-    has_biases: bool,
-    layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool = False,
+    *options: Any,
 ) -> tuple[Tensor, ...]:
-    """Run a cell over all steps of all layers; packed sequences are not implemented."""
+    """Run a cell over all steps of all layers; packed sequences are not implemented.
+
+    Args:
+        options: see `RecurrentOptions`.
+    """
+    has_biases, layers, dropout, train, bidirectional, batch_first = RecurrentOptions(*options)
     if not isinstance(has_biases, bool) or (dropout and train) or not has_biases:
         raise NotImplementedError
     states = list(hx) if isinstance(hx, list | tuple) else [hx]

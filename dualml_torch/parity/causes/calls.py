@@ -71,3 +71,22 @@ class ReplayableCall:
             return list(args), kwargs
         positional, named = self.leaf_positions
         return [leaves[i] for i in positional], {key: leaves[i] for key, i in named.items()}
+
+
+def replace_tensor(
+    args: Sequence[Any], kwargs: Mapping[str, Any], at: int, value: Value | None
+) -> tuple[Any, Any]:
+    """Return the arguments with tensor number ``at`` replaced; a ``value`` of None drops it."""
+    left = at
+    for i, one in enumerate(args):  # most calls: no lists before it
+        if isinstance(one, list | tuple | dict):
+            break
+        if isinstance(one, Value):
+            if not left:
+                return (*args[:i], value, *args[i + 1 :]), dict(kwargs)
+            left -= 1
+    leaves, spec = tree_flatten((tuple(args), dict(kwargs)))
+    places = [i for i, one in enumerate(leaves) if isinstance(one, Value)]
+    leaves[places[at]] = value
+    changed: Any = tree_unflatten(leaves, spec)
+    return changed

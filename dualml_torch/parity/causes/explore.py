@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dualml.parity.causes.mutation import Mutation
 from dualml.parity.models.operations import Operation
 from dualml.parity.models.trace import Trace
-from dualml_torch.parity.causes.call_mutations import NUMBERS
+from dualml_torch.parity.causes.call_actions import NUMBERS
 from dualml_torch.parity.causes.lines import RULES, MutatedLines, optimizer_file, trace_calls
 from dualml_torch.parity.causes.mutating_tracer import MutatingTracer
 from dualml_torch.parity.causes.replay import Replay, ReplayTracer, Value

@@ -18,9 +18,8 @@ from dualml_torch.parity.causes.call_mutations import (
     Draw,
     MutatedFunction,
     replace_constant,
-    replace_tensor,
 )
-from dualml_torch.parity.causes.calls import ReplayableCall
+from dualml_torch.parity.causes.calls import ReplayableCall, replace_tensor
 from dualml_torch.parity.causes.functions import transform
 from dualml_torch.parity.causes.layers import check_recurrent_sizes
 from dualml_torch.parity.causes.operands import (

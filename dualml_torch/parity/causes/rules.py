@@ -6,27 +6,41 @@ Their lines are mutated like those of a user's own optimizer (`dualml_torch.pari
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 
+@dataclass(frozen=True)
+class RuleVariant:
+    """An update rule with one change.
+
+    Args:
+        rule: name of the rule.
+        form: name of the change.
+        decoupled: whether weight decay is decoupled (Loshchilov & Hutter, 2019).
+    """
+
+    rule: str
+    form: str
+    decoupled: bool
+
+
 def update_parameter(
-    rule: str,
+    variant: RuleVariant,
     p: torch.Tensor,
     g: torch.Tensor,
     group: Mapping[str, Any],
     state: dict[str, Any],
-    form: str,
     t: int,
-    decoupled: bool,
 ) -> None:
     """Update one parameter in place.
 
     Args:
         t: number of updates of the parameter, this one included.
-        decoupled: whether weight decay is decoupled (Loshchilov & Hutter, 2019).
     """
+    rule, form, decoupled = variant.rule, variant.form, variant.decoupled
     lr, decay = float(group["lr"]), float(group.get("weight_decay", 0.0))
     if decoupled and form != "decay_after" and decay:
         p.mul_(1 - lr * decay)

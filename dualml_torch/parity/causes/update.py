@@ -13,7 +13,7 @@ import torch
 from dualml.parity.causes.mutation import Mutation
 from dualml_torch.algorithms.optim.base import RuleOptimizer
 from dualml_torch.parity.causes.clipping import replace_clipping
-from dualml_torch.parity.causes.rules import update_parameter
+from dualml_torch.parity.causes.rules import RuleVariant, update_parameter
 
 RULES = {
     torch.optim.Adam: "adam",
@@ -234,7 +234,8 @@ class MutatedUpdate:
         decoupled = isinstance(self.optimizer, torch.optim.AdamW)
         decoupled = (decoupled or form == "decoupled") and form != "coupled"
         t = self.count - (form == "count_from_zero")
-        update_parameter(rule_name(self.optimizer), p, g, group, state, form, t, decoupled)
+        variant = RuleVariant(rule_name(self.optimizer), form, decoupled)
+        update_parameter(variant, p, g, group, state, t)
 
 
 def rule_name(optimizer: Any) -> str:

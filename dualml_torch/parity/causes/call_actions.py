@@ -1,0 +1,248 @@
+"""The actions by which a mutation changes a function call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from dualml.parity.causes.mutation import Mutation
+from dualml_torch.parity.causes.call_forms import call_form
+from dualml_torch.parity.causes.calls import replace_tensor
+from dualml_torch.parity.causes.functions import call_variant, transform
+from dualml_torch.parity.causes.layers import (
+    check_recurrent_sizes,
+    fit_to_shape,
+    pad_asymmetrically,
+    shifted_loss,
+    zero_state,
+)
+from dualml_torch.parity.operations import BoundCall, find_tensors
+
+Value = torch.Tensor
+#: Large negative number that ports use for masked scores in place of minus infinity.
+MASKED = -1e9
+#: Arrays of the other side, by its names, that may replace constants of this side.
+NUMBERS: dict[str, Value] = {}
+
+
+@dataclass(frozen=True, eq=False)
+class MutatedCall:
+    """A function call and the mutation that is applied to it; one method for each action."""
+
+    change: Mutation
+    func: Any
+    name: str
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+
+    @cached_property
+    def tensors(self) -> list[Value]:
+        """All tensors among the arguments."""
+        return find_tensors((self.args, self.kwargs))
+
+    def set_attribute(self) -> Any:
+        """Set one attribute."""
+        bound = BoundCall(self.func, self.name, self.args, self.kwargs)
+        bound.set_argument(str(self.change.argument), self.change.value)
+        if self.change.argument == "batch_first":  # the kernel does not check the state's size
+            bound.set_argument(
+                "hx",
+                tree_map(
+                    partial(zero_state, find_tensors(self.args)[0], self.change.value),
+                    bound.values["hx"],
+                ),
+            )
+        check_recurrent_sizes(self.name, bound.args, bound.kwargs)
+        if self.name == "softmax" and self.change.argument == "dim":
+            # Along another axis everything may be masked, for which ports use a large number.
+            bound.args[0] = bound.args[0].clamp(min=MASKED)
+        return self.func(*bound.args, **bound.kwargs)
+
+    def drop_call(self) -> Any:
+        """Return an input in place of the result."""
+        return self.tensors[int(self.change.argument)].clone()
+
+    def set_together(self) -> Any:
+        """Set several attributes together."""
+        bound = BoundCall(self.func, self.name, self.args, self.kwargs)
+        for argument, value in self.change.value:
+            bound.set_argument(argument, value)
+        return fit_to_shape(
+            self.func(*bound.args, **bound.kwargs), self.func(*self.args, **self.kwargs).shape
+        )
+
+    def omit_tensor(self) -> Any:
+        """Omit an input."""
+        moved, named = replace_tensor(self.args, self.kwargs, int(self.change.argument), None)
+        return self.func(*moved, **named)
+
+    def exchange_tensors(self) -> Any:
+        """Exchange two inputs."""
+        i, j = self.change.value
+        moved, named = replace_tensor(self.args, self.kwargs, i, self.tensors[j])
+        moved, named = replace_tensor(moved, named, j, self.tensors[i])
+        return self.func(*moved, **named)
+
+    def transform_input(self) -> Any:
+        """Transform an input."""
+        at = int(self.change.argument)
+        moved, named = replace_tensor(
+            self.args, self.kwargs, at, transform(self.change.value, self.tensors[at])
+        )
+        check_recurrent_sizes(self.name, moved, named)
+        return self.func(*moved, **named)
+
+    def transform_weights(self) -> Any:
+        """Transform the parameters of a recurrent cell together."""
+        moved, named = self.args, self.kwargs
+        for at, one in enumerate(self.tensors):
+            if isinstance(one, torch.nn.Parameter) or one.dim() in (1, 2):
+                moved, named = replace_tensor(moved, named, at, transform(self.change.value, one))
+        return self.func(*moved, **named)
+
+    def shift_labels(self) -> Any:
+        """Shift the labels along the sequence."""
+        return shifted_loss(self.func, self.args, self.kwargs, int(self.change.value))
+
+    def reorder_outputs(self) -> Any:
+        """Return the outputs in another order."""
+        parts = self.func(*self.args, **self.kwargs)
+        return type(parts)(parts[i] for i in self.change.value)
+
+    def skip_indexing(self) -> Any:
+        """Return the whole tensor that is indexed."""
+        return self.args[0]
+
+    def reorder_parts(self) -> Any:
+        """Concatenate the parts in another order."""
+        sequence = [self.args[0][i] for i in self.change.value]
+        return self.func(sequence, *self.args[1:], **self.kwargs)
+
+    def replace_indices(self) -> Any:
+        """Use other indices."""
+        words = {"::": slice(None), "Ellipsis": Ellipsis}
+        return self.func(
+            self.args[0], tuple(words.get(one, one) for one in self.change.value), *self.args[2:]
+        )
+
+    def replace_index(self) -> Any:
+        """Use another value for one index."""
+        index = list(self.args[1]) if isinstance(self.args[1], tuple) else [self.args[1]]
+        other = self.change.value
+        index[int(self.change.argument)] = (
+            slice(*other) if isinstance(other, list | tuple) else other
+        )
+        return self.func(
+            self.args[0],
+            tuple(index) if isinstance(self.args[1], tuple) else index[0],
+            *self.args[2:],
+        )
+
+    def pad_input(self) -> Any:
+        """Pad the input on other sides."""
+        return pad_asymmetrically(
+            str(self.change.value), self.func, self.name, self.args, self.kwargs
+        )
+
+    def replace_call(self) -> Any:
+        """Apply an activation in place of the function."""
+        return transform(self.change.value, self.tensors[0])
+
+    def replace_function(self) -> Any:
+        """Call a related function."""
+        return call_variant(str(self.change.value), self.func, self.name, self.args, self.kwargs)
+
+    def call_twice(self) -> Any:
+        """Apply the function to its own result."""
+        once = self.func(*self.args, **self.kwargs)
+        moved = replace_tensor(self.args, self.kwargs, 0, find_tensors(once)[0])[0]
+        check_recurrent_sizes(self.name, moved, self.kwargs)
+        return self.func(*moved, **self.kwargs)
+
+    def transform_output(self) -> Any:
+        """Transform the result."""
+        if self.change.value[0] == "from_input":
+            shape = find_tensors(self.func(*self.args, **self.kwargs))[0].shape
+            return self.tensors[0].permute(self.change.value[1:]).reshape(shape)
+        result = self.func(*self.args, **self.kwargs)
+        first = find_tensors(result)[0]
+        return replace_tensor((result,), {}, 0, transform(self.change.value, first))[0][0]
+
+    def lower_precision(self) -> Any:
+        """Run the whole call in lower precision."""
+        kind = getattr(torch, str(self.change.value))
+        lower: Any = tree_map(
+            lambda one: one.to(kind) if isinstance(one, Value) and one.is_floating_point() else one,
+            (tuple(self.args), dict(self.kwargs)),
+        )
+        result = self.func(*lower[0], **lower[1])
+        return tree_map(
+            lambda one: one.float() if isinstance(one, Value) and one.dtype == kind else one, result
+        )
+
+    def replace_constants(self) -> Any:
+        """Use the constants of the other side."""
+        if isinstance(self.change.argument, int):  # a table of the other side
+            at = int(self.change.argument)
+            other = (
+                NUMBERS[self.change.value[0]]
+                .reshape(self.tensors[at].shape)
+                .to(self.tensors[at].dtype)
+            )
+            moved, named = replace_tensor(self.args, self.kwargs, at, other)
+            return self.func(*moved, **named)
+        own = self.func(*self.args, **self.kwargs)
+        parts = [NUMBERS[each] for each in self.change.value]
+        if own.is_complex():  # cosines and sines separately
+            return torch.complex(*parts).reshape(own.shape)
+        if own.requires_grad:  # the gradient is unchanged
+            return own + (parts[0].reshape(own.shape).to(own.dtype) - own).detach()
+        return parts[0].reshape(own.shape).to(own.dtype)
+
+    def copy_input(self) -> Any:
+        """Return a view of the input."""
+        return self.tensors[0].view_as(self.tensors[0])
+
+    def detach_tensor(self) -> Any:
+        """Cut the gradient of the result or of one input."""
+        if self.change.argument == "":
+            return tree_map(
+                lambda one: one.detach() if isinstance(one, Value) else one,
+                self.func(*self.args, **self.kwargs),
+            )
+        at = int(self.change.argument)
+        moved, named = replace_tensor(self.args, self.kwargs, at, self.tensors[at].detach())
+        return self.func(*moved, **named)
+
+
+#: Action of a mutation → the method that applies it.
+ACTIONS: dict[str, Callable[[MutatedCall], Any]] = {
+    "set": MutatedCall.set_attribute,
+    "drop": MutatedCall.drop_call,
+    "settings": MutatedCall.set_together,
+    "omit": MutatedCall.omit_tensor,
+    "exchange": MutatedCall.exchange_tensors,
+    "input": MutatedCall.transform_input,
+    "inputs": MutatedCall.transform_weights,
+    "shifted": MutatedCall.shift_labels,
+    "outputs": MutatedCall.reorder_outputs,
+    "whole": MutatedCall.skip_indexing,
+    "reorder": MutatedCall.reorder_parts,
+    "indices": MutatedCall.replace_indices,
+    "index": MutatedCall.replace_index,
+    "form": call_form,
+    "pad": MutatedCall.pad_input,
+    "instead": MutatedCall.replace_call,
+    "function": MutatedCall.replace_function,
+    "twice": MutatedCall.call_twice,
+    "output": MutatedCall.transform_output,
+    "lower": MutatedCall.lower_precision,
+    "numbers": MutatedCall.replace_constants,
+    "attach": MutatedCall.copy_input,
+    "detach": MutatedCall.detach_tensor,
+}
