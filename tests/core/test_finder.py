@@ -18,8 +18,10 @@ from test_parity import STEPS as TRACED
 from test_parity import trajectory
 
 from dualml.algorithms.communicator import FileStore
-from dualml.algorithms.model.layers import ReLU
+from dualml.algorithms.model.layers import GRU, LSTM, RNN, ReLU
+from dualml.algorithms.model.recurrent import RecurrentLayer
 from dualml.backend.reference.backend import NumpyBackend
+from dualml.backend.reference.layers import PAIRS
 from dualml.common.errors import TrialError
 from dualml.common.words import load_messages
 from dualml.experiment.store.envelope import Envelope
@@ -40,7 +42,8 @@ from dualml.parity.finder.causes.base import (
     round_to_half,
     unexplained_share,
 )
-from dualml.parity.finder.context import PHASES
+from dualml.parity.finder.causes.layers import alternatives, rational_tanh
+from dualml.parity.finder.context import PHASES, LayerIO
 from dualml.parity.finder.find import MIN_EXPLAINED_SHARE, numeric_failures, rank_hypotheses
 from dualml.parity.finder.localise import largest_differences, rounding_envelope, same_data
 from dualml.parity.finder.paragraph import paragraph
@@ -481,3 +484,24 @@ def test_the_referee_adds_up_by_itself_what_an_exact_strategy_should() -> None:
     assert [followed(s) for s in ("ring", "tree", "neighbour")] == ["all_reduce"] * 2 + [
         "neighbour"
     ]
+
+
+@pytest.mark.parametrize("kind", [LSTM, GRU, RNN])
+def test_a_recurrent_layer_may_have_an_approximate_tanh(kind: type[RecurrentLayer]) -> None:
+    layer, draw = kind(inputs=3, hidden=4), np.random.default_rng(0)
+    own = {name: 3 * draw.normal(size=shape) for name, shape in layer.parameters().items()}
+    x = 3 * draw.normal(size=(2, 5, 3))
+    exact, _ = PAIRS[kind][0](layer, x, own)
+    changes = {cause: change for cause, change, _ in alternatives(layer)}
+    gap = np.abs(changes["tanh-approximation"](LayerIO("rnn", layer, x, exact, own)) - exact).max()
+    assert 1e-6 < gap < 1e-3
+    relu = RNN(inputs=3, hidden=4, nonlinearity="relu")
+    assert "tanh-approximation" not in {cause for cause, *_ in alternatives(relu)}
+
+
+def test_the_approximation_is_continuous_but_for_its_ends() -> None:
+    x = np.array([0.0, 1.0, 4.9, 5.0, 5.1, -5.1])
+    gap = rational_tanh(x) - np.tanh(x)
+    assert np.abs(gap[:2]).max() < 1e-9
+    assert 1e-5 < gap[3] < 2e-4
+    assert rational_tanh(x[4:]).tolist() == [1.0, -1.0]

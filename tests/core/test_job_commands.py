@@ -23,7 +23,14 @@ from dualml.runner.jobs.store import Jobs
 from dualml.runner.jobs.workers.diagnosis import describe_end, is_port_used
 from dualml.runner.jobs.workers.environment import WorkerEnv
 from dualml.runner.jobs.workers.group import run_workers
-from dualml.runner.jobs.workers.record import WorkerExit, exit_file, log_path, read_exits
+from dualml.runner.jobs.workers.record import (
+    WorkerExit,
+    exit_file,
+    failure_code,
+    first_failure,
+    log_path,
+    read_exits,
+)
 
 __all__ = ["jobs"]
 pytestmark = [pytest.mark.whole, pytest.mark.timeout(300)]
@@ -329,3 +336,15 @@ def test_what_is_said_of_the_end(
         exit_file(rank).write(tmp_path, WorkerExit.model_validate(known))
     said = describe_end(tmp_path, 2, 29500, "en")
     assert said is None if text is None else text in str(said)
+
+
+def test_a_worker_that_died_of_the_schedulers_signal_failed_for_another() -> None:
+    def ended(rank: int, code: int, reason: str | None = None) -> WorkerExit:
+        return WorkerExit(rank=rank, host="node", code=code, seconds=1.0, reason=reason)
+
+    killed, failed, noted = ended(0, -15), ended(1, 7), ended(2, -15, "was ended")
+    assert first_failure([killed, failed, noted]) is failed
+    assert failure_code([killed, failed, noted]) == 7
+    assert failure_code([noted, killed]) == 143  # nobody else failed
+    assert failure_code([noted]) is None
+    assert first_failure([ended(0, 0)]) is None

@@ -11,6 +11,7 @@ import numpy as np
 from mindspore import nn, ops
 
 from dualml.algorithms.model.layers import Conv2d, Flatten, Linear, MaxPool2d, ReLU, Tanh
+from dualml.parity.finder.causes.layers import rational_tanh
 from dualml_ms.algorithms.model import LOSSES, ModelPart, modules
 from dualml_ms.common import compiled
 from dualml_ms.common.compiled import CompiledCell
@@ -112,3 +113,12 @@ def test_of_a_tanh_at_the_end_what_it_gave_is_kept() -> None:
         ModelPart((("flatten", Flatten()), ("fc", Linear(4, 3)), ("tanh", Tanh()))), False
     )
     assert (tape.first, tape.kept, tape.top_numbers) == (1, (0, 3), [0, 0, 3])
+
+
+def test_tanh_is_the_approximation_that_the_finder_names() -> None:
+    """With an exact tanh, arms of GRUs and of Elman's networks would be equal on both
+    frameworks."""
+    x = np.linspace(-7, 7, 5601, dtype=np.float32)
+    tanh = ops.tanh(ms.Tensor(x)).asnumpy()
+    assert np.abs(tanh - rational_tanh(x.astype(np.float64))).max() < 5e-7
+    assert np.abs(tanh - np.tanh(x.astype(np.float64))).max() > 5e-5

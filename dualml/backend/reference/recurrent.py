@@ -7,12 +7,15 @@ gradient flows into it. The cache ends with the state after the last position.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from dualml.algorithms.model.recurrent import GRU, LSTM, RNN, RecurrentLayer
 from dualml.backend.reference.types import STATE, Array, Params, as_matrix
+
+Activation = Callable[[Array], Array]
 
 
 def initial_state(layer: RecurrentLayer, batch: int, params: Params) -> Array:
@@ -34,7 +37,9 @@ def recurrent_gradients(x: Array, h_before: Array, d_in: Array, d_hidden: Array)
     }
 
 
-def lstm_forward(layer: LSTM, x_BTI: Array, params: Params) -> tuple[Array, Any]:
+def lstm_forward(
+    layer: LSTM, x_BTI: Array, params: Params, tanh: Activation = np.tanh
+) -> tuple[Array, Any]:
     b, length, _ = x_BTI.shape
     fed = x_BTI @ params["weight_ih_l0"].T + params["bias_ih_l0"] + params["bias_hh_l0"]
     h, c = initial_state(layer, b, params)
@@ -42,10 +47,10 @@ def lstm_forward(layer: LSTM, x_BTI: Array, params: Params) -> tuple[Array, Any]
     for t in range(length):
         gates = fed[:, t] + h @ params["weight_hh_l0"].T
         i, f, g, o = np.split(gates, 4, axis=1)
-        i, f, g, o = sigmoid(i), sigmoid(f), np.tanh(g), sigmoid(o)
+        i, f, g, o = sigmoid(i), sigmoid(f), tanh(g), sigmoid(o)
         before = h, c
         c = f * c + i * g
-        tanh_c = np.tanh(c)
+        tanh_c = tanh(c)
         h = o * tanh_c
         tape.append((*before, i, f, g, o, tanh_c, h))
     y = np.stack([step[-1] for step in tape], axis=1)
@@ -80,7 +85,9 @@ def lstm_backward(layer: LSTM, dy_BTH: Array, cache: Any, params: Params) -> tup
     return d_gates @ params["weight_ih_l0"], recurrent_gradients(x, h_before, d_gates, d_gates)
 
 
-def gru_forward(layer: GRU, x_BTI: Array, params: Params) -> tuple[Array, Any]:
+def gru_forward(
+    layer: GRU, x_BTI: Array, params: Params, tanh: Activation = np.tanh
+) -> tuple[Array, Any]:
     b, length, _ = x_BTI.shape
     fed = x_BTI @ params["weight_ih_l0"].T + params["bias_ih_l0"]
     (h,) = initial_state(layer, b, params)
@@ -89,7 +96,7 @@ def gru_forward(layer: GRU, x_BTI: Array, params: Params) -> tuple[Array, Any]:
         over = h @ params["weight_hh_l0"].T + params["bias_hh_l0"]
         (r, z, n), (hr, hz, hn) = np.split(fed[:, t], 3, axis=1), np.split(over, 3, axis=1)
         r, z, hn = sigmoid(r + hr), sigmoid(z + hz), hn.copy()
-        n = np.tanh(n + r * hn)
+        n = tanh(n + r * hn)
         before, h = h, (1 - z) * n + z * h
         tape.append((before, r, z, n, hn, h))
     y = np.stack([step[-1] for step in tape], axis=1)
@@ -114,14 +121,16 @@ def gru_backward(layer: GRU, dy_BTH: Array, cache: Any, params: Params) -> tuple
     return d_in @ params["weight_ih_l0"], recurrent_gradients(x, h_before, d_in, d_hidden)
 
 
-def rnn_forward(layer: RNN, x_BTI: Array, params: Params) -> tuple[Array, Any]:
+def rnn_forward(
+    layer: RNN, x_BTI: Array, params: Params, tanh: Activation = np.tanh
+) -> tuple[Array, Any]:
     b, length, _ = x_BTI.shape
     fed = x_BTI @ params["weight_ih_l0"].T + params["bias_ih_l0"] + params["bias_hh_l0"]
     (h,) = initial_state(layer, b, params)
     tape = [h]
     for t in range(length):
         into = fed[:, t] + h @ params["weight_hh_l0"].T
-        h = np.tanh(into) if layer.nonlinearity == "tanh" else np.maximum(into, 0)
+        h = tanh(into) if layer.nonlinearity == "tanh" else np.maximum(into, 0)
         tape.append(h)
     return np.stack(tape[1:], axis=1), (x_BTI, tape, (h,) if layer.stateful else ())
 

@@ -23,6 +23,7 @@ from dualml.algorithms.model.layers import (
     ReLU,
     Tanh,
 )
+from dualml.algorithms.model.recurrent import RecurrentLayer
 from dualml.backend.reference.layers import PAIRS
 from dualml.parity.finder.causes.base import HALVES, round_to_half
 from dualml.parity.finder.context import LayerIO
@@ -109,11 +110,20 @@ def tanh_changes(layer: Tanh) -> Changes:
     yield "tanh-approximation", lambda p: rational_tanh(p.value), {}
 
 
+def recurrent_changes(layer: RecurrentLayer) -> Changes:
+    """Yield possible errors of every recurrent layer."""
+    forward: Any = PAIRS[type(layer)][0]
+    if getattr(layer, "nonlinearity", "tanh") == "tanh":
+        change: Change = lambda p: forward(p.layer, p.value, p.parameters, tanh=rational_tanh)[0]  # noqa: E731
+        yield "tanh-approximation", change, {}
+
+
 def rational_tanh(x: Array) -> Any:
-    """Return tanh by Lambert's continued fraction to x⁷, which fast kernels use."""
+    """Return tanh by Lambert's continued fraction to x⁷ for |x| ≤ 5, as fast kernels compute it,
+    and ±1 beyond."""
     s = x * x
     up = x * (135135 + s * (17325 + s * (378 + s)))
-    return np.clip(up / (135135 + s * (62370 + s * (3150 + s * 28))), -1, 1)
+    return np.where(np.abs(x) > 5, np.sign(x), up / (135135 + s * (62370 + s * (3150 + s * 28))))
 
 
 def conv_changes(layer: Conv2d) -> Changes:
@@ -263,6 +273,7 @@ CHANGES: dict[type[Layer], Callable[[Any], Changes]] = {
     MaxPool2d: pool_changes,
     LayerNorm: layer_norm_changes,
     LSTM: lstm_changes,
+    RecurrentLayer: recurrent_changes,
     Attention: attention_changes,
     Embedding: embedding_changes,
     MeanPool: mean_pool_changes,

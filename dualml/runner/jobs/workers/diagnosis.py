@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dualml.common.files import open_to_read
 from dualml.common.words import Messages
-from dualml.runner.jobs.workers.record import WorkerExit, log_path, read_exits
+from dualml.runner.jobs.workers.record import WorkerExit, first_failure, log_path, read_exits
 
 #: The kernel's tables of connections, and the state of a listening socket in them.
 TABLES, LISTENS = ("/proc/net/tcp", "/proc/net/tcp6"), "0A"
@@ -71,9 +71,9 @@ def describe_end(out: Path, size: int, port: int, lang: str) -> str | None:
         None where there is nothing to say.
     """
     endings = read_exits(out, size)
-    failed = sorted((e for e in endings if e.code), key=lambda e: e.reason is not None)
-    if failed:
-        return failed[0].describe_failure()
+    failed = first_failure(endings)
+    if failed is not None:
+        return failed.describe_failure()
     if size < 2 or len(endings) < size:
         return None
     return diagnose(endings, [log_digest(out, rank) for rank in range(size)], port, lang)

@@ -11,6 +11,8 @@ from dualml.launch.supervise import describe_exit
 
 #: Exit code of a process ended by Ctrl-C or SIGTERM.
 INTERRUPTED = 130
+#: Codes of a process that SIGTERM ended: as Python has it, and as a shell reports it.
+TERMINATED = (-15, 143)
 
 
 class WorkerExit(Record):
@@ -66,8 +68,20 @@ def read_exits(out: Path, size: int) -> list[WorkerExit]:
     return [ending for ending in found if ending is not None]
 
 
+def first_failure(endings: Sequence[WorkerExit]) -> WorkerExit | None:
+    """Return the end of the worker that failed by itself; None where each ended well.
+
+    A scheduler that ends a job for one worker sends SIGTERM to all processes of the others, which
+    may die of it before the reason is recorded: those rank behind one that ended by itself.
+    """
+    failed = [e for e in endings if e.code]
+    return min(failed, key=lambda e: (e.reason is not None, e.code in TERMINATED), default=None)
+
+
 def failure_code(endings: Sequence[WorkerExit]) -> int | None:
     """Return the exit code of the worker that failed by itself, as a shell reports it; None where
     each ended well or was ended by others."""
-    code = next((e.code for e in endings if e.code and not e.reason), None)
-    return code if code is None or code > 0 else 128 - code
+    failed = first_failure(endings)
+    if failed is None or failed.reason:
+        return None
+    return failed.code if failed.code > 0 else 128 - failed.code
