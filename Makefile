@@ -31,7 +31,7 @@ lab1 lab2 lab3 lab4 rnn_ps methods memory:
 test: $(VENV)/.all  ## every test that needs no process, and one of each kind that does (ARGS="core -- -k resume")
 	@$(VENV)/bin/python -m tests $(ARGS)
 
-test-fast: $(VENV)/.all  ## of these the core's tests without a process
+test-fast: $(VENV)/.all  ## of these the core's files that take a second and a half at most
 	@$(VENV)/bin/python -m tests --fast $(ARGS)
 
 test-matrix: $(VENV)/.tox  ## the tests that make test leaves out, in an environment for each framework and tool (tox)

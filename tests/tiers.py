@@ -18,6 +18,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -45,18 +46,20 @@ class Entry:
     tier: str
     reason: str
 
-    @property
+    @cached_property
     def place(self) -> str:
         """The folder, file or test."""
         return self.key.partition(" ")[0]
 
-    @property
+    @cached_property
     def parameter(self) -> str:
         """The parameter; empty without one."""
         return self.key.partition(" ")[2]
 
     def matches(self, node: str) -> bool:
         """Return whether a test, named by its pytest id, is meant."""
+        if not node.startswith(self.place):
+            return False
         name, _, values = node.partition("[")
         inside = name == self.place or name.startswith((f"{self.place}/", f"{self.place}::"))
         return inside and (
@@ -136,12 +139,10 @@ def main() -> int:
         print(f"{part}: {sum(files.values()):.0f} s in {len(files)} files")
         for file, seconds in Counter(files).most_common(asked.longest):
             print(f"  {seconds:7.1f} s  {file}")
-        totals.update(files)
+        totals |= Counter(files)  # the longest of several sessions
     if asked.update:
         known = {**read_durations(), **totals}
-        lines = [
-            f'"{name}" = {seconds:.0f}' for name, seconds in sorted(known.items()) if seconds >= 1
-        ]
+        lines = [f'"{name}" = {seconds:.1f}' for name, seconds in sorted(known.items())]
         head = "# Seconds of test files, written by `python -m tests.tiers --update`.\n"
         (HERE / "durations.toml").write_text(head + "\n".join(lines) + "\n", "utf-8")
     return 0

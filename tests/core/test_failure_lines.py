@@ -34,7 +34,8 @@ def test_setup(broken):
 def checkout(tmp_path: Path) -> Path:
     """A folder with this project's conftest.py and two tests that fail."""
     (tmp_path / "tests").mkdir()
-    shutil.copy(TESTS / "conftest.py", tmp_path / "tests")
+    for name in ("conftest.py", "tiers.py", "tiers.toml", "durations.toml"):
+        shutil.copy(TESTS / name, tmp_path / "tests")
     (tmp_path / "tests/conformance").symlink_to(TESTS / "conformance")
     (tmp_path / "tests/test_it.py").write_text(CODE)
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
