@@ -251,7 +251,7 @@ def ranks_sum(change: Callable[[Any, Any, int], Any]) -> Fault:
     """Return a fault that replaces a rank's all-reduced bucket by ``change(sum, x, rank)``."""
     return wrap_call(
         DataParallel,
-        "sum",
+        "reduce_bucket",
         lambda right, self, x, b: change(lambda x: right(self, x, b), np.array(x), self.comm.rank),
     )
 
@@ -311,8 +311,8 @@ def neighbours(forward: Any, layer: Any, x: Any, params: Any) -> Any:
     b, length, _ = x.shape
     parts = x.reshape(b, length, -1, layer.width).copy()
     angle = np.arange(length)[:, None] * layer.base ** (-np.arange(0, layer.width, 2) / layer.width)
-    number = np.arange(parts.shape[2]) % (layer.each + 2)
-    for head in np.flatnonzero(number <= layer.each):  # queries and the key of every group
+    number = np.arange(parts.shape[2]) % (layer.heads_per_group + 2)
+    for head in np.flatnonzero(number <= layer.heads_per_group):  # queries and the key of every group
         turn = (parts[:, :, head, ::2] + 1j * parts[:, :, head, 1::2]) * np.exp(1j * angle)
         parts[:, :, head, ::2], parts[:, :, head, 1::2] = turn.real, turn.imag
     return forward(replace(layer, base=0.0), parts.reshape(x.shape), params)
@@ -350,7 +350,7 @@ CASES: dict[str, tuple[str, Fault, str, str | None, str]] = {
              "image-layout"),
     "dropped": ("softmax", combine_faults(*(
         wrap_call(NumpyTraining, name, lambda right, self, batch: right(self, batch[:-1]))
-        for name in ("given", "gradient"))), "data", "x", "dropped-samples"),
+        for name in ("fetch_batch", "gradient"))), "data", "x", "dropped-samples"),
     "next": ("nodes",
              wrap_call(BatchSampler, "parts", lambda right, self, step: right(self, step + 1)),
              "data", "x", "other-update"),
@@ -376,7 +376,7 @@ CASES: dict[str, tuple[str, Fault, str, str | None, str]] = {
     "clipped": ("adam", gradient(clipped), "gradient", None, "clipped-gradient"),
     "frozen": ("adam", gradient(lambda g, _: {**g, "fc1.weight": 0 * g["fc1.weight"]}), "gradient",
                "fc1.weight", "frozen-parameters"),
-    "ranks": ("nodes", wrap_call(DataParallel, "factor", lambda *_: 1.0), "gradient", None,
+    "ranks": ("nodes", wrap_call(DataParallel, "gradient_factor", lambda *_: 1.0), "gradient", None,
               "sum-not-mean"),
     "micro": ("pipeline", wrap_call(
         NumpyStage, "loss_backward", lambda right, self, micro, share: right(

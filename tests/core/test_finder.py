@@ -261,9 +261,9 @@ def test_no_guess_fails_whatever_it_has_to_explain(arm: str, change: Any) -> Non
 def test_what_is_left_of_a_difference() -> None:
     right, seen = {"1/update/w": np.array([1.0, 0])}, {"1/update/w": np.array([3.0, 0])}
     scene: Any = SimpleNamespace(
-        referee=ReplayRecord("numpy", [right], [{}]),
+        reference=ReplayRecord("numpy", [right], [{}]),
         sides={"torch": ReplayRecord("torch", [seen], [{}])},
-        right=lambda backend, rank, key: right[key],
+        expected=lambda backend, rank, key: right[key],
     )
     suspect = Observation(scene, "torch", "update", "w", [(1, 0)])
 

@@ -82,7 +82,7 @@ class AggregationRanks(DataParallelRanks):
             )
         elif self.promise == "served" and not self.nondeterministic:
             # Skip updates in which the server applies its own gradient last.
-            order = self.parallel.order  # type: ignore[attr-defined]
+            order = self.parallel.arrival_order  # type: ignore[attr-defined]
             by_others = (t for t in range(first, last + 1) if order(t)[-1])
             back = (t for t in range(last, first - 1, -1) if order(t)[-1])
             return sorted({t for ends in (by_others, back) for t in [next(ends, 0)] if t})
