@@ -141,10 +141,11 @@ def draw(wings: Sequence[str], texts: Mapping[str, str], lang: str) -> str:
             if column == row:
                 parts.append(f'<rect x="{x - 6}" y="{y + 22}" width="12" height="12" class="box"/>')
             elif number := imports.get((wing, wings[column])):
-                radius = 2 + 2.2 * math.log10(number + 1) * 2
+                # In powers of four, so that few changes redraw the picture.
+                radius = 4 + 2 * int(math.log(number, 4))
                 parts.append(
-                    f'<circle cx="{x}" cy="{y + 28}" r="{radius:.1f}" class="dot">'
-                    f"<title>{wing} → {wings[column]}: {number}</title></circle>"
+                    f'<circle cx="{x}" cy="{y + 28}" r="{radius}" class="dot">'
+                    f"<title>{wing} → {wings[column]}</title></circle>"
                 )
     return "\n".join([*parts, "</svg>", ""])
 
