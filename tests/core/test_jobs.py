@@ -313,7 +313,7 @@ def test_nobody_overtakes(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
         "start",
         lambda self, job, cores, gpus: (
             begun.append((job.id, cores, gpus)),
-            self.jobs.change(
+            self.jobs.update_state(
                 job.id,
                 status="running",
                 cores=cores,
