@@ -76,7 +76,7 @@ def write_bytes(path: Path, content: bytes, mode: int = 0o666) -> None:
 
 
 def is_regular(path: Path) -> bool:
-    """Whether ``path`` leads to a regular file; False if that cannot be determined."""
+    """Return whether ``path`` leads to a regular file; False if that cannot be determined."""
     try:
         return stat.S_ISREG(path.stat().st_mode)
     except (OSError, ValueError):
@@ -89,7 +89,7 @@ def resolve_links(path: Path) -> Path:
 
 
 def is_special(path: Path) -> bool:
-    """Whether ``path`` leads to something that a file must not replace.
+    """Return whether ``path`` leads to something that a file must not replace.
 
     That is a device, a pipe, a socket, or a descriptor of a process (``/dev/stdout``,
     ``/proc/self/fd/1``).

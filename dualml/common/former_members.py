@@ -47,6 +47,7 @@ class FormerMember:
         setattr(instance, self.present, value)
 
     def warn(self, owner: type) -> None:
+        """Warn that the member of ``owner`` has a new name."""
         _warn(f"{owner.__name__}.{self.former} is now {owner.__name__}.{self.present}")
 
 

@@ -50,6 +50,8 @@ class FormerPathLoader:
         self.present = present
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
+        """Import the module by its present name and return it; its own spec is kept for
+        `exec_module`."""
         self.module = importlib.import_module(self.present)
         self.spec = self.module.__spec__
         return self.module
@@ -73,6 +75,8 @@ class FormerPathFinder:
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        """Return a spec that loads the module of the present name; None if ``fullname`` is no
+        former path."""
         package, _, rest = fullname.partition(".")
         first, dot, below = rest.partition(".")
         if package != self.package or first not in self.moved:

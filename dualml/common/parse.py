@@ -105,7 +105,7 @@ def find_violation(value: Any, finite: bool, depth: int = 0) -> tuple[list[Any],
 
 
 def is_unicode(text: str) -> bool:
-    """Whether the text can be encoded as UTF-8, that is, has no unpaired surrogates."""
+    """Return whether the text can be encoded as UTF-8, that is, has no unpaired surrogates."""
     return text.isascii() or SURROGATE.search(text) is None
 
 

@@ -40,7 +40,7 @@ SECRET_NAME_PARTS = ("TOKEN", "SECRET", "PASSW", "CREDENTIAL", "API_KEY", "APIKE
 
 
 def is_secret(name: str) -> bool:
-    """Whether the value of a variable must be kept out of files and output."""
+    """Return whether the value of a variable must be kept out of files and output."""
     return any(part in name.upper() for part in SECRET_NAME_PARTS)
 
 

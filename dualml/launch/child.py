@@ -81,7 +81,7 @@ class Emitter:
         self.send(event)
 
     def send(self, event: JsonObject) -> None:
-        """Send an event now."""
+        """Write an event to the channel as one line of JSON."""
         self.channel.write(json.dumps(event, default=str) + "\n")
 
     def start_pulse(self, comm: Any) -> None:

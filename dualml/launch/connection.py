@@ -68,7 +68,7 @@ def parse_address(rendezvous: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the address of ``host`` can be reached from this machine only.
+    """Return whether the address of ``host`` can be reached from this machine only.
 
     Raises:
         UserError: the name cannot be resolved.
@@ -149,7 +149,7 @@ class Connection:
         self.send_bytes(head + (code.digest() if code else b""), end)
 
     def send_bytes(self, data: bytes | memoryview, end: float) -> None:
-        """Send bytes before the time ``end``."""
+        """Send all bytes before the monotonic time ``end`` and the connection's deadline."""
         left = min(self.deadline, end) - time.monotonic()
         self.sock.settimeout(max(left, 1e-3))
         self.sock.sendall(data)
@@ -200,6 +200,7 @@ class Connection:
                 raise
 
     def close(self) -> None:
+        """Close the socket."""
         self.sock.close()
 
 
@@ -313,7 +314,7 @@ def parse_nonce(hello: Header) -> str:
 
 
 def is_proof(message: Header, expected: bytes) -> bool:
-    """Whether a message proves that its sender knows the token."""
+    """Return whether a message proves that its sender knows the token."""
     given = get_text(message, "proof", default="")
     return hmac.compare_digest(given.encode(), expected.hex().encode())
 

@@ -106,7 +106,7 @@ class SessionClient(Protocol):
         """Return the variables that the rank's worker needs before it imports the framework."""
 
     def is_superseded(self, number: int) -> bool:
-        """Whether rank 0 has gone on to the next session a while ago."""
+        """Return whether rank 0 has gone on to the next session a while ago."""
 
     def report_failure(self, number: int, note: RankFailure) -> None:
         """Report to rank 0 how this rank's part failed."""
@@ -132,19 +132,25 @@ class SharedFolderClient:
     wait: float
 
     def next_announcement(self, number: int) -> Announcement:
+        """Wait until rank 0 writes the announcement of session ``number`` to the run folder, and
+        return it."""
         return wait_for_announcement(self.run, number, self.wait, self.start)
 
     def trial_folders(self, announced: Announcement) -> list[Path]:
+        """Return the trial folders in the shared run folder."""
         return [self.run / place for place in announced.places or ()]
 
     def worker_environ(self, announced: Announcement) -> Mapping[str, str]:
+        """Return the environment variables that the announced backend needs for its threads."""
         return backends()[announced.backend].environ(announced.threads)
 
     def is_superseded(self, number: int) -> bool:
+        """Return whether the next session's announcement is older than `LEAVE_S` seconds."""
         # Once rank 0 has gone on, waiting for its rank of the old session is in vain.
         return is_older(self.run / announcement_file(number + 1).name, LEAVE_S)
 
     def report_failure(self, number: int, note: RankFailure) -> None:
+        """Write the failure to the run folder, where rank 0 finds it."""
         failure_file(number, self.rank).write(self.run, note)
 
     def finish_session(self, folders: list[Path]) -> None:
@@ -206,7 +212,7 @@ def find_failed_rank(run: Path, number: int) -> GroupResult | None:
 
 
 def is_secondary_failure(ended: GroupResult) -> bool:
-    """Whether the rank at fault reports only that it waited for another in vain."""
+    """Return whether the rank at fault reports only that it waited for another in vain."""
     return ended.results.get(ended.rank, {}).get("kind") == SECONDARY
 
 
@@ -221,7 +227,7 @@ def combine_results(ended: GroupResult, run: Path, number: int) -> GroupResult:
 
 
 def is_older(path: Path, seconds: float) -> bool:
-    """Whether a file exists and was last changed more than ``seconds`` ago."""
+    """Return whether a file exists and was last changed more than ``seconds`` ago."""
     try:
         return time.time() - path.stat().st_mtime > seconds
     except FileNotFoundError:

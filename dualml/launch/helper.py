@@ -52,7 +52,7 @@ def run_helper(
 
 
 def any_rank_alive(ranks: dict[int, Any]) -> bool:
-    """Whether a rank of this launcher is alive, or none has been started yet.
+    """Return whether a rank of this launcher is alive, or none has been started yet.
 
     Args:
         ranks: pid → process of the ranks seen so far; the launcher starts the same command for all.
@@ -70,7 +70,7 @@ def any_rank_alive(ranks: dict[int, Any]) -> bool:
 
 
 def is_alive(process: Any) -> bool:
-    """Whether a process has not ended; a zombie has."""
+    """Return whether a process has not ended; a zombie has."""
     import psutil
 
     try:

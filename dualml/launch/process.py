@@ -72,7 +72,7 @@ class Launch:
 
 
 def can_fork(environ: Mapping[str, str]) -> bool:
-    """Whether workers are forked: on Linux only, where this is tested."""
+    """Return whether workers are forked: on Linux only, where this is tested."""
     return sys.platform == "linux" and environ.get(SWITCH) != "0"
 
 

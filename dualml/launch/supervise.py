@@ -187,7 +187,7 @@ def slowest_rank(live: Sequence[tuple[int, RankProcess]]) -> int:
 
 
 def is_suspended(pid: int) -> bool:
-    """Whether a process is stopped by a signal (SIGSTOP)."""
+    """Return whether a process is stopped by a signal (SIGSTOP)."""
     import psutil
 
     try:

@@ -95,8 +95,8 @@ class RoundingPerturbation:
         }
 
     def is_cast(self, name: str) -> bool:
-        """Whether a weight is cast to low precision, also for a part of one: ``fc.weight[rows
-        1/2]``."""
+        """Return whether a weight is cast to low precision, also for a part of one:
+        ``fc.weight[rows 1/2]``."""
         return name.partition("[")[0] in self.lower
 
 
@@ -122,8 +122,8 @@ def robust_envelopes(envelopes: Sequence[Envelope], output: str) -> list[Envelop
 
 
 def exceeds(width: Any, plain: Any) -> Any:
-    """Whether reordered samples move a result far more than moved weights alone; elementwise for
-    arrays.
+    """Return whether reordered samples move a result far more than moved weights alone; elementwise
+    for arrays.
 
     Args:
         width: relative distance with reordered samples.

@@ -116,7 +116,8 @@ def judge_run(
 
 
 def has_other_samples(a: TrialRecord, b: TrialRecord) -> bool:
-    """Whether two trials recorded that they trained on different samples, or in another order."""
+    """Return whether two trials recorded that they trained on different samples, or in another
+    order."""
     return len({t.samples_sha256 for t in (a, b) if t.samples_sha256}) > 1
 
 
@@ -139,7 +140,7 @@ def low_precision_of(arm: Arm, specs: Mapping[str, ModelSpec]) -> LowPrecision |
 
 
 def has_other_skips(a: Trajectory, b: Trajectory) -> bool:
-    """Whether two trials with a scaled loss skipped different updates.
+    """Return whether two trials with a scaled loss skipped different updates.
 
     A gradient of the whole batch may overflow in the low-precision type where the gradients of
     parts, which ranks add in float32, do not.

@@ -191,7 +191,7 @@ def replica_divergence(step: int, *sides: Trajectory) -> Iterator[Distance]:
 
 
 def is_lone_kink(strays: list[Distance], output: str) -> bool:
-    """Whether one non-differentiable point explains everything outside the envelope.
+    """Return whether one non-differentiable point explains everything outside the envelope.
 
     This is so if, after step 1, gradients stray at only one traced step, together with the
     optimizer state that accumulates them from then on, and nothing else leaves the envelope. The

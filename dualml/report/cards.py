@@ -27,7 +27,8 @@ class CardFooter:
     most: int = 12
 
     def lines(self, words: Messages) -> list[str]:
-        """Return the lines of the small print."""
+        """Return the lines of the small print: counts, arms (at most ``most`` by name), and the
+        source if there is one."""
         colon, named = words("list.colon"), shorten_list(self.arms, words, self.most)
         source = [words("page.source") + colon + self.source] if self.source else []
         return [*self.counts, words("page.arms") + colon + ", ".join(named), *source]

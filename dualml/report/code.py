@@ -100,6 +100,7 @@ def _source(file: str) -> str:
 
 
 def _classes(tree: ast.Module) -> list[ast.ClassDef]:
+    """Return the top-level class definitions of a module's syntax tree."""
     return [node for node in tree.body if isinstance(node, ast.ClassDef)]
 
 

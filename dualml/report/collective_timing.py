@@ -44,10 +44,12 @@ class CollectiveMeasurements:
 
     @property
     def strategies(self) -> list[str]:
+        """Names of the measured strategies, each once, in the order of measurement."""
         return list(dict.fromkeys(name for name, _ in self.rows))
 
     @property
     def sizes(self) -> list[int]:
+        """Measured vector sizes in bytes, each once, ascending."""
         return sorted({size for _, size in self.rows})
 
     @property

@@ -78,6 +78,8 @@ def table(
 
 
 def _cell(value: Cell | MeanInterval | str | float | None, head: Column) -> Cell | str:
+    """Format one value for its column by the column's unit; cells and texts are returned unchanged,
+    None becomes a dash."""
     if isinstance(value, Cell | str):
         return value
     text = UNITS.get(head.measure, numbers.quantity)

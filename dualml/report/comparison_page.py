@@ -74,6 +74,8 @@ def pair_table(against: RunComparison, words: Messages) -> Table:
 
 
 def _row(pair: RunPair, against: RunComparison, words: Messages) -> list[Cell | str]:
+    """Return the table row of one pair of trials; time and memory ratios beyond their limits are
+    red."""
     outcome: Mapping[str, Any] = pair.judged.get("outcome") or {}
     losses, accuracies = (outcome.get(key) for key in ("final_loss", "test_accuracy"))
     broken = {failure.limit for failure in against.failures if failure.pair is pair}
@@ -150,4 +152,5 @@ def _losses(pair: RunPair, against: RunComparison, words: Messages) -> Panel:
 
 
 def _title(pair: RunPair) -> str:
+    """Return ``ARM, BACKEND, SEED`` as the title of a pair's figure."""
     return f"{pair.arm}, {pair.backend}, {pair.seed}"

@@ -90,10 +90,12 @@ def _compose_section(topic: ReportSection, run: RunData, words: Messages) -> Com
 
 
 def _prose(text: str, *, small: bool = False) -> list[Block]:
+    """Return a text as one paragraph block; no block for an empty text."""
     return [Prose(text, small)] if text else []
 
 
 def _bullets(items: Sequence[Item]) -> list[Block]:
+    """Return the items as one bulleted list; no block without items."""
     return [Bullets(items)] if items else []
 
 

@@ -19,13 +19,24 @@ class Drawable(Protocol):
     """The part of a trial that figures need; finished and running trials provide it."""
 
     @property
-    def curves(self) -> Mapping[str, Curve]: ...
+    def curves(self) -> Mapping[str, Curve]:
+        """Metric name → recorded curve, e.g. ``test_accuracy``."""
+        ...
+
     @property
-    def updates(self) -> float | None: ...
+    def updates(self) -> float | None:
+        """Number of parameter updates, None if unknown."""
+        ...
+
     @property
-    def train_s(self) -> float | None: ...
+    def train_s(self) -> float | None:
+        """Seconds of training, None if unknown."""
+        ...
+
     @property
-    def full_batch(self) -> bool: ...
+    def full_batch(self) -> bool:
+        """Whether every update uses the whole training set."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -116,4 +116,5 @@ def distance_panel(
 
 
 def _pair(c: TrialComparison) -> str:
+    """Return the names of the two compared backends, ``A – B``."""
     return f"{c.a} – {c.b}"

@@ -53,7 +53,7 @@ class UnevenEpoch:
 
     @property
     def batch(self) -> int:
-        """Samples of all ranks in an update."""
+        """Number of samples of all ranks together in an update."""
         return sum(self.each)
 
 
@@ -104,6 +104,8 @@ def uneven_table(run: RunData, words: Messages) -> Iterator[Table]:
 
 
 def _coverage_cell(u: UnevenEpoch, words: Messages) -> Cell:
+    """Return the cell with the number of samples seen in the first epoch, green if it is all of
+    them."""
     n, of = (numbers.quantity(v) for v in (u.seen, u.deal.first_epoch["samples"]))
     share = words("value.of", n=n, of=of)
     return Cell(f"✓ {share}", "good") if u.whole else Cell(f"≠ {share}", "bad")

@@ -10,7 +10,7 @@ from dualml.experiment.store.run import RunData
 
 
 def usable_fits(run: RunData) -> list[Mapping[str, Any]]:
-    """Return the fits that have constants."""
+    """Return the recorded fits of the cost model that determined α and β."""
     return [f for f in run.cost.get("fits") or () if (f.get("fit") or {}).get("link")]
 
 

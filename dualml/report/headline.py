@@ -60,6 +60,7 @@ def verdict_rank(verdict: str) -> int:
 
 
 def _tone(verdicts: Iterable[str]) -> Tone:
+    """Return the tone of the worst of the verdicts, which must not be empty."""
     return TONES[min(map(verdict_rank, verdicts))]
 
 

@@ -100,8 +100,11 @@ def series(words: Messages, prefix: str, looks: Mapping[str, str]) -> list[Legen
 
 
 def parts(words: Messages) -> list[LegendEntry]:
+    """Return the legend entries of the parts of an update: computing, waiting, transferring."""
     return series(words, "part_of_update", PARTS)
 
 
 def fine_parts(words: Messages) -> list[LegendEntry]:
+    """Return the legend entries of the parts of an update with gradient and parameter update
+    separated."""
     return series(words, "scaling.part", FINE_PARTS)

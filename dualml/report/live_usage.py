@@ -137,6 +137,8 @@ MACHINE_COLUMNS = (
 
 
 def _rank(s: RankUsage) -> list[str]:
+    """Return the table row of a running rank: trial, rank, host, phase with progress, then its
+    `QUANTITIES`."""
     device = s.now.device or DeviceSample()
     done = "" if not s.now.total else f" {s.now.done}/{s.now.total}"
     values = (
@@ -165,6 +167,7 @@ def _machine(now: Sample) -> list[float | None]:
 
 
 def _scaled(x: float | None, factor: float) -> float | None:
+    """Return ``x * factor``, None for None."""
     return None if x is None else x * factor
 
 

@@ -30,6 +30,8 @@ def mathml(latex: str, *, block: bool = True) -> str:
 
 
 def _row(tokens: list[str]) -> str:
+    """Convert tokens up to a closing brace or the end to one ``<mrow>``; converted tokens are
+    removed from the list."""
     parts: list[str] = []
     while tokens and tokens[0] != "}":
         parts.append(_scripted(tokens))
@@ -37,6 +39,8 @@ def _row(tokens: list[str]) -> str:
 
 
 def _scripted(tokens: list[str]) -> str:
+    """Convert the next atom with its subscript and superscript to MathML; converted tokens are
+    removed from the list."""
     base = _atom(tokens)
     scripts: dict[str, str] = {}
     while tokens and tokens[0] in "^_" and tokens[0] not in scripts:
@@ -48,6 +52,8 @@ def _scripted(tokens: list[str]) -> str:
 
 
 def _atom(tokens: list[str]) -> str:
+    """Convert the next token, braced group or command to MathML and remove it from the list. Raise
+    `ValueError` for an unclosed brace."""
     token = tokens.pop(0)
     if token == "{":
         inner = _row(tokens)
@@ -65,6 +71,8 @@ def _atom(tokens: list[str]) -> str:
 
 
 def _command(name: str, tokens: list[str]) -> str:
+    r"""Convert the LaTeX command ``\NAME`` to MathML, with its arguments from ``tokens``, which are
+    removed. Raise `ValueError` for an unknown command."""
     if name == "frac":
         return f"<mfrac>{_atom(tokens)}{_atom(tokens)}</mfrac>"
     if name == "sqrt":

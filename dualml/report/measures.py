@@ -24,7 +24,8 @@ def loss_unit(run: RunData) -> str:
 
 
 def slug(group: str) -> str:
-    """Return a group's name as part of a file name."""
+    """Return a group's name in lower case with hyphens for other characters, as part of a file
+    name."""
     return "".join(c if c.isalnum() else "-" for c in group.lower())
 
 

@@ -47,6 +47,7 @@ class MethodResult(ArmResult):
 
     @property
     def arm_settings(self) -> Arm:
+        """Settings of the arm."""
         return self.run.settings[self.arm]
 
     @property
@@ -100,6 +101,7 @@ class MethodResult(ArmResult):
         return MethodResult(self.run, partner, self.backend) if partner else None
 
     def _is_plain_arm(self, arm: str) -> bool:
+        """Return whether the run's arm of this name is a plain one (`is_plain`)."""
         return is_plain(self.run.settings[arm])
 
     @cached_property
@@ -139,6 +141,7 @@ class MethodResult(ArmResult):
     # --- what it costs ----------------------------------------------------------------------------
 
     def _median(self, values: Sequence[float | None]) -> float | None:
+        """Return the median of the known values, None if all are None."""
         there = [v for v in values if v is not None]
         return median(there) if there else None
 

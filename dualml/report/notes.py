@@ -79,6 +79,8 @@ class Notes(list[Item]):
         self.collected.clear()
 
     def _item(self, key: str, n: float | None, values: dict[str, Any]) -> Item:
+        """Return the sentence of the message ``say.TOPIC.KEY`` with its anchor; with a number ``n``
+        in its singular or plural form."""
         full = f"say.{self.topic}.{key}"
         text = self.words(full, **values) if n is None else self.words.plural(full, n, **values)
         return Item(text, target=self.target, key=f"{self.topic}.{key}")

@@ -33,6 +33,7 @@ def tables(words: Messages) -> Iterator[Table]:
 
 
 def _table(name: str, keys: Sequence[str], rows: list[Cells], words: Messages) -> Table:
+    """Return a table with columns ``keys`` and the caption ``published.table.NAME``."""
     columns = [
         Column(k, words(f"published.column.{k}"), show="text" if k in TEXTS else "number")
         for k in keys
@@ -157,6 +158,8 @@ def figure(words: Messages) -> Figure:
 
 
 def panel(group: Sequence[PublishedCurve], words: Messages) -> Panel:
+    """Return the panel of a group of curves: seconds against bytes, fitted and held-out points and
+    the predictions, a colour per number of ranks."""
     marks: list[Mark] = []
     drawn: list[PublishedTime] = []
     for curve in group:
@@ -180,6 +183,8 @@ def panel(group: Sequence[PublishedCurve], words: Messages) -> Panel:
 
 
 def _predicted(curve: PublishedCurve, points: Sequence[PublishedTime], owner: SeriesId) -> LineMark:
+    """Return the line of the seconds that the fitted model predicts at the sizes of these
+    points."""
     link, found = curve.fit().link, [p.point(curve.strategy) for p in points]
     seconds = [link.seconds(q.steps, q.bytes) for q in found]
     return LineMark([p.nbytes for p in points], seconds, owner)

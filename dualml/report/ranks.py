@@ -27,6 +27,7 @@ def is_distributed(run: RunData) -> bool:
 
 
 def world_size(run: RunData, arm: str) -> int:
+    """Return the number of ranks of an arm."""
     return run.settings[arm].world_size
 
 
@@ -53,6 +54,7 @@ def is_split(run: RunData, arm: str) -> bool:
 
 
 def aggregation(run: RunData, arm: str) -> Aggregation:
+    """Return the settings by which an arm's ranks combine their gradients or parameters."""
     return run.settings[arm].aggregation
 
 
@@ -76,6 +78,7 @@ def uses_default_aggregation(run: RunData, arm: str) -> bool:
 
 
 def _known_strategies() -> list[str]:
+    """Return the names of all aggregation strategies of this version, the asynchronous one last."""
     from dualml.parallel.aggregation import STRATEGIES
 
     return [*STRATEGIES, ASYNCHRONOUS]

@@ -46,6 +46,7 @@ class ArmResult:
 
     @cached_property
     def trials(self) -> list[Trial]:
+        """Successful trials of the arm on the backend, one per seed."""
         return self.run.select(self.arm, self.backend)
 
     steps = _seed_values(ranks.step_seconds)

@@ -48,7 +48,8 @@ class ScalingPoint(ArmResult):
 
     @property
     def crowded(self) -> bool:
-        """Whether ranks took turns on cores."""
+        """Whether there were fewer CPU cores than the ranks need, so that they took turns; False if
+        unknown."""
         return self.core_budget.has_enough_cores is False
 
     @property

@@ -38,10 +38,12 @@ class ShardingResult:
 
     @property
     def arm(self) -> str:
+        """Name of the arm."""
         return self.method_result.arm
 
     @property
     def backend(self) -> str:
+        """Name of the backend."""
         return self.method_result.backend
 
     @property
@@ -51,6 +53,7 @@ class ShardingResult:
 
     @property
     def precision(self) -> str:
+        """Precision of the training, e.g. ``fp32`` or ``bf16``."""
         return self.method_result.precision
 
     @property

@@ -57,6 +57,8 @@ def straggler_effects(run: RunData) -> list[StragglerEffect]:
 
 
 def _straggler_effect(run: RunData, arm: str, base: str, backend: str) -> StragglerEffect:
+    """Return the effect of a straggler arm on a backend compared with ``base``, the arm without the
+    handicap; unknown numbers are None."""
     slow = ranks.straggler(run, arm)
     assert slow is not None
     without, with_it = (ranks.update_seconds(run, name, backend) for name in (base, arm))

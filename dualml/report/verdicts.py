@@ -24,7 +24,7 @@ def phases_of(compared: Sequence[TrialComparison]) -> list[str]:
 
 
 def phase_columns(phases: Sequence[str], words: Messages) -> list[Column]:
-    """Return a column per phase."""
+    """Return a column of numbers for each phase of an update."""
     unit = words("unit.phase")
     return [Column(p, words.get(f"phase.{p}", p), unit, "number") for p in phases]
 
@@ -36,6 +36,8 @@ def phase_cells(c: TrialComparison, phases: Sequence[str], run: RunData) -> list
 
 
 def _phase(distances: Mapping[str, Any] | None, margin: float) -> Cell:
+    """Return the cell of a phase's largest distance with its ratio to the envelope, red if that
+    exceeds ``margin``; a dash if unknown."""
     if not distances or not numbers.is_finite_number(distances.get("max")):
         return Cell(numbers.NO_VALUE)
     ratio = distances.get("ratio")
@@ -106,6 +108,7 @@ def serial_lines(parity: ParityContent, words: Messages) -> Iterator[str]:
 
 
 def _verdict_text(verdict: str, words: Messages) -> str:
+    """Return a verdict in the reader's language."""
     return words(f"verdict.{verdict.replace(' ', '_')}")
 
 

@@ -15,7 +15,7 @@ _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def is_finite_number(x: Any) -> TypeGuard[float]:
-    """Whether the value is a finite number; False for None, text and booleans."""
+    """Return whether the value is a finite number; False for None, text and booleans."""
     return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
 
 

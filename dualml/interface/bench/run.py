@@ -124,7 +124,7 @@ def section_result(
 
 
 def all_checks_passed(results: Results) -> bool:
-    """Whether every section finished and every row is as it should be."""
+    """Return whether every section finished and every row is as it should be."""
     return all(
         section["state"] == "done" and all(row.get("ok", True) for row in section["rows"])
         for section in results["sections"]

@@ -104,6 +104,7 @@ def topics() -> list[str]:
 
 
 def _topic_files() -> list[Path]:
+    """Return the files of the catalogue of differences, sorted by name."""
     return sorted((PACKAGE / "parity/diffs/entries").glob("*.toml"))
 
 

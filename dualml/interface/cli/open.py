@@ -48,7 +48,7 @@ def report_language(path: Path) -> str | None:
 
 
 def can_open_browser() -> bool:
-    """Whether a browser window would be visible to the user.
+    """Return whether a browser window would be visible to the user.
 
     That is not the case over SSH or without a display, unless ``BROWSER`` names a browser.
     """

@@ -44,7 +44,7 @@ def print_text(text: object = "", *, err: bool = False) -> None:
 
 
 def check_streams(json: bool, **outputs: Path | None) -> bool:
-    """Whether one of these options is ``-``: then standard output has no other output.
+    """Return whether one of these options is ``-``: then standard output has no other output.
 
     Args:
         outputs: option → its value.

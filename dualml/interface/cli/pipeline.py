@@ -51,7 +51,8 @@ SHARED_OPTIONS = ("pipeline", "grid", "ranks", "size", "alpha", "bandwidth", "be
 
 
 def wants_pipeline(given: Mapping[str, Any], usual: Mapping[str, Parameter]) -> bool:
-    """Whether the options of `dualml simulate` ask for a pipeline, given their default values.
+    """Return whether the options of `dualml simulate` ask for a pipeline, given their default
+    values.
 
     Raises:
         UserError: options of pipelines and of aggregations are mixed.

@@ -75,7 +75,8 @@ def find_project() -> Project:
 
 
 def has_table(path: Path, text: str) -> bool:
-    """Whether a TOML text has a table ``tool.dualml``; raise `UserError` if it is not TOML."""
+    """Return whether a TOML text has a table ``tool.dualml``; raise `UserError` if it is not
+    TOML."""
     try:
         tool = from_toml(text).get("tool")
     except ValueError as error:
@@ -103,7 +104,7 @@ def distrust_reason(path: Path, status: os.stat_result) -> str:
 
 
 def is_private(group: int) -> bool:
-    """Whether a group belongs to this user alone, as on systems with one group per user."""
+    """Return whether a group belongs to this user alone, as on systems with one group per user."""
     import grp
     import pwd
 

@@ -127,5 +127,5 @@ def suggest_force() -> Iterator[None]:
 def is_selected(
     comparison: ComparisonContent | SerialContent, arms: list[str] | None, seed: int | None
 ) -> bool:
-    """Whether a comparison matches the requested arms and seed."""
+    """Return whether a comparison matches the requested arms and seed."""
     return (not arms or comparison["arm"] in arms) and seed in (None, comparison["seed"])

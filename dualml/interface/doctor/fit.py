@@ -155,7 +155,7 @@ def oldest_driver(version: str) -> str:
 
 
 def runs_on(row: Mapping[str, Any], driver: str, capabilities: Sequence[str]) -> bool:
-    """Whether PyTorch's build for this CUDA runs with the driver and on all GPUs."""
+    """Return whether PyTorch's build for this CUDA runs with the driver and on all GPUs."""
     least, most = (Version(bound) for bound in row.get("capability", ("0.0", "999.0")))
     # Code built for a GPU also runs on later ones of the same major version.
     fits = all(least <= Version(c) and Version(c).major <= most.major for c in capabilities)
@@ -163,7 +163,7 @@ def runs_on(row: Mapping[str, Any], driver: str, capabilities: Sequence[str]) ->
 
 
 def is_at_least(version: str, least: str) -> bool:
-    """Whether a version is at least another."""
+    """Return whether a version is at least another."""
     return Version(version) >= Version(least)
 
 

@@ -73,7 +73,7 @@ class Cache:
         return self.get_or_create((path, read), file_stamp(path), lambda: read(path.parent))
 
     def is_current(self, path: Path, read: Callable[[Path], T]) -> bool:
-        """Whether the cached value of the file is up to date."""
+        """Return whether the cached value of the file is up to date."""
         with self._lock:
             kept = self._entries.get((path, read))
         return kept is not None and kept.filled and kept.state == file_stamp(path)

@@ -48,7 +48,7 @@ class Gate:
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/?token={self.token}"
 
     def accepts_host(self, header: str | None) -> bool:
-        """Whether a Host header names this server.
+        """Return whether a Host header names this server.
 
         Beyond loopback every IP address is accepted: only a name can be made to mean another
         machine.
@@ -66,11 +66,11 @@ class Gate:
         return name in own or is_ip_address(name)
 
     def is_authorized(self, asked: str, cookies: str | None) -> bool:
-        """Whether the token is in the URL or in the cookie."""
+        """Return whether the token is in the URL or in the cookie."""
         return self.is_token(asked) or self.is_token(self.cookie_value(cookies, self.cookie))
 
     def is_token(self, token: str) -> bool:
-        """Whether a token is correct, compared in constant time."""
+        """Return whether a token is correct, compared in constant time."""
         return hmac.compare_digest(token.encode(), self.token.encode())
 
     @staticmethod
@@ -84,7 +84,7 @@ class Gate:
 
 
 def is_ip_address(host: str) -> bool:
-    """Whether a host is an IP address, not a name."""
+    """Return whether a host is an IP address, not a name."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -93,5 +93,5 @@ def is_ip_address(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host is a loopback address."""
+    """Return whether a host is a loopback address."""
     return is_ip_address(host) and ipaddress.ip_address(host).is_loopback

@@ -51,7 +51,8 @@ def list_logs(run: Path, seen: RunView, more: Iterable[tuple[str, Path]]) -> dic
 
 
 def is_inside(path: Path, run: Path) -> bool:
-    """Whether a file is inside a run folder with links resolved: run folders come from others."""
+    """Return whether a file is inside a run folder with links resolved: run folders come from
+    others."""
     return resolve_links(path).is_relative_to(resolve_links(run))
 
 

@@ -146,7 +146,7 @@ def worst_verdict(verdicts: ParitySummaryRecord) -> str:
 
 
 def recently_written(path: Path) -> bool:
-    """Whether anything was written to a folder of a trial in the last `FRESH_S` seconds."""
+    """Return whether anything was written to a folder of a trial in the last `FRESH_S` seconds."""
     try:
         last = max((p.stat().st_mtime for p in rank_files(path)), default=0.0)
     except OSError:

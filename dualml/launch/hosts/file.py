@@ -106,7 +106,8 @@ def table_of_hostfile(path: Path) -> dict[str, object]:
 
 
 def is_local(host: str) -> bool:
-    """Whether a name or address belongs to this machine: only its own addresses can be bound."""
+    """Return whether a name or address belongs to this machine: only its own addresses can be
+    bound."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, socket.SOCK_STREAM) as probe:

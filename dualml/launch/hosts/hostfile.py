@@ -65,7 +65,8 @@ def read_hostfile(path: Path) -> list[HostSlots]:
 
 
 def is_hostfile(path: Path) -> bool:
-    """Whether a file is a hostfile rather than TOML, by its first line that is not a comment.
+    """Return whether a file is a hostfile rather than TOML, by its first line that is not a
+    comment.
 
     Raises:
         UserError: the file cannot be read.

@@ -118,7 +118,7 @@ def parse_npu_smi(text: str) -> dict[int, DeviceSample]:
 
 
 def parse_number(cell: str) -> float | None:
-    """Parse a number; None for a dash."""
+    """Parse a number from a tool's output; None for any other text."""
     try:
         return float(cell)
     except ValueError:

@@ -32,7 +32,7 @@ def restrict_to_active_sites(explorer: Prober, change: Mutation, trace: Trace) -
 
 
 def has_effect(explorer: Prober, change: Mutation, trace: Trace) -> bool:
-    """Whether a mutation changes the output of its call; True if unknown or refused by the
+    """Return whether a mutation changes the output of its call; True if unknown or refused by the
     framework."""
     same = True
 

@@ -87,7 +87,10 @@ class Prober(Protocol):
 
     def probe(
         self, change: Mutation, calls: int, visit: Callable[[str, NDArray[Any]], bool]
-    ) -> None: ...
+    ) -> None:
+        """Replay a mutated call and up to ``calls`` calls that depend on it. ``visit`` gets each
+        output's name and array, and ends the replay by returning False."""
+        ...
 
 
 class SearchState(Protocol):
@@ -99,12 +102,18 @@ class SearchState(Protocol):
     names: dict[str, str]
 
     @property
-    def explorer(self) -> Prober: ...
+    def explorer(self) -> Prober:
+        """The model in which mutations are replayed."""
+        ...
 
     @property
-    def is_late(self) -> bool: ...
+    def is_late(self) -> bool:
+        """Whether the time limit of the search has passed."""
+        ...
 
-    def count_tried(self) -> None: ...
+    def count_tried(self) -> None:
+        """Count one mutation that was tried in a replay."""
+        ...
 
 
 class CandidateFilter:

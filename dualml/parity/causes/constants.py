@@ -99,7 +99,7 @@ def nearest_operations(side: TraceOperand, unmatched: set[str]) -> list[Operatio
 
 
 def is_table(name: str, side: TraceOperand) -> bool:
-    """Whether a value is a table that the other side does not share."""
+    """Return whether a value is a table that the other side does not share."""
     return name in side.tables and name not in side.shared and name in side.values.arrays
 
 
@@ -145,7 +145,7 @@ def precision_mutations(
 
 
 def is_representable(kind: str, array: NDArray[np.float32]) -> bool:
-    """Whether a low-precision type can represent all of these numbers."""
+    """Return whether a low-precision type can represent all of these numbers."""
     if kind == "float16":
         with np.errstate(over="ignore"):
             return bool((array.astype(np.float16) == array).all())

@@ -130,7 +130,7 @@ class ContextBuilder:
 
 
 def is_slice(one: Operation) -> bool:
-    """Whether a call takes a slice of an axis."""
+    """Return whether a ``__getitem__`` call takes a part of an axis by a slice."""
     index = one.attributes.get("argument 1") if one.name == "__getitem__" else None
     parts = index if isinstance(index, list) else [index]
     return any(isinstance(n, str) and n.count(":") == 2 and n != "::" for n in parts)

@@ -52,7 +52,8 @@ def find_relations(a: Array, b: Array) -> list[dict[str, Any]]:
 
 
 def is_shifted(x: Array, y: Array, axis: int, by: int, allowed: float) -> bool:
-    """Whether two arrays are equal after a shift by one along an axis, ignoring the border."""
+    """Return whether two arrays are equal after a shift by one along an axis, ignoring the
+    border."""
     n = x.shape[axis]
     left = np.take(x, range(n - 1) if by > 0 else range(1, n), axis)
     right = np.take(y, range(1, n) if by > 0 else range(n - 1), axis)

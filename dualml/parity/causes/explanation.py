@@ -19,12 +19,17 @@ from dualml.parity.models.trace import Trace
 class Explorer(Prober, Stepper, Protocol):
     """A model that can be run with mutations, see `dualml_torch.parity.causes.explore.Explorer`."""
 
-    def run(self, changes: Sequence[Mutation], steps: int | None = None) -> Trace: ...
+    def run(self, changes: Sequence[Mutation], steps: int | None = None) -> Trace:
+        """Run all steps, or the first ``steps``, under the mutations from the initial weights and
+        return the trace."""
+        ...
 
     def trace_update(self, gradients: Mapping[str, NDArray[Any]]) -> list[Operation]:
         """Return the operations of one update of the user's own optimizer, from these gradients."""
 
-    def settings(self) -> list[JsonObject]: ...
+    def settings(self) -> list[JsonObject]:
+        """Return a description of each parameter group of the optimizer."""
+        ...
 
     def places(self) -> dict[str, dict[str, tuple[int, ...]]]:
         """Return the alias names of modules and parameters that are used in several places.

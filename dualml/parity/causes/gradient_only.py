@@ -55,7 +55,7 @@ def gradient_only_mutations(
 
 
 def is_value_preserving(explorer: Prober, change: Mutation, here: TraceOperand) -> bool:
-    """Whether a mutation leaves all values unchanged; False if the framework refuses it."""
+    """Return whether a mutation leaves all values unchanged; False if the framework refuses it."""
     same = True
 
     def visit(name: str, array: NDArray[Any]) -> bool:

@@ -59,7 +59,7 @@ class Prefilter:
         self.left = USELESS_SHARE * max((far[one] for one in outside), default=0.0)
 
     def is_hopeless(self, change: Mutation) -> bool:
-        """Whether at least half of the largest difference remains under a mutation; False if
+        """Return whether at least half of the largest difference remains under a mutation; False if
         unknown."""
         of_update = change.action == "optimizer" or bool(change.line)
         known = (self.phase == "update" and of_update) or (
@@ -83,7 +83,7 @@ class Prefilter:
         return self.has_difference(here)
 
     def has_difference(self, here: Mapping[str, NDArray[Any]]) -> bool:
-        """Whether any array still differs by at least half of the largest difference."""
+        """Return whether any array still differs by at least half of the largest difference."""
         for pair in self.pairing.pairs:
             x, y = here.get(pair.a), self.b.find_array(self.phase, self.step, pair.b)
             width = self.width(pair.a, pair.b)

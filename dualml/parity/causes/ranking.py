@@ -72,7 +72,7 @@ def drop_undetermined(runs: Sequence[MutatedRun]) -> list[MutatedRun]:
 
 
 def is_replacing_zero(change: Mutation) -> bool:
-    """Whether a mutation replaces a zero by another number."""
+    """Return whether a mutation replaces a zero by another number."""
     numbers = [
         isinstance(one, int | float) and not isinstance(one, bool)
         for one in (change.value, change.old)
@@ -85,7 +85,7 @@ def is_replacing_zero(change: Mutation) -> bool:
 def is_conclusive(
     now: MutatedRun, run: MutatedRun, stage: SearchStage, calls: CallCounts, other: Operation | None
 ) -> bool:
-    """Whether no further search stage is needed after this run.
+    """Return whether no further search stage is needed after this run.
 
     Among settings only a mode counts, or a fraction that also occurs in the other side's call,
     because whole numbers occur everywhere.
@@ -100,7 +100,7 @@ def is_conclusive(
 
 
 def is_in_other_call(change: Mutation, other: Operation | None) -> bool:
-    """Whether a number of the mutation occurs in the other side's call; 0, 1 and −1 do not
+    """Return whether a number of the mutation occurs in the other side's call; 0, 1 and −1 do not
     count."""
     numbers = {} if other is None else {*numeric_constants(other.attributes)} - {-1.0, 0.0, 1.0}
     return any(value in numbers for value in numeric_constants({"": change.value}))
@@ -120,7 +120,7 @@ def prefer_stated_values(
 
 
 def is_same_mutation(one: Mutation, other: Mutation) -> bool:
-    """Whether two mutations differ at most in the last digits of a number."""
+    """Return whether two mutations differ at most in the last digits of a number."""
     if not (isinstance(one.value, float) and isinstance(other.value, float)):
         return False
     close = abs(one.value - other.value) <= CLOSE * abs(other.value)

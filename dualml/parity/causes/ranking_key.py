@@ -63,7 +63,7 @@ class CallCounts:
         return sum(n for name, n in self.theirs.items() if any(one in name for one in options))
 
     def has_fewer(self, word: str) -> bool:
-        """Whether the other side calls a function less often than this side."""
+        """Return whether the other side calls a function less often than this side."""
         return self.count_other(word) < self.ours[word]
 
 

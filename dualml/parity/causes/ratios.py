@@ -25,8 +25,8 @@ MAX_DENOMINATOR, FACTOR_RTOL = 64, 2e-6
 
 
 def is_plausible_factor(c: float) -> bool:
-    """Whether people or their schedules would use such a factor: a simple fraction, its root, three
-    digits or a point of half a cosine.
+    """Return whether people or their schedules would use such a factor: a simple fraction, its
+    root, three digits or a point of half a cosine.
 
     The factor by which clipping or a norm changes an update is none of these, except by chance.
 

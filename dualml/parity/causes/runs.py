@@ -56,13 +56,13 @@ class MutatedRun:
         return self.enough or self.comparison.equal or self.comparison.reason == "both_raised"
 
     def leaves_at_most(self, share: float, now: MutatedRun) -> bool:
-        """Whether the run is resolved, or leaves at most this share of the values unmatched in
-        ``now``."""
+        """Return whether the run is resolved, or leaves at most this share of the values unmatched
+        in ``now``."""
         return self.is_resolved or self.comparison.lost <= share * now.comparison.lost
 
 
 def explains(now: MutatedRun, run: MutatedRun) -> bool:
-    """Whether at most a hundredth of the difference remains anywhere, in any step.
+    """Return whether at most a hundredth of the difference remains anywhere, in any step.
 
     What remains in an array is compared with how far its own phase diverged, because a smaller
     difference beside the explained one may have a cause of its own.
@@ -79,7 +79,8 @@ def explains(now: MutatedRun, run: MutatedRun) -> bool:
 
 
 def has_same_nans(x: NDArray[Any], y: NDArray[Any]) -> bool:
-    """Whether two arrays have non-finite elements in the same places and equal numbers elsewhere.
+    """Return whether two arrays have non-finite elements in the same places and equal numbers
+    elsewhere.
 
     False if there are too few finite numbers to tell.
     """
@@ -89,7 +90,8 @@ def has_same_nans(x: NDArray[Any], y: NDArray[Any]) -> bool:
 
 
 def is_accepted(now: MutatedRun, run: MutatedRun) -> bool:
-    """Whether the last mutation completely explains its phase: in every update, in every parameter.
+    """Return whether the last mutation completely explains its phase: in every update, in every
+    parameter.
 
     The first update alone is not enough, because a dampened first gradient and a wrong step counter
     look the same there. Whatever differs afterwards must belong to another phase.
@@ -122,7 +124,7 @@ def select_explaining(now: MutatedRun, runs: Sequence[MutatedRun]) -> list[Mutat
 
 
 def is_firm(change: Mutation) -> bool:
-    """Whether a mutation is accepted even if the two sides are not equal under it.
+    """Return whether a mutation is accepted even if the two sides are not equal under it.
 
     Mutations that can produce arbitrary numbers are not. Inserted low-precision numbers and Dropout
     are, because they can only be verified as they are.
@@ -133,8 +135,8 @@ def is_firm(change: Mutation) -> bool:
 
 
 def is_fitted(change: Mutation) -> bool:
-    """Whether the mutation's number was fitted to the difference, so that it must explain all of
-    it."""
+    """Return whether the mutation's number was fitted to the difference, so that it must explain
+    all of it."""
     word = str(change.argument)
     return word in ("lr_factor", "lr_schedule", "gradient:scale") or change.old == FITTED
 

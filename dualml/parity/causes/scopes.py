@@ -64,7 +64,7 @@ def widen_to_line(change: Mutation, operations: Sequence[Operation]) -> list[Mut
 
 
 def is_same_line(x: Operation, y: Operation) -> bool:
-    """Whether two calls come from the same source line."""
+    """Return whether two calls come from the same source line."""
     return x.place == y.place or (
         x.place is not None
         and y.place is not None
@@ -73,7 +73,7 @@ def is_same_line(x: Operation, y: Operation) -> bool:
 
 
 def has_changed_setting(change: Mutation, one: Operation) -> bool:
-    """Whether a call has the setting that the mutation changes."""
+    """Return whether a call has the setting that the mutation changes."""
     return change.action != "set" or one.attributes.get(str(change.argument)) == change.old
 
 

@@ -98,7 +98,7 @@ def setting_values(
 
 
 def is_probability(argument: str, one: Operation) -> bool:
-    """Whether a setting is a number from 0 to 1."""
+    """Return whether a setting is a number from 0 to 1."""
     return argument in PROBABILITIES or (argument == "p" and "dropout" in one.name)
 
 

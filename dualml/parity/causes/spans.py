@@ -249,7 +249,7 @@ class SpanFinder:
                 yield CallSpan(name, takers, tuple(calls), waiting[0])
 
     def has_computation(self, span: CallSpan) -> bool:
-        """Whether a span computes anything, as opposed to only moving elements."""
+        """Return whether a span computes anything, as opposed to only moving elements."""
         shapes = {self.operations[n].name for n in span.calls}
         return not shapes <= {
             "view",
@@ -322,14 +322,14 @@ class SpanFinder:
         return self.operations[taker + by].inputs[self.operations[taker].inputs.index(name)]
 
     def is_same_call(self, x: int, y: int) -> bool:
-        """Whether two calls have the same function, source line and number of inputs."""
+        """Return whether two calls have the same function, source line and number of inputs."""
         one, other = self.operations[x], self.operations[y]
         same = (one.name, one.place) == (other.name, other.place)
         return same and len(one.inputs) == len(other.inputs)
 
 
 def is_inplace(name: str) -> bool:
-    """Whether a call modifies a tensor in place."""
+    """Return whether a call modifies a tensor in place."""
     return name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
 
 
@@ -344,7 +344,7 @@ def shift_name(name: str, by: int) -> str:
 
 
 def is_span(step: tuple[Any, ...]) -> bool:
-    """Whether a step of a plan is a span, as opposed to a function name with its numbers."""
+    """Return whether a step of a plan is a span, as opposed to a function name with its numbers."""
     return len(step) == 4 and isinstance(step[2], tuple)
 
 

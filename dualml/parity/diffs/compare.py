@@ -115,7 +115,7 @@ def make_outcome(kind: str, key: str, far: float = np.inf, **values: object) -> 
 
 
 def is_finite(array: NDArray[Any]) -> bool:
-    """Whether an array has no infinity and no NaN; True for integers and strings."""
+    """Return whether an array has no infinity and no NaN; True for integers and strings."""
     return array.dtype.kind not in "fc" or bool(np.isfinite(array).all())
 
 

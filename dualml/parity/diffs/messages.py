@@ -27,7 +27,7 @@ def listing_heading(side: str, variant: str, words: Mapping[str, str]) -> str:
 
 
 def is_silent(entry: DifferenceEntry) -> bool:
-    """Whether the entry describes a difference that neither framework reports."""
+    """Return whether the entry describes a difference that neither framework reports."""
     return entry.silent and entry.kind != "same"
 
 

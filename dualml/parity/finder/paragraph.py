@@ -123,7 +123,7 @@ def cause_clause(cause: Mapping[str, Any], lang: str) -> str:
 
 
 def format_value(value: Any) -> str:
-    """Format a value of a detail."""
+    """Format a detail of a cause: floats with four digits, lists with commas."""
     if isinstance(value, float):
         return f"{value:.4g}"
     if isinstance(value, list | tuple):

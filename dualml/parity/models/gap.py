@@ -34,7 +34,7 @@ def gap(a: NDArray[Any], b: NDArray[Any]) -> float:
 
 
 def has_nan(array: NDArray[Any]) -> bool:
-    """Whether an array contains a NaN."""
+    """Return whether an array contains a NaN."""
     return array.dtype.kind == "f" and bool(np.isnan(array).any())
 
 

@@ -157,8 +157,8 @@ def entries_about_error(pair: TraceComparison) -> list[str]:
 
 
 def lacks_operator(raised: str) -> bool:
-    """Whether an error says that the device has no such kernel, which no change of the port can
-    fix."""
+    """Return whether an error says that the device has no such kernel, which no change of the port
+    can fix."""
     return (
         re.search(
             r"Unsupported op|kernel \S+ unregistered|not (currently )?implemented for|"

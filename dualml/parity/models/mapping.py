@@ -130,7 +130,7 @@ def transpose_squares(
 def is_paired_by_names(
     a: Sequence[Tensor], b: Sequence[Tensor], asked: ParameterMap | None = None
 ) -> bool:
-    """Whether names alone pair all trained parameters of one side, so that no other rule is
+    """Return whether names alone pair all trained parameters of one side, so that no other rule is
     needed."""
     asked = asked or {}
     taken = {value if isinstance(value, str) else value[0] for value in asked.values()}

@@ -152,7 +152,7 @@ def name_similarity(x: str, y: str) -> float:
 
 
 def is_name_ending(x: str, y: str) -> bool:
-    """Whether one dotted name ends with the other."""
+    """Return whether one dotted name ends with the other."""
     return x.endswith(f".{y}") or y.endswith(f".{x}")
 
 

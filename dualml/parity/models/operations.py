@@ -240,7 +240,7 @@ def expression_text(code: CodeType, instruction: int) -> str:
 
 
 def is_unknown(name: str) -> bool:
-    """Whether a value was not computed while recording."""
+    """Return whether a value was not computed while recording."""
     return name == "?" or name.startswith(TABLE)
 
 
@@ -251,7 +251,7 @@ def content_key(array: Array) -> str:
 
 
 def is_common(value: Array) -> bool:
-    """Whether a single number is so common that its origin cannot be told by its value."""
+    """Return whether a single number is so common that its origin cannot be told by its value."""
     return float(value.reshape(-1)[0]) in (0.0, 1.0, -1.0, 2.0, 0.5) if value.size else True
 
 

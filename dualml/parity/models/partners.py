@@ -111,7 +111,7 @@ def find_change(a: Shape, b: Shape) -> Change | None:
 
 
 def is_merge_of(whole: Shape, parts: Shape) -> bool:
-    """Whether every axis of ``whole`` is a product of neighbouring axes of ``parts``."""
+    """Return whether every axis of ``whole`` is a product of neighbouring axes of ``parts``."""
     rest = [n for n in parts if n != 1]
     for length in (n for n in whole if n != 1):
         product = 1

@@ -117,7 +117,7 @@ def tensors_of_other_shapes(
 
 
 def piece_names(name: str, lengths: Sequence[int]) -> list[str]:
-    """Return the names of a tensor's pieces."""
+    """Return the names of a tensor's pieces, ``NAME[0]``, ``NAME[1]``, …"""
     return [f"{name}[{i}]" for i in range(len(lengths))]
 
 

@@ -136,7 +136,7 @@ class Recorder:
         raise NotImplementedError
 
     def is_tensor(self, value: Any) -> bool:
-        """Whether a value is a tensor of the framework."""
+        """Return whether a value is a tensor of the framework."""
         raise NotImplementedError
 
     def array(self, tensor: Any) -> NDArray[Any]:
@@ -453,7 +453,7 @@ def key_by_step(step: int, noted: Arrays) -> Arrays:
 
 
 def is_bit_identical(a: NDArray[Any], b: NDArray[Any]) -> bool:
-    """Whether two arrays are bitwise identical, NaNs included."""
+    """Return whether two arrays are bitwise identical, NaNs included."""
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     a, b = (np.ascontiguousarray(one).reshape(-1).view(np.uint8) for one in (a, b))
@@ -464,5 +464,5 @@ def is_bit_identical(a: NDArray[Any], b: NDArray[Any]) -> bool:
 
 
 def is_finite_float(array: NDArray[Any]) -> bool:
-    """Whether an array holds real floating-point numbers, all of them finite."""
+    """Return whether an array holds real floating-point numbers, all of them finite."""
     return array.dtype.kind == "f" and bool(np.isfinite(array).all())

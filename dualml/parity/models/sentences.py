@@ -210,6 +210,6 @@ def catalogue_key(one: Row) -> str:
 
 
 def is_bias_removed(one: Row) -> bool:
-    """Whether a mutation removes the bias of a layer."""
+    """Return whether a mutation removes the bias of a layer."""
     layer = one["operation"].startswith(("conv", "linear"))
     return layer and one["argument"] == BIAS and list(one["value"] or ()) == ["neutral"]

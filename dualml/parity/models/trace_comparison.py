@@ -153,7 +153,7 @@ class TraceComparison:
                 yield TensorDistance(step, "forward", name, float("inf"), 0.0, name, "outputs")
 
     def is_cut_differently(self, spot: TensorDistance) -> bool:
-        """Whether two modules of one name hold different parts of the same computation.
+        """Return whether two modules of one name hold different parts of the same computation.
 
         Only the model's results count: a module's output that the other side computed anywhere is
         no difference, nor is one that does not affect what both sides share afterwards.

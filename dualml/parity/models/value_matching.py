@@ -109,7 +109,7 @@ def norms(array: Array) -> tuple[float, float]:
 
 
 def same_values(a: Array, b: Array, tolerance: float) -> bool:
-    """Whether two arrays hold the same numbers, in any shape and any order of axes.
+    """Return whether two arrays hold the same numbers, in any shape and any order of axes.
 
     Indices and masks must match without reordering, because they are often symmetric.
     """

@@ -76,7 +76,9 @@ class ModelBackend(Protocol):
     def losses(self) -> dict[str, Callable[[Any, Any], Any]]:
         """Return the named losses, as functions of outputs and targets."""
 
-    def train(self, model: Any, on: bool) -> None: ...
+    def train(self, model: Any, on: bool) -> None:
+        """Set a model to training mode, or to evaluation mode if ``on`` is False."""
+        ...
 
 
 def run_side(emit: Emitter) -> dict[str, Any]:

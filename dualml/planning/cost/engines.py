@@ -34,7 +34,8 @@ def schedule(engine: str, strategy: str, n: int) -> CollectiveSchedule | None:
 
 
 def broadcast(n: int, chunks: int) -> Steps:
-    """Return the steps of a broadcast from rank 0."""
+    """Return the steps by which n ranks receive rank 0's vector of ``chunks`` chunks, along a
+    binomial tree."""
     parents = {r: r & ~(1 << (r.bit_length() - 1)) for r in range(1, n)}
     steps, waiting = Steps(), dict(parents)
     has = {0}
@@ -74,23 +75,30 @@ def all_gather(n: int, chunks: int, size: int) -> Steps:
 
 
 def _full_transfer(source: int, target: int, chunks: int, then: ReceiveOp) -> Transfer:
-    """Return the transfer of a whole vector."""
+    """Return the transfer of all chunks of a vector, which the target adds (``then="add"``) or
+    stores (``"put"``)."""
     return Transfer(source, target, 0, chunks - 1, then)
 
 
 def _all_gather_schedule(n: int) -> CollectiveSchedule:
+    """Return the schedule of an all-reduce by all-gather, in which n ranks exchange whole
+    vectors."""
     return CollectiveSchedule(n, 2, tuple(all_gather(n, 2, 2)))
 
 
 def _reduce_broadcast_schedule(n: int) -> CollectiveSchedule:
+    """Return the schedule of an all-reduce of n ranks by a reduction to rank 0 and a broadcast."""
     return CollectiveSchedule(n, n, (*reduce(n), *broadcast(n, n)))
 
 
 def _parameter_server_schedule(n: int) -> CollectiveSchedule:
+    """Return the schedule of an all-reduce of n ranks by a gather to rank 0 and a broadcast."""
     return CollectiveSchedule(n, 1, (*gather(n, 1), *broadcast(n, 1)))
 
 
 def _reduce_scatter_schedule(n: int) -> CollectiveSchedule:
+    """Return the schedule of a ring all-reduce of n ranks, by which the engine reduce-scatters,
+    followed by an all-gather of the ranks' parts, each 2 of the 2n chunks."""
     chunks = 2 * n  # two chunks are a rank's part
     ring = [
         tuple(Transfer(t.source, t.target, 2 * t.first, 2 * t.first + 1, t.op) for t in step)

@@ -29,6 +29,8 @@ class DoubleTree(Strategy):
     name: ClassVar = "double_tree"
 
     def step_groups(self, n: int, length: int) -> list[StepGroup]:
+        """Return the steps of `Tree` for n ranks and ``length`` elements, with the pipelined
+        traffic attributed to the widest level and none to the others."""
         widest = 1 << ((n - 1).bit_length() - 1)
 
         def piped(level: StepGroup) -> StepGroup:
@@ -40,6 +42,7 @@ class DoubleTree(Strategy):
         return [piped(level) for level in Tree().step_groups(n, length)]
 
     def max_rank_volume(self, n: int, length: int) -> tuple[int, int]:
+        """Return 2 ⌈log₂ n⌉ messages and 2 · ``length`` elements for n ranks."""
         return 2 * (n - 1).bit_length(), 2 * length
 
 
@@ -59,11 +62,14 @@ class InNetwork(Strategy):
     name: ClassVar = "in_network"
 
     def step_groups(self, n: int, length: int) -> list[StepGroup]:
+        """Return two steps in which every rank moves half of ``length`` · (n + 1)/n elements
+        each."""
         moved = length + -(-length // n)
         half = -(-moved // 2)
         return [StepGroup("shift", 1, 1, part, 0, n * part, n) for part in (half, moved - half)]
 
     def max_rank_volume(self, n: int, length: int) -> tuple[int, int]:
+        """Return two messages and ``length`` · (n + 1)/n elements, rounded up."""
         return 2, length + -(-length // n)
 
 

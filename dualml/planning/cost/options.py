@@ -38,7 +38,8 @@ def load_fits(path: Path | None, *constants: str | None) -> Fits | None:
 def make_link(
     alpha: str | None, bandwidth: str | None, beta: str | None, gamma: str | None
 ) -> Link:
-    """Make a link from the options."""
+    """Make a link from the options' texts, with a default for each that is None. Raise `UserError`
+    if bandwidth and β are both given."""
     if bandwidth is not None and beta is not None:
         raise UserError("--bandwidth and --beta are one constant (β = 1 / bandwidth); give one")
     return Link(

@@ -65,6 +65,8 @@ class Prediction:
 
     @property
     def _rates(self) -> Bandwidths | None:
+        """Algorithm and bus bandwidth in bytes per second; None with computation, or for no
+        all-reduce."""
         if self.compute_s:
             return None
         return bandwidths(self.strategy, self.n, self.nbytes, self.seconds)
@@ -173,7 +175,7 @@ def predict(
 
 
 def _mean(runs: Sequence[Simulated]) -> Simulated:
-    """Average the simulations rank by rank."""
+    """Return the mean of several simulations, rank by rank."""
     if len(runs) == 1:
         return runs[0]
     fields = zip(*(astuple(run) for run in runs), strict=True)

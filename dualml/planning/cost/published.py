@@ -123,6 +123,8 @@ def curves() -> Mapping[str, PublishedCurve]:
 
 
 def _curve(name: str, about: Mapping[str, Any]) -> PublishedCurve:
+    """Return a curve from its entry in the data file, with times in µs or bus bandwidths in 10⁹
+    bytes per second converted to seconds."""
     points = []
     for row in about["rows"]:
         n = row["ranks"]

@@ -19,7 +19,8 @@ OPERATIONS = {"": 1.0, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
 
 
 def _split_unit(text: str, what: str, how: str) -> tuple[float, str]:
-    """Split text into a number and its unit."""
+    """Split text into a number and its unit, empty without one. Raise `UserError`, which says to
+    write ``how``, if it is no number."""
     parts = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+)\s*(\S*)\s*", text)
     if not parts or not float(parts[1]) <= MAX_NUMBER:
         raise UserError(f"{what} {clip_text(repr(text))}: write {how}")

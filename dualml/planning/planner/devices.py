@@ -65,6 +65,8 @@ def find_device(name: str) -> Device:
 
 
 def _device(name: str, entry: Mapping[str, Any]) -> Device:
+    """Return a device from its entry in ``devices.toml``, with quantities such as ``80 GB``
+    parsed."""
     return Device(
         name,
         entry["source"],
@@ -78,4 +80,5 @@ def _device(name: str, entry: Mapping[str, Any]) -> Device:
 
 
 def _table(name: str) -> dict[str, Any]:
+    """Return the content of ``NAME.toml`` in this package."""
     return from_toml((files("dualml.planning.planner") / f"{name}.toml").read_text("utf-8"))

@@ -122,6 +122,8 @@ def is_experiment(text: str) -> bool:
 
 
 def _shape_from_file(path: Path) -> Shape:
+    """Return the model shape that a TOML file or a Hugging Face ``config.json`` describes. Raise
+    `UserError` for a missing or invalid file."""
     if not path.exists():
         raise UserError(
             f"{escape_unprintable(str(path))}: no such file; name a model or a TOML or JSON file"

@@ -66,7 +66,7 @@ class PublishedRun:
 
     @property
     def name(self) -> str:
-        """Table and row of the run."""
+        """Name of the run, ``TABLE/ROW``."""
         return f"{self.table}/{self.number}"
 
     @property
@@ -139,6 +139,8 @@ def fitted_names() -> frozenset[str]:
 
 
 def _run(key: str, number: int, table: Mapping[str, Any], row: Mapping[str, Any]) -> PublishedRun:
+    """Return row ``number`` of the published table ``key``; seconds of an update are derived from
+    teraFLOP/s where those were published."""
     shape = find_model(row["model"], row.get("sequence"))
     fused = bool(table.get("fused", False))
     flops = shape.flops(row["batch"], table["counted"], fused) / row["devices"]

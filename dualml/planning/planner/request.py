@@ -172,6 +172,8 @@ def default_batch(shape: Shape, devices: int) -> int:
 
 
 def _cluster(device: Device, precision: str, options: Mapping[str, Any]) -> Cluster:
+    """Return the cluster of the device with what the options override. Raise `UserError` for a
+    value that does not fit."""
     made = make_cluster(device, options["devices"], precision)
     given: dict[str, Any] = {}
     if options["memory"] is not None:
@@ -205,6 +207,8 @@ def _rate(text: str, name: str) -> float:
 
 
 def _choices(cluster: Cluster, options: Mapping[str, Any]) -> SearchSpace:
+    """Return the layouts to search as the options restrict them; tensor parallelism stays within a
+    node by default. Raise `UserError` for a value out of range."""
     for name in ("tensor", "context", "interleave"):
         if options[name] is not None and not 1 <= options[name] <= 10**6:
             raise UserError(f"--{name} is from 1 to 1,000,000; received {options[name]}")

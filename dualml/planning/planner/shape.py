@@ -80,7 +80,7 @@ class Shape:
 
     @property
     def width(self) -> int:
-        """Width of one head."""
+        """Width of one attention head, in elements."""
         return self.head_width or self.hidden // self.heads
 
     @property
@@ -90,7 +90,7 @@ class Shape:
 
     @property
     def keys(self) -> int:
-        """Total width of the keys, and of the values."""
+        """Total width of the keys of all key-value heads, equal to that of the values."""
         return self.kv_heads * self.width
 
     @property

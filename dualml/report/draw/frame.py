@@ -46,6 +46,8 @@ def _lines(p: PlacedPanel, scale: Scale, grid: str, line: str, tick: str) -> str
 
 
 def _x(p: PlacedPanel) -> Iterator[str]:
+    """Yield the SVG of the x axis: grid lines, tick labels that do not overlap, and the title;
+    nothing for a hidden axis."""
     axis, edge = p.panel.x, -1e9
     if axis.hidden:
         return
@@ -64,6 +66,8 @@ def _x(p: PlacedPanel) -> Iterator[str]:
 
 
 def _y(p: PlacedPanel) -> Iterator[str]:
+    """Yield the SVG of the y axis: grid lines, tick labels and title unless hidden, and the texts
+    to the right of its rows."""
     axis = p.panel.y
     if not axis.hidden:
         yield _lines(p, p.y, *Y)
@@ -149,6 +153,7 @@ def _sample(key: LegendEntry, owned: Sequence[Mark], styles: Styles) -> str:
 
 
 def _is_band(mark: Mark) -> bool:
+    """Return whether a mark is a reference line with a second end, which is drawn as a band."""
     return isinstance(mark, ReferenceLine) and mark.to is not None
 
 

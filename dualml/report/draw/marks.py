@@ -82,7 +82,8 @@ def _data_points(mark: LineMark, x: Array, y: Array, place: PlacedPanel) -> str:
 
 
 def _interval_path(mark: LineMark, x: Array, y: Array, place: PlacedPanel) -> str:
-    """Return the band or the error bars of a line."""
+    """Return the band or the error bars of a line as a path, empty for a line without an
+    interval."""
     if mark.low is None or mark.high is None:
         return ""
     if not mark.bars:
@@ -104,6 +105,8 @@ def _area_path(x: Array, low: Array, high: Array, place: PlacedPanel) -> str:
 
 
 def band(mark: Band, place: PlacedPanel) -> str:
+    """Return the SVG of an area between two curves, clipped to the plot; a missing curve is the
+    lower or upper edge of the plot."""
     x = place.x.to_pixels(mark.x)
     low, high = (
         np.full(len(x), end) if values is None else place.y.to_pixels(values)
@@ -117,6 +120,8 @@ def band(mark: Band, place: PlacedPanel) -> str:
 
 
 def bar(mark: Bar, place: PlacedPanel) -> str:
+    """Return the SVG of a horizontal bar with its text at the right end; empty if the text has no
+    finite position."""
     name, value = place.x.axis.label, place.x.format_value(mark.width)
     value = f"{name}: {value}" if name else value
     row = [place.y.format_value(round(mark.y))] if place.y.axis.names else []
@@ -138,6 +143,8 @@ def bar(mark: Bar, place: PlacedPanel) -> str:
 
 
 def box(mark: BoxMark, place: PlacedPanel) -> str:
+    """Return the SVG of a rectangle: a frame, or a filled box whose text is left out if it does not
+    fit."""
     sides = mark.x, mark.y, mark.width, mark.height
     if mark.frame:
         return place.group(mark.owner, place.rect(*sides, class_="c-card frame", rx=5))
@@ -153,6 +160,7 @@ def box(mark: BoxMark, place: PlacedPanel) -> str:
 
 
 def heatmap(mark: Heatmap, place: PlacedPanel) -> str:
+    """Return the SVG of a matrix as shaded cells with their numbers; NaN cells stay empty."""
     values = np.asarray(mark.table, dtype=float)
     size = min(abs(place.x(1) - place.x(0)), abs(place.y(1) - place.y(0)) * 1.6)
     return place.group(NOBODY, "".join(_cells(mark, values, place, size)))
@@ -190,6 +198,8 @@ def _cells(mark: Heatmap, values: Array, place: PlacedPanel, size: float) -> Ite
 
 
 def arrow(mark: Arrow, place: PlacedPanel) -> str:
+    """Return the SVG of an arrow with one or two heads, optional dot and text at its start; empty
+    if an end is not finite."""
     (a, b), (c, d) = place.x.to_pixels([mark.x0, mark.x1]), place.y.to_pixels([mark.y0, mark.y1])
     if not math.isfinite(a + b + c + d):
         return ""
@@ -211,6 +221,7 @@ def _head(x0: float, y0: float, x1: float, y1: float, size: float = 7.0) -> str:
 
 
 def text_mark(mark: TextMark, place: PlacedPanel) -> str:
+    """Return the SVG of a text at a position of the axes; empty if the position is not finite."""
     x, y = place.x(mark.x), place.y(mark.y) + mark.dy
     if not math.isfinite(x + y):
         return ""
@@ -220,6 +231,8 @@ def text_mark(mark: TextMark, place: PlacedPanel) -> str:
 
 
 def reference_line(mark: ReferenceLine, place: PlacedPanel) -> str:
+    """Return the SVG of a line across the plot, or of a band if the mark has a second end; empty if
+    an end is not finite."""
     across = mark.axis == "y"
     scale = place.y if across else place.x
     at, to = (scale(mark.at if v is None else v) for v in (mark.at, mark.to))
@@ -252,6 +265,7 @@ DRAWN: dict[type, Callable[[Any, PlacedPanel], str]] = {
 
 
 def svg(mark: Mark, place: PlacedPanel) -> str:
+    """Return the SVG of any mark, by the function that `DRAWN` lists for its type."""
     return DRAWN[type(mark)](mark, place)
 
 

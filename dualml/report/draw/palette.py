@@ -17,6 +17,7 @@ LETTER, SMALL = 12.5, 11.5  # pixels
 
 
 def _read(name: str) -> str:
+    """Return the text of a file of this package."""
     return (files("dualml.report.draw") / name).read_text(encoding="utf-8")
 
 

@@ -64,6 +64,7 @@ def owner_of(mark: Mark) -> SeriesId:
 
 
 def iter_marks(figure: Figure) -> Iterator[Mark]:
+    """Yield the marks of all panels of a figure, in order; empty places have none."""
     for panel in figure.panels:
         yield from panel.marks if panel is not None else ()
 
@@ -91,6 +92,7 @@ class PlacedPanel:
 
     @property
     def height(self) -> float:
+        """Height of the plot area in pixels."""
         return self.panel.height
 
     @property

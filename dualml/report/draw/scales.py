@@ -101,6 +101,8 @@ def _warp(values: NDArray[np.float64], kind: str) -> NDArray[np.float64]:
 
 
 def _unwarp(value: float, kind: str) -> float:
+    """Return the value at a position of a linear, ``log``, ``log2`` or ``symlog`` scale; the
+    inverse of `_warp` for one number."""
     if kind in ("log", "log2"):
         return float((2.0 if kind == "log2" else 10.0) ** value)
     if kind == "symlog" and abs(value) >= LINEAR_PART:
@@ -158,10 +160,13 @@ def _linear_ticks(low: float, high: float, most: float, whole: bool) -> list[tup
 
 
 def _minus(text: str) -> str:
+    """Replace hyphens in a formatted number by minus signs."""
     return text.replace("-", "−")
 
 
 def _scientific(value: float, digits: int) -> str:
+    """Format a number as ``2.5 · 10⁻³`` with at most ``digits`` decimals; a power of ten as
+    ``10⁻³`` alone."""
     mantissa, exponent = f"{value:.{digits}e}".split("e")
     ten = f"10{superscript(int(exponent))}"
     return ten if mantissa == "1.0" else _minus(f"{float(mantissa):g} · {ten}")

@@ -21,6 +21,7 @@ def width(text: str, size: float = LETTER) -> float:
 
 
 def _em(letter: str) -> float:
+    """Return the estimated width of a letter relative to the font size."""
     if letter in _NARROW:
         return 0.36
     if letter in _WIDE:
@@ -57,6 +58,8 @@ def element(tag: str, *inside: str, **attributes: str | float | None) -> str:
 
 
 def _quoted(value: str | float) -> str:
+    """Return the quoted value of an attribute: numbers as coordinates, texts escaped and on one
+    line."""
     return quoteattr(value.replace("\n", " ") if isinstance(value, str) else number(value))
 
 
@@ -66,6 +69,7 @@ def coordinates(x: float, y: float) -> str:
 
 
 def translate(x: float, y: float) -> str:
+    """Return the value of a ``transform`` attribute that moves an element by (x, y) pixels."""
     return f"translate({number(x)} {number(y)})"
 
 
@@ -116,11 +120,13 @@ RADIUS = 3.4
 
 
 def _closed_path(corners: Sequence[complex]) -> str:
+    """Return closed path data through the corners, which are complex numbers x + iy in pixels."""
     steps = (f"l{_point(b - a)}" for a, b in itertools.pairwise(corners))
     return f"m{_point(corners[0])}{''.join(steps)}z"
 
 
 def _point(z: complex) -> str:
+    """Return a complex number x + iy as a point of a path, ``x,y``."""
     return coordinates(z.real, z.imag)
 
 
@@ -132,6 +138,7 @@ def _polygon(n: int, turn: float, *sizes: float) -> str:
 
 
 def _plus(turn: float) -> str:
+    """Return the path data of a plus sign turned by ``turn`` degrees."""
     a, b = RADIUS * 0.38, RADIUS * 1.2
     quarter = (complex(-a, -b), complex(a, -b), complex(a, -a))
     return _closed_path(

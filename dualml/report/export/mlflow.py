@@ -77,7 +77,7 @@ def log(job: ExportJob, uri: str, artifacts: Path | None = None) -> None:
 
 
 def log_all(job: ExportJob, client: Any, artifacts: Path | None) -> None:
-    """Log the run, and nested in it its trials."""
+    """Log the run as one MLflow run with its report, and every trial as a run nested in it."""
     run = job.run
     name = str(run.meta.get("name"))
     known = client.get_experiment_by_name(name)

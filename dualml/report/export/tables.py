@@ -53,5 +53,7 @@ def collectives(run: RunData) -> Table:
 
 
 def _rates(n: int, row: dict[str, Any]) -> dict[str, float]:
+    """Return algorithm and bus bandwidth of a timed collective in 10⁹ bytes per second, empty if it
+    is no all-reduce."""
     rates = bandwidths(row["strategy"], n, row["bytes"], row["seconds"])
     return {} if rates is None else {f"{k}_gb_per_s": v / 1e9 for k, v in rates._asdict().items()}

@@ -118,9 +118,12 @@ class EventFile:
         self._write(summary=hparams_pb(dict(settings), start_time_secs=self.begin))
 
     def close(self) -> None:
+        """Close the file after writing what is buffered."""
         self._records.close()
 
     def _write(self, seconds: float = 0.0, **content: Any) -> None:
+        """Append one event, ``seconds`` after the start of the trial; ``content`` are fields of
+        TensorBoard's `Event`."""
         from tensorboard.compat.proto.event_pb2 import Event
 
         event = Event(wall_time=self.begin + seconds, **content)

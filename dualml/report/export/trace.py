@@ -112,7 +112,7 @@ def metadata_events(rank: int, lanes: Sequence[str]) -> Iterator[Event]:
 
 
 def complete_event(it: PlacedSpan) -> Event:
-    """Return the event of a span."""
+    """Return the complete event (``"ph": "X"``) of a span, with its times in µs."""
     return {
         "name": it.span.name,
         "cat": it.span.thread,

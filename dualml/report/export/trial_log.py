@@ -33,6 +33,8 @@ def trial_settings(run: RunData, trial: Trial) -> dict[str, Scalar]:
 
 
 def _flat(nested: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Scalar]]:
+    """Yield dotted key and value of every entry of a nested mapping; None is left out, other
+    non-scalars become texts."""
     for key, value in nested.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{key}.")

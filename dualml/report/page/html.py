@@ -56,6 +56,7 @@ def page_css() -> str:
 
 
 def _read(name: str) -> str:
+    """Return the text of a file of this package."""
     return (files("dualml.report.page") / name).read_text(encoding="utf-8")
 
 
@@ -139,6 +140,7 @@ def _block(block: Block, level: int) -> Markup:
 
 
 def _item(item: blocks.Item) -> Markup:
+    """Return a list item with a link to its evidence; a warning is marked with ⚠."""
     link = tag("a", item.link or "↗", class_="see", href=f"#{item.target}")
     parts = (
         "⚠ " if item.warning else "",
@@ -157,6 +159,7 @@ def _formula(latex: str) -> Markup:
 
 
 def _table(table: Table) -> Markup:
+    """Return a table as HTML in a box that scrolls horizontally."""
     rows = list(table.cells)
     styles = [_style(c, [row[k].text for row in rows]) for k, c in enumerate(table.columns)]
     head = [
@@ -187,6 +190,7 @@ def _style(column: Column, texts: Sequence[str]) -> str:
 
 
 def _cell(cell: blocks.Cell, style: str, k: int) -> Markup:
+    """Return column ``k`` of a table row as HTML; the first column is the row's heading."""
     text = tag("span", cell.text, class_=f"tone {cell.tone}") if cell.tone else cell.text
     text = tag("a", text, href=cell.href) if cell.href else text
     note = tag("small", cell.note) if cell.note else ""

@@ -64,6 +64,8 @@ def _headed_blocks(heading: str, inside: Iterable[Block], level: int) -> Iterato
 
 
 def _item(item: blocks.Item) -> str:
+    """Return a list item on one line, with ⚠ before a warning and the text of its link in
+    brackets."""
     link = f" ({escape(item.link)})" if item.link else ""
     return f"- {'⚠ ' if item.warning else ''}{render_inline(item.text)}{link}"
 
@@ -97,6 +99,8 @@ def table(table: Table) -> str:
 
 
 def _cell(cell: Cell, code: bool) -> str:
+    """Return a table cell, with its note in brackets; as code if ``code`` and its text allows
+    that."""
     plain = code and cell.text and not re.search(r"[`|\n]", cell.text)
     text = f"`{cell.text}`" if plain else escape(cell.text)
     return text + (f" ({escape(cell.note)})" if cell.note else "")

@@ -144,6 +144,7 @@ def _head(column: Column) -> Text:
 
 
 def _cell(cell: Cell) -> Text:
+    """Return a table cell as styled text, with its note on a line of its own."""
     shade = ",".join(f"{round(cell.shade * full)}" for full in RGB)
     text = render_inline(
         cell.text, f"white on rgb({shade})" if cell.shade else STYLES.get(cell.tone, "")

@@ -120,7 +120,8 @@ def _coordinates(plan: LayoutPlan, rows: list[int]) -> tuple[Any, Any]:
 
 
 def _hint(plan: LayoutPlan, row: int, words: Messages) -> str:
-    """Return the tooltip of a row."""
+    """Return the tooltip of row ``row``: the layout, its peak bytes and the seconds of an
+    update."""
     held, seconds = (
         format_bytes(float(plan.peak_memory[row])),
         format_seconds(float(plan.update_seconds[row])),

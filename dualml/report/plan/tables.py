@@ -56,7 +56,7 @@ def format_count(n: float) -> str:
 
 
 def format_rate(bytes_per_s: float) -> str:
-    """Format a bandwidth in bytes per second."""
+    """Format a bandwidth in bytes per second with a unit, e.g. ``600 GB/s``."""
     return f"{format_bytes(bytes_per_s)}/s"
 
 

@@ -159,11 +159,12 @@ class SplitArm:
 
 
 def model_of(run: RunData, arm: str) -> str:
-    """Return the name of the arm's model."""
+    """Return the name of the arm's model, that of the experiment unless the arm has another one."""
     return run.settings[arm].variant or str(run.experiment.get("model") or "")
 
 
 def schedule_name(name: str, words: Messages) -> str:
+    """Return the name of a pipeline schedule in the reader's language; an unknown one unchanged."""
     return words.get(f"splits.schedule.{name}", name)
 
 

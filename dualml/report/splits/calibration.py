@@ -45,7 +45,7 @@ class Calibration:
 
     @property
     def rate(self) -> float:
-        """Median operations per second."""
+        """Operations per second of one rank, median over the whole-model arms."""
         return median(self.rates.values())
 
 
@@ -141,6 +141,7 @@ class SplitPrediction:
 
     @property
     def ratio(self) -> float:
+        """Predicted seconds divided by measured seconds."""
         return self.predicted / self.measured
 
 

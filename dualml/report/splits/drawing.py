@@ -93,9 +93,11 @@ class Drawing:
         return abs(self.at[link["source"]][0] - self.at[link["target"]][0])
 
     def left_x(self, rank: int) -> float:
+        """Return the x of the left edge of a rank's box in pixels."""
         return self.at[rank][0] * (self.wide + self.gap)
 
     def top_y(self, rank: int) -> float:
+        """Return the y of the upper edge of a rank's box in pixels."""
         return self.at[rank][1] * (self.tall + ROW_GAP)
 
     def box_height(self, rank: int) -> float:
@@ -105,6 +107,8 @@ class Drawing:
         return self.bottom if alone else self.tall
 
     def marks(self) -> Iterator[fig.Mark]:
+        """Yield the marks of the whole drawing: boxes, arrows between neighbouring columns,
+        collectives, and a line of text per link between distant columns."""
         for rank, texts in self.texts.items():
             yield from self._box(rank, texts)
         links = self.plan["links"]
@@ -122,6 +126,7 @@ class Drawing:
             yield fig.TextMark(0, y + LINE_HEIGHT * (k + 1), text, small=True)
 
     def _box(self, rank: int, texts: Sequence[LayerLine]) -> Iterator[fig.Mark]:
+        """Yield the box of a rank with its title and a line of text per layer."""
         x, y = self.left_x(rank), self.top_y(rank)
         yield fig.BoxMark(x, y, self.wide, self.box_height(rank), frame=True)
         yield fig.TextMark(x + 10, y + 16, self._title(rank), bold=True)
@@ -134,6 +139,7 @@ class Drawing:
                 yield fig.TextMark(right, at, line.right, look, "right", small=True, muted=plain)
 
     def _title(self, rank: int) -> str:
+        """Return ``rank N``, with its role if it is a server, trainer or driver."""
         role = ""
         if self.plan.get("trainers", 1) > 1:
             role = "trainer" if rank else "server"
@@ -165,9 +171,11 @@ class Drawing:
             yield fig.TextMark((begin + end) / 2, at, text, owner, "center", small=True)
 
     def _content_text(self, link: Mapping[str, Any]) -> str:
+        """Return what a link carries, e.g. activations, in the reader's language."""
         return self.words.get(f"splits.what.{link['what']}", str(link["what"]))
 
     def _amount(self, link: Mapping[str, Any]) -> str:
+        """Return the number of messages and bytes of a link as text."""
         return self.words("splits.amount", link=link)
 
     def _column_collectives(self) -> Iterator[fig.Mark]:
@@ -187,6 +195,7 @@ class Drawing:
                 yield fig.TextMark(self.left_x(ordered[0]) + 34, at, text, COLLECTIVE, small=True)
 
     def _collective(self, collective: Mapping[str, Any]) -> str:
+        """Return the name of a collective with its calls and bytes as text."""
         size = self.words("splits.calls", collective=collective)
         return f"{collective_name(collective['kind'], self.words)}{self.words('list.colon')}{size}"
 

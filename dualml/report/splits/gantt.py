@@ -99,6 +99,7 @@ def schedule_figure(name: str, grid: Grid, words: Messages, *, caption: str = ""
 
 
 def _keys(rows: Iterable[Row], words: Messages) -> list[LegendEntry]:
+    """Return the legend entries of the kinds of activity in the rows, and of idle time."""
     used = {IDLE, *(row[2] for row in rows)}
     return legend.series(words, "pipeline.kind", {k: c for k, c in COLORS.items() if k in used})
 
@@ -164,16 +165,20 @@ def busy_time(rows: Iterable[Row], rank: int) -> float:
 
 
 def _format_share(share: float | None, words: Messages) -> str:
+    """Return a rank's share of idle time as text, a dash if unknown."""
     return "–" if share is None else words("pipeline.idle", share=f"{100 * share:.0f}")
 
 
 def _caption(which: str, panels: Iterable[Panel], words: Messages) -> str:
+    """Return the default caption ``pipeline.caption.WHICH``, with a sentence on shades if a mark is
+    shaded."""
     shaded = any(getattr(mark, "tone", 0) for panel in panels for mark in panel.marks)
     shades = [words("pipeline.caption.shades")] if shaded else []
     return words.join_sentences([words(f"pipeline.caption.{which}"), *shades])
 
 
 def _format_idle(idle: Sequence[float | None], words: Messages) -> str:
+    """Return the known shares of idle time of all ranks as text for a figure's description."""
     known = [(rank, share) for rank, share in enumerate(idle) if share is not None]
     return words.join(
         [words("pipeline.alt.rank", rank=r, share=f"{100 * share:.0f}") for r, share in known]

@@ -41,6 +41,8 @@ def layer_lines(plan: Mapping[str, Any], rank: int, words: Messages) -> list[Lay
 
 
 def _line(layer: str, parameters: Sequence[Mapping[str, Any]], words: Messages) -> LayerLine:
+    """Return the line of a layer with the shape of its largest parameter, and the slice of it that
+    the rank has if it is sharded."""
     if not parameters:
         return LayerLine(layer)
     largest = max(parameters, key=lambda p: math.prod(p["shape"]))

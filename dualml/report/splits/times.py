@@ -71,7 +71,8 @@ def waiting_seconds(run: RunData, arm: str, backend: str) -> float | None:
 
 
 def is_oversubscribed(run: RunData, arm: str, backend: str) -> bool:
-    """Return whether the ranks took turns on cores."""
+    """Return whether there were fewer CPU cores than the ranks need, so that they took turns; False
+    if unknown."""
     return scaling_families.core_budget(run, arm, backend).has_enough_cores is False
 
 

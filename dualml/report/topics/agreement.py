@@ -23,6 +23,8 @@ def _multi_rank_trials(run: RunData) -> list[Trial]:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the table of multi-rank trials: what their strategy guarantees, which weights were
+    compared, and bytes sent."""
     head = (
         "`arm`",
         "backend",
@@ -53,6 +55,7 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _strategy_name(run: RunData, arm: str) -> str:
+    """Return the name of an arm's strategy, ``split`` for ranks that share one model."""
     if ranks.is_split(run, arm):
         return "split"
     return ranks.strategy(run, arm)
@@ -74,6 +77,8 @@ def _compared_cell(agreement: AgreementRecord, words: Messages) -> Cell:
 
 
 def _sent_cell(agreement: AgreementRecord, words: Messages) -> Cell:
+    """Return the cell with the bytes that all ranks sent, muted if that was not measured; noted if
+    the engine sends each byte several times."""
     if agreement.sent_bytes is None:
         return Cell(words("agreement.not_seen"), "muted")
     times = agreement.times_sent or 1.0
@@ -82,6 +87,7 @@ def _sent_cell(agreement: AgreementRecord, words: Messages) -> Cell:
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return per backend which arms' ranks diverged, and how many arms trained one model."""
     notes = Notes(words, "agreement", "table-agreement")
     trials = _multi_rank_trials(run)
     for backend in run.backends:

@@ -65,6 +65,7 @@ class Batches:
 
     @property
     def all_arms(self) -> tuple[BatchArm, ...]:
+        """All arms of the family, the one with the smallest batch first."""
         return (self.base, *self.arms)
 
     def by_kind(self) -> Mapping[str, list[BatchArm]]:
@@ -95,6 +96,8 @@ def batches(run: RunData) -> list[Batches]:
 
 
 def _arm(run: RunData, name: str) -> BatchArm:
+    """Return the batch size, learning rate and warm-up (in updates) of an arm; 0 for a rate or
+    warm-up that is not set."""
     settings = run.arms[name]
     rate = float((settings.get("optimizer") or {}).get("lr") or 0.0)
     warmup = int((settings.get("schedule") or {}).get("warmup") or 0)
@@ -113,6 +116,7 @@ def _kind(arm: BatchArm, first: BatchArm) -> str:
 
 
 def _order(arm: BatchArm) -> tuple[int, int, float]:
+    """Return the sort key of an arm: batch size, kind of learning rate, learning rate."""
     return arm.batch, list(MARKERS).index(arm.kind), arm.rate
 
 
@@ -120,6 +124,8 @@ def _order(arm: BatchArm) -> tuple[int, int, float]:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the card of the linear scaling rule, a figure per family, and the table of batch
+    sizes."""
     families = batches(run)
     ran = [f for f in families if any(run.select(arm.name) for arm in f.all_arms)]
     if not ran:
@@ -156,6 +162,7 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _row(family: Batches, arm: BatchArm, result: ArmResult, words: Messages) -> Row:
+    """Return the table row of an arm on a backend."""
     return [
         arm.name,
         result.backend,
@@ -239,6 +246,8 @@ def _points(run: RunData, family: Batches) -> Iterator[Mark]:
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return the loss of accuracy at an unchanged learning rate, what scaling it recovers, and the
+    time of an epoch with the largest batch."""
     notes = Notes(words, "batch", "table-batch")
     for family, backend in itertools.product(batches(run), run.backends):
         first = ArmResult(run, family.base.name, backend)

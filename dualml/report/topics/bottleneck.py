@@ -44,6 +44,8 @@ NO_STRAGGLER_SUFFIX = "-without"  # suffix of the parts of an update without the
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the figure and the table of slowdowns, then per backend the times of all ranks beside
+    those without a straggler."""
     arms, every = straggler_arms(run), straggler_effects(run)
     if not arms:
         return
@@ -89,6 +91,7 @@ def _slowdowns(words: Messages, arms: Sequence[str], every: Sequence[StragglerEf
 def _format_factors(
     arms: Sequence[str], backends: Sequence[str], every: Sequence[StragglerEffect]
 ) -> str:
+    """Return the slowdown of every arm on every backend as text for a figure's description."""
     factors = {(s.arm, s.backend): numbers.times(s.factor) for s in every if s.factor is not None}
     return format_values(arms, backends, lambda *at: factors.get(at, numbers.NO_VALUE))
 
@@ -141,6 +144,8 @@ def _ranks(
 
 
 def _table(run: RunData, words: Messages, every: Sequence[StragglerEffect]) -> Iterator[Table]:
+    """Yield the table of stragglers with both times of an update, the slowdown, its prediction, and
+    the waiting of the other ranks."""
     rows = [
         [
             s.arm,
@@ -170,6 +175,8 @@ def _table(run: RunData, words: Messages, every: Sequence[StragglerEffect]) -> I
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return which handicaps slow training most, how long the other ranks wait, and whether the
+    slowdown was predicted."""
     notes, every = Notes(words, "bottleneck", "table-slowdown"), straggler_effects(run)
     others = {(s.arm, s.backend): s.others for s in every if s.others is not None}
     if len({arm for arm, _ in others}) > 1:

@@ -49,6 +49,8 @@ def micro_batch_groups(splits: Splits) -> list[Group]:
 
 
 def by_schedule(group: Group) -> dict[str, Group]:
+    """Return pipeline schedule → its arms of the group, in the order of `SCHEDULES`, without empty
+    groups."""
     known = {s: [arm for arm in group if arm.schedule == s] for s in SCHEDULES}
     return {schedule: arms for schedule, arms in known.items() if arms}
 
@@ -69,6 +71,7 @@ def micro_batch_lines(
 
 
 def micro_batch_axis(group: Group, words: Messages) -> Axis:
+    """Return a logarithmic axis with a tick at each number of micro-batches of the group."""
     counts = sorted({arm.micro_batches for arm in group})
     return Axis(words("axis.micro_batches"), "log2", ticks=[(m, str(m)) for m in counts])
 
@@ -83,6 +86,8 @@ def legend_entries(group: Group, backends: Sequence[str], words: Messages) -> li
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield a figure per group of arms, and the table of measured idle shares beside those of the
+    schedules."""
     splits = Splits(run)
     yield from times.crowding_notices(run, splits.pipelines, words)
     for number, group in enumerate(micro_batch_groups(splits)):
@@ -136,6 +141,8 @@ def _figure(splits: Splits, group: Group, suffix: str, words: Messages) -> Figur
 
 
 def findings(run: RunData, words: Messages) -> Notes:
+    """Return how idle share and seconds of an update change with the number of micro-batches, and
+    how far idle time exceeds the schedule's."""
     notes, splits = Notes(words, "bubble", "figure-bubble"), Splits(run)
     backends = times.timed_backends(splits)
     for group in micro_batch_groups(splits):

@@ -87,6 +87,8 @@ def classifier_results(run: RunData) -> list[ClassifierResult]:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the table of precision, recall and F1, the confusion matrix, the table of classes, and
+    a folded report per arm and backend."""
     every = classifier_results(run)
     if not every:
         return
@@ -212,6 +214,8 @@ def _confusion(
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return the class with the lowest F1 and the most frequent confusion of two classes, of the
+    first arm and backend."""
     notes, classes = Notes(words, "classes", "table-each-class"), class_names(run)
     every = classifier_results(run)
     for one in every[:1]:

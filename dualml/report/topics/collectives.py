@@ -33,6 +33,8 @@ POWERS = [4 * 2**k for k in range(4, 31)]
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield times relative to the fastest strategy, the fastest by size, all times, and
+    bandwidths."""
     every = collective_measurements(run)
     first = uncrowded_measurements(run, every)
     yield from crowding_notices(run, words)
@@ -93,6 +95,7 @@ def _times_figure(run: RunData, words: Messages, every: Sequence[CollectiveMeasu
 
 
 def _panel(m: CollectiveMeasurements, marks: Sequence[Mark], y: Axis, words: Messages) -> Panel:
+    """Return the panel of one backend and number of ranks, with bytes on a logarithmic x axis."""
     ticks = [(s, nbytes(s)) for s in m.sizes[:: -(-len(m.sizes) // TICKS)]]
     x = Axis(words("axis.bytes"), "log2", ticks=ticks)
     return Panel(marks, x, y, words("figure.panel", backend=m.backend, n=m.n))
@@ -237,6 +240,8 @@ def _table_by_size(
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return the fastest strategies by size, measured and fitted crossovers, and the speeds of the
+    backends compared."""
     notes, every = Notes(words, "collectives", "table-fastest"), collective_measurements(run)
     _add_fastest_at_ends(notes, words, uncrowded_measurements(run, every))
     notes.set_anchor("figure-collectives")

@@ -145,6 +145,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return each arm with another aggregation rule compared with the arm that uses the default: a
+    sum, gradient compression, or averaging less often."""
     notes = Notes(words, "combination", "table-combination")
     for arm, name, other in compared_arms(run):
         settings, n = ranks.aggregation(run, arm), ranks.world_size(run, arm)

@@ -78,6 +78,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return which arm reached the target accuracy first on each backend, which never did, and how
+    exactly that is known."""
     notes = Notes(words, "convergence", "table-reached")
     arms = [arm for arm in run.main_arms() if run.select(arm)]
     if not arms:
@@ -125,6 +127,7 @@ def _add_winners(notes: Notes, backend: str, hits: Sequence[TargetHit]) -> None:
 def _add_never_reached(
     notes: Notes, arm: str, backends: Sequence[str], trials: Sequence[Trial]
 ) -> None:
+    """Add that an arm never reached the target on these backends, with its best test accuracy."""
     tops = [t.curves["test_accuracy"].value for t in trials if "test_accuracy" in t.curves]
     best = max((float(np.nanmax(v)) for v in tops if np.isfinite(v).any()), default=None)
     notes.add("never", arm=arm, backends=backends, best=best, target=TARGET_TEXT)

@@ -42,6 +42,8 @@ def position(arm: SplitArm) -> int:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield a figure per model of seconds of an update against the position of the cut, and the
+    table of cuts."""
     splits = Splits(run)
     groups = cut_groups(splits)
     yield from times.crowding_notices(run, (arm for group in groups for arm in group), words)
@@ -56,6 +58,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _table(run: RunData, arms: Group, words: Messages) -> Iterator[Table]:
+    """Yield the table of cuts with parameter bytes, planned link bytes, seconds of an update and of
+    computation."""
     backends = [b for b in run.backends if any(run.select(arm.name, b) for arm in arms)]
     measured = [
         number(words, f"{key}-{b}", words(f"column.{key}", backend=b), unit)
@@ -144,6 +148,8 @@ def findings(run: RunData, words: Messages) -> Notes:
 
 
 def _place(notes: Notes, run: RunData, backend: str, group: Group) -> str:
+    """Return the fastest and the slowest cut on a backend as text; empty if fewer than two
+    positions were timed."""
     every = {arm: times.step_seconds(run, arm.name, backend) for arm in group}
     steps = {arm: step.mean for arm, step in every.items() if step is not None}
     if len(set(map(position, steps))) < 2:

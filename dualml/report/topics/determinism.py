@@ -42,6 +42,8 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
 
 
 def _compare(notes: Notes, run: RunData, gd: str, other: str) -> None:
+    """Add full-batch descent ``gd`` compared with ``other``: gradients per update, and accuracy
+    after equally many epochs."""
     every, batch = (mean_over_trials(run, arm, None, _gradients) for arm in (gd, other))
     if every and batch:
         notes.add("gradients", gd=gd, other=other, every=every, batch=batch, times=every / batch)

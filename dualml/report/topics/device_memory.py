@@ -74,6 +74,8 @@ def arm_memories(run: RunData) -> list[ArmMemory]:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the figure of the first arms' memory by component, and the table of counted bytes
+    beside the closed form."""
     rows = arm_memories(run)
     if shown := [h for h in rows if h.arm in run.main_arms()[:BARS]]:
         yield _figure(run, words, shown)

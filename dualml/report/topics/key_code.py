@@ -80,6 +80,8 @@ def _class_code(kind: type, names: tuple[str, ...], title: str) -> Code:
 
 
 def _communicator(framework: str) -> Code:
+    """Return the code of a framework's communicator, only its first method if all together are too
+    long."""
     file, names = COMMUNICATORS[framework]
     whole = excerpt(file, names, framework)
     short = len(whole.text.splitlines()) <= MAX_LINES

@@ -24,6 +24,7 @@ def rows(run: RunData) -> list[LargestRow]:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the table of the largest models; nothing if no run folder has any."""
     if every := rows(run):
         yield table(every, words)
 
@@ -50,6 +51,7 @@ def findings(run: RunData, words: Messages) -> Sequence[Item]:
 
 
 def parameters(row: LargestRow) -> int:
+    """Return the number of parameters of the row's model, as a sort key."""
     return row.parameters
 
 

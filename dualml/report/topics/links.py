@@ -130,6 +130,8 @@ def _cells(c: Crossing, words: Messages) -> Row:
 
 
 def _format_contents(kinds: Iterable[str], words: Messages) -> str:
+    """Return what a link or group transfers, e.g. activations or an all-reduce, joined by ``+`` in
+    the reader's language."""
     return " + ".join(
         collective_name(kind, words) if " " in kind else words.get(f"splits.what.{kind}", kind)
         for kind in kinds
@@ -140,6 +142,8 @@ def _format_contents(kinds: Iterable[str], words: Messages) -> str:
 
 
 def findings(run: RunData, words: Messages) -> Notes:
+    """Return the bytes that split arms send, and how many links and groups carried as many bytes as
+    planned."""
     notes, splits = Notes(words, "links", "table-links"), Splits(run)
     models = (_format_sent(notes, members) for members in splits.families.values())
     notes.add_joined("sent", [text for text in models if text][:MODELS])

@@ -73,7 +73,7 @@ class Layout:
 
     @property
     def bubble(self) -> MeanInterval | None:
-        """The measured bubble; None without a pipeline."""
+        """Measured share of idle time; None without a pipeline."""
         return (
             times.measured_bubble(self.arm.run, self.arm.name, self.backend)
             if self.arm.is_pipelined
@@ -119,6 +119,8 @@ def layouts(run: RunData) -> list[Layout]:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the figure and the table of all layouts with their memory, traffic, idle share, time
+    and verdict."""
     every = layouts(run)
     if not every:
         return
@@ -158,6 +160,7 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _mib(nbytes: int | None) -> float | None:
+    """Convert bytes to MiB, None to None."""
     return None if nbytes is None else nbytes / MIB
 
 
@@ -194,6 +197,8 @@ def _figure(run: RunData, words: Messages, every: Sequence[Layout]) -> Figure:
 
 
 def findings(run: RunData, words: Messages) -> Notes:
+    """Return how many layouts equal the whole model, and which hold and send the fewest and the
+    most bytes."""
     notes, every = Notes(words, "meshes", "table-meshes"), layouts(run)
     equal = {x.arm.name: x.method_result.verdict for x in every if x.method_result.verdict}
     if equal:

@@ -37,6 +37,8 @@ def cast_difference(w: MethodResult, words: Messages) -> str:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the table of low-precision methods with their verdicts against our own training in the
+    same precision."""
     apart = any(worst_seed(w).first_divergence for w in same_precision_results(run))
     head = (
         *KEY_COLUMNS,
@@ -78,6 +80,8 @@ def reason(s: Serial, words: Messages) -> str:
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return how many methods equal our own training in their precision, and a warning for each
+    that does not."""
     notes, every = Notes(words, "methods", "table-lowered"), same_precision_results(run)
     if every:
         equal = [w for w in every if worst_verdict(w.same_precision_comparisons) == "equal"]

@@ -94,6 +94,8 @@ def samples_per_rank(run: RunData, ranks: int) -> list[int]:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the formula of averaging by samples, a table per last batch with each rank's weight in
+    it, and the code."""
     every = last_batches(run, words)
     if not every:
         return
@@ -140,6 +142,8 @@ def format_share(part: int, whole: int) -> str:
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return whether the last batch of an epoch is uneven, and by how much a plain mean would then
+    overweight the samples of its smallest part."""
     notes = Notes(words, "methods", "table-last-batch")
     for last in last_batches(run, words):
         if not last.uneven:

@@ -40,6 +40,8 @@ def split_by_equivalence(
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the tables of ranked methods, of what each trained, of methods that trained something
+    else, and of those that did not run."""
     good, others = split_by_equivalence(run, words)
     if good:
         yield from _ranked(good, words)
@@ -153,6 +155,7 @@ def _method(w: MethodResult, words: Messages) -> Cell:
 
 
 def _ms(w: MethodResult) -> str | None:
+    """Return the median milliseconds of an update as text, None if unknown."""
     return numbers.ms(w.step_quartiles[1]) if w.step_quartiles else None
 
 
@@ -200,6 +203,7 @@ def _cheapest(good: Sequence[MethodResult]) -> list[MethodResult]:
 
 
 def _memory(w: MethodResult) -> float | None:
+    """Return the peak memory in MB, mean over the seeds; None if unknown."""
     return numbers.mean([t.peak_memory_mb for t in w.trials])
 
 
@@ -229,6 +233,7 @@ def _sent_cell(w: MethodResult, words: Messages) -> Cell | None:
 
 
 def _lines(w: MethodResult) -> str | None:
+    """Return the number of changed lines of the training loop as text, None if unknown."""
     return None if w.changed_lines is None else f"{w.changed_lines}"
 
 
@@ -309,6 +314,8 @@ def _figure(good: Sequence[MethodResult], words: Messages) -> Figure:
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return how many methods equal the baseline, the fastest ones, and a warning for each that
+    trained something else."""
     notes = Notes(words, "methods", "table-methods")
     good, others = split_by_equivalence(run, words)
     held = [w for w in good if w.verdict]

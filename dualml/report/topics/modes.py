@@ -145,6 +145,8 @@ def mode_comparisons(run: RunData) -> list[ModeComparison]:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the table of training modes beside the plain way, and the table of modes without a
+    successful trial."""
     absent = [
         [arm, ", ".join(backends), words(f"way.{how}"), status_cell(state, words), why]
         for (arm, how, state, why), backends in modes_without_success(run).items()
@@ -171,6 +173,7 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _row(h: ModeComparison, words: Messages) -> Row:
+    """Return the table row of an arm in another mode, on one backend."""
     room = scaling_families.core_budget(h.run, h.arm, h.backend)
     turns = format_core_budget(room, words) if room.has_enough_cores is False else ""
     detail = h.detail
@@ -214,6 +217,8 @@ def modes_without_success(run: RunData) -> dict[tuple[str, str, str, str], list[
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return how much time each mode saves or costs and whether its losses differ, and warnings
+    about modes that could not run."""
     notes = Notes(words, "modes", "table-modes")
     for h in mode_comparisons(run):
         if h.ratio:

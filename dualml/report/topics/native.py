@@ -38,6 +38,7 @@ def _kind(way: str) -> str:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the table of primitives with how each backend implements them."""
     known = primitives(run)
     shown = [b for b in run.backends if any(b in ways for ways in known.values())]
     rows = [[name, *(_cell(ways.get(b, ()), words) for b in shown)] for name, ways in known.items()]
@@ -45,6 +46,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _cell(ways: Sequence[str], words: Messages) -> Cell:
+    """Return the cell with the kinds of implementation, ``native``, ``composed`` or
+    ``unsupported``, and their details."""
     kinds = list(dict.fromkeys(map(_kind, ways)))
     text = " / ".join(words(f"how.{kind}") for kind in kinds) or numbers.NO_VALUE
     details = " / ".join(way.partition(":")[2].strip() for way in ways)
@@ -52,6 +55,7 @@ def _cell(ways: Sequence[str], words: Messages) -> Cell:
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return which primitives each backend has natively, and what composing others costs."""
     notes, known = Notes(words, "native", "table-how"), primitives(run)
     for backend in run.backends:
         by_name = {name: set(map(_kind, ways.get(backend, ()))) for name, ways in known.items()}

@@ -43,7 +43,8 @@ class OffloadResult:
     judged: Serial | None
 
     def per_update(self, name: str) -> float:
-        """Return a counter of the traffic per update."""
+        """Return the traffic counter ``name``, in bytes or nanoseconds, divided by the number of
+        updates."""
         return float(getattr(self.traffic, name)) / self.traffic.updates
 
     def rate(self, name: str, spent: str) -> float | None:
@@ -70,6 +71,8 @@ def offload_results(run: RunData) -> list[OffloadResult]:
 
 
 def _row(run: RunData, arm: str, backend: str) -> OffloadResult | None:
+    """Return the result of an offloading arm on a backend, with the bytes of the fullest rank; None
+    if no rank counted updates."""
     counted = [rank for trial in run.select(arm, backend) for rank in trial.offload]
     counted = [rank for rank in counted if rank.updates]
     if not counted:
@@ -94,10 +97,12 @@ def _row(run: RunData, arm: str, backend: str) -> OffloadResult | None:
 
 
 def device_bytes(memory: DeviceMemory) -> int:
+    """Return the bytes that stay on the device: weights, gradients, optimizer state and buckets."""
     return memory.weights + memory.gradients + memory.state + memory.buckets
 
 
 def rank_traffic(rank: OffloadTraffic) -> OffloadCounters:
+    """Return the counters of one rank's transfers."""
     return OffloadCounters(
         **{field.name: getattr(rank, field.name) for field in fields(OffloadCounters)}
     )
@@ -124,6 +129,7 @@ def closed_form_differences(
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the table of bytes on device, host and disk, of transfers and of their time."""
     every = offload_results(run)
     head = (
         "`arm`",
@@ -170,6 +176,7 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def judged_cell(row: OffloadResult, words: Messages) -> Cell:
+    """Return the cell of the verdict against the arm that does not offload, a dash without one."""
     return Cell(numbers.NO_VALUE) if row.judged is None else verdict(row.judged, words, why=False)
 
 

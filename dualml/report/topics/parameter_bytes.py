@@ -46,6 +46,7 @@ def total_bytes_per_parameter(h: ArmMemory) -> float:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the table of bytes per parameter by component, beside the closed form."""
     parts = [
         number(words, part, words(f"device_memory.{part}"), "parameter")
         for part in CLOSED_FORM_PARTS
@@ -75,6 +76,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return whether counted bytes per parameter match the closed form, and the activation bytes of
+    low precision relative to float32."""
     notes, rows = Notes(words, "parameter_bytes", "table-parameter_bytes"), comparable_memories(run)
     for h in rows:
         parts = {

@@ -26,6 +26,8 @@ from dualml.report.verdicts import (
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the figures of loss distances, the tables of verdicts and final results, and the
+    settings of the comparison."""
     if run.comparisons is None:
         yield Prose(words("intro.no_parity"))
         return
@@ -64,6 +66,7 @@ def _furthest_arms(compared: Sequence[TrialComparison], most: int = 3) -> list[T
 def _phases(
     run: RunData, words: Messages, comparisons: Sequence[TrialComparison]
 ) -> Iterator[Table]:
+    """Yield the table of verdicts with the largest distance of each phase of an update."""
     phases = phases_of(comparisons)
     # In multi-rank runs the long table omits a column without entries.
     several = ranks.is_distributed(run)
@@ -86,6 +89,7 @@ def _phases(
 def _outcomes(
     run: RunData, words: Messages, comparisons: Sequence[TrialComparison]
 ) -> Iterator[Table]:
+    """Yield the table of final losses, accuracies and weight distances of both backends."""
     rows = [
         [
             *(c.arm, str(c.seed), f"{c.a} – {c.b}"),
@@ -111,6 +115,8 @@ def _outcomes(
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return the number of comparisons per verdict, the largest distance among equal ones, and
+    where the others diverge."""
     notes = Notes(words, "parity", "table-parity")
     if not run.comparisons:
         if ranks.training_arms(run):
@@ -157,7 +163,8 @@ def _difference(notes: Notes, words: Messages, c: TrialComparison) -> None:
 
 
 def _worst_phase(c: TrialComparison) -> tuple[str, Mapping[str, float]]:
-    """Return the phase with the largest distance."""
+    """Return name and distances of the phase with the largest distance; a dash and an empty mapping
+    if none is known."""
     known = [
         (name, phase)
         for name, phase in c.phases.items()

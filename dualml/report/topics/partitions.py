@@ -22,6 +22,7 @@ MAX_NAMED_ARMS = 3  # named below a partition
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield figures of labels per rank, and the table of coverage, overlap and skew."""
     every = list_partitions(run)
     shown = [deal for deal in every if deal.first_epoch.get("histogram")]
     for start in range(0, len(shown), MAX_PANELS):
@@ -87,12 +88,13 @@ def _title(words: Messages, deal: PartitionSummary, sized: bool) -> str:
 
 
 def _empty(statements: Sequence[Statement], words: Messages) -> str:
-    """Return the ranks without samples as text."""
+    """Return the ranks without samples as text, empty if every rank has some."""
     empty = sorted({r for s in statements for r, size in enumerate(s["sizes"]) if not size})
     return words.plural("value.empty_ranks", len(empty), ranks=map(str, empty)) if empty else ""
 
 
 def _row(run: RunData, words: Messages, deal: PartitionSummary) -> Row:
+    """Return the table row of a partition, averaged over its epochs and seeds."""
     sizes = [size for s in deal.all_epochs for size in s["sizes"]]
     low, high = numbers.quantity(min(sizes)), numbers.quantity(max(sizes))
     missed, whole = deal.mean("missed"), deal.mean("samples")

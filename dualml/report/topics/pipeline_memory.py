@@ -46,6 +46,8 @@ def live_bounds(arm: SplitArm) -> list[int]:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield a figure per group of arms and the table of live micro-batches, activation and
+    parameter bytes of every rank."""
     splits = Splits(run)
     for number, group in enumerate(micro_batch_groups(splits), start=1):
         yield from _figure(splits, group, f"held-{number}" if number > 1 else "held", words)
@@ -64,6 +66,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _row(run: RunData, arm: SplitArm, backend: str) -> list[str]:
+    """Return the table row of an arm on a backend, with the values of all ranks in each cell; empty
+    if nothing was recorded."""
     live, held, own, peak, samples, labels = (
         by_rank(run, arm.name, backend, key)
         for key in (
@@ -135,6 +139,8 @@ def first_rank_bytes(run: RunData, arm: str, backend: str) -> float:
 
 
 def findings(run: RunData, words: Messages) -> Notes:
+    """Return the activation bytes of the schedules, and whether any rank held more micro-batches
+    than its schedule allows."""
     notes, splits = Notes(words, "held", "figure-held"), Splits(run)
     for group in micro_batch_groups(splits):
         _schedules(notes, splits, group)

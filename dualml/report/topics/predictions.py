@@ -23,6 +23,7 @@ Check = Mapping[str, Any]
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the fitted constants, and predicted beside measured times as a figure and a table."""
     yield from _constants(run, words)
     if checks(run):
         yield _figure(run, words)
@@ -144,6 +145,8 @@ def _checks_table(run: RunData, words: Messages) -> Iterator[Table]:
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return how close the predictions are, and latency α and bandwidth 1/β of each backend's
+    links."""
     notes, ratios = Notes(words, "predictions", "figure-predictions"), _ratios(run)
     if ratios:
         notes.add("checks", len(ratios), **summarize_predictions(ratios, str))

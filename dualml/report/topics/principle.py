@@ -122,6 +122,7 @@ def strategy_cards(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def strategy_class(name: str) -> Any:
+    """Return the class of an aggregation strategy, None for an unknown name."""
     return AsyncParameterServer if name == ASYNCHRONOUS else STRATEGIES.get(name)
 
 

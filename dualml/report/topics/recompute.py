@@ -66,6 +66,8 @@ def recompute_results(run: RunData) -> list[RecomputeResult]:
 
 
 def _row(run: RunData, arm: str, backend: str, base: str) -> RecomputeResult:
+    """Return the result of an arm on a backend relative to ``base``, the arm that keeps all
+    activations; unknown numbers are None."""
     own, other = (ArmResult(run, name, backend) for name in (arm, base))
     kept, all_kept = (max_activation_bytes(run, name, backend) for name in (arm, base))
     seeds = [s for s in run.serial if (s.arm, s.backend, s.against) == (arm, backend, base)]
@@ -88,6 +90,8 @@ def max_activation_bytes(run: RunData, arm: str, backend: str) -> int | None:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the figure of activation bytes against time, and the table of recomputation
+    settings."""
     every = recompute_results(run)
     if seen := [r for r in every if r.kept is not None and r.step]:
         yield _figure(run, words, seen)
@@ -164,10 +168,14 @@ def format_recompute(run: RunData, arm: str) -> str:
 
 
 def judged_cell(row: RecomputeResult, words: Messages) -> Cell:
+    """Return the cell of the verdict against the arm that keeps all activations, a dash without
+    one."""
     return Cell(numbers.NO_VALUE) if row.judged is None else verdict(row.judged, words, why=False)
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return the memory that recomputation saves and the time it costs, and whether its results are
+    equal."""
     notes, every = Notes(words, "recompute", "table-recompute"), recompute_results(run)
     for r in every:
         if r.arm == r.base or r.times is None:

@@ -63,6 +63,7 @@ class Contest:
 
     @property
     def arms(self) -> list[str]:
+        """All arms of the contest, the base first."""
         return [self.base, *self.others]
 
 
@@ -128,6 +129,8 @@ def accuracy_gaps(run: RunData, contest: Contest) -> dict[tuple[str, str], Gap]:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield figures per contest, and the table of missed and repeated samples with the gap in
+    accuracy."""
     every = contests(run)
     for k, contest in enumerate(every):
         yield from _figures(run, words, contest, f"-{k + 1}" if len(every) > 1 else "")
@@ -153,6 +156,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _row(r: ArmResult, difference: Gap | None, words: Messages) -> Row:
+    """Return the table row of an arm on a backend; ``difference`` is its accuracy gap to the base,
+    None for the base."""
     deal = find_partition(r.run, r.arm)
     counts = (
         (deal.mean("missed"), expected_missed(deal), repeated_samples(deal))
@@ -176,6 +181,8 @@ def _row(r: ArmResult, difference: Gap | None, words: Messages) -> Row:
 
 
 def _figures(run: RunData, words: Messages, contest: Contest, suffix: str) -> Iterator[Figure]:
+    """Yield the learning curves of a contest, and its accuracy gaps with intervals if there are
+    enough seeds."""
     if any(t.curves for arm in contest.arms for t in run.select(arm)):
         yield _curves(run, words, contest, f"sampling{suffix}")
     gaps = {place: g for place, g in accuracy_gaps(run, contest).items() if g.kind != "few"}
@@ -252,6 +259,8 @@ def _gaps(
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return how many samples each rule misses, and which arms are as accurate as the base, which
+    differ, and where that is open."""
     notes, tests = Notes(words, "sampling", "table-sampling"), 0
     for contest in contests(run):
         _add_epochs(notes, run, contest)
@@ -297,6 +306,8 @@ def _add_epochs(notes: Notes, run: RunData, contest: Contest) -> None:
 
 
 def _add_sampled(notes: Notes, arm: str, deal: PartitionSummary) -> None:
+    """Add the share of samples that an arm's rule missed, beside the expected share if there is a
+    formula."""
     missed, n, chance = (
         deal.mean("missed") or 0.0,
         deal.first_epoch["samples"],

@@ -109,6 +109,7 @@ def _speedup_table(points: Sequence[ScalingPoint], words: Messages) -> Iterator[
 
 
 def _place(p: ScalingPoint, points: Sequence[ScalingPoint], words: Messages) -> list[str]:
+    """Return the first cells of a table row: arm, backend, and kind of scaling."""
     return [
         p.arm,
         p.backend,
@@ -117,6 +118,7 @@ def _place(p: ScalingPoint, points: Sequence[ScalingPoint], words: Messages) -> 
 
 
 def _unknown(why: str) -> Cell:
+    """Return a cell with a dash and the reason why its value is unknown."""
     return Cell(numbers.NO_VALUE, note=why)
 
 
@@ -275,6 +277,8 @@ def _part_bars(row: int, p: ScalingPoint) -> Iterator[Mark]:
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return each arm's speed-up with what limits it, and warnings about ranks without cores of
+    their own."""
     notes, points = Notes(words, "scaling", "table-speed-up"), scaling_points(run)
     compared = [p for p in points if p.n > 1 and not p.no_speedup_reason]
     for p in compared:

@@ -45,6 +45,7 @@ def _ranks(run: RunData, name: str) -> int:
 
 
 def _figure(schedule: CollectiveSchedule, names: list[str], words: Messages) -> Figure:
+    """Return the drawing of a schedule that the strategies ``names`` share."""
     n, steps = schedule.ranks, len(schedule.steps)
     several = schedule.chunks > 1
     marks: list[Mark] = [ReferenceLine(rank) for rank in range(n)]

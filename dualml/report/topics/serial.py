@@ -41,6 +41,8 @@ class SerialComparisons:
     # --- evidence ---------------------------------------------------------------------------------
 
     def evidence(self, run: RunData, words: Messages) -> Iterator[Block]:
+        """Yield the figure of loss distances, the table of verdicts, and the table of arms with
+        another update rule."""
         judged = [s for s in self.select(run) if s.verdict]
         drawn = [s for s in judged if s.curve.get("step")]
         if drawn:
@@ -51,6 +53,7 @@ class SerialComparisons:
     def verdicts(
         self, run: RunData, words: Messages, compared: Sequence[Serial]
     ) -> Iterator[Table]:
+        """Yield the table of verdicts with the largest distance of each phase of an update."""
         phases, several = verdicts.phases_of(compared), len(run.seeds) > 1
         apart = any(s.first_divergence for s in compared)
         rows: Iterable[Row] = (
@@ -126,6 +129,8 @@ class SerialComparisons:
     # --- sentences --------------------------------------------------------------------------------
 
     def findings(self, run: RunData, words: Messages) -> Sequence[Item]:
+        """Return how many arms equal their baseline, where the others diverge, and which follow
+        another update rule."""
         every = self.select(run)
         notes = Notes(words, "serial", f"table-{self.prefixed('serial')}")
         judged = [s for s in every if s.verdict]
@@ -160,10 +165,13 @@ def _over_seeds(by_backend: Mapping[str, Mapping[str, Any]], words: Messages) ->
 
 
 def _numbers(values: Iterable[float | None]) -> Array:
+    """Return the values as an array, None as 0."""
     return np.array([v or 0.0 for v in values], dtype=float)
 
 
 def _distance(run: RunData, s: Serial, lowest: float) -> Mark:
+    """Return the line of an arm's loss distance against updates; values below ``lowest`` are raised
+    to it."""
     x, y = curves.thin_points(_numbers(s.curve["step"]), _numbers(s.curve["loss"]))
     owner = SeriesId(f"n={ranks.world_size(run, s.arm)}", s.backend, ranks.strategy(run, s.arm))
     return LineMark(x, np.maximum(y, lowest), owner)

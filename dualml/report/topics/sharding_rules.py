@@ -76,6 +76,8 @@ def recompute_cards(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def code(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the code of sharding (ZeRO) and of recomputation, each only if an arm of the run uses
+    it."""
     parts = dict[str, list[Code]]()
     if any(run.settings[arm].zero for arm in ranks.training_arms(run)):
         parts["shared"] = [

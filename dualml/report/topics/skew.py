@@ -39,11 +39,12 @@ class SkewResult(ArmResult):
 
     @cached_property
     def rule(self) -> str:
+        """Name of the arm's partition rule, empty without one."""
         return partition_rule(self.run, self.arm)
 
     @cached_property
     def sync_period(self) -> int:
-        """Updates from one average to the next."""
+        """Number of updates from one average to the next."""
         return ranks.aggregation(self.run, self.arm).every
 
     @cached_property
@@ -121,6 +122,8 @@ def skew_results(run: RunData) -> list[SkewResult]:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield figures of accuracy per class and of divergence, the table of skew, and the table of
+    uneven epochs."""
     results = skew_results(run)
     if any(s.classes for s in results):
         yield _classes_figure(run, words, results)
@@ -156,6 +159,7 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _worst_cell(s: SkewResult, words: Messages) -> Cell | None:
+    """Return the cell of the lowest accuracy of a class, in percent; None if unknown."""
     accuracy, label = s.worst
     if accuracy is None:
         return None
@@ -233,6 +237,8 @@ def _divergence_figure(run: RunData, words: Messages, results: Sequence[SkewResu
 
 
 def _band(s: SkewResult, column: int) -> Iterator[Mark]:
+    """Yield the mean of a column of ``common`` against updates, and the band between its minimum
+    and maximum."""
     rows = s.common[np.isfinite(s.common[:, column]) & (s.common[:, column] > 0)]
     if not len(rows):
         return
@@ -248,6 +254,8 @@ def _band(s: SkewResult, column: int) -> Iterator[Mark]:
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return how divergence and accuracy depend on skew and on the period of averaging, and which
+    epochs end unevenly."""
     notes, results = Notes(words, "skew", "table-skew"), skew_results(run)
     families = run.contrast.groups(skewed_arms(run), vary=("partition",))
     for backend in run.backends:
@@ -301,6 +309,7 @@ def _add_order(notes: Notes, here: Sequence[SkewResult]) -> None:
 
 
 def _add_correlation(notes: Notes, here: Sequence[SkewResult]) -> None:
+    """Add the rank correlations of skew with accuracy and divergence, if they are known."""
     skews = [s.emd for s in here]
     accuracy = correlation(skews, [s.accuracy.mean if s.accuracy else None for s in here])
     divergence = correlation(skews, [s.divergence for s in here])
@@ -324,10 +333,13 @@ def correlation(a: Sequence[float | None], b: Sequence[float | None]) -> float |
 
 
 def _rho(x: float | None) -> str:
+    """Format a correlation with two decimals, empty for None."""
     return "" if x is None else f"{x:.2f}".replace("-", "−")
 
 
 def _add_worst_class(notes: Notes, known: Sequence[SkewResult]) -> None:
+    """Add the arm with the lowest accuracy of a class beside the arm with a random partition, if
+    both are known."""
     base = random_baseline(known)
     worst = min(known, key=lambda s: s.worst[0] or 0.0, default=None)
     if base and worst and worst is not base:

@@ -30,6 +30,8 @@ HEAD = (
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the figure and the table of split arms with a slow rank or link beside the same arms
+    without it."""
     splits = Splits(run)
     pairs = splits.straggler_pairs()
     yield from times.crowding_notices(run, (arm for pair in pairs for arm in pair), words)
@@ -98,6 +100,8 @@ def findings(run: RunData, words: Messages) -> Notes:
 
 
 def _item(notes: Notes, arm: SplitArm, base: SplitArm, backend: str) -> str:
+    """Return seconds of an update with and without the slow link and their ratio as text; empty if
+    one is unknown."""
     before, after = (times.step_seconds(arm.run, each.name, backend) for each in (base, arm))
     ratio = times.step_ratio(arm.run, arm.name, backend, base.name)
     return notes.format_part("item", backend=backend, times=ratio, before=before, after=after)

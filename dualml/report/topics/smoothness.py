@@ -45,6 +45,7 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return the roughness of each arm's loss curve, and the smoothest and the roughest arm."""
     notes = Notes(words, "smoothness", "table-smoothness")
     arms = [arm for arm in run.main_arms() if run.select(arm)]
     rough = sort_by_value(

@@ -37,6 +37,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return how many times as long each backend takes as another, by arm, and the seconds spent
+    outside training."""
     notes = Notes(words, "speed", "table-speed")
     arms = [arm for arm in run.main_arms() if run.select(arm)]
     shown = ranks.timed_backends(run)

@@ -82,6 +82,7 @@ def listings(run: RunData) -> Iterator[tuple[str, Sequence[Code]]]:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield a section of code per group of `listings` that is not empty."""
     for key, group in listings(run):
         if group:
             yield section(words(f"code.split_{key}"), group, words)

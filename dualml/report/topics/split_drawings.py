@@ -89,10 +89,13 @@ def timeline_arms(splits: Splits) -> list[SplitArm]:
 
 
 def _micro_batch_distance(arm: SplitArm) -> int:
+    """Return how far an arm's number of micro-batches is from the most instructive one,
+    `TELLING`."""
     return abs(arm.micro_batches - TELLING)
 
 
 def _timeline_signature(arm: SplitArm) -> tuple[object, ...]:
+    """Return a key that is equal for arms whose timelines look the same."""
     return (arm.plan_signature, arm.schedule if arm.is_pure_pipeline else "", arm.split.arrival)
 
 

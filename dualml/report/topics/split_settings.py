@@ -59,10 +59,14 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _schedule(arm: SplitArm, words: Messages) -> str | None:
+    """Return the name of the arm's schedule; None for an arm with neither a pipeline nor several
+    trainers."""
     return schedule_name(arm.schedule, words) if arm.is_pipelined or arm.trainers > 1 else None
 
 
 def _trainers(arm: SplitArm, words: Messages) -> str | None:
+    """Return the number of trainers and the order in which their gradients arrive, None for one
+    trainer."""
     how = words("splits.how." + arm.split.arrival)
     return f"{arm.trainers}, {how}" if arm.trainers > 1 else None
 

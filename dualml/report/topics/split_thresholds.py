@@ -62,6 +62,8 @@ PREDICTED = (
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the card of the model, the thresholds from which a split is faster, the fitted
+    constants, and predictions beside measurements."""
     splits = Splits(run)
     known = model.calibrations(splits)
     if not known:
@@ -136,12 +138,14 @@ def _link(fitted: Fit | None, sizes: int, words: Messages) -> Row:
 
 
 def _format_threshold(words: Messages, first: int | None, text: Callable[[int], str]) -> str:
+    """Return a threshold as text: never for None, always for 0."""
     if first is None:
         return words("pays.never")
     return text(first) if first else words("pays.always")
 
 
 def format_width(d: int) -> str:
+    """Return a layer width as text, e.g. ``d = 1,024``."""
     return f"d = {d:,}"
 
 
@@ -186,6 +190,8 @@ def _figure(questions: Sequence[model.Question], words: Messages) -> Figure:
 
 
 def findings(run: RunData, words: Messages) -> Notes:
+    """Return the widths from which splitting pays off, missing fits, and the errors of the
+    predictions."""
     notes, splits = Notes(words, "pays", "table-thresholds"), Splits(run)
     known = model.calibrations(splits)
     questions = _questions(splits, known)

@@ -25,6 +25,8 @@ IDLE_PARTS = ("wait", "transfer", "rest")
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield a figure per model with the parts of an update, the table of whole-model arms, and the
+    table of parts."""
     splits = Splits(run)
     yield from times.crowding_notices(run, splits, words)
     for base, members in splits.families.items():
@@ -128,6 +130,7 @@ def _figure(splits: Splits, base: str | None, arms: Sequence[SplitArm], words: M
 
 
 def findings(run: RunData, words: Messages) -> Notes:
+    """Return the largest share of time besides computing for each way to split."""
     notes, splits = Notes(words, "split_times"), Splits(run)
     for base, members in splits.families.items():
         # largest share of time besides computing, for the first arm of each way to split

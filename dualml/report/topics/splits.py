@@ -37,9 +37,11 @@ class FastestSplit:
         return geometric_mean([s.mean for s in self.ratios.values()])
 
     def name(self, words: Messages) -> str:
+        """Return the model and the way it is split, as text."""
         return f"{self.arm.model} · {words(f'splits.way.{self.arm.main_split_kind}')}"
 
     def cell(self, backend: str) -> Cell:
+        """Return the cell of the ratio on a backend, green below 1; a dash if unknown."""
         s = self.ratios.get(backend)
         if s is None:
             return Cell(numbers.NO_VALUE)
@@ -68,6 +70,8 @@ def fastest_splits(splits: Splits) -> list[FastestSplit]:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the figure and the table of the fastest arm of each way to split a model; nothing if
+    none was timed."""
     splits = Splits(run)
     fastest = fastest_splits(splits)
     if fastest:
@@ -152,6 +156,8 @@ VARY = {
 
 
 def findings(run: RunData, words: Messages) -> Notes:
+    """Return which split arms are faster than the whole model, and combined splits compared with
+    plainer ones."""
     notes, splits = Notes(words, "splits", "figure-splits"), Splits(run)
     notes.add_joined("faster", (_faster(splits, b, notes) for b in times.timed_backends(splits)))
     for arm in splits:

@@ -15,6 +15,8 @@ from dualml.report.topics import ReportSection
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the table of mean and largest staleness of each trial, in updates, overall and by
+    rank."""
     head = (
         "`arm`",
         "backend",
@@ -36,6 +38,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return the mean staleness of each arm, with a straggler that of the slow rank beside the
+    others'."""
     notes = Notes(words, "staleness", "table-staleness")
     for arm in ranks.multi_rank_arms(run):
         parts = []

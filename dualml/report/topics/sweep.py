@@ -32,6 +32,7 @@ class Sweep:
 
     @property
     def values(self) -> list[str]:
+        """Values of the swept setting as text, ascending."""
         return [f"{value:g}" for value in self.arms]
 
 
@@ -53,6 +54,7 @@ def sweeps(run: RunData, group: str) -> list[Sweep]:
 
 
 def _rule(run: RunData, arm: str) -> str:
+    """Return the name of an arm's optimizer."""
     return str((run.arms[arm].get("optimizer") or {}).get("name"))
 
 
@@ -75,6 +77,7 @@ def trial_values(run: RunData, arm: str, backend: str, quantity: str) -> list[fl
 
 
 def mean_value(run: RunData, arm: str, backend: str, quantity: str) -> float | None:
+    """Return the mean of a quantity of `trial_values` over the trials, None if no trial has it."""
     return numbers.mean([*trial_values(run, arm, backend, quantity)])
 
 
@@ -157,6 +160,8 @@ def _marks(run: RunData, sweep: Sweep, quantity: str) -> Iterator[Mark]:
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return the best learning rate of each sweep and the effect of the batch size, warnings
+    without such sweeps; nothing for several ranks."""
     notes = Notes(words, "sweep")
     every = [s for group in run.groups() for s in sweeps(run, group)]
     rates = [s for s in every if s.what == "lr"]

@@ -53,6 +53,8 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return how many counts of messages and bytes match the closed form, and how many more bytes
+    the wire carried."""
     notes, every = Notes(words, "traffic", "table-traffic"), collective_measurements(run)
     pairs = [
         (counted, closed)

@@ -28,6 +28,8 @@ from dualml.report.topics.sampling import groups_shown
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield learning curves, seconds of an update by strategy, its parts, and the table of
+    multi-rank arms."""
     yield from crowding_notices(run, words)
     groups = dict(_healthy_groups(run))
     figures = [_curves(run, words, g, groups[g]) for g in groups if g not in groups_shown(run)]
@@ -158,6 +160,7 @@ def by_strategy(run: RunData, n: int) -> dict[str, str]:
 
 
 def _sizes(run: RunData) -> list[int]:
+    """Return the numbers of ranks of multi-rank arms, ascending."""
     return sorted({ranks.world_size(run, a) for a in ranks.multi_rank_arms(run)})
 
 
@@ -226,6 +229,8 @@ def _table(run: RunData, words: Messages) -> Iterator[Table]:
 
 
 def _serial_cell(s: Serial | None, words: Messages) -> Cell | None:
+    """Return the cell of the verdict against one rank; for another update rule its name, None
+    without a comparison."""
     if s is None:
         return None
     if s.verdict:
@@ -237,6 +242,8 @@ def _serial_cell(s: Serial | None, words: Messages) -> Cell | None:
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return the fastest strategy for each number of ranks, and the speeds of the backends
+    compared."""
     notes = Notes(words, "training", "table-steps")
     for n in _sizes(run):
         _add_strategies(notes, run, words, n)

@@ -16,6 +16,8 @@ from dualml.report.topics import ReportSection
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the table of trials that did not succeed with their reasons, and the table of all
+    results."""
     failed = [
         [t.arm, t.backend, str(t.seed), status_cell(t.status, words), t.reason]
         for t in run.trials
@@ -87,6 +89,7 @@ def _skipped(run: RunData, words: Messages) -> Sequence[Item]:
 
 
 def _succeeded(run: RunData, words: Messages) -> Item:
+    """Return the sentence with the number of successful trials, a warning if some failed."""
     good, total = sum(t.ok for t in run.trials), len(run.trials)
     if good < total:
         text = words("status.some", ok=good, n=total)

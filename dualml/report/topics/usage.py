@@ -70,6 +70,8 @@ def arm_usages(run: RunData) -> list[ArmUsage]:
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the table of resource usage by arm and backend, without quantities that no machine
+    reported."""
     rows = arm_usages(run)
     heads: list[str | Column] = ["`arm`", "backend", Column("host", words("usage.host"))]
     cells: list[list[str]] = []
@@ -95,30 +97,39 @@ def evidence(run: RunData, words: Messages) -> Iterator[Block]:
 
 
 def _device_value(key: str) -> Callable[[Usage], float | None]:
+    """Return a function that reads a value of the device's sample, None for ranks without a
+    device."""
     return lambda usage: None if usage.device is None else getattr(usage.device, key)
 
 
 def _hosts(row: ArmUsage) -> str:
+    """Return the names of the machines of an arm's ranks, each once."""
     return " ".join(dict.fromkeys(rank.host for rank in row.ranks))
 
 
 def _format_share(x: float | None, unit: str) -> str:
+    """Format a fraction as percent if that is the unit, else a number with two digits; None as a
+    dash."""
     return percent(x) if unit == "percent" and x is not None else numbers.quantity(x, 2)
 
 
 def _mib(x: float) -> str:
+    """Format bytes as whole MiB, without the unit."""
     return numbers.quantity(round(x / 2**20))
 
 
 def _mb(x: float) -> str:
+    """Format bytes as MB (10⁶ bytes) with two digits, without the unit."""
     return numbers.quantity(x / 1e6, 2)
 
 
 def _format_two_digits(x: float) -> str:
+    """Format a number with two digits."""
     return numbers.quantity(x, 2)
 
 
 def _format_whole(x: float) -> str:
+    """Format a number rounded to an integer."""
     return numbers.quantity(round(x))
 
 

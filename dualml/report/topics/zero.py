@@ -54,6 +54,7 @@ def _table(words: Messages, name: str, rows: Sequence[ShardingResult]) -> Iterat
 
 
 def _row(same: Sequence[ShardingResult], words: Messages) -> Row:
+    """Return the table row of results that are equal on several backends, with bytes in MiB."""
     first, *_ = same
     kept = [first.memory and first.memory.cell(part) for part in (*CLOSED_FORM_PARTS, "buckets")]
     form = first.memory and first.memory.form
@@ -124,6 +125,8 @@ def _figure(run: RunData, words: Messages, rows: Sequence[ShardingResult], suffi
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return the memory that sharding saves, whether it matches the closed form, the buffers, and
+    how many arms equal one rank."""
     notes, rows = Notes(words, "zero", "figure-zero_all"), without_wasteful(run)
     for backend in run.backends:
         own = [r for r in rows if r.is_dualml and r.backend == backend and r.precision == "fp32"]

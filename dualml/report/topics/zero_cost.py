@@ -45,6 +45,8 @@ def step_ratio(r: ShardingResult, other: ShardingResult | None) -> MeanInterval 
 
 
 def evidence(run: RunData, words: Messages) -> Iterator[Block]:
+    """Yield the figure and the table of bytes sent in an update, by the closed form and on the
+    wire, and of its time."""
     rows = multi_rank_results(run)
     yield from crowding_notices(run, words, [r.arm for r in rows])
     if any(r.method_result.sent_bytes for r in rows):
@@ -135,6 +137,8 @@ def _figure(run: RunData, words: Messages, rows: Sequence[ShardingResult]) -> Fi
 
 
 def bar_series(r: ShardingResult) -> str:
+    """Return the series of a result's bar, ``wire_more`` if it sends more bytes than it needs, else
+    ``wire``."""
     return "wire_more" if r.is_wasteful else "wire"
 
 
@@ -142,6 +146,8 @@ def bar_series(r: ShardingResult) -> str:
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
+    """Return the bytes and the time of sharding relative to replicas, and bytes on the wire
+    relative to the closed form."""
     notes, rows = Notes(words, "zero_price", "figure-zero_price"), multi_rank_results(run)
     for backend in run.backends:
         wrong = (

@@ -43,7 +43,8 @@ def rank_gradients(suspect: Observation, step: int) -> list[Arrays]:
 
 
 def unsynchronised_ranks(suspect: Observation) -> Iterator[Hypothesis]:
-    """Hypothesis: ranks continue with their own gradient, scaled for the sum or not."""
+    """Yield the hypothesis that ranks continue with their own gradient, scaled for the sum or
+    not."""
     for for_sum in (True, False):
 
         def predict(step: int, rank: int, for_sum: bool = for_sum) -> Arrays:
@@ -54,7 +55,8 @@ def unsynchronised_ranks(suspect: Observation) -> Iterator[Hypothesis]:
 
 
 def fit_rank_weights(suspect: Observation) -> Iterator[Hypothesis]:
-    """Hypothesis: the ranks' gradients are summed with other weights, which are fitted."""
+    """Yield the hypothesis that the ranks' gradients are summed with other weights, which are
+    fitted."""
     fitted = {}
     for step, rank in suspect.violations:
         seen, parts = suspect.recorded(step, rank), rank_gradients(suspect, step)
@@ -80,8 +82,8 @@ def fit_rank_weights(suspect: Observation) -> Iterator[Hypothesis]:
 
 
 def half_precision_messages(suspect: Observation) -> Iterator[Hypothesis]:
-    """Hypothesis: every rank sends its gradient in half precision; the sum is also rounded, or
-    not."""
+    """Yield the hypothesis that every rank sends its gradient in half precision; the sum is also
+    rounded, or not."""
 
     def predict(step: int, rank: int, kind: str, again: bool) -> Arrays:
         parts = rank_gradients(suspect, step)
@@ -96,7 +98,7 @@ def half_precision_messages(suspect: Observation) -> Iterator[Hypothesis]:
 
 
 def unsent_parameters(suspect: Observation) -> Iterator[Hypothesis]:
-    """Hypothesis: some tensors are not aggregated."""
+    """Yield the hypothesis that some tensors are not aggregated."""
     step, rank = suspect.violations[0]
     alone, whole, off = suspect.reference(step, rank, "gradient"), suspect.expected(step, rank), []
     for name, seen in suspect.recorded(step, rank).items():

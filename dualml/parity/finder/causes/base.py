@@ -41,11 +41,12 @@ class Observation:
     clean: Sequence[tuple[int, int]] = ()
 
     def recorded(self, step: int, rank: int) -> dict[str, NDArray[Any]]:
-        """Return the recorded tensors of the phase."""
+        """Return name → tensor of the phase as the backend's rank recorded it in a step."""
         return phase_tensors(self.scene.sides[self.backend].ranks[rank], step, self.phase)
 
     def expected(self, step: int, rank: int) -> dict[str, NDArray[Any]]:
-        """Return the expected tensors of the phase."""
+        """Return name → tensor of the phase that the replay expects of the backend's rank in a
+        step."""
         return {
             name: self.scene.expected(self.backend, rank, f"{step}/{self.phase}/{name}")
             for name in self.reference(step, rank, self.phase)
@@ -202,7 +203,7 @@ def round_to_half(a: NDArray[Any], kind: str) -> NDArray[Any]:
 
 
 def half_precision_tensors(suspect: Observation) -> Iterator[Hypothesis]:
-    """Hypothesis: the tensors of the phase are in half precision."""
+    """Yield the hypothesis that the tensors of the phase are in half precision."""
     for kind in HALVES:
         yield Hypothesis(
             "half-precision",
@@ -212,6 +213,6 @@ def half_precision_tensors(suspect: Observation) -> Iterator[Hypothesis]:
 
 
 def scaled_tensors(suspect: Observation, cause: str) -> Hypothesis:
-    """Hypothesis: all tensors are multiplied by a fitted number."""
+    """Return the hypothesis that all tensors are multiplied by a fitted number."""
     factor = fit_factor([(seen, right) for _, _, seen, right in suspect.comparable_tensors()])
     return Hypothesis(cause, suspect.scale_all(factor), {"factor": factor}, fitted_count=1)

@@ -67,7 +67,8 @@ def predict_layer(suspect: Observation, change: Change) -> Predict:
 
 
 def stale_weights(suspect: Observation) -> Iterator[Hypothesis]:
-    """Hypothesis: the layer uses the weights from before the last update, or the initial ones."""
+    """Yield the hypothesis that the layer uses the weights from before the last update, or the
+    initial ones."""
     scene = suspect.scene
 
     def predict(step: int, old: int) -> Arrays:
@@ -87,7 +88,7 @@ def stale_weights(suspect: Observation) -> Iterator[Hypothesis]:
 
 
 def scaled_output(suspect: Observation) -> Iterator[Hypothesis]:
-    """Hypothesis: the output is multiplied by a fitted number."""
+    """Yield the hypothesis that the output is multiplied by a fitted number."""
     pairs = [
         (seen, right)
         for _, name, seen, right in suspect.comparable_tensors()

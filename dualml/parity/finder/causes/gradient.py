@@ -50,7 +50,7 @@ def hypotheses(suspect: Observation) -> Iterator[Hypothesis]:
 
 
 def scaled_gradients(suspect: Observation) -> Iterator[Hypothesis]:
-    """Hypothesis: the whole gradient is scaled."""
+    """Yield the hypothesis that the whole gradient is scaled."""
     scene, ranks, micro = suspect.scene, suspect.world_size, micro_batch_count(suspect)
 
     def samples(step: int, rank: int) -> Arrays:
@@ -76,8 +76,8 @@ def micro_batch_count(suspect: Observation) -> int:
 def fit_group_weights(
     suspect: Observation, cause: str, groups: Groups, what: str
 ) -> Iterator[Hypothesis]:
-    """Hypothesis: groups of samples have other weights, which are fitted and rounded to multiples
-    of 1/4."""
+    """Yield the hypothesis that groups of samples have other weights, which are fitted and rounded
+    to multiples of 1/4."""
 
     def group_gradients(step: int, rank: int) -> list[Arrays]:
         """Return what each group adds to the gradient of all ranks."""
@@ -116,7 +116,7 @@ def fit_group_weights(
 
 
 def fit_sample_weights(suspect: Observation) -> Iterator[Hypothesis]:
-    """Hypothesis: some samples count twice, or not at all."""
+    """Yield the hypothesis that some samples count twice, or not at all."""
     scene = suspect.scene
     if not all(
         0 < len(scene.rank_indices(s, r)) <= MAX_FITTED_SAMPLES for s, r in suspect.violations
@@ -133,7 +133,7 @@ def fit_sample_weights(suspect: Observation) -> Iterator[Hypothesis]:
 
 
 def fit_micro_batch_weights(suspect: Observation) -> Iterator[Hypothesis]:
-    """Hypothesis: some micro-batches count twice, or not at all."""
+    """Yield the hypothesis that some micro-batches count twice, or not at all."""
     scene, count = suspect.scene, micro_batch_count(suspect)
     if count == 1 or any(
         len(scene.rank_indices(s, r)) > MAX_FITTED_SAMPLES for s, r in suspect.violations
@@ -154,7 +154,7 @@ def split_samples(samples: NDArray[Any], count: int) -> list[NDArray[Any]]:
 
 
 def clipped_gradients(suspect: Observation) -> Iterator[Hypothesis]:
-    """Hypothesis: the gradient is clipped at a norm or at a value."""
+    """Yield the hypothesis that the gradient is clipped at a norm or at a value."""
     seen = suspect.recorded(*suspect.violations[0])
     norm = global_norm(seen)
     largest = max((float(np.abs(a).max()) for a in seen.values() if a.size), default=0.0)
@@ -165,7 +165,7 @@ def clipped_gradients(suspect: Observation) -> Iterator[Hypothesis]:
 
 
 def decayed_gradient(suspect: Observation) -> Hypothesis:
-    """Hypothesis: the gradient already includes weight decay, with a fitted λ."""
+    """Return the hypothesis that the gradient already includes weight decay, with a fitted λ."""
     weights = suspect.scene.weights
     decay = fit_factor(
         [(seen - g, weights(step)[n]) for step, n, seen, g in suspect.comparable_tensors()]
@@ -178,7 +178,7 @@ def decayed_gradient(suspect: Observation) -> Hypothesis:
 
 
 def zero_gradients(suspect: Observation) -> Iterator[Hypothesis]:
-    """Hypothesis: the gradients of some parameters are zero."""
+    """Yield the hypothesis that the gradients of some parameters are zero."""
     look = suspect.violations[0]
     names = [n for n, a in suspect.recorded(*look).items() if a.size and not a.any()]
     if names and len(names) < len(suspect.expected(*look)):
@@ -200,8 +200,8 @@ def rank_gradient(
 
 
 def stale_gradients(suspect: Observation) -> Iterator[Hypothesis]:
-    """Hypothesis: the gradient is of the weights before the last update, or of the previous
-    batch."""
+    """Yield the hypothesis that the gradient is of the weights before the last update, or of the
+    previous batch."""
     scene = suspect.scene
 
     def from_old_weights(step: int, rank: int) -> Arrays:
@@ -217,7 +217,7 @@ def stale_gradients(suspect: Observation) -> Iterator[Hypothesis]:
 
 
 def other_loss_gradients(suspect: Observation) -> Iterator[Hypothesis]:
-    """Hypothesis: the gradient is of another loss than the recorded one."""
+    """Yield the hypothesis that the gradient is of another loss than the recorded one."""
     scene = suspect.scene
     for by in (1, -1):
 

@@ -169,7 +169,7 @@ MSE: list[Change] = [
 
 
 def weight_penalty(suspect: Observation) -> Hypothesis:
-    """Hypothesis: the loss includes λ/2 ‖θ‖², with a fitted λ."""
+    """Return the hypothesis that the loss includes λ/2 ‖θ‖², with a fitted λ."""
 
     def norm(step: int) -> float:
         return sum(float(np.square(w).sum()) for w in suspect.scene.weights(step).values()) / 2

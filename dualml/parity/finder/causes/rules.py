@@ -39,7 +39,7 @@ Change = tuple[str, Update, dict[str, Any]]
 
 
 def apply_rule(rule: OptimizerSpec) -> Update:
-    """Return the update function of a rule."""
+    """Return the function that applies an optimizer's update rule to the inputs of an update."""
     return lambda start: rule.update(*start)
 
 

@@ -254,7 +254,7 @@ def half_precision_changes(usual: Update) -> Iterator[Change]:
 
 
 def own_updates(suspect: Observation) -> Hypothesis:
-    """Hypothesis: ranks continue with an update of their own."""
+    """Return the hypothesis that ranks continue with an update of their own."""
     scene = suspect.scene
 
     def own_batch_inputs(step: int, rank: int, start: UpdateInputs) -> UpdateInputs | None:

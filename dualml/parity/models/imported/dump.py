@@ -37,7 +37,8 @@ class DumpedTensor:
     trained: bool = True
 
     def value(self, summarised: bool) -> NDArray[Any]:
-        """Return the tensor, or its summary."""
+        """Return the tensor, or its summary as a float64 vector if ``summarised`` or without a
+        file."""
         if summarised or self.file is None:
             return np.array(self.summary, np.float64)
         return read_npy(self.file)
@@ -152,5 +153,5 @@ def summarize(
 
 
 def _is_missing(number: Any) -> bool:
-    """Whether a statistic is absent or NaN."""
+    """Return whether a statistic is absent or NaN."""
     return not isinstance(number, int | float) or math.isnan(number)
