@@ -48,7 +48,7 @@ class FlatLayout:
         return slot_lengths(self.lengths, self.buffer_slots) if self.buffer_slots else self.lengths
 
     def slot_of(self, number: int) -> int:
-        """Return the index of the memory buffer that a vector uses."""
+        """Return the index of the memory buffer in which vector ``number`` lies."""
         return number % self.buffer_slots if self.buffer_slots else number
 
 
@@ -68,7 +68,7 @@ class OptimizerShard(Protocol):
         update that is really applied. The gradients may be overwritten."""
 
     def state(self) -> Slots:
-        """Return copies of the optimizer state."""
+        """Return state key → copies on the host, one array per tensor."""
 
     def load(self, state: Slots, made: int) -> None:
         """Restore the state after ``made`` applied updates."""

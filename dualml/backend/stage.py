@@ -72,10 +72,12 @@ class Stage(Protocol):
     """
 
     def samples(self, index: NDArray[Any]) -> Tensor:
-        """Return training samples in the form that the first stage takes."""
+        """Return the training samples with indices ``index``, int64 (B,), in the form that the
+        first stage takes."""
 
     def labels(self, index: NDArray[Any]) -> Tensor:
-        """Return labels of training samples in the form that the loss takes."""
+        """Return the labels of the training samples with indices ``index`` in the form that the
+        loss takes."""
 
     def inputs(self, x: NDArray[Any]) -> Tensor:
         """Convert samples from outside the training set to the form that the first stage takes."""
@@ -180,7 +182,7 @@ class BlockAttention(Protocol):
         own block, the first."""
 
     def merge_heads(self, y: Tensor) -> Tensor:
-        """Return outputs by heads as (B, T, G·R·K)."""
+        """Return outputs ``y``, separated by heads, as (B, T, G·R·K)."""
 
     def split_heads(self, y: Tensor) -> Tensor:
         """Split (B, T, G·R·K) into heads; the inverse of `merge_heads`."""

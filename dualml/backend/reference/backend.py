@@ -48,6 +48,7 @@ class NumpyBackend(Backend, PipelineStages, DevicePlacement):
         self.threads = threads
 
     def environment(self) -> dict[str, str]:
+        """Return versions, threads, thread variables and machine facts of this process, by name."""
         return {
             "numpy": np.__version__,
             "python": platform.python_version(),
@@ -60,11 +61,13 @@ class NumpyBackend(Backend, PipelineStages, DevicePlacement):
         }
 
     def training(self, recipe: TrainingSpec) -> NumpyParallel:
+        """Return the float64 training of ``recipe``, with buckets for data parallel ranks."""
         return NumpyParallel(recipe)
 
     def stage(
         self, segments: Sequence[Segment], recipe: TrainingSpec, *, first: bool, last: bool
     ) -> NumpyStage:
+        """Return the float64 stage of these segments; the reference does not need ``last``."""
         return NumpyStage(segments, recipe, first=first)
 
     def placed_stage(
@@ -74,10 +77,13 @@ class NumpyBackend(Backend, PipelineStages, DevicePlacement):
         devices: Sequence[str],
         comm: Communicator,
     ) -> NumpyPlacedStage:
+        """Return a stage of all segments on logical devices, after checking that ``devices`` name
+        the CPU only. ``comm`` is not used."""
         check_present(devices, {}, dict.fromkeys(("cuda", "ascend"), "NumPy drives the CPU only"))
         return NumpyPlacedStage(segments, recipe, first=True)
 
     def materialize_losses(self, losses: Sequence[Any]) -> Array:
+        """Return the losses, which are Python floats already, as a float64 array."""
         return np.array(losses, np.float64)
 
     def synchronize(self) -> None:

@@ -64,6 +64,8 @@ class ThreadCommunicator(Communicator):
     def implementation_of(
         self, primitive: str, dtype: str = "float32", op: str = "sum"
     ) -> Implementation:
+        """Return how ``primitive`` is executed, for any ``dtype`` and ``op``: messages and barrier
+        by queues, other collectives as messages; asynchronous ones are unsupported."""
         if primitive in ("exchange", "barrier", "subgroup", "tags", "any_source"):
             return Implementation("native", "queues between threads")
         if primitive == "asynchronous":
@@ -71,36 +73,47 @@ class ThreadCommunicator(Communicator):
         return Implementation("composed", "messages between threads, folded in rank order")
 
     def tensor(self, array: Any) -> Any:
+        """Return a NumPy copy of ``array``."""
         return np.array(array)
 
     def numpy(self, x: Any) -> Any:
+        """Return a copy of the array ``x``."""
         return x.copy()
 
     def dtype(self, x: Any) -> str:
+        """Return the name of the dtype of ``x``, such as ``float64``."""
         return str(x.dtype)
 
     def cast(self, x: Any, dtype: str) -> Any:
+        """Return a copy of ``x`` in another dtype; values outside its range become infinite."""
         with np.errstate(over="ignore"):
             return x.astype(dtype)
 
     def empty_like(self, x: Any) -> Any:
+        """Return an uninitialised array with the shape and dtype of ``x``."""
         return np.empty(x.shape, x.dtype)
 
     def copy(self, x: Any) -> Any:
+        """Return a C-contiguous copy of ``x``."""
         return np.array(x, order="C")
 
     def combine(self, a: Any, b: Any, op: str) -> Any:
+        """Return ``a op b`` elementwise, computed in place in ``a`` unless it is a scalar."""
         function: Any = REDUCTIONS[op]
         with np.errstate(invalid="ignore"):  # infinities are reported by whoever checks for them
             return function(a, b, out=a if isinstance(a, np.ndarray) else None)
 
     def scale(self, x: Any, factor: float) -> Any:
+        """Return ``x`` times ``factor`` as a new array of the same dtype."""
         return np.multiply(x, x.dtype.type(factor))
 
     def slice(self, x: Any, start: int, stop: int) -> Any:
+        """Return elements ``start`` … ``stop`` − 1 of ``x`` as a view."""
         return x[start:stop]
 
     def write(self, x: Any, start: int, value: Any, op: str) -> Any:
+        """Write ``value`` into ``x`` from index ``start`` on, in place, and return ``x``. With
+        ``op`` ``add`` it is added, otherwise it replaces the elements."""
         place = x[start : start + len(value)]
         if op == "add":
             with np.errstate(over="ignore", invalid="ignore"):  # reported by the caller
@@ -117,6 +130,8 @@ class ThreadCommunicator(Communicator):
         """Do nothing, because NumPy computes synchronously."""
 
     def _exchange(self, send: Mapping[int, Any], receive: Mapping[int, Any]) -> dict[int, Any]:
+        """Put copies of the arrays ``send`` (by target rank) into queues; return the arrays
+        received, by source rank. The values of ``receive`` give the expected shapes and dtypes."""
         me = self.ranks[self.rank]
         for peer, x in send.items():
             self.switchboard.bytes_sent[me] += x.nbytes
@@ -127,11 +142,14 @@ class ThreadCommunicator(Communicator):
         }
 
     def _isend_tagged(self, x: Any, peer: int, tag: int) -> EngineWork:
+        """Put a copy of ``x`` into the queue of ``peer`` and ``tag``; return a completed handle."""
         key = (self.ranks, self.ranks[self.rank], self.ranks[peer], *tag_suffix(tag))
         self.switchboard.line(*key).put(np.array(x))
         return EngineWork(lambda: x, lambda: True)
 
     def _irecv_tagged(self, buffer: Any, peer: int | None, tag: int) -> EngineWork:
+        """Return a handle that receives from ``peer`` (None: from any rank) with this ``tag`` when
+        it is waited for; ``buffer`` only gives the expected shape and dtype."""
         me, peers = self.ranks[self.rank], self._other_ranks() if peer is None else [peer]
         keys = {(self.ranks, self.ranks[r], me, *tag_suffix(tag)): r for r in peers}
         found: list[int] = []
@@ -168,6 +186,9 @@ class ThreadCommunicator(Communicator):
         return found
 
     def _receive(self, key: Any, peer: int, like: Any = None) -> Any:
+        """Wait for the next message in the queue ``key`` and return it. Raise `CommunicationError`
+        at the timeout, if a rank has failed, or if the message has another shape or dtype than
+        ``like`` (None: no check). ``peer`` names the sender in errors."""
         line, waited = self.switchboard.line(*key), 0.0
         while True:
             try:
@@ -201,6 +222,7 @@ class ThreadCommunicator(Communicator):
             self._receive((self.ranks, "out", me), 0)
 
     def _subgroup(self, ranks: Sequence[int]) -> Communicator:
+        """Return a communicator of these ranks of the group; it uses the same switchboard."""
         return ThreadCommunicator(self.context, self.switchboard, [self.ranks[r] for r in ranks])
 
 

@@ -21,8 +21,10 @@ def optimizers(
     rates: Mapping[str, Sequence[float]] | None = None,
     device: str = "cpu",
 ) -> NoReturn:
+    """Raise `Unsupported`, because the reference has no optimizers besides their specifications."""
     raise Unsupported("the NumPy reference has no optimizers but the rules themselves")
 
 
 def settings() -> dict[str, str]:
+    """Return an empty dict, because no capability changes the settings of this process."""
     return {}

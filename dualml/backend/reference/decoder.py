@@ -16,6 +16,8 @@ from dualml.backend.reference.types import Array, Params, as_matrix
 
 
 def rms_forward(layer: RMSNorm, x: Array, params: Params) -> tuple[Array, Any]:
+    """Return x / √(mean(x²) + eps) ∘ weight, with the mean along the last axis, and as cache the
+    normalised values and their scale."""
     scale = 1 / np.sqrt((x * x).mean(axis=-1, keepdims=True) + layer.eps)
     normal = x * scale
     return normal * params["weight"], (normal, scale)
@@ -31,12 +33,16 @@ def rms_backward(layer: RMSNorm, dy: Array, cache: Any, params: Params) -> tuple
 
 
 def swiglu_forward(layer: SwiGLU, x: Array, params: Params) -> tuple[Array, Any]:
+    """Return g · σ(g) · u of the halves g and u of the last axis, (…, 2·D) → (…, D), and the cache
+    (g, u, σ(g))."""
     gate, up = np.split(x, 2, axis=-1)
     share = sigmoid(gate)
     return gate * share * up, (gate, up, share)
 
 
 def swiglu_backward(layer: SwiGLU, dy: Array, cache: Any, params: Params) -> tuple[Array, Params]:
+    """Return the gradients of both halves in one array, (…, D) → (…, 2·D), and no parameter
+    gradients."""
     gate, up, share = cache
     slope = share * (1 + gate * (1 - share))
     return np.concatenate([dy * up * slope, dy * gate * share], axis=-1), {}

@@ -67,7 +67,8 @@ def conv_forward(layer: Conv2d, x_BCHW: Array, params: Params) -> tuple[Array, A
 
 
 def conv_gradients(layer: Conv2d, dy_BOHW: Array, padded: Array) -> Params:
-    """Return the gradients of the convolution's parameters."""
+    """Return the gradients of weight (O, C, K, K) and, if present, bias (O,), from that of the
+    output and the padded input (C, H, W, B)."""
     dy = batch_last(dy_BOHW)
     weight = np.zeros((layer.outputs, layer.inputs * layer.kernel**2))
     for first, last in strips(layer, padded.shape):
@@ -110,6 +111,8 @@ def window_pixels(layer: MaxPool2d, x_CHWB: Array) -> list[Array]:
 
 
 def pool_forward(layer: MaxPool2d, x_BCHW: Array, params: Params) -> tuple[Array, Any]:
+    """Compute max pooling, with padding of −∞; the cache is the padded input and the output, both
+    (C, H, W, B)."""
     x, p = batch_last(x_BCHW), layer.padding
     if p:
         x = np.pad(x, ((0, 0), (p, p), (p, p), (0, 0)), constant_values=-np.inf)
@@ -167,11 +170,14 @@ def per_channel(x_C: Array) -> Array:
 
 
 def average_forward(layer: GlobalAvgPool2d, x_BCHW: Array, params: Params) -> tuple[Array, Any]:
+    """Return the mean of each channel, (B, C, H, W) → (B, C), and the input's shape as cache."""
     return x_BCHW.mean(axis=(2, 3)), x_BCHW.shape
 
 
 def average_backward(
     layer: GlobalAvgPool2d, dy_BC: Array, shape: Any, params: Params
 ) -> tuple[Array, Params]:
+    """Spread the gradient of each mean evenly over the pixels of its channel, (B, C) → ``shape``
+    (B, C, H, W); the result is a read-only view."""
     spread = dy_BC[:, :, None, None] / (shape[2] * shape[3])
     return np.broadcast_to(spread, shape), {}

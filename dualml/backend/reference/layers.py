@@ -81,6 +81,8 @@ from dualml.backend.reference.types import Array, Params, as_matrix
 
 
 def linear_forward(layer: Linear, x: Array, params: Params) -> tuple[Array, Any]:
+    """Return x·Wᵀ + b, (…, inputs) → (…, outputs), without b if the layer has no bias, and x as
+    cache."""
     y = x @ params["weight"].T
     if layer.bias:
         y += params["bias"]
@@ -88,42 +90,53 @@ def linear_forward(layer: Linear, x: Array, params: Params) -> tuple[Array, Any]
 
 
 def linear_gradients(layer: Linear, dy: Array, x: Array) -> Params:
+    """Return the gradients of weight (outputs, inputs) and, if present, bias (outputs,), summed
+    over all rows of ``dy`` (…, outputs)."""
     flat = as_matrix(dy)
     grads = {"weight": flat.T @ as_matrix(x)}
     return {**grads, "bias": flat.sum(axis=0)} if layer.bias else grads
 
 
 def linear_backward(layer: Linear, dy: Array, x: Array, params: Params) -> tuple[Array, Params]:
+    """Return dy·W, the gradient of the input, and the gradients of the parameters."""
     return dy @ params["weight"], linear_gradients(layer, dy, x)
 
 
 def bias_forward(layer: Bias, x: Array, params: Params) -> tuple[Array, Any]:
+    """Return x + b and no cache; b has one number per channel of an image (B, C, H, W), otherwise
+    one per entry of the last axis."""
     bias = params["bias"]
     return x + (bias[:, None, None] if x.ndim == 4 else bias), None
 
 
 def bias_backward(layer: Bias, dy: Array, cache: Any, params: Params) -> tuple[Array, Params]:
+    """Return ``dy`` unchanged, and as gradient of the bias its sum over all axes but the bias's."""
     return dy, {"bias": dy.sum(axis=(0, 2, 3)) if dy.ndim == 4 else as_matrix(dy).sum(axis=0)}
 
 
 def relu_forward(layer: ReLU, x: Array, params: Params) -> tuple[Array, Any]:
+    """Return max(x, 0), and the mask of positive entries as cache."""
     return np.maximum(x, 0), x > 0
 
 
 def relu_backward(layer: ReLU, dy: Array, mask: Any, params: Params) -> tuple[Array, Params]:
+    """Return the gradient where the input was positive, 0 elsewhere (also at an input of 0)."""
     return dy * mask, {}
 
 
 def tanh_forward(layer: Tanh, x: Array, params: Params) -> tuple[Array, Any]:
+    """Return tanh(x), which is also the cache."""
     y = np.tanh(x)
     return y, y
 
 
 def tanh_backward(layer: Tanh, dy: Array, y: Array, params: Params) -> tuple[Array, Params]:
+    """Return dy · (1 − y²), given the output ``y`` as cache."""
     return dy * (1 - y * y), {}
 
 
 def gelu_forward(layer: GELU, x: Array, params: Params) -> tuple[Array, Any]:
+    """Return x·Φ(x), the exact GELU with Φ from erf, and the cache (x, Φ(x))."""
     from scipy.special import erf  # imported here: it takes a third of a second
 
     phi = (1 + erf(x / np.sqrt(2))) / 2
@@ -131,15 +144,18 @@ def gelu_forward(layer: GELU, x: Array, params: Params) -> tuple[Array, Any]:
 
 
 def gelu_backward(layer: GELU, dy: Array, cache: Any, params: Params) -> tuple[Array, Params]:
+    """Return dy · (Φ(x) + x·φ(x)), where φ is the standard normal density."""
     x, phi = cache
     return dy * (phi + x * np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)), {}
 
 
 def flatten_forward(layer: Flatten, x: Array, params: Params) -> tuple[Array, Any]:
+    """Reshape (B, …) to (B, D); the cache is the input's shape."""
     return x.reshape(len(x), -1), x.shape
 
 
 def flatten_backward(layer: Flatten, dy: Array, shape: Any, params: Params) -> tuple[Array, Params]:
+    """Reshape the gradient (B, D) to ``shape``, that of the input."""
     return dy.reshape(shape), {}
 
 

@@ -27,6 +27,8 @@ class NumpyBuckets:
         self.shapes = {name: w.shape for name, w in training.model.weights.items()}
 
     def gradient(self, batch: Array, factor: float) -> tuple[float | None, list[Array]]:
+        """Return the mean loss of ``batch`` and its mean gradient times ``factor`` and the loss
+        scale, one float64 vector per bucket; None and zeros for an empty batch."""
         if not len(batch):
             return None, self.flatten({name: np.zeros(s) for name, s in self.shapes.items()})
         loss, gradients = self.training.gradient(batch, factor)
@@ -34,15 +36,19 @@ class NumpyBuckets:
         return loss, [after * bucket for bucket in self.flatten(gradients)]
 
     def update(self, gradients: Sequence[Array], step: int) -> None:
+        """Apply update ``step`` with the gradients in bucket form."""
         self.training.update(self.unflatten(gradients), step)
 
     def parameters(self) -> list[Array]:
+        """Return copies of the parameters, one float64 vector per bucket."""
         return self.flatten(self.training.model.weights)
 
     def assign(self, parameters: Sequence[Array]) -> None:
+        """Replace the model's parameters by copies of these bucket vectors."""
         self.training.model.weights = self.unflatten(parameters)
 
     def bucket_bytes(self) -> int:
+        """Return the bytes of all buckets, which are copies beside the model's own arrays."""
         return sum(bucket.nbytes for bucket in self.parameters())
 
     def flatten(self, named: Mapping[str, Array]) -> list[Array]:
@@ -50,6 +56,8 @@ class NumpyBuckets:
         return [np.concatenate([named[n].ravel() for n in names]) for names in self.layout]
 
     def unflatten(self, tensors: Sequence[Array]) -> dict[str, Array]:
+        """Split one vector per bucket into copies with the parameters' names and shapes, in the
+        order of the model's parameters."""
         parts = {}
         for names, tensor in zip(self.layout, tensors, strict=True):
             ends = np.cumsum([np.prod(self.shapes[n], dtype=int) for n in names])
@@ -69,6 +77,7 @@ class NumpyReducingBuckets(NumpyBuckets):
         self.comm = comm
 
     def wait_reduction(self, gradients: Sequence[Array]) -> list[Array]:
+        """All-reduce (sum) the buckets in place, one after the other, and return them."""
         return [self.comm.all_reduce(g, inplace=True) for g in gradients]
 
 
@@ -82,7 +91,10 @@ class NumpyParallel(NumpyTraining, GradientAccess, CommOverlap):
     }
 
     def make_buckets(self, layout: Layout) -> NumpyBuckets:
+        """Return the gradient buckets of this training, grouped as in ``layout``."""
         return NumpyBuckets(self, layout)
 
     def make_reducing_buckets(self, layout: Layout, comm: Communicator) -> NumpyReducingBuckets:
+        """Return buckets grouped as in ``layout`` that are all-reduced over ``comm`` after the
+        whole gradient."""
         return NumpyReducingBuckets(self, layout, comm)

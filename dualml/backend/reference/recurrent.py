@@ -40,6 +40,8 @@ def recurrent_gradients(x: Array, h_before: Array, d_in: Array, d_hidden: Array)
 def lstm_forward(
     layer: LSTM, x_BTI: Array, params: Params, tanh: Activation = np.tanh
 ) -> tuple[Array, Any]:
+    """Return the hidden states of all positions, (B, T, I) → (B, T, H), and the cache of
+    `lstm_backward`. ``tanh`` may be replaced by an approximation."""
     b, length, _ = x_BTI.shape
     fed = x_BTI @ params["weight_ih_l0"].T + params["bias_ih_l0"] + params["bias_hh_l0"]
     h, c = initial_state(layer, b, params)
@@ -88,6 +90,9 @@ def lstm_backward(layer: LSTM, dy_BTH: Array, cache: Any, params: Params) -> tup
 def gru_forward(
     layer: GRU, x_BTI: Array, params: Params, tanh: Activation = np.tanh
 ) -> tuple[Array, Any]:
+    """Return the hidden states of all positions, (B, T, I) → (B, T, H), and the cache of
+    `gru_backward`. The reset gate multiplies W_hn·h + b_hn, as in PyTorch. ``tanh`` may be replaced
+    by an approximation."""
     b, length, _ = x_BTI.shape
     fed = x_BTI @ params["weight_ih_l0"].T + params["bias_ih_l0"]
     (h,) = initial_state(layer, b, params)
@@ -104,6 +109,8 @@ def gru_forward(
 
 
 def gru_backward(layer: GRU, dy_BTH: Array, cache: Any, params: Params) -> tuple[Array, Params]:
+    """Return the GRU's gradients of the input (B, T, I) and of the parameters, by backpropagation
+    through time."""
     x, tape, _ = cache
     b, length, _ = dy_BTH.shape
     d_in, d_hidden = np.zeros((2, b, length, 3 * layer.hidden))
@@ -124,6 +131,9 @@ def gru_backward(layer: GRU, dy_BTH: Array, cache: Any, params: Params) -> tuple
 def rnn_forward(
     layer: RNN, x_BTI: Array, params: Params, tanh: Activation = np.tanh
 ) -> tuple[Array, Any]:
+    """Return the hidden states of all positions, (B, T, I) → (B, T, H), with the layer's
+    nonlinearity (tanh or ReLU), and the cache of `rnn_backward`. ``tanh`` may be replaced by an
+    approximation."""
     b, length, _ = x_BTI.shape
     fed = x_BTI @ params["weight_ih_l0"].T + params["bias_ih_l0"] + params["bias_hh_l0"]
     (h,) = initial_state(layer, b, params)
@@ -136,6 +146,8 @@ def rnn_forward(
 
 
 def rnn_backward(layer: RNN, dy_BTH: Array, cache: Any, params: Params) -> tuple[Array, Params]:
+    """Return the RNN's gradients of the input (B, T, I) and of the parameters, by backpropagation
+    through time."""
     x, tape, _ = cache
     b, length, _ = dy_BTH.shape
     d_sum = np.zeros((b, length, layer.hidden))

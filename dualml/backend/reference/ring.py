@@ -37,6 +37,9 @@ class NumpyBlockAttention:
     def attend(
         self, q: Array, kv: Array, block: Block, state: tuple[Array, Array] | None
     ) -> tuple[Array, Array]:
+        """Return the outputs (B, G, R, T, K) and log-sum-exps (B, G, R, T) of this block and those
+        before it. The earlier ones, ``state``, are updated in place; None: this is the first
+        block."""
         queries, scores, _, v = self.block_scores(q, kv, block)
         top = scores.max(axis=-1, keepdims=True)
         weights = np.exp(scores - top)
@@ -63,10 +66,12 @@ class NumpyBlockAttention:
         return queries, scores, k, v
 
     def merge_heads(self, y: Array) -> Array:
+        """Merge the heads: (B, G, R, T, K) → (B, T, G·R·K)."""
         b, _, _, length, _ = y.shape
         return y.transpose(0, 3, 1, 2, 4).reshape(b, length, -1)
 
     def split_heads(self, y: Array) -> Array:
+        """Split the last axis into heads: (B, T, G·R·K) → (B, G, R, T, K)."""
         layer, (b, length, _) = self.layer, y.shape
         parts = y.reshape(b, length, layer.kv_heads, layer.heads_per_group, layer.width)
         return parts.transpose(0, 2, 3, 1, 4)
@@ -89,6 +94,9 @@ class NumpyBlockAttention:
         return dq, dkv
 
     def merge_qkv_gradients(self, dq: Array, dkv: Array) -> Array:
+        """Return the gradient (B, T, G·(R + 2)·K) of the input of `split_qkv`, from those of the
+        queries (B, G, R, T, K) and of keys and values (2, B, G, T, K). The rotation of queries and
+        keys is undone."""
         dk, dv = dkv[:, :, :, None]
         if self.layer.base:
             dq, dk = self.rotate(dq, back=True), self.rotate(dk, back=True)

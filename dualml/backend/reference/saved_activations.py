@@ -37,7 +37,7 @@ WIDTH = 8
 
 
 def padded_image_bytes(layer: Conv2d, before: Shape, after: Shape) -> int:
-    """Return the bytes of a convolution's padded input."""
+    """Return the bytes of a convolution's padded input, per sample."""
     channels, height, width = before
     return WIDTH * channels * (height + 2 * layer.padding) * (width + 2 * layer.padding)
 
@@ -60,7 +60,7 @@ def rnn_bytes(layer: RNN, before: Shape, after: Shape) -> int:
 
 
 def attention_bytes(layer: Attention, before: Shape, after: Shape) -> int:
-    """Return the bytes of the attention weights of all heads."""
+    """Return the bytes of the attention weights (T, T) of all heads, per sample."""
     return WIDTH * layer.heads * before[0] ** 2
 
 

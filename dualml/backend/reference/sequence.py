@@ -22,6 +22,9 @@ from dualml.backend.reference.types import TOKEN_MASK, Array, Params, as_matrix
 
 
 def embedding_forward(layer: Embedding, tokens: Any, params: Params) -> tuple[Array, Any]:
+    """Return the table's rows of integer ``tokens``, (B, T) → (B, T, D), and the cache (row, mask).
+    A token outside ``layer.first`` … ``layer.first + layer.words − 1``, which belongs to another
+    rank's part of the table, gives zeros."""
     row = tokens - layer.first
     here = (row >= 0) & (row < layer.words)
     row = np.where(here, row, 0)
@@ -31,7 +34,8 @@ def embedding_forward(layer: Embedding, tokens: Any, params: Params) -> tuple[Ar
 def embedding_backward(
     layer: Embedding, dy: Array, cache: Any, params: Params
 ) -> tuple[Array, Params]:
-    """Return the gradient of the table; tokens have no gradient, so dx is zero."""
+    """Return zeros (B, T) as dx, because tokens have no gradient, and the gradient of the table, in
+    which equal tokens add up."""
     row, here = cache
     weight = np.zeros_like(params["weight"])
     np.add.at(weight, row[here], dy[here])
@@ -39,24 +43,32 @@ def embedding_backward(
 
 
 def position_forward(layer: Position, x: Array, params: Params) -> tuple[Array, Any]:
+    """Add the learned position table (T, D) to x (B, T, D); there is no cache."""
     return x + params["weight"], None
 
 
 def position_backward(
     layer: Position, dy: Array, cache: Any, params: Params
 ) -> tuple[Array, Params]:
+    """Return ``dy`` (B, T, D) unchanged, and as gradient of the position table its sum over the
+    batch."""
     return dy, {"weight": dy.sum(axis=0)}
 
 
 def rows_forward(layer: Rows, x_B1HW: Array, params: Params) -> tuple[Array, Any]:
+    """Drop the channel axis of grey images, (B, 1, H, W) → (B, H, W); there is no cache."""
     return x_B1HW[:, 0], None
 
 
 def rows_backward(layer: Rows, dy_BHW: Array, cache: Any, params: Params) -> tuple[Array, Params]:
+    """Restore the channel axis: (B, H, W) → (B, 1, H, W)."""
     return dy_BHW[:, None], {}
 
 
 def mean_forward(layer: MeanPool, x_BTD: Array, params: Params) -> tuple[Array, Any]:
+    """Return the mean over the positions, (B, T, D) → (B, D); a masked layer counts only positions
+    that hold a token. The cache is the input's shape or, if masked, each position's share of the
+    mean, (B, T, 1)."""
     if not layer.masked:
         return x_BTD.mean(axis=1), x_BTD.shape
     here = params[TOKEN_MASK]
@@ -67,24 +79,29 @@ def mean_forward(layer: MeanPool, x_BTD: Array, params: Params) -> tuple[Array, 
 def mean_backward(
     layer: MeanPool, dy_BD: Array, cache: Any, params: Params
 ) -> tuple[Array, Params]:
-    """Return the gradient of the mean over positions; the cache is the input's shape, or each
-    position's share of the mean."""
+    """Return the gradient of the mean over positions, (B, D) → (B, T, D); the cache is the input's
+    shape, or each position's share of the mean."""
     if not layer.masked:
         return np.broadcast_to(dy_BD[:, None] / cache[1], cache), {}
     return dy_BD[:, None] * cache, {}
 
 
 def first_forward(layer: First, x_BTD: Array, params: Params) -> tuple[Array, Any]:
+    """Return the first position, (B, T, D) → (B, D), and the input's shape as cache."""
     return x_BTD[:, 0], x_BTD.shape
 
 
 def first_backward(layer: First, dy_BD: Array, shape: Any, params: Params) -> tuple[Array, Params]:
+    """Return a gradient of ``shape`` (B, T, D): ``dy_BD`` at the first position, zero elsewhere."""
     dx = np.zeros(shape)
     dx[:, 0] = dy_BD
     return dx, {}
 
 
 def attention_forward(layer: Attention, x: Array, params: Params) -> tuple[Array, Any]:
+    """Compute multi-head attention, (B, T, 3·N·K) → (B, T, N·K): the last axis holds queries, keys
+    and values. A causal layer hides later keys, ``params[TOKEN_MASK]`` padding. The cache is
+    queries, keys, values and attention weights by heads."""
     b, length, width = x.shape
     q, k, v = x.reshape(b, length, 3, layer.heads, -1).transpose(2, 0, 3, 1, 4)  # B N T K each
     scores = q @ k.swapaxes(2, 3) / np.sqrt(q.shape[-1])
@@ -100,6 +117,8 @@ def attention_forward(layer: Attention, x: Array, params: Params) -> tuple[Array
 def attention_backward(
     layer: Attention, dy: Array, cache: Any, params: Params
 ) -> tuple[Array, Params]:
+    """Return the gradient of queries, keys and values, (B, T, N·K) → (B, T, 3·N·K), and no
+    parameter gradients."""
     q, k, v, weights = cache
     b, length, width = dy.shape
     d_heads = dy.reshape(b, length, layer.heads, -1).transpose(0, 2, 1, 3)  # B N T K
@@ -124,6 +143,8 @@ def softmax_backward(weights: Array, flow: Array) -> Array:
 
 
 def layer_norm_forward(layer: LayerNorm, x: Array, params: Params) -> tuple[Array, Any]:
+    """Return the layer normalisation along the last axis, scaled by ``weight`` and shifted by
+    ``bias``; the cache is the normalised values and their scale."""
     centred = x - x.mean(axis=-1, keepdims=True)
     scale = 1 / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + layer.eps)
     normal = centred * scale

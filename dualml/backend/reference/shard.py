@@ -30,9 +30,13 @@ class NumpyOptimizerShard:
             }
 
     def finite(self, gradients: Sequence[Array]) -> bool:
+        """Return whether all elements of all gradients are finite."""
         return all(np.isfinite(g).all() for g in gradients)
 
     def update(self, gradients: Sequence[Array], step: int, made: int, scale: float) -> None:
+        """Update the weight vectors and the optimizer state in place with ``gradients / scale``.
+        The learning rate is that of update ``step``; ``made`` is the optimizer's own step count,
+        which leaves out skipped updates."""
         given = dict(zip(self.weights, gradients, strict=True))
         if scale != 1:
             given = {name: g * (1 / scale) for name, g in given.items()}
@@ -50,13 +54,17 @@ class NumpyOptimizerShard:
                 vector[...] = state[slot][name]
 
     def state(self) -> Slots:
+        """Return state key → copies of the state vectors, one per weight vector."""
         return {slot: [a.copy() for a in own.values()] for slot, own in self._state.items()}
 
     def load(self, state: Slots, made: int) -> None:
+        """Overwrite the state vectors in place; the reference keeps no count and ignores
+        ``made``."""
         slots = self.recipe.rule.state_keys
         self._write_state({s: dict(zip(self.weights, state[s], strict=True)) for s in slots})
 
     def state_bytes(self) -> int:
+        """Return the bytes of all state vectors."""
         return nbytes(self._state)
 
 
@@ -74,24 +82,32 @@ class NumpyFlatParameters(FlatParameterStorage):
     def flatten(
         self, weights: FlatLayout, gradients: FlatLayout
     ) -> tuple[list[Array], list[Array]]:
+        """Replace parameters and gradient sums by views into new zero-filled float64 vectors and
+        return the vectors. The stage's own optimizer state is discarded."""
         self._state, self.rounds_gradients = {}, gradients.low_precision
         return bind_to_vectors(self.params, weights), bind_to_vectors(self.gradient_sums, gradients)
 
     def zero_vector(self, vector: Array) -> None:
+        """Fill the vector with zeros in place."""
         vector[...] = 0
 
     def make_optimizer_shard(
         self, recipe: TrainingSpec, weights: Sequence[Array], state: Places | None = None
     ) -> NumpyOptimizerShard:
+        """Return an optimizer that updates the vectors ``weights`` in place; ``state`` is memory
+        for its state, as in the base class."""
         return NumpyOptimizerShard(recipe, weights, state)
 
     def copy_from_host(self, vector: Array, array: Array) -> None:
+        """Overwrite ``vector`` by the elements of ``array``."""
         vector[...] = array
 
     def copy_to_host(self, vector: Array, array: Array) -> None:
+        """Overwrite ``array`` by the elements of ``vector``."""
         array[...] = vector
 
     def drop_saved_activations(self) -> None:
+        """Discard the tapes of all micro-batches."""
         self.saved.clear()
 
 

@@ -54,6 +54,7 @@ class NumpyTraining(
 
     @property
     def precision_policy(self) -> Implementation:
+        """Implementation record: float64 values, rounded to the low-precision type."""
         return Implementation("composed", f"float64, rounded to {self.recipe.precision.type}")
 
     def gradient(self, batch: Array, factor: float = 1.0) -> tuple[float, Params]:
@@ -82,11 +83,15 @@ class NumpyTraining(
         return tuple(extra_inputs(spec, seed, self.step_count + 1, part, self.hidden).values())
 
     def step(self, batch: Array, step: int) -> float:
+        """Compute the gradient of ``batch`` and apply it as update ``step``; return the mean loss
+        before the update."""
         loss, grads = self.gradient(batch)
         self.update(grads, step)
         return loss
 
     def update(self, gradients: Params, step: int) -> None:
+        """Apply update ``step`` with gradients of the scaled loss. An update whose gradients are
+        not finite is skipped under loss scaling; carried hidden states are stored either way."""
         if self.hidden is not None:
             for part, states in self.ended:
                 self.hidden.store_final_states(part, states)
@@ -114,6 +119,8 @@ class NumpyTraining(
         return MemoryUsage(weights, weights, nbytes(self._state), activations)
 
     def trace(self, batch: Array, probe: Array) -> BatchTrace:
+        """Return loss and unscaled gradients of ``batch`` and activations of the samples ``probe``,
+        without an update."""
         with self.preserving_statistics():
             loss, grads = self.gradient(batch)
         return BatchTrace(
@@ -121,35 +128,47 @@ class NumpyTraining(
         )
 
     def capture_forward(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
+        """Run the model in evaluation mode on the samples ``probe``; return the SHA-256 of
+        ``batch`` and layer name → output."""
         _, tape = self.model.forward(self.x[probe])
         return batch_digest(*self.fetch_batch(batch)), {
             entry.name: entry.output for entry in tape if isinstance(entry, TapeEntry)
         }
 
     def fetch_batch(self, batch: Array) -> tuple[Array, Array]:
+        """Return the samples and labels with these indices, in the dataset's types."""
         return self.x[batch], self.y[batch]
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
+        """Return the mean loss over ``x``, ``y``, and the class with the largest logit of each
+        sample or position."""
         logits, _ = self.model.forward(x)
         return float(LOSSES[self.loss](logits, y)[0]), logits.argmax(axis=-1)
 
     def weights(self) -> Arrays:
+        """Return float64 copies of parameters and running statistics by canonical name."""
         both = {**self.model.weights, **self.model.buffers}
         return float64_copies({name: both[name] for name in self.recipe.spec.tensors()})
 
     def running_statistics(self) -> Arrays:
+        """Return float64 copies of batch normalisation's running statistics; empty without it."""
         return float64_copies(self.model.buffers)
 
     def load_running_statistics(self, statistics: Mapping[str, Array]) -> None:
+        """Replace the running statistics by float64 copies."""
         self.model.buffers = float64_copies(statistics)
 
     def state(self) -> dict[str, Arrays]:
+        """Return copies of the float64 optimizer state, with the loss scaler's state and carried
+        hidden states, where there are any."""
         own = {
             slot: float64_copies(named) for slot, named in self._state.items()
         } | self.scaler_state()
         return own if self.hidden is None else own | self.hidden.state()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
+        """Restore weights, running statistics, optimizer state, loss scaler and carried hidden
+        states after update ``step``."""
         spec = self.recipe.spec
         self.model.weights = float64_copies({name: weights[name] for name in spec.parameters()})
         self.load_running_statistics({name: weights[name] for name in spec.buffers})

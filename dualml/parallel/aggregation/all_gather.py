@@ -28,12 +28,16 @@ class AllGather(Strategy):
     is_point_to_point: ClassVar[bool] = False
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
+        """All-gather ``x`` and return the sum of all ranks' vectors, added in the order of
+        ranks."""
         total, *others = comm.all_gather(x)
         for other in others:
             total = comm.combine(total, other, "sum")
         return total
 
     def schedule(self, n: int) -> CollectiveSchedule:
+        """Return n − 1 steps; in step s rank r sends its whole vector to rank r + s, which adds
+        it."""
         steps = tuple(
             tuple(Transfer(r, (r + shift) % n, 0, 0, "add") for r in range(n))
             for shift in range(1, n)
@@ -41,7 +45,9 @@ class AllGather(Strategy):
         return CollectiveSchedule(n, 1, steps)
 
     def step_groups(self, n: int, length: int) -> list[StepGroup]:
+        """Return one group of n − 1 steps in which every rank sends ``length`` elements."""
         return [StepGroup("shift", 0, 1, length, length, n * length, n, times=n - 1)]
 
     def max_rank_volume(self, n: int, length: int) -> tuple[int, int]:
+        """Return n − 1 messages and (n − 1) · ``length`` elements, which every rank sends."""
         return n - 1, (n - 1) * length

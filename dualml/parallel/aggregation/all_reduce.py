@@ -26,4 +26,6 @@ class AllReduce(Strategy):
     is_point_to_point: ClassVar[bool] = False
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
+        """All-reduce (sum) the vector ``x`` in place with the framework's collective and return
+        it."""
         return comm.all_reduce(x, inplace=True)

@@ -64,9 +64,12 @@ class AsyncParameterServer(DataParallel):
 
     @property
     def has_separate_messages(self) -> bool:
+        """True: every push and pull is a message of its own."""
         return True
 
     def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
+        """Return this rank's lazy loss and gradients; workers compute them at the parameters they
+        pulled last, rank 0 at those of its own last update."""
         return (
             self.compute_stale_gradient(part, factor)
             if self.comm.rank == 0
@@ -74,6 +77,9 @@ class AsyncParameterServer(DataParallel):
         )
 
     def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
+        """Push the gradients to the server and pull its parameters. On rank 0, apply its own
+        gradients and the workers': one of each in ``planned`` order, else all that have arrived.
+        Return ``gradients`` unchanged."""
         if self.comm.rank:
             self.push_gradient(gradients)
         elif self.serves_on_arrival:
@@ -175,6 +181,8 @@ class AsyncParameterServer(DataParallel):
         return {}
 
     def materialize_losses(self, lazy: Sequence[tuple[Any, float]]) -> Array:
+        """Return the mean losses of the global batches on every rank; with ``free`` arrival rank 0
+        first applies all outstanding gradients."""
         if self.serves_on_arrival and self.comm.rank == 0:
             with self.delay_messages():
                 self.catch_up(self.step_count)
@@ -192,11 +200,15 @@ class AsyncParameterServer(DataParallel):
         )
 
     def state(self) -> dict[str, Arrays]:
+        """Return the optimizer state with rank 0's stale parameters and, for each rank, its pulled
+        version and number of batches."""
         held = {f"bucket{i}": self.comm.numpy(p) for i, p in enumerate(self.stale_params)}
         counts = {"fetched": np.array(self.pulled_versions), "steps": np.array(self.steps)}
         return {**self.training.state(), "stale": held, "counts": counts}
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
+        """Restore weights, optimizer state, stale parameters and counters after global batch
+        ``step``, which is n updates per step; step 0 clears the log and the times."""
         if self.serves_on_arrival and self.comm.rank == 0:
             self.catch_up(self.step_count)  # no gradient may be pending now
         self.step_count = step

@@ -43,20 +43,26 @@ class Hierarchical(Strategy):
     )
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
+        """Sum ``x`` over the ranks and return it, with the number of ranks on each machine as K if
+        ``per_node`` is 0. ``x`` may be overwritten."""
         way = self if self.per_node else self.for_nodes(comm.ranks_per_machine())
         return execute_schedule(way.schedule(comm.size), comm, x)
 
     def for_nodes(self, per_node: int) -> Hierarchical:
+        """Return a copy with ``per_node`` ranks on each node."""
         return replace(self, per_node=per_node)
 
     def ranks_on_node(self, n: int) -> int:
-        """Return the number K of ranks on each node, out of n."""
+        """Return the number K of ranks on each node: ``per_node`` if it is above 1, below n and
+        divides n, else the largest divisor of n up to √n."""
         k = self.per_node
         if 1 < k < n and n % k == 0:
             return k
         return max(d for d in range(1, int(n**0.5) + 1) if n % d == 0)
 
     def schedule(self, n: int) -> CollectiveSchedule:
+        """Return the steps of the four passes: reduce-scatter inside nodes, reduce-scatter and
+        all-gather between nodes, all-gather inside nodes; the vector has n chunks."""
         k = self.ranks_on_node(n)
         nodes = n // k
 
@@ -100,6 +106,7 @@ class Hierarchical(Strategy):
         return CollectiveSchedule(n, n, tuple(steps))
 
     def step_groups(self, n: int, length: int) -> list[StepGroup]:
+        """Return one group for each of the four passes, without passes among a single rank."""
         k = self.ranks_on_node(n)
         nodes = n // k
         part, chunk = part_start(length, n, nodes), -(-length // n)
@@ -120,6 +127,7 @@ class Hierarchical(Strategy):
         ]
 
     def max_rank_volume(self, n: int, length: int) -> tuple[int, int]:
+        """Return 2 (K − 1) + 2 (N − 1) messages, and the elements that the busiest rank sends."""
         import numpy as np
 
         k = self.ranks_on_node(n)

@@ -51,6 +51,8 @@ class LocalSGD(DataParallel):
         self.updates = 0  # of this rank: its schedule pauses, too, once its epoch is over
 
     def compute(self, part: Array, factor: float) -> tuple[Any, list[Tensor]]:
+        """Compute this rank's lazy loss and gradients and update its own parameters with them; an
+        empty part makes no update."""
         loss, gradients = self.buckets.gradient(part, factor)
         if len(part):  # a rank whose epoch is over makes no update
             self.updates += 1
@@ -58,6 +60,8 @@ class LocalSGD(DataParallel):
         return loss, gradients
 
     def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
+        """Average the parameters if ``step_count`` is a multiple of ``settings.every``; return
+        ``gradients`` unchanged."""
         if self.step_count % self.settings.every == 0:
             self.average_parameters()
         return gradients
@@ -66,17 +70,21 @@ class LocalSGD(DataParallel):
         """Do nothing: each rank updated its parameters before the aggregation."""
 
     def local_batch(self, batch: Array | Sequence[Array]) -> tuple[Array, float, float]:
+        """Return this rank's samples, their share of the batch, and the gradient factor 1."""
         part, share, _ = super().local_batch(batch)
         return part, share, 1.0  # each rank follows its own gradient
 
     def step(self, batch: Array | Sequence[Array], step: int) -> tuple[Any, float]:
+        """Run one local update, and averaging when it is due; count the samples that weight the
+        average. Return this rank's lazy loss and its share of the global batch."""
         whole = len(batch) if isinstance(batch, np.ndarray) else sum(map(len, batch))
         self.samples += [len(self.local_batch(batch)[0]), whole]
         return super().step(batch, step)
 
     @property
     def averaging_weight(self) -> float:
-        """Weight of this rank's parameters in an average."""
+        """Weight of this rank's parameters in an average: its share of all samples since the last
+        average if ``reduce`` is ``weighted`` and the strategy exact, else 1 / n."""
         weighted = self.settings.reduce == "weighted" and self.strategy.exact
         own, total = self.samples
         return float(own / total) if weighted and total else 1 / self.comm.size
@@ -96,7 +104,8 @@ class LocalSGD(DataParallel):
         self.samples[:] = 0
 
     def record_divergence(self, own: list[Array], mean: list[Array]) -> None:
-        """Record the distance of this rank's parameters from the average."""
+        """Append the relative distance of this rank's parameters ``own`` from the average ``mean``
+        (bucket lists) to `divergence_log`, and remember ``mean`` as the last average."""
         gap, size = _norm([a - b for a, b in zip(own, mean, strict=True)]), _norm(mean)
         way = (
             _norm([a - b for a, b in zip(mean, self.last_average, strict=True)])
@@ -114,6 +123,8 @@ class LocalSGD(DataParallel):
         return self.settings.every > 1 or not self.strategy.exact
 
     def consensus(self) -> list[Tensor] | None:
+        """Return the weighted average of all ranks' parameters, one tensor per bucket; None if the
+        ranks never differ. All ranks call it."""
         if not self.ranks_diverge:
             return None
         parts = [self.comm.scale(p, self.averaging_weight) for p in self.buckets.parameters()]
@@ -131,11 +142,15 @@ class LocalSGD(DataParallel):
         )
 
     def state(self) -> dict[str, Arrays]:
+        """Return the state with the last average and, since then, the samples and this rank's
+        updates."""
         before = {f"bucket{i}": mean for i, mean in enumerate(self.last_average)}
         since = {"samples": self.samples.copy(), "updates": np.array(self.updates)}
         return {**super().state(), "average": before, "since": since}
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
+        """Restore this rank's weights, optimizer state and last average; ``state`` has its own
+        number of updates, which may be below ``step``. Clear the divergence log."""
         state = dict(state)
         before, since = state.pop("average", {}), state.pop("since", {})
         self.updates = int(since.get("updates", step))

@@ -53,4 +53,5 @@ class NativeDataParallel(DataParallel):
         return {}
 
     def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
+        """Wait until the framework has summed the gradients over the ranks, and return the sums."""
         return self.reducing_buckets.wait_reduction(gradients)

@@ -28,19 +28,26 @@ class Neighbour(Strategy):
     exact: ClassVar[bool] = False
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
+        """Return n times the mean of this rank's and its neighbours' vectors, for two ranks that of
+        both. ``x`` may be overwritten."""
         n = comm.size
         x = execute_schedule(self.schedule(n), comm, x)
         return comm.scale(x, n / min(n, 3))
 
     def schedule(self, n: int) -> CollectiveSchedule:
+        """Return one step in which every rank sends its whole vector to both neighbours; no step
+        for one rank."""
         pairs = sorted({(r, (r + shift) % n) for r in range(n) for shift in (1, -1)})
         step = tuple(Transfer(a, b, 0, 0, "add") for a, b in pairs if a != b)
         return CollectiveSchedule(n, 1, (step,) if step else ())
 
     def step_groups(self, n: int, length: int) -> list[StepGroup]:
+        """Return one group: a step with one message to each neighbour, one message if n is 2."""
         m = min(n - 1, 2)
         return [StepGroup("both", 1, m, m * length, m * length, n * m * length, n * m)]
 
     def max_rank_volume(self, n: int, length: int) -> tuple[int, int]:
+        """Return the messages, one to each neighbour, and their elements: 2 · ``length``, for two
+        ranks ``length``."""
         m = min(n - 1, 2)
         return m, m * length

@@ -112,11 +112,12 @@ class DataParallel(Training, ActivationCapture, MemoryReport):
         return self.buckets.gradient(part, factor)
 
     def combine(self, gradients: list[Tensor], share: float) -> list[Tensor]:
-        """Combine the ranks' gradients: the part of an update with communication."""
+        """Return the ranks' combined gradients, one tensor per bucket: the part of an update with
+        communication. ``share``, this rank's share of the batch, is for subclasses."""
         return [self.reduce_bucket(g, f"bucket{i}") for i, g in enumerate(gradients)]
 
     def finish(self, gradients: list[Tensor]) -> None:
-        """Apply the combined gradients on this rank."""
+        """Update this rank's weights with the combined gradients."""
         self.buckets.update(gradients, self.step_count)
 
     @contextlib.contextmanager
@@ -145,7 +146,8 @@ class DataParallel(Training, ActivationCapture, MemoryReport):
         return part, share, self.gradient_factor(share)
 
     def gradient_factor(self, share: float) -> float:
-        """Return the factor of this rank's mean gradient in the ranks' sum."""
+        """Return the factor of this rank's mean gradient in the ranks' sum: ``share``, its share of
+        the batch, for ``weighted``, 1 / n for ``mean``, otherwise 1."""
         return {"weighted": share, "mean": 1 / self.comm.size}.get(self.settings.reduce, 1.0)
 
     def reduce_bucket(self, x: Tensor, bucket: str) -> Tensor:
@@ -183,6 +185,7 @@ class DataParallel(Training, ActivationCapture, MemoryReport):
     # --- traces and evaluation --------------------------------------------------------------------
 
     def materialize_losses(self, lazy: Sequence[tuple[Any, float]]) -> Array:
+        """Return the mean losses of the global batches, float64 (updates,), on every rank."""
         return gather_mean_losses(self.backend, self.comm, lazy)
 
     def trace(self, batch: Array | Sequence[Array], probe: Array) -> BatchTrace:
@@ -198,11 +201,14 @@ class DataParallel(Training, ActivationCapture, MemoryReport):
         return BatchTrace(*self.capture_forward(batch, probe), 0.0, named)
 
     def capture_forward(self, batch: Array | Sequence[Array], probe: Array) -> tuple[str, Arrays]:
+        """Run this rank's model on the samples ``probe``; return the SHA-256 of the global batch
+        and the activations by layer."""
         whole = batch if isinstance(batch, np.ndarray) else np.concatenate(batch)
         return self.observed.capture_forward(whole, probe)
 
     def fetch_batch(self, batch: Array | Sequence[Array]) -> tuple[Array, Array]:
-        """Return this rank's samples and labels as the model receives them."""
+        """Return the samples and labels of this rank's part of ``batch`` as the model receives
+        them."""
         return self.observed.fetch_batch(self.local_batch(batch)[0])
 
     def local_gradient(self, batch: Array | Sequence[Array]) -> Arrays:
@@ -213,6 +219,8 @@ class DataParallel(Training, ActivationCapture, MemoryReport):
         return self.training.unscale_gradients(self.buckets.unflatten(gradients))
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
+        """Return the mean loss and predicted classes of this rank's model, without
+        communication."""
         return self.training.evaluate(x, y)
 
     #: Whether all ranks hold the same model (or can, by `consensus`) in an evaluation.
@@ -226,19 +234,25 @@ class DataParallel(Training, ActivationCapture, MemoryReport):
         return None
 
     def weights(self) -> Arrays:
+        """Return copies of this rank's weights by canonical name."""
         return self.training.weights()
 
     def running_statistics(self) -> Arrays:
+        """Return copies of the running statistics of this rank's model."""
         return self.training.running_statistics()
 
     def load_running_statistics(self, statistics: Mapping[str, Array]) -> None:
+        """Replace the running statistics of this rank's model."""
         self.training.load_running_statistics(statistics)
 
     def state(self) -> dict[str, Arrays]:
+        """Return this rank's optimizer state, with top-k's residuals under ``kept_back``."""
         kept = {} if self.top is None else {"kept_back": dict(self.top.residuals)}
         return {**self.training.state(), **kept}
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
+        """Restore this rank's weights, optimizer state and residuals after update ``step``; step 0
+        clears the recorded times."""
         state = dict(state)
         kept = state.pop("kept_back", {})
         if self.top is not None:
@@ -249,6 +263,7 @@ class DataParallel(Training, ActivationCapture, MemoryReport):
             self.times.clear()
 
     def transform_weights(self, fn: Callable[[Arrays], Mapping[str, Array]]) -> None:
+        """Replace this rank's weights by ``fn(weights)``."""
         self.training.transform_weights(fn)
 
 

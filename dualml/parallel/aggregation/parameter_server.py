@@ -27,6 +27,8 @@ class ParameterServer(Strategy):
     is_point_to_point: ClassVar[bool] = False
 
     def sum(self, comm: Communicator, x: Tensor) -> Tensor:
+        """Gather ``x`` on rank 0, add in the order of ranks, broadcast the sum and return it. ``x``
+        may be overwritten."""
         parts = comm.gather(x, root=0)
         if parts is not None:
             x = parts[0]
@@ -35,11 +37,14 @@ class ParameterServer(Strategy):
         return comm.broadcast(x, root=0, inplace=True)
 
     def schedule(self, n: int) -> CollectiveSchedule:
+        """Return a push step, in which all other ranks send to rank 0, and a pull step, in which
+        rank 0 answers; no step for one rank."""
         push = tuple(Transfer(r, 0, 0, 0, "add") for r in range(1, n))
         pull = tuple(Transfer(0, r, 0, 0, "put") for r in range(1, n))
         return CollectiveSchedule(n, 1, (push, pull) if n > 1 else ())
 
     def step_groups(self, n: int, length: int) -> list[StepGroup]:
+        """Return the push and the pull, in which rank 0's port moves n − 1 vectors."""
         m = n - 1
         return [
             StepGroup("push", 0, m, m * length, m * length, m * length, m),
@@ -47,4 +52,5 @@ class ParameterServer(Strategy):
         ]
 
     def max_rank_volume(self, n: int, length: int) -> tuple[int, int]:
+        """Return n − 1 messages and (n − 1) · ``length`` elements, which rank 0 sends."""
         return n - 1, (n - 1) * length

@@ -42,13 +42,17 @@ class Ring(Strategy):
     layers: tuple[int, ...] = ()
 
     def for_layers(self, sizes: Sequence[int]) -> Ring:
+        """Return a ring whose chunks are whole layers with these numbers of elements."""
         return Ring(tuple(sizes))
 
     def schedule(self, n: int) -> CollectiveSchedule:
+        """Return n − 1 steps that add chunks around the ring, then n − 1 that replace them."""
         bounds = cut_layers(self.layers, n) if self.layers else ()
         return CollectiveSchedule(n, n, (*ring_pass(n, 0, "add"), *ring_pass(n, 1, "put")), bounds)
 
     def step_groups(self, n: int, length: int) -> list[StepGroup]:
+        """Return two groups of n − 1 steps, reduce-scatter and all-gather, each with the largest
+        chunk."""
         # The largest chunk's way around the ring is the critical path.
         largest = max(self.chunks(n)) if self.layers else -(-length // n)
         return [
@@ -61,6 +65,8 @@ class Ring(Strategy):
         return [b - a for a, b in pairwise(cut_layers(self.layers, n))]
 
     def max_rank_volume(self, n: int, length: int) -> tuple[int, int]:
+        """Return 2 (n − 1) messages, and the elements that the busiest rank sends: the vector
+        twice, without the smallest pair of consecutive chunks."""
         if self.layers:
             sizes = self.chunks(n)
             spared = min(a + b for a, b in zip(sizes, [*sizes[1:], sizes[0]], strict=True))

@@ -66,6 +66,8 @@ class CollectiveSchedule:
         return self._volume("target", rank, length)
 
     def _volume(self, side: str, rank: int, length: int) -> tuple[int, int]:
+        """Return the number of messages and of elements of all transfers whose ``side`` (``source``
+        or ``target``) is ``rank``."""
         chosen = [t for step in self.steps for t in step if getattr(t, side) == rank]
         return len(chosen), sum(b - a for a, b in (self.span(t, length) for t in chosen))
 

@@ -43,6 +43,7 @@ class Aggregation(StrictModel):
     @field_validator("strategy")
     @classmethod
     def _strategy_is_known(cls, value: str) -> str:
+        """Return the strategy's name; raise `UserError` if no strategy or scheme has this name."""
         known = [*STRATEGIES, *SCHEMES]
         if value not in known:
             raise UserError(f"unknown strategy {value!r}{did_you_mean(value, known)}")
@@ -50,6 +51,7 @@ class Aggregation(StrictModel):
 
     @model_validator(mode="after")
     def _means_something(self) -> Aggregation:
+        """Check that the settings fit together; raise `UserError` with a remedy otherwise."""
         parameters = self.of == "parameters"
         if self.every > 1 and not parameters:
             raise UserError(

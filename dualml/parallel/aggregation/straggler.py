@@ -35,7 +35,8 @@ class Straggler:
     since: int = 1
 
     def compute_delay(self, rank: int, seconds: float, step: int, seed: int) -> float:
-        """Return the seconds to add to a computation of ``seconds``."""
+        """Return the seconds to add to a computation that took ``seconds``, the random jitter of
+        this ``step`` included; 0 for other ranks and before the update ``since``."""
         if rank != self.rank or step < self.since:
             return 0.0
         jitter = 0.0

@@ -22,7 +22,7 @@ class Times:
         self.rows: list[tuple[float, float, float, float]] = []
 
     def add(self, begin: float, arrive: float, end: float, done: float) -> None:
-        """Record the timestamps of one update."""
+        """Record the four timestamps of one update, in seconds of the monotonic clock."""
         self.rows.append((begin, arrive, end, done))
 
     def clear(self) -> None:

@@ -46,9 +46,12 @@ class Tree(Strategy):
     )
 
     def schedule(self, n: int) -> CollectiveSchedule:
+        """Return ⌈log₂ n⌉ steps that reduce to rank 0, then ⌈log₂ n⌉ that broadcast from it."""
         return CollectiveSchedule(n, 1, tuple(reduce_steps(n) + broadcast_steps(n)))
 
     def step_groups(self, n: int, length: int) -> list[StepGroup]:
+        """Return one group per tree level, upwards and then downwards; each message has ``length``
+        elements."""
         ascent, descent, distance = [], [], 1
         while distance < n:
             m = len(range(distance, n, 2 * distance))
@@ -58,5 +61,6 @@ class Tree(Strategy):
         return ascent + descent[::-1]
 
     def max_rank_volume(self, n: int, length: int) -> tuple[int, int]:
+        """Return ⌈log₂ n⌉ messages and ⌈log₂ n⌉ · ``length`` elements, which rank 0 sends."""
         steps = (n - 1).bit_length()
         return steps, steps * length

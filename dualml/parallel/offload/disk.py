@@ -64,9 +64,14 @@ class DiskRecords:
         self.hung = False
 
     def prefetch(self, order: Iterable[int]) -> None:
+        """Set the order in which units will be acquired, and forget a record read ahead; the first
+        read starts with `acquire`."""
         self.order, self.prefetched = deque(order), None
 
     def acquire(self, number: int) -> Array:
+        """Wait for the record of unit ``number`` and return its buffer, reading it now unless it
+        was prefetched. With a thread, start to read the next unit of the announced order. Raise the
+        error of an earlier write."""
         with self._waiting():
             if self.prefetched is None or self.prefetched.number != number:
                 self.prefetched = self._read(number)
@@ -81,6 +86,8 @@ class DiskRecords:
         return self.acquired.array
 
     def release(self) -> None:
+        """Write the buffer that was acquired last back to the file, on the thread if there is
+        one."""
         assert self.acquired is not None
         array, begin, traffic = (
             self.acquired.array,
@@ -97,16 +104,19 @@ class DiskRecords:
             self.writing.append(self._begin(write))
 
     def flush(self) -> None:
+        """Wait for all pending writes and raise the error of one that failed."""
         with self._waiting():
             while self.writing:
                 self._result(self.writing.popleft())
 
     def close(self) -> None:
+        """Free the buffers and remove the file; may be called again."""
         self.buffers.clear()
         self.scratch.close()
 
     def _read(self, number: int) -> PendingRead:
-        """Start reading a record into the next buffer."""
+        """Start reading the record of unit ``number`` into the next buffer and return the pending
+        read."""
         array, traffic = self.buffers[0][: self.lengths[number]], self.meter.current
         self.buffers.rotate()
 
@@ -118,7 +128,7 @@ class DiskRecords:
         return PendingRead(number, array, self._begin(read))
 
     def _begin(self, job: Callable[[], None]) -> Future[None]:
-        """Run a job on the thread, or immediately without one."""
+        """Submit a job to the thread, or run it now without one; return its future."""
         if self.thread is not None:
             return self.thread.submit(job)
         done = Future[None]()
@@ -127,7 +137,8 @@ class DiskRecords:
         return done
 
     def _result(self, done: Future[None]) -> None:
-        """Wait for a job and raise its error, if any."""
+        """Wait for a job and raise its error, if any; raise `TrialError` after `LIMIT_S`
+        seconds."""
         try:
             done.result(LIMIT_S)
         except TooLate:
@@ -139,6 +150,6 @@ class DiskRecords:
 
     @contextmanager
     def _waiting(self) -> Iterator[None]:
-        """Count the time of the context as waiting."""
+        """Add the time of the context to the counter `wait_ns`."""
         with self.meter.current.timed("wait_ns"):
             yield

@@ -49,7 +49,8 @@ class Scratch:
             os.ftruncate(self.file.fileno(), self.nbytes)
 
     def read(self, array: Array, begin: int) -> None:
-        """Fill the contiguous array with the bytes from ``begin`` on."""
+        """Fill the contiguous ``array`` in place with bytes of the file from offset ``begin``
+        on."""
         rest = array.data.cast("B")
         try:
             while rest:
@@ -61,7 +62,7 @@ class Scratch:
             raise self._error(error) from error
 
     def write(self, array: Array, begin: int) -> None:
-        """Write the contiguous array to the bytes from ``begin`` on."""
+        """Write the contiguous ``array`` into the file at byte offset ``begin``."""
         rest = array.data.cast("B")
         try:
             while rest:
@@ -75,6 +76,8 @@ class Scratch:
         self.file.close()
 
     def _error(self, error: OSError) -> TrialError:
+        """Return a `TrialError` that says why the file failed, and the remedy: a full disk, the
+        limit on file sizes, or the system's message."""
         remedy = "choose another folder with --out, or offload to host"
         if error.errno == errno.EFBIG:
             limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
@@ -88,6 +91,7 @@ class Scratch:
         )
 
     def _free(self) -> str:
+        """Return the free disk space of the folder as text, in bytes, or ``unknown``."""
         try:
             return f"{shutil.disk_usage(self.folder).free:,} bytes"
         except OSError:

@@ -56,12 +56,15 @@ class OffloadedModel(ShardedModel):
             raise
 
     def make_weight_shards(self) -> list[Tensor]:
+        """Return this rank's part of each unit's weights on the device: if weights are offloaded,
+        views of the units' shared buffers, with records outside the device."""
         if not self.offload.is_offloaded("weights"):
             return super().make_weight_shards()
         self.unit_records["weights"] = self.make_records("weights")
         return [self.collectives.local_part(vector) for vector in self.unit_weights]
 
     def make_optimizer(self) -> OptimizerShard:
+        """Make the optimizer of this rank's part, with records for offloaded state."""
         if self.offload.is_offloaded("state"):
             self.unit_records["state"] = self.make_records("state")
         self.offloaded_optimizer = OffloadedShard(
@@ -76,7 +79,8 @@ class OffloadedModel(ShardedModel):
         return self.offloaded_optimizer
 
     def make_records(self, kind: Literal["state", "weights"]) -> UnitRecords:
-        """Make the records of a kind, in host memory or on disk."""
+        """Make one record per unit for the state or the weights, in host memory or on disk as the
+        settings say."""
         lengths = record_lengths(self.units, self.comm.size, len(self.recipe.rule.state_keys))[kind]
         if self.offload.place(kind) == "host":
             return HostRecords(lengths, self.backend.dtype)
@@ -94,10 +98,14 @@ class OffloadedModel(ShardedModel):
     # --- one update -------------------------------------------------------------------------------
 
     def run(self, part: Array, step: int, factor: float) -> Any:
+        """Compute the gradients of one update as the base class does, and start to count its
+        traffic."""
         self.meter.begin_update()
         return super().run(part, step, factor)
 
     def micro_step(self, piece: Array, step: int, factor: float, first: bool) -> Any:
+        """Run one chunk as the base class does, after announcing the order of its units: all
+        forward, then all backward."""
         self.meter.current.rounds += 1
         numbers = range(len(self.segments))
         self.plan_prefetch([*numbers, *reversed(numbers)])
@@ -116,15 +124,20 @@ class OffloadedModel(ShardedModel):
         self.unit_records["weights"].prefetch(fetched)
 
     def gather_unit(self, number: int) -> None:
+        """Copy this rank's part of an offloaded unit's weights to the device, then all-gather the
+        unit."""
         if "weights" in self.unit_records:
             self.offloaded_optimizer.copy_weights_to_device(number)
         super().gather_unit(number)
 
     def infer(self, values: Any) -> tuple[Tensor, dict[str, Tensor]]:
+        """Evaluate the model; offloaded weights are prefetched in the order of the units."""
         self.plan_prefetch(range(len(self.segments)))
         return super().infer(values)
 
     def update(self, step: int) -> None:
+        """Apply update ``step`` as the base class does and close the count of its traffic. A
+        skipped update only flushes pending writes."""
         before = self.applied_steps(step)
         super().update(step)
         made = self.applied_steps(step) == before
@@ -140,11 +153,15 @@ class OffloadedModel(ShardedModel):
     # --- what it holds ----------------------------------------------------------------------------
 
     def master_part(self, number: int) -> Array:
+        """Return a copy of this rank's part of a unit's weights, from its record if they are
+        offloaded."""
         if "weights" not in self.unit_records:
             return super().master_part(number)
         return self.unit_records["weights"].acquire(number).copy()
 
     def set_master_part(self, number: int, part: Array) -> None:
+        """Overwrite this rank's part of a unit's weights by ``part``, in its record if they are
+        offloaded."""
         if "weights" not in self.unit_records:
             super().set_master_part(number, part)
             return
@@ -153,6 +170,7 @@ class OffloadedModel(ShardedModel):
         own.release()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
+        """Restore the point after update ``step``, write it out and clear the traffic counters."""
         super().load(weights, state, step)
         self.flush_writes()
         self.meter.clear()
@@ -168,7 +186,7 @@ class OffloadedModel(ShardedModel):
         )
 
     def offloaded_bytes(self) -> tuple[int, int]:
-        """Return the bytes in host memory and on disk."""
+        """Return the bytes of this rank's records and buffers in host memory and on disk."""
         own = self.unit_records.values()
         return sum(each.host for each in own), sum(each.disk for each in own)
 
@@ -182,6 +200,7 @@ class SingleRankOffloadedModel(OffloadedModel):
     """An `OffloadedModel` on a single rank, which shares neither the batch nor the model."""
 
     def step(self, batch: Array, step: int) -> Any:
+        """Run one whole update and return the lazy mean loss of the batch before it."""
         self.step_count = step - 1
         loss = self.gradient(batch, 1.0)
         self.reduce_gradients()
@@ -189,6 +208,8 @@ class SingleRankOffloadedModel(OffloadedModel):
         return loss
 
     def trace(self, batch: Array, probe: Array) -> BatchTrace:
+        """Return loss and unscaled gradients of ``batch`` and activations of the samples ``probe``,
+        without an update."""
         loss = self.gradient(batch, 1.0)
         self.reduce_gradients()
         gradients = self.unscale_gradients(self.gradients())

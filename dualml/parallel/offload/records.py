@@ -54,6 +54,7 @@ class HostRecords:
         """Do nothing, because records in host memory need no prefetching."""
 
     def acquire(self, number: int) -> Array:
+        """Return the record of unit ``number`` itself; changes to it are permanent."""
         return self.arrays[number]
 
     def release(self) -> None:
@@ -63,4 +64,5 @@ class HostRecords:
         """Do nothing, because there are no pending writes."""
 
     def close(self) -> None:
+        """Free the records; may be called again."""
         self.arrays.clear()

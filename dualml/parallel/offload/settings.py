@@ -29,7 +29,7 @@ class Offload(StrictModel):
 
     @model_validator(mode="after")
     def _moves_something(self) -> Offload:
-        """Reject settings that offload nothing or overlap nothing."""
+        """Raise `UserError` for settings that offload nothing, or forbid overlap without a disk."""
         places = {self.state, self.weights}
         if places == {"device"}:
             raise UserError(
@@ -44,11 +44,11 @@ class Offload(StrictModel):
         return self
 
     def is_offloaded(self, kind: Literal["state", "weights"]) -> bool:
-        """Return whether this kind is offloaded."""
+        """Return whether ``state`` or ``weights`` are kept outside the device."""
         return self.place(kind) != "device"
 
     def place(self, kind: Literal["state", "weights"]) -> Place:
-        """Return where this kind is kept."""
+        """Return where ``state`` or ``weights`` are kept: ``device``, ``host`` or ``disk``."""
         return self.state if kind == "state" else self.weights
 
     @property

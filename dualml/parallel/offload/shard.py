@@ -81,14 +81,16 @@ class OffloadedShard:
         self._copy_to_device([self.weights[number]], self.weight_records.acquire(number))
 
     def _copy_to_device(self, places: Sequence[Tensor], record: Array) -> None:
-        """Copy a record to its tensors on the device."""
+        """Copy equal parts of the host array ``record`` into the device tensors ``places``, and
+        count bytes and time."""
         with self.meter.current.timed("copy_ns"):
             for place, part in zip(places, np.split(record, len(places)), strict=True):
                 self.flat.copy_from_host(place, part)
         self.meter.current.to_device += record.nbytes
 
     def _copy_to_host(self, places: Sequence[Tensor], record: Array) -> None:
-        """Copy tensors on the device to their record."""
+        """Copy the device tensors ``places`` into equal parts of the host array ``record``, and
+        count bytes and time."""
         with self.meter.current.timed("copy_ns"):
             for place, part in zip(places, np.split(record, len(places)), strict=True):
                 self.flat.copy_to_host(place, part)
@@ -97,9 +99,12 @@ class OffloadedShard:
     # --- as an optimizer --------------------------------------------------------------------------
 
     def finite(self, gradients: Sequence[Tensor]) -> bool:
+        """Return whether the gradients of all units, one tensor each, are finite."""
         return all(s.finite([g]) for s, g in zip(self.shards, gradients, strict=True))
 
     def update(self, gradients: Sequence[Tensor], step: int, made: int, scale: float) -> None:
+        """Update the units one after the other, from ``gradients`` (one tensor per unit) divided by
+        ``scale``; each unit's offloaded values are on the device only meanwhile."""
         for records in (self.state_records, self.weight_records):
             if records is not None:
                 records.prefetch(range(len(self.shards)))
@@ -108,6 +113,8 @@ class OffloadedShard:
                 shard.update([gradient], step, made, scale)
 
     def state(self) -> Slots:
+        """Return state key → one array per unit; offloaded state is copied through the device
+        buffer, one unit at a time."""
         slots: Slots = {}
         for number, shard in enumerate(self.shards):
             if self.state_records is not None:
@@ -117,6 +124,8 @@ class OffloadedShard:
         return slots
 
     def load(self, state: Slots, made: int) -> None:
+        """Replace the state of all units as after ``made`` applied updates, and write offloaded
+        state to its records."""
         for number, shard in enumerate(self.shards):
             shard.load({slot: [parts[number]] for slot, parts in state.items()}, made)
             if self.state_records is not None:

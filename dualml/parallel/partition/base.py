@@ -166,6 +166,7 @@ class Partition:
 
 
 def _plain(value: Any) -> Any:
+    """Return ``value`` with tuples, also nested ones, as lists, as JSON has them."""
     return [_plain(v) for v in value] if isinstance(value, tuple) else value
 
 

@@ -35,9 +35,12 @@ class Bootstrap(Partition):
     whole: bool = False
 
     def sizes(self, n: int, ranks: int) -> list[int]:
+        """Return ``n`` draws for each rank if ``whole``, otherwise nearly equal shares of ``n``."""
         return [n] * ranks if self.whole else part_lengths(n, ranks)
 
     def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+        """Draw each rank's positions with replacement from all samples, with a generator of its
+        own, in ascending order."""
         n = count_samples(samples)
         return [
             np.sort(rank_draw.integers(n, size=size, dtype=np.int64))
@@ -45,4 +48,5 @@ class Bootstrap(Partition):
         ]
 
     def guarantees(self, samples: Samples, ranks: int) -> Guarantees:
+        """Return the sizes only: whether a draw is disjoint or covering is not known before."""
         return Guarantees(None, None, self.sizes(count_samples(samples), ranks))

@@ -20,4 +20,5 @@ class Contiguous(Partition):
     """
 
     def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+        """Return the positions 0 … N − 1 in ``ranks`` consecutive, nearly equal blocks."""
         return np.array_split(np.arange(count_samples(samples)), ranks)

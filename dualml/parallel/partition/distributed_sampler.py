@@ -47,6 +47,8 @@ class DistributedSampler(Partition):
     drop_last: bool = False
 
     def ordered_indices(self, samples: Samples, ranks: int, seed: int, epoch: int) -> list[Index]:
+        """Return every ``ranks``-th entry of the epoch's permutation for each rank, with all lists
+        of equal length; without ``shuffle`` in the order of the dataset."""
         n = count_samples(samples)
         order = torch_permutation(n, seed + epoch) if self.shuffle else np.arange(n)
         each = self.size(n, ranks)
@@ -58,6 +60,8 @@ class DistributedSampler(Partition):
         return n // ranks if self.drop_last else math.ceil(n / ranks)
 
     def guarantees(self, samples: Samples, ranks: int) -> Guarantees:
+        """Return equal sizes; disjoint only with ``drop_last`` and covering only without it, both
+        if ``ranks`` divides the number of samples."""
         n = count_samples(samples)
         divides = n % ranks == 0
         size = self.size(n, ranks)

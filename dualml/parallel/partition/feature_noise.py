@@ -40,13 +40,15 @@ class FeatureNoise(RandomPartition):
         self.require(right, "sigma must be 0 or more", "sigma")
 
     def levels(self, ranks: int) -> list[float]:
-        """Return the standard deviation of each rank's noise."""
+        """Return the standard deviation of each rank's noise, sigma · (r + 1) / ``ranks`` for rank
+        r."""
         return [self.sigma * (rank + 1) / ranks for rank in range(ranks)]
 
     def features(
         self, x: NDArray[np.float32], parts: Sequence[Index], seed: int
     ) -> NDArray[np.float32]:
-        """Return a copy of ``x``, (N, …), with the noise of each sample's rank."""
+        """Return a copy of ``x``, (N, …), with normal noise added to each sample at the level of
+        its rank, drawn from ``seed``."""
         noisy = np.array(x)
         for rank, (part, level) in enumerate(zip(parts, self.levels(len(parts)), strict=True)):
             own = np.sort(part)  # the noise of a sample does not depend on the order of an epoch

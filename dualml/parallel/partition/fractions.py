@@ -62,5 +62,6 @@ class Fractions(Partition):
         return apportion(np.array(self.fractions) / math.fsum(self.fractions), n)
 
     def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+        """Split a random permutation into parts of the given shares."""
         n = count_samples(samples)
         return split_by_sizes(draw.permutation(n), self.sizes(n, ranks))

@@ -51,6 +51,7 @@ class FromFile(Partition):
         return parts
 
     def guarantees(self, samples: Samples, ranks: int) -> Guarantees:
+        """Return no guarantee, because the file may hold any lists."""
         return Guarantees(None, None)
 
 

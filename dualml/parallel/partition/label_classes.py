@@ -46,6 +46,8 @@ class LabelClasses(Partition):
         object.__setattr__(self, "assigned", tuple(tuple(own) for own in self.assigned))
 
     def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+        """Split the samples of each label at random, in nearly equal parts, over the ranks that own
+        the label; return each rank's positions in ascending order."""
         labels = np.asarray(samples)
         known = np.unique(labels)
         owners = self.owners(known, ranks, draw)
@@ -90,6 +92,7 @@ class LabelClasses(Partition):
         return [tuple(labels) for labels in in_turn.tolist()]
 
     def guarantees(self, samples: Samples, ranks: int) -> Guarantees:
+        """Return disjoint parts of unknown sizes, covering if every label has an owner."""
         known = np.unique(np.asarray(samples))
         if self.assigned:
             return Guarantees(covering=set(known.tolist()) <= {c for m in self.assigned for c in m})

@@ -41,9 +41,11 @@ class PowerLawSizes(Partition):
         self.require(right, "exponent must be 0 or more", "exponent")
 
     def sizes(self, n: int, ranks: int) -> list[int]:
+        """Return sizes proportional to (r + 1)^-exponent for rank r, which add up to ``n``."""
         weights = np.arange(1, ranks + 1, dtype=np.float64) ** -self.exponent
         return apportion(weights / weights.sum(), n)
 
     def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+        """Split a random permutation into parts of these `sizes`."""
         n = count_samples(samples)
         return split_by_sizes(draw.permutation(n), self.sizes(n, ranks))

@@ -22,4 +22,5 @@ class RandomPartition(Partition):
     """
 
     def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+        """Split a random permutation of all positions into ``ranks`` nearly equal parts."""
         return np.array_split(draw.permutation(count_samples(samples)), ranks)

@@ -41,6 +41,8 @@ class RandomSampling(Partition):
     replacement: bool = True
 
     def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+        """Draw each rank's positions from all samples with a generator of its own, with or without
+        ``replacement``, in random order."""
         n = count_samples(samples)
         parts = []
         for rank_draw, size in zip(draw.spawn(ranks), part_lengths(n, ranks), strict=True):
@@ -63,5 +65,7 @@ class RandomSampling(Partition):
         return float(np.prod([1 - size / n for size in part_lengths(n, ranks)]))
 
     def guarantees(self, samples: Samples, ranks: int) -> Guarantees:
+        """Return the sizes; disjoint and covering only for a single rank without replacement, else
+        unknown."""
         alone = ranks == 1 and not self.replacement
         return Guarantees(alone or None, alone or None, part_lengths(count_samples(samples), ranks))

@@ -18,6 +18,7 @@ class RoundRobin(Partition):
     """
 
     def assign(self, samples: Samples, ranks: int, draw: np.random.Generator) -> list[Index]:
+        """Return the positions r, r + ``ranks``, … below N for each rank r."""
         return [
             np.arange(rank, count_samples(samples), ranks, dtype=np.int64) for rank in range(ranks)
         ]

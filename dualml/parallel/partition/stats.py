@@ -166,5 +166,6 @@ def jensen_shannon(counts: NDArray[Any], whole: NDArray[np.float64]) -> float | 
 
 
 def _entropy(p: NDArray[np.float64]) -> float:
+    """Return the entropy −Σ p log₂ p of the distribution ``p`` in bits, with 0 log 0 = 0."""
     positive = p[p > 0]
     return float(-(positive * np.log2(positive)).sum())

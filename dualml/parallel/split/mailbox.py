@@ -45,7 +45,8 @@ class Mailbox:
             self.post_receives(peer)
 
     def post_receives(self, peer: int) -> None:
-        """Post receives from a rank until `POSTED_RECEIVES` are pending."""
+        """Post receives from rank ``peer`` until `POSTED_RECEIVES` are pending or none is
+        expected."""
         while self.expected[peer] and len(self.pending_receives[peer]) < POSTED_RECEIVES:
             key, *size = self.expected[peer].popleft()
             self.pending_receives[peer].append(
@@ -53,14 +54,16 @@ class Mailbox:
             )
 
     def send(self, key: Key, x: Tensor, peer: int) -> None:
-        """Start sending a message; a message to this rank is delivered immediately."""
+        """Start sending ``x`` to rank ``peer``; a message to this rank itself is delivered at once
+        under ``key``."""
         if peer == self.comm.rank:
             self.received[key] = x
         else:
             self.pending_sends.append(self.comm.isend(x, peer))
 
     def receive(self, key: Key, peer: int) -> Tensor:
-        """Wait for a message and return it."""
+        """Wait for the message ``key`` from rank ``peer`` and return its tensor; earlier messages
+        of that rank are kept for later calls."""
         while key not in self.received:
             came, pending = self.pending_receives[peer].popleft()
             self.post_receives(peer)

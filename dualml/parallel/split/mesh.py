@@ -24,7 +24,7 @@ class Mesh:
         return self.data * self.pipeline * self.tensor
 
     def rank(self, data: int, pipeline: int, tensor: int) -> int:
-        """Return the rank at these coordinates."""
+        """Return the rank at these coordinates; ``tensor`` varies fastest, then ``pipeline``."""
         return (data * self.pipeline + pipeline) * self.tensor + tensor
 
     def coordinates(self, rank: int) -> tuple[int, int, int]:
@@ -33,7 +33,7 @@ class Mesh:
         return (*divmod(rest, self.pipeline), tensor)
 
     def tensor_groups(self) -> list[list[int]]:
-        """Return the groups of ranks that hold slices of the same layers."""
+        """Return the tensor-parallel groups: ranks that hold slices of the same layers."""
         return [
             [self.rank(d, p, t) for t in range(self.tensor)]
             for d in range(self.data)
@@ -41,7 +41,7 @@ class Mesh:
         ]
 
     def data_groups(self) -> list[list[int]]:
-        """Return the groups of ranks that hold the same parameters."""
+        """Return the data-parallel groups: ranks that hold the same parameters."""
         return [
             [self.rank(d, p, t) for d in range(self.data)]
             for p in range(self.pipeline)

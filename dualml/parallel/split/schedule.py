@@ -212,6 +212,7 @@ class Grid:
 
 
 def _is_count(value: Any) -> bool:
+    """Return whether ``value`` is an integer of at least 1, and no bool."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 

@@ -40,14 +40,14 @@ class TensorShard:
 
     @property
     def local_shape(self) -> tuple[int, ...]:
-        """Shape of the shard."""
+        """Shape of the shard: that of the whole tensor, with ``axis`` divided by ``parts``."""
         shape = list(self.shape)
         if self.parts > 1:
             shape[self.axis] //= self.parts
         return tuple(shape)
 
     def _indices(self) -> NDArray[np.int64]:
-        """Return the indices of the shard along the axis."""
+        """Return the indices along ``axis`` that the shard has, int64."""
         each = self.shape[self.axis] // (self.blocks * self.parts)
         return np.concatenate([np.arange(i * each, (i + 1) * each) for i in self.chunk_indices()])
 
@@ -61,13 +61,13 @@ class TensorShard:
         ]
 
     def extract(self, whole: NDArray[Any]) -> NDArray[Any]:
-        """Return a copy of the shard of the whole tensor."""
+        """Return a copy of this shard of the tensor ``whole``."""
         if self.parts == 1:
             return whole.copy()
         return np.ascontiguousarray(np.take(whole, self._indices(), self.axis))
 
     def insert(self, whole: NDArray[Any], part: NDArray[Any]) -> None:
-        """Write the shard to its position in the whole tensor."""
+        """Write the shard ``part`` to its position in ``whole``, in place."""
         where: list[Any] = [slice(None)] * whole.ndim
         if self.parts > 1:
             where[self.axis] = self._indices()

@@ -98,7 +98,8 @@ def balance_stages(spec: ModelSpec, stages: int, weights: Mapping[str, float]) -
 
 
 def stage_layers(spec: ModelSpec, cut: Sequence[str]) -> list[list[str]]:
-    """Return the layer names of each stage."""
+    """Return the layer names of each stage, where ``cut`` names the first layers of stages 1, 2,
+    …"""
     names = [name for name, _ in spec.layers]
     ends = [0, *(names.index(name) for name in cut), len(names)]
     return [names[a:b] for a, b in itertools.pairwise(ends)]

@@ -74,7 +74,8 @@ class TensorParallelRank:
     # --- inside a layer ---------------------------------------------------------------------------
 
     def communicate(self, pair: ParallelOp, values: Values, stage: int, micro: int) -> Values:
-        """Apply the forward communication of an operator between two segments."""
+        """Apply the forward communication of operator ``pair`` to the top of the stack ``values``;
+        return the new stack."""
         top = values[-1]
         if pair.kind == "copy":
             return values
@@ -92,7 +93,8 @@ class TensorParallelRank:
     def communicate_back(
         self, pair: ParallelOp, gradients: Values, stage: int, micro: int
     ) -> Values:
-        """Apply the backward communication of an operator between two segments."""
+        """Apply the backward communication of operator ``pair`` to the top gradient of the stack;
+        return the new stack."""
         top = gradients[-1]
         if pair.kind == "sum":
             return gradients
@@ -122,7 +124,8 @@ class TensorParallelRank:
     def all_gather_dim(
         self, x: Tensor, axis: int, lower: bool, stage: int, micro: int, *, backward: bool = False
     ) -> Tensor:
-        """All-gather ``x`` along an axis, sent in the low-precision type if ``lower``."""
+        """All-gather ``x`` over the group and concatenate along ``axis``; messages are in the
+        low-precision type if ``lower``."""
         assert self.tp_group is not None
         x = self.to_wire(x, lower)
         with self.timeline.record("collective", stage, micro, backward, self.comm.nbytes(x)):
@@ -149,7 +152,7 @@ class TensorParallelRank:
         return x if mixed is None else mixed.downcast(x)
 
     def all_reduce_sum(self, group: Communicator, x: Tensor) -> Tensor:
-        """All-reduce ``x`` in place, with the delay of the simulated straggler."""
+        """Sum ``x`` over ``group`` in place and return it; the simulated straggler sleeps first."""
         if self.slow is not None and self.slow.rank == self.rank:
             schedule = strategy("all_reduce").schedule(group.size)
             late = replace(self.slow, rank=group.rank)  # a schedule uses ranks of the group
@@ -177,7 +180,8 @@ class TensorParallelRank:
         return TensorShard((), axis, part, self.plan.mesh.tensor, blocks, mirrored)
 
     def shard_sequence(self, x: Tensor) -> Tensor:
-        """Return the local positions of the full tensor ``x``."""
+        """Return this rank's positions of ``x``, (batch, all positions, …); all of ``x`` if
+        positions are not sharded."""
         if self.own_positions is None:
             return x
         n = self.own_positions.parts * self.own_positions.blocks
@@ -243,7 +247,8 @@ class TensorParallelRank:
             self.stage.free_activation(segment, micro)
 
     def restore_gathered(self, segment: int, micro: int, stage: int) -> None:
-        """All-gather the input of a segment again before its backward pass."""
+        """All-gather the input of a segment from the saved local positions and hand it to the
+        stage, before the backward pass; do nothing if it was not freed."""
         if (segment, micro) in self.saved_shards:
             assert isinstance(self.stage, ActivationResharding)  # checked by `make_stage`
             pair, x = self.saved_shards.pop((segment, micro))

@@ -50,7 +50,8 @@ class Timeline:
     def record(
         self, kind: str, stage: int = -1, micro: int = -1, backward: bool = False, nbytes: int = 0
     ) -> Iterator[None]:
-        """Record an event that lasts as long as the context."""
+        """Record an event of a ``kind`` of `KINDS` that lasts as long as the context, unless
+        recording is paused. ``nbytes`` are the bytes moved; −1: no stage or micro-batch."""
         start = time.perf_counter()
         try:
             yield

@@ -63,7 +63,7 @@ def replayed_bubble(plan: SplitPlan, ranks: Sequence[Events], step: float) -> fl
 
 
 def pass_indices(events: Events, step: float) -> NDArray[np.int64]:
-    """Return the indices of an update's forward and backward passes."""
+    """Return the indices of the events that are forward or backward passes of update ``step``."""
     return np.flatnonzero((events["step"] == step) & np.isin(events["kind"], PASSES))
 
 
@@ -130,7 +130,7 @@ def summary(plan: SplitPlan, ranks: Sequence[Events]) -> dict[str, Any]:
 
 
 def common_steps(ranks: Sequence[Events]) -> NDArray[np.float64]:
-    """Return the steps that every rank recorded."""
+    """Return the steps that every rank recorded, ascending; empty if a rank has no events."""
     sets = [set(np.unique(events["step"]).tolist()) for events in ranks if len(events["step"])]
     if len(sets) < len(ranks) or not sets:
         return np.zeros(0)
@@ -138,7 +138,7 @@ def common_steps(ranks: Sequence[Events]) -> NDArray[np.float64]:
 
 
 def step_span(events: Events, step: float) -> tuple[float, float]:
-    """Return the begin and end of a step in seconds."""
+    """Return when the first event of a step began and the last one ended, in seconds."""
     chosen = events["step"] == step
     return float(events["begin"][chosen].min()), float(events["end"][chosen].max())
 
@@ -147,14 +147,15 @@ Message = tuple[float, int, int, int, int, int]  # step, data, tensor, stage, mi
 
 
 def message_key(events: Events, i: int, rank: int, plan: SplitPlan) -> Message:
-    """Return the key of the message that belongs to event ``i`` of a rank."""
+    """Return (step, data, tensor, stage, micro-batch, backward) of event ``i``, which sender and
+    receiver of a message share."""
     data, _, tensor = plan.mesh.coordinates(rank)
     stage, micro, backward = (int(events[name][i]) for name in ("stage", "micro", "backward"))
     return (float(events["step"][i]), data, tensor, stage, micro, backward)
 
 
 def send_times(plan: SplitPlan, ranks: Sequence[Events]) -> dict[Message, float]:
-    """Return the time at which each message was sent."""
+    """Return message key → time in seconds at which its send began."""
     return {
         message_key(events, i, rank, plan): float(events["begin"][i])
         for rank, events in enumerate(ranks)

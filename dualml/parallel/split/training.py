@@ -86,6 +86,7 @@ class SplitTraining(SplitModel, MemoryReport, MixedPrecision, StateCarryover):
 
     @property
     def precision_policy(self) -> Implementation:
+        """Storage and arithmetic of the low-precision numbers in this rank's stage."""
         assert isinstance(self.stage, MixedPrecisionStage)  # checked by `make_stage`
         return self.stage.precision_policy
 
@@ -107,7 +108,8 @@ class SplitTraining(SplitModel, MemoryReport, MixedPrecision, StateCarryover):
         return losses
 
     def materialize_losses(self, lazy: Sequence[Any]) -> Array:
-        """Return the mean losses of the batches, on every rank."""
+        """Return the mean losses of the batches, float64 (updates,), on every rank, from the values
+        that `step` returned; a collective call."""
         own = np.zeros(len(lazy))
         if (self.executor.tp_rank == 0 or self.plan.shared) and any(lazy):
             there = [i for i, losses in enumerate(lazy) if losses]
@@ -119,6 +121,8 @@ class SplitTraining(SplitModel, MemoryReport, MixedPrecision, StateCarryover):
         return total
 
     def micro_batch_losses(self, lazy: Any) -> Array | None:
+        """Return the mean loss of each micro-batch, float64 (m,), from the (lazy loss, share) pairs
+        that `step` returned; None for an empty list, without a last stage."""
         if not lazy:
             return None
         return np.array(
@@ -129,6 +133,8 @@ class SplitTraining(SplitModel, MemoryReport, MixedPrecision, StateCarryover):
         )
 
     def count_saved_bytes(self, on: bool) -> None:
+        """Enable or disable the count of saved bytes in this rank's stage; enabling it resets the
+        executor's `max_saved_bytes` and `max_in_flight`."""
         self.stage.counts_saved_bytes = on
         if on:
             self.executor.max_in_flight = self.executor.max_saved_bytes = 0
@@ -148,6 +154,8 @@ class SplitTraining(SplitModel, MemoryReport, MixedPrecision, StateCarryover):
     # --- looking ------------------------------------------------------------------------------
 
     def trace(self, batch: Array, probe: Array) -> BatchTrace:
+        """Return loss and whole unscaled gradients of ``batch`` and activations of the samples
+        ``probe``, on every rank and without an update; a collective call."""
         self.executor.loss_scale = self.loss_scale
         with self.executor.timeline.pause_recording():
             losses = self.executor.run(batch, self.step_count + 1)
@@ -158,6 +166,8 @@ class SplitTraining(SplitModel, MemoryReport, MixedPrecision, StateCarryover):
         return BatchTrace(*self.capture_forward(batch, probe), loss=loss, gradients=gradients)
 
     def capture_forward(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
+        """Evaluate the samples ``probe`` and gather the outputs of all ranks; return the SHA-256 of
+        ``batch`` and layer name → whole output, on every rank. A collective call."""
         n = len(probe)
         filled = np.resize(probe, max(n, self.stage.min_eval_batch))
         with self.executor.timeline.pause_recording():
@@ -191,7 +201,8 @@ class SplitTraining(SplitModel, MemoryReport, MixedPrecision, StateCarryover):
         return ranks[first]["x"], ranks[last]["y"]
 
     def sliced_outputs(self) -> dict[str, OutputSplit]:
-        """Return the layers whose outputs stay split, with their split axis."""
+        """Return layer name → axis and blocks of its output, for layers whose outputs stay
+        split."""
         views = [view for rank in range(self.comm.size) for view in self.plan.rank_stages(rank)[0]]
         items = [item for view in views for item in view.items]
         segments = [item for item in items if isinstance(item, Segment)]
@@ -216,13 +227,17 @@ class SplitTraining(SplitModel, MemoryReport, MixedPrecision, StateCarryover):
     # --- what it holds ----------------------------------------------------------------------------
 
     def assemble(self, parts: Mapping[str, Array]) -> Arrays:
-        """Assemble whole parameters from the shards of all ranks."""
+        """All-gather ``parts``, this rank's shards by name, and return whole arrays by name; a
+        collective call."""
         return assemble_parameters(all_gather_arrays(self.comm, parts), self.pieces, self.shapes)
 
     def weights(self) -> Arrays:
+        """Return the whole parameters by canonical name, on every rank; a collective call."""
         return self.assemble(self.stage.weights())
 
     def state(self) -> dict[str, Arrays]:
+        """Gather the optimizer state of all ranks; return state key → parameter name → whole array,
+        with the loss scaler's and carried hidden states. A collective call."""
         state = self.executor.state()
         flat = {f"{slot}/{name}": a for slot, named in state.items() for name, a in named.items()}
         slots: dict[str, list[Arrays]] = {}
@@ -258,6 +273,7 @@ class SplitTraining(SplitModel, MemoryReport, MixedPrecision, StateCarryover):
         return self.plan.stages[view.stage]
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
+        """Restore this rank's shards of whole ``weights`` and ``state`` after update ``step``."""
         pieces = self.pieces[self.comm.rank]
 
         def slice_arrays(arrays: Mapping[str, Array]) -> Arrays:
@@ -269,6 +285,8 @@ class SplitTraining(SplitModel, MemoryReport, MixedPrecision, StateCarryover):
         self.step_count = step
 
     def transform_weights(self, fn: Callable[[Arrays], Mapping[str, Array]]) -> None:
+        """Replace this rank's shards by those that ``fn`` returns; its argument and result have the
+        keys ``name[part]``. No rank communicates."""
         own, pieces = self.stage.weights(), self.pieces[self.comm.rank]
         keys = {f"{name}[{pieces[name].part}]": name for name in own}
         moved = fn({key: own[name] for key, name in keys.items()})

@@ -115,7 +115,8 @@ class ShardCollectives:
             return self.local_part(self.write_part(vector, part, comm.reduce_scatter(vector)))
 
     def all_gather(self, vector: Tensor) -> None:
-        """All-gather the ranks' parts into the vector."""
+        """All-gather the ranks' parts into ``vector`` in place; each rank's own part is there
+        already."""
         comm, part = self.comm, len(vector) // self.comm.size
         with self.timed(self.gather_schedule, vector):
             if not self.sharding.native:
@@ -162,12 +163,15 @@ class AsyncWork:
         self.moves, self.future = moves, future
 
     def wait(self) -> Any:
+        """Wait for the thread and return the result; the seconds spent waiting are added to
+        ``moves.seconds``."""
         begin = time.perf_counter()
         result = self.future.result()
         self.moves.seconds += time.perf_counter() - begin
         return result
 
     def is_completed(self) -> bool:
+        """Return whether the thread has finished this work."""
         return self.future.done()
 
 

@@ -78,12 +78,16 @@ class ShardedExecutor(Executor):
         return 0
 
     def is_finite(self) -> bool:
+        """Return whether this rank's part of the reduced gradients is finite."""
         return self.shard.finite(self.gradient_shards)
 
     def update(self, step: int) -> None:
+        """Apply update ``step``: update this rank's part of the parameters and all-gather them."""
         self.update_shard(step, step, 1.0)
 
     def update_scaled(self, step: int, made: int) -> None:
+        """Apply update ``step`` with gradients of the scaled loss, as `update_shard` does; ``made``
+        counts the updates that were not skipped."""
         self.update_shard(step, made, self.loss_scale)
 
     def update_shard(self, step: int, made: int, scale: float) -> None:
@@ -96,11 +100,15 @@ class ShardedExecutor(Executor):
     # --- what the ranks have together -------------------------------------------------------------
 
     def reduced_gradients(self) -> Arrays:
+        """Return the reduced gradients of this rank's stages by parameter name, gathered from the
+        ranks with the same parameters."""
         return self.unit.unflatten(
             self.collectives.gather_to_host(self.group.numpy(self.gradient_shards[0]))
         )
 
     def state(self) -> dict[str, Arrays]:
+        """Return state key → parameter name → array for this rank's stages, gathered from the ranks
+        with the same parameters."""
         slots = self.shard.state().items()
         return {
             slot: self.unit.unflatten(self.collectives.gather_to_host(part))
@@ -108,6 +116,8 @@ class ShardedExecutor(Executor):
         }
 
     def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
+        """Restore the parameters of this rank's stages, and its part of their optimizer state,
+        after update ``step``."""
         kind = np.dtype(self.group.dtype(self.vector))
         whole = self.group.tensor(self.unit.flatten(weights, kind))
         self.group.write(self.vector, 0, whole, "put")
@@ -119,5 +129,7 @@ class ShardedExecutor(Executor):
         self.shard.load(slots, step)
 
     def memory(self) -> MemoryUsage:
+        """Return the bytes of weights and gradients, both whole, and of this rank's part of the
+        optimizer state."""
         nbytes = self.comm.nbytes
         return MemoryUsage(nbytes(self.vector), nbytes(self.gradient), self.shard.state_bytes())

@@ -210,7 +210,8 @@ class ShardedForwardBackward:
             self.pending_gathers[slot] = self.collectives.start(self.gather_unit, number)
 
     def gather_unit(self, number: int) -> None:
-        """All-gather the weights of a unit into its vector."""
+        """All-gather the weights of unit ``number`` from ``weight_shards`` into its vector, in
+        place."""
         vector = self.unit_weights[number]
         self.comm.write(self.collectives.local_part(vector), 0, self.weight_shards[number], "put")
         self.collectives.all_gather(vector)
@@ -237,7 +238,8 @@ class ShardedForwardBackward:
             self.comm.write(part, 0, self.mixed_stage.downcast(part), "put")
 
     def master_grads(self) -> list[Tensor]:
-        """Return ``gradient_shards`` in the type that the optimizer takes."""
+        """Return ``gradient_shards``, one tensor per unit, in float32 if they are of low
+        precision."""
         if not self.sharding.lower:
             return self.gradient_shards
         return [self.mixed_stage.upcast(part) for part in self.gradient_shards]
@@ -259,7 +261,8 @@ class ShardedForwardBackward:
                 self.collectives.all_gather(vector)
 
     def infer(self, values: Any) -> tuple[Tensor, dict[str, Tensor]]:
-        """Evaluate the model; return the logits and the output of every layer."""
+        """Run all units in evaluation mode on the input stack ``values``; return the logits and
+        layer name → output."""
         outputs: dict[str, Tensor] = {}
         for number, segment in enumerate(self.segments):
             self.fetch_unit(number)

@@ -52,15 +52,20 @@ class ShardedModel(
 
     @property
     def precision_policy(self) -> Implementation:
+        """Storage and arithmetic of the low-precision numbers in the stage."""
         assert isinstance(self.stage, MixedPrecisionStage)  # checked by `build_stage`
         return self.stage.precision_policy
 
     # --- one update -------------------------------------------------------------------------------
 
     def step(self, batch: Array, step: int) -> Any:
+        """Raise `Unsupported`: updates are made by `ZeroDataParallel.step` on all ranks
+        together."""
         raise Unsupported(COLLECTIVE_ONLY)
 
     def trace(self, batch: Array, probe: Array) -> BatchTrace:
+        """Raise `Unsupported`: traces are taken by `ZeroDataParallel.trace` on all ranks
+        together."""
         raise Unsupported(COLLECTIVE_ONLY)
 
     def gradient(self, part: Array, factor: float) -> Any:
@@ -82,13 +87,15 @@ class ShardedModel(
         self.step_count = step
 
     def all_finite(self, sums: Sequence[Tensor]) -> bool:
-        """Return whether the gradients of all ranks are finite."""
+        """Return whether the gradients ``sums`` of all ranks are finite; a collective call."""
         own = self.comm.tensor(np.array([self.shard.finite(sums)], np.float32))
         return bool(self.comm.numpy(self.comm.all_reduce(own, "min"))[0])
 
     # --- looking ----------------------------------------------------------------------------------
 
     def capture_forward(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
+        """Evaluate the samples ``probe``; return the SHA-256 of ``batch`` and layer name → output
+        on the host. In stage 3 all ranks must call this together."""
         filled = np.resize(probe, max(len(probe), self.stage.min_eval_batch))
         _, outputs = self.infer((self.stage.samples(filled),))
         seen = {name: self.tensor_to_host(output)[: len(probe)] for name, output in outputs.items()}
@@ -102,6 +109,7 @@ class ShardedModel(
         return array
 
     def fetch_batch(self, batch: Array) -> tuple[Array, Array]:
+        """Return the samples and labels with these indices from the training set."""
         return self.recipe.x[batch], self.recipe.y[batch]
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
@@ -152,7 +160,7 @@ class ShardedModel(
         return parts
 
     def local_part(self, vector: Array) -> Array:
-        """Return this rank's part of a whole vector."""
+        """Return this rank's part of a whole host ``vector``, as a view."""
         return np.split(vector, self.comm.size)[self.comm.rank]
 
     def gradients(self) -> Arrays:
@@ -190,6 +198,8 @@ class ShardedModel(
         self.shardable.copy_from_host(self.master_weights[number], part)
 
     def state(self) -> dict[str, Arrays]:
+        """Return state key → parameter name → whole array, gathered from all ranks, with the loss
+        scaler's state; a collective call."""
         slots = self.shard.state().items()
         own = {
             slot: self.unflatten_all(map(self.collectives.gather_to_host, parts))
@@ -198,6 +208,8 @@ class ShardedModel(
         return own | self.scaler_state()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
+        """Restore the weights and this rank's part of the optimizer state, after update ``step``,
+        from whole arrays."""
         self.set_weights(weights)
         slots: Slots = {
             slot: [self.local_part(unit.flatten(named, np.float64)) for unit in self.units]
@@ -207,7 +219,8 @@ class ShardedModel(
         self.step_count = step
 
     def set_weights(self, weights: Mapping[str, Array]) -> None:
-        """Replace the weights by whole arrays."""
+        """Replace this rank's part of the weights by that of the whole arrays ``weights``, without
+        communication; where ranks hold whole weights, replace all."""
         self.resident.clear()
         for number, unit in enumerate(self.units):
             whole = unit.flatten(weights, self.backend.dtype)
@@ -222,4 +235,6 @@ class ShardedModel(
                 self.comm.write(self.unit_weights[number], 0, given, "put")
 
     def transform_weights(self, fn: Callable[[Arrays], Mapping[str, Array]]) -> None:
+        """Replace the weights by ``fn`` of the whole weights; a collective call where no rank has
+        all of them."""
         self.set_weights(fn(self.weights()))

@@ -57,6 +57,9 @@ class ZeroDataParallel(DataParallel):
             pause(self.slow.schedule_delay(schedule, self.comm.rank, nbytes, self.step_count))
 
     def local_batch(self, batch: Array | Sequence[Array]) -> tuple[Array, float, float]:
+        """Return this rank's samples, their share of the batch and the factor of its gradient. Set
+        the model's `micro_steps` to the most chunks of any rank, so that all join the same
+        collectives."""
         n, chunk = self.comm.size, self.training.recipe.chunk
         parts = np.array_split(batch, n) if isinstance(batch, np.ndarray) else batch
         self.training.micro_steps = max(1, *(-(-len(part) // chunk) for part in parts))
@@ -82,12 +85,16 @@ class ZeroDataParallel(DataParallel):
         return loss, share
 
     def measure_memory(self, batch: Array | Sequence[Array] | None = None) -> MemoryUsage:
+        """Count the bytes that this rank's model holds; activations are 0 if it has no samples of
+        ``batch``."""
         part = None if batch is None else self.local_batch(batch)[0]
         if part is not None and not len(part):
             return replace(self.training.measure_memory(), activations=0)
         return self.training.measure_memory(part)
 
     def trace(self, batch: Array | Sequence[Array], probe: Array) -> BatchTrace:
+        """Return the gradient of ``batch``, reduced over the ranks, and activations of the samples
+        ``probe``; the loss is 0. A collective call without an update."""
         part, _, factor = self.local_batch(batch)
         self.training.gradient(part, factor)
         self.training.reduce_gradients()

@@ -73,9 +73,8 @@ def units_of(spec: ModelSpec, bucket_bytes: int | None, n: int) -> list[Unit]:
         spec: the model.
         bucket_bytes: bytes of a unit, see `dualml.parallel.aggregation.buckets.bucket_layout`;
             None: an eighth of the model, but at most a bucket of plain data parallel training. With
-            None,
-            the layers between a branch and its merge, which may be recomputed, stay together, and
-            so does a model that cannot be split into units (`unsplittable_reason`).
+            None, the layers between a branch and its merge, which may be recomputed, stay
+            together, and so does a model that cannot be split into units (`unsplittable_reason`).
         n: number of ranks.
 
     Example:
