@@ -101,7 +101,7 @@ WRONG: dict[str, tuple[Edit, str]] = {
         "layers -k output and position",
     ),
     "the masks of the update before": (
-        ("training.py", "self.now + 1", "self.now"),
+        ("training.py", "self.step_count + 1", "self.step_count"),
         "layers -k masks",
     ),
     "a shifted batch": (
@@ -121,7 +121,7 @@ WRONG: dict[str, tuple[Edit, str]] = {
         "training -k copies",
     ),
     "a look that changes something": (
-        ("training.py", "*self.gradient(batch))", "self.step(batch, self.now + 1), {})"),
+        ("training.py", "*self.gradient(batch))", "self.step(batch, self.step_count + 1), {})"),
         "training -k looking",
     ),
     "a mean for a sum of ranks": (
@@ -141,7 +141,7 @@ WRONG: dict[str, tuple[Edit, str]] = {
         "communicator -k 2-order_of_messages",
     ),
     "a collective that is said to be there and is not": (
-        ("communicator.py", 'How("composed", "', 'How("native", "'),
+        ("communicator.py", 'Implementation("composed", "', 'Implementation("native", "'),
         "communicator -k 2-broadcast-float32",
     ),
     "a gradient without its rank's share": (

@@ -24,6 +24,8 @@ HANDED_ON = (
     "requirement",
     "errors",
 )
+#: Methods of `Notes` whose first argument is the key of a sentence.
+NOTES = ("add", "add_warning")
 FORMS = re.compile(r"\.(one|other)$")
 
 
@@ -81,9 +83,9 @@ def used_keys() -> tuple[set[str], list[str]]:
             keys |= {f"say.{topic}.{text}" for topic in source.topics}
         patterns |= {p for p in source.patterns if re.match(r"[a-z_]{2,}\\\.", p)}
         for call in calls(source.tree):
-            if name(call) == "phrases" and isinstance(call.args[-1], ast.Constant):
+            if name(call) == "section_messages" and isinstance(call.args[-1], ast.Constant):
                 patterns.add(re.escape(call.args[-1].value) + r"\..+")
-            if name(call) in ("say", "warn") and isinstance(call.args[0], ast.JoinedStr):
+            if name(call) in NOTES and call.args and isinstance(call.args[0], ast.JoinedStr):
                 key = pattern(call.args[0])
                 patterns |= {rf"say\.{topic}\.{key}" for topic in source.topics}
     patterns -= {r"topic\.[\w-]+", r"intro\.[\w-]+"}  # of any topic: those there are
@@ -129,7 +131,7 @@ def literal_keys(source: Source) -> Iterator[str]:
             yield first.value
         elif name(call) == "count" and len(call.args) == 2 and "words" in ast.unparse(call.func):
             yield f"count.{first.value}"
-        elif name(call) in ("say", "warn") and len(source.topics) == 1:
+        elif name(call) in NOTES and len(source.topics) == 1:
             (topic,) = source.topics
             yield f"say.{topic}.{first.value}"
 
