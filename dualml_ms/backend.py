@@ -57,14 +57,19 @@ class MindSporeBackend(
         ms.set_seed(0)  # nothing here uses it; a stray draw would at least repeat
 
     def environment(self) -> dict[str, str]:
+        """Return the versions, device and settings that decide this process's numbers and speed, as
+        flat text."""
         return environment(self.device, self.threads)
 
     def training(self, recipe: TrainingSpec) -> MindSporeParallel:
+        """Make the training of a whole model on this device, whose batches can be split over
+        ranks."""
         return MindSporeParallel(recipe)
 
     def stage(
         self, segments: Sequence[Segment], recipe: TrainingSpec, *, first: bool, last: bool
     ) -> MindSporeStage:
+        """Make one rank's part of a split model from its ``segments``."""
         return MindSporeStage(segments, recipe, first=first, last=last)
 
     def placed_stage(
@@ -74,6 +79,8 @@ class MindSporeBackend(
         devices: Sequence[str],
         comm: Communicator,
     ) -> MindSporePlacedStage:
+        """Make all stages of a model on logical ``devices`` of this process; ``comm`` is not
+        used."""
         return MindSporePlacedStage(segments, recipe, devices)
 
     def method(
@@ -83,16 +90,24 @@ class MindSporeBackend(
         comm: Communicator | None,
         config: Mapping[str, Any] | None = None,
     ) -> MethodTraining:
+        """Make the MindSpore training method ``name``; ``config`` must be None or empty."""
         from dualml_ms.experiment.methods import make_method
 
         return make_method(name, recipe, comm, config)
 
     def materialize_losses(self, losses: Sequence[Any]) -> Array:
+        """Return the mean loss of each update as float64 (n,): the sum of its chunks' losses times
+        their weights. Waits until they are computed."""
         return np.array(
             [sum(float(loss.asnumpy()) * share for loss, share in parts) for parts in losses]
         )
 
     def connect(self, place: RankContext) -> Communicator:
+        """Join the other ranks of a trial by ``mccl`` and return the communicator.
+
+        Raises:
+            Unsupported: messages staged on the host, on a device other than the CPU.
+        """
         from dualml_ms.algorithms.communicator import connect
 
         if place.host_staged and self.device != "CPU":
@@ -103,8 +118,11 @@ class MindSporeBackend(
         return connect(place)
 
     def measure_peak(self, work: Callable[[], object]) -> int | None:
+        """Run ``work`` and return the peak bytes allocated on the device meanwhile; None on a CPU,
+        where ``work`` is not run."""
         return measure_peak_memory(self.device, work)
 
     def synchronize(self) -> None:
+        """Wait for the accelerator; do nothing on a CPU."""
         if self.device != "CPU":  # on the CPU a call returns when its graph has run
             ms.runtime.synchronize()

@@ -57,6 +57,9 @@ class Optimizers:
         self.is_first_run = True
 
     def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, OptimizerResult]:
+        """Make ``steps`` updates of every optimizer from ``start`` and a fresh state; return rule
+        name → final parameters and state. ``gradient`` takes float64 parameters and the step, from
+        1."""
         import mindspore as ms
 
         from dualml_ms.algorithms.optim import load_state, state

@@ -52,6 +52,8 @@ def _compute() -> None:
 
 
 def _devices() -> Iterator[DoctorFinding]:
+    """Yield a finding that the automatically selected device computes correctly, then a warning if
+    this machine has a GPU that MindSpore cannot use."""
     from dualml.common.errors import Unsupported
     from dualml_ms.common.environment import resolve_device
 

@@ -39,20 +39,26 @@ def building() -> AbstractContextManager[dict[int, SourceLocation]]:
 
 
 def train(model: nn.Cell, on: bool) -> None:
-    """Set training or evaluation mode of a model."""
+    """Set ``model`` to training mode if ``on``, else to evaluation mode; anything but a cell is
+    left unchanged."""
     if isinstance(model, nn.Cell):  # the recorder reports anything else
         model.set_train(on)  # a cell starts in evaluation mode
 
 
 def tensor(array: NDArray[Any]) -> ms.Tensor:
-    """Make a tensor of an array; integers become int32."""
+    """Make a tensor of a NumPy array, of its dtype; integers become int32."""
     if array.dtype.kind in "iu":
         array = array.astype(np.int32)  # several kernels refuse int64
     return ms.Tensor(array)
 
 
 def optimizer(model: nn.Cell, given: Any) -> Any:
-    """Make the user's optimizer, or that of a rule, over a model's parameters."""
+    """Make an optimizer over the model's trainable parameters: ``given`` is a rule of
+    `dualml.algorithms.optim`, or a function of the parameters.
+
+    Raises:
+        UserError: the optimizer cannot be called, or is one of `mindspore.mint.optim`.
+    """
     parameters = model.trainable_params()
     optimizer = own(given, parameters) if isinstance(given, OptimizerSpec) else given(parameters)
     if not callable(optimizer):
@@ -104,6 +110,7 @@ def losses() -> dict[str, Callable[[Any, Any], ms.Tensor]]:
 
 
 def is_tensor(value: Any) -> bool:
+    """Return whether a value is a MindSpore tensor; parameters are."""
     return isinstance(value, ms.Tensor)
 
 

@@ -77,8 +77,8 @@ class Membership:
         return self._groups[chosen]
 
     def leave(self, place: RankContext) -> None:
-        """Wait until every rank is done, because a rank that ends takes its message queues
-        along."""
+        """Wait until every rank is done, because a rank that ends takes its message queues along;
+        then end rank 0's scheduler. Further calls do nothing."""
         if self._left:
             return
         self._left = True
@@ -243,7 +243,7 @@ def shorten_sleeps() -> Iterator[None]:
 
 
 def gather_notes(place: RankContext, what: str, note: str) -> dict[int, str]:
-    """Return every rank's note; fail with the ranks that posted none in time."""
+    """Post ``note`` under ``what`` and return rank → note; fail with the ranks that sent none."""
     everyone = range(place.size)
     notes = all_gather_via_store(
         place.store, f"{what}.{place.key}", place.rank, everyone, note, place.timeout, what

@@ -26,6 +26,13 @@ class MindSporeCollectives(Communicator):
         return x if x.is_contiguous() else self.copy(x)
 
     def _native(self, primitive: str, x: Any, **options: Any) -> Any:
+        """Run the collective ``primitive`` of `mint.distributed` on ``x``, or on a contiguous copy,
+        and return its result; a barrier is an all-reduce of one element. A single rank returns
+        ``x``.
+
+        Raises:
+            CommunicationError: the collective failed or timed out.
+        """
         if self.group is None:
             return x
         if primitive == "barrier":
@@ -35,18 +42,23 @@ class MindSporeCollectives(Communicator):
             return getattr(self, f"_{primitive}_native")(self._contiguous(x), **options)
 
     def _all_reduce_native(self, x: ms.Tensor, op: str) -> ms.Tensor:
+        """Reduce ``x`` over the group by ``op``, in place, wait, and return ``x``; an empty tensor
+        is not sent."""
         if x.size:
             md.all_reduce(x, op, self.group)
             x.asnumpy()  # waits, even if the queue has been switched on again
         return x
 
     def _broadcast_native(self, x: ms.Tensor, root: int) -> ms.Tensor:
+        """Overwrite ``x`` with that of the group's rank ``root``, wait, and return it; an empty
+        tensor is not sent."""
         if x.size:
             md.broadcast(x, self.ranks[root], self.group)
             x.asnumpy()
         return x
 
     def _all_gather_native(self, x: ms.Tensor) -> list[ms.Tensor]:
+        """Return every rank's ``x`` as new tensors, in rank order; an empty tensor is not sent."""
         parts = [self.empty_like(x) for _ in self.ranks]
         if x.size:
             md.all_gather(parts, x, self.group)
@@ -54,6 +66,8 @@ class MindSporeCollectives(Communicator):
         return parts
 
     def _gather_native(self, x: ms.Tensor, root: int) -> list[ms.Tensor] | None:
+        """Return every rank's ``x`` as new tensors, in rank order, on rank ``root``; None on the
+        others."""
         at_root = self.rank == root
         # The other ranks have to pass tensors too, which are not written.
         parts = [self.empty_like(x) for _ in self.ranks] if at_root else [x] * self.size
@@ -65,6 +79,8 @@ class MindSporeCollectives(Communicator):
     def _scatter_native(
         self, x: ms.Tensor, parts: Sequence[ms.Tensor] | None, root: int
     ) -> ms.Tensor:
+        """Send ``parts``, one per rank, from rank ``root``; return this rank's part in the shape of
+        ``x``. ``parts`` is None on the other ranks."""
         if not x.size:
             return x
         # A 0-dim tensor crashes the process with a segmentation fault.

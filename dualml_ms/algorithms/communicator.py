@@ -77,6 +77,8 @@ class MindSporeCommunicator(MindSporeCollectives):
     def implementation_of(
         self, primitive: str, dtype: str = "float32", op: str = "sum"
     ) -> Implementation:
+        """Return how ``mccl`` executes ``primitive`` for this ``dtype`` and ``op``: natively,
+        composed of other collectives, or not at all, with the functions it calls."""
         if self.group is None:
             return Implementation("composed", "one rank: nothing to send")
         if op in BITWISE and primitive in FOLDED:
@@ -113,24 +115,33 @@ class MindSporeCommunicator(MindSporeCollectives):
         return details[primitive]
 
     def tensor(self, array: Any) -> ms.Tensor:
+        """Copy a NumPy array to a contiguous tensor of the same dtype."""
         return ms.Tensor.from_numpy(np.array(array, order="C"))
 
     def numpy(self, x: ms.Tensor) -> Any:
+        """Return a contiguous copy of ``x`` as a NumPy array."""
         return np.array(x.asnumpy(), order="C")
 
     def dtype(self, x: ms.Tensor) -> str:
+        """Return the NumPy name of the tensor's dtype, such as ``float32``; MindSpore's in lower
+        case for dtypes that are not in `DTYPES`."""
         return DTYPES.get(x.dtype) or str(x.dtype).lower()
 
     def cast(self, x: ms.Tensor, dtype: str) -> ms.Tensor:
+        """Return a contiguous copy of ``x``, converted by NumPy to ``dtype``, a NumPy name."""
         return ms.Tensor.from_numpy(x.asnumpy().astype(dtype, order="C"))
 
     def empty_like(self, x: ms.Tensor) -> ms.Tensor:
+        """Return a new, contiguous, uninitialized tensor of the shape and dtype of ``x``."""
         return ms.Tensor.from_numpy(np.empty(x.shape, self.dtype(x)))
 
     def copy(self, x: ms.Tensor) -> ms.Tensor:
+        """Return a contiguous copy of ``x``, made by NumPy."""
         return self.tensor(x.asnumpy())
 
     def combine(self, a: ms.Tensor, b: ms.Tensor, op: str) -> ms.Tensor:
+        """Combine ``a`` and ``b`` elementwise by ``op`` (a key of `COMBINE`) with NumPy; return
+        ``a``, overwritten, or a new tensor if ``a`` is not contiguous."""
         a = self._contiguous(a)
         memory = a.asnumpy()
         with np.errstate(over="ignore", invalid="ignore"):
@@ -138,6 +149,8 @@ class MindSporeCommunicator(MindSporeCollectives):
         return a
 
     def scale(self, x: ms.Tensor, factor: float) -> ms.Tensor:
+        """Multiply ``x`` by ``factor`` in place and return it, or a new tensor if ``x`` is not
+        contiguous."""
         x = self._contiguous(x)
         memory = x.asnumpy()
         with np.errstate(over="ignore", invalid="ignore"):
@@ -145,9 +158,12 @@ class MindSporeCommunicator(MindSporeCollectives):
         return x
 
     def slice(self, x: ms.Tensor, start: int, stop: int) -> ms.Tensor:
+        """Return elements ``start`` to ``stop`` − 1 of the 1-D ``x`` as a view of its memory."""
         return ms.Tensor.from_numpy(x.asnumpy()[start:stop])
 
     def write(self, x: ms.Tensor, start: int, value: ms.Tensor, op: str) -> ms.Tensor:
+        """Write the 1-D ``value`` into ``x`` from ``start`` on, or add it if ``op`` is ``add``;
+        return ``x``, changed in place, or a new tensor if it is not contiguous."""
         x = self._contiguous(x)
         new = value.asnumpy()
         place = x.asnumpy()[start : start + len(new)]
@@ -177,6 +193,8 @@ class MindSporeCommunicator(MindSporeCollectives):
     def _exchange(
         self, send: Mapping[int, ms.Tensor], receive: Mapping[int, ms.Tensor]
     ) -> dict[int, ms.Tensor]:
+        """Send each tensor of ``send`` (peer → tensor) and receive into the buffers of ``receive``;
+        return peer → received tensor. Empty tensors are not sent."""
         # Messages are copied into a queue, so that all may send first. World ranks and the world's
         # group, also in a subgroup: a pair of ranks shares one queue whatever the group.
         buffers = {peer: self._contiguous(x) for peer, x in receive.items()}
@@ -193,4 +211,5 @@ class MindSporeCommunicator(MindSporeCollectives):
         return buffers
 
     def _subgroup(self, ranks: Sequence[int]) -> MindSporeCommunicator:
+        """Return the communicator of the given ranks of this group, which share its cluster."""
         return MindSporeCommunicator(self.context, self.member, [self.ranks[r] for r in ranks])

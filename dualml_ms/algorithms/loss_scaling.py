@@ -21,6 +21,8 @@ class ScaledLoss(nn.Cell):
         self.loss = loss
 
     def construct(self, factor, *given):
+        """Return ``factor`` times the loss of ``given``, which is differentiated, and the loss
+        itself."""
         loss = self.loss(*given)
         return loss * factor, loss
 
@@ -34,6 +36,8 @@ class ScaledGradient(nn.Cell):
         self.gradient = ops.value_and_grad(ScaledLoss(loss), None, parameters, has_aux=True)
 
     def construct(self, factor, *given):
+        """Return the loss of ``given``, and the gradients of ``factor`` times that loss, one per
+        parameter."""
         (_, loss), gradients = self.gradient(factor, *given)
         return loss, gradients
 
@@ -53,6 +57,8 @@ class ScaledSums(nn.Cell):
         self.sums, self.gradient, self.put = sums, ScaledGradient(loss, parameters), put
 
     def construct(self, factor, *given):
+        """Store the gradients of ``factor`` times the loss of ``given`` in the sums, by ``put``;
+        return the unscaled mean loss."""
         loss, gradients = self.gradient(factor, *given)
         for i in range(len(self.sums)):
             loss = ops.depend(loss, self.put(self.sums[i], gradients[i]))
@@ -67,6 +73,8 @@ class AllFinite(nn.Cell):
         self.kept = ms.ParameterTuple(kept)
 
     def construct(self, *given):
+        """Return a boolean scalar tensor: whether all elements of the stored parameters and of
+        ``given`` are finite."""
         finite = ms.Tensor(True)
         for x in (*self.kept, *given):
             finite = ops.logical_and(finite, ops.isfinite(x).all())
@@ -86,6 +94,8 @@ class UnscaledUpdate(nn.Cell):
         self.optimizer = optimizer
 
     def construct(self, inverse, gradients):
+        """Multiply the gradients, one per parameter, by ``inverse`` (1 / loss scale) and make one
+        update with them."""
         own = ()
         for g in gradients:
             own += (g * inverse,)
@@ -100,6 +110,7 @@ class UnscaledUpdateFromSums(nn.Cell):
         self.optimizer, self.sums = UnscaledUpdate(optimizer), sums
 
     def construct(self, inverse):
+        """Make one update with the stored sums times ``inverse`` (1 / loss scale)."""
         return self.optimizer(inverse, self.sums)
 
 
@@ -126,6 +137,8 @@ class DueRateSchedule(LearningRateSchedule):
         self.due = ms.Parameter(ms.Tensor(0, ms.int32), name="due", requires_grad=False)
 
     def construct(self, global_step):
+        """Return the float32 rate at index ``due``; ``global_step``, the optimizer's own count, is
+        ignored."""
         return self.rates[self.due]
 
 

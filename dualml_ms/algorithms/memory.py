@@ -16,19 +16,20 @@ from dualml_ms.algorithms.optim.base import RuleOptimizer
 
 
 def nbytes(tensors: Iterable[Any]) -> int:
-    """Return the total bytes of some tensors."""
+    """Return the total bytes of the tensors' elements."""
     return sum(tensor.nbytes for tensor in tensors)
 
 
 def state_bytes(optimizer: RuleOptimizer | None) -> int:
-    """Return the bytes of the optimizer's state."""
+    """Return the bytes of the optimizer's state; 0 without an optimizer."""
     if optimizer is None:
         return 0
     return sum(nbytes(getattr(optimizer, slot)) for slot in optimizer.rule.state_keys)
 
 
 def measure_peak_memory(device: str, work: Callable[[], object]) -> int | None:
-    """Return the peak bytes of a device during ``work``; None on a CPU."""
+    """Run ``work`` and return the peak bytes allocated on the device meanwhile; None on a CPU,
+    where ``work`` is not run."""
     if device == "CPU":
         return None
     ms.runtime.synchronize()

@@ -28,7 +28,8 @@ ATTEMPTS = 5
 
 
 def store_functions() -> tuple[Any, Any] | None:
-    """Return the store class and the function that joins by a store, if this MindSpore has both."""
+    """Return MindSpore's store class and the function that joins a cluster by a store; None if this
+    version lacks either."""
     functions = getattr(private, "TCPStore", None), getattr(management, "_init_with_store", None)
     return None if None in functions else functions
 
@@ -108,6 +109,7 @@ def end_scheduler(scheduler: Scheduler | None) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of a MindSpore error, without its frames of dashes."""
+    """Return the first line of a MindSpore error that has text, without its frames of dashes; the
+    error's class name if there is none."""
     lines = [line.strip(" -.:") for line in str(error).splitlines()]
     return next((line for line in lines if line), type(error).__name__)

@@ -50,6 +50,8 @@ class LossCell(nn.Cell):
         self.network, self.loss = network, loss
 
     def construct(self, x, y, *masks):
+        """Return the scalar mean loss of samples ``x`` and labels ``y``; ``masks`` are those of the
+        Dropout layers, in order."""
         return self.loss(self.network(x, *masks), y)
 
 
@@ -57,6 +59,8 @@ class StatefulLoss(LossCell):
     """A cell that returns the mean loss, and the final states of stateful layers."""
 
     def construct(self, x, y, *masks):
+        """Return the scalar mean loss, and a tuple of final states (B, S, H), one per stateful
+        layer; ``masks`` contain the initial ones."""
         logits, states = self.network.forward_with_states(x, *masks)
         return self.loss(logits, y), states
 
@@ -72,6 +76,7 @@ class WholeStep(nn.Cell):
         self.gradient = ops.value_and_grad(loss, None, optimizer.parameters)
 
     def construct(self, x, y, *masks):
+        """Make one update with the batch; return its mean loss before the update."""
         loss, gradients = self.gradient(x, y, *masks)
         return ops.depend(loss, self.optimizer(gradients))
 
@@ -85,6 +90,8 @@ class StatefulStep(nn.Cell):
         self.gradient = ops.value_and_grad(loss, None, optimizer.parameters, has_aux=True)
 
     def construct(self, x, y, *masks):
+        """Make one update with the batch; return its mean loss before the update, then the final
+        state of each stateful layer."""
         (loss, states), gradients = self.gradient(x, y, *masks)
         return (ops.depend(loss, self.optimizer(gradients)), *states)
 
@@ -98,6 +105,7 @@ class LossAndGradients(nn.Cell):
         self.gradient = ops.value_and_grad(loss, None, parameters)
 
     def construct(self, x, y, *masks):
+        """Return the mean loss of the batch and its gradients, one per parameter."""
         return self.gradient(x, y, *masks)
 
 
@@ -114,6 +122,7 @@ class AccumulateGradients(nn.Cell):
         self.gradient = ops.value_and_grad(loss, None, parameters)
 
     def construct(self, share, x, y, *masks):
+        """Add ``share`` times a chunk's gradients to the sums; return the chunk's mean loss."""
         loss, gradients = self.gradient(x, y, *masks)
         for i in range(len(self.sums)):
             loss = ops.depend(loss, ops.assign_add(self.sums[i], gradients[i] * share))
@@ -128,6 +137,8 @@ class ApplyAccumulated(nn.Cell):
         self.optimizer, self.sums = optimizer, sums
 
     def construct(self):
+        """Make one update with the sums and set them to zero; return a scalar that depends on
+        both."""
         done = self.optimizer(self.sums)
         for i in range(len(self.sums)):
             done = ops.depend(
@@ -200,9 +211,13 @@ class MindSporeTraining(
 
     @property
     def precision_policy(self) -> Implementation:
+        """Storage and arithmetic of the network's low-precision numbers; not defined for
+        float32."""
         return self.network.low_cast.precision_policy
 
     def step(self, batch: Array, step: int) -> list[tuple[ms.Tensor, float]]:
+        """Make update ``step`` in one graph; a batch above `TrainingSpec.chunk` is accumulated.
+        Return the lazy mean loss and the weight of each chunk."""
         if self.hidden is not None:
             losses = self._step_stateful(batch)
         elif self.scaler is not None:
@@ -277,6 +292,8 @@ class MindSporeTraining(
         return MemoryUsage(weights, gradients, state_bytes(self.optimizer))
 
     def trace(self, batch: Array, probe: Array) -> BatchTrace:
+        """Return the loss and unscaled gradients of ``batch``, computed chunk by chunk, and the
+        activations of ``probe``; the running statistics are restored."""
         loss, gradients = 0.0, {}
         for part, share in split_into_chunks(batch, self.recipe.chunk):
             factor = [] if self.scaler is None else [self.scalar(self.loss_scale)]
@@ -292,6 +309,8 @@ class MindSporeTraining(
         )
 
     def capture_forward(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
+        """Return the SHA-256 of ``batch`` as the network receives it, and layer name → output for
+        the samples ``probe``, in evaluation mode."""
         _, _, *outputs = self.evaluate_layers(self.x[probe], self.y[probe])
         names = [name for name, _ in self.network.spec.layers]
         seen = (value.asnumpy()[: len(probe)] for value in outputs)
@@ -299,8 +318,8 @@ class MindSporeTraining(
         return batch_digest(*self.fetch_batch(batch)), activations
 
     def evaluate_layers(self, x: Array, y: Array) -> tuple[ms.Tensor, ...]:
-        """Evaluate `LayerOutputs` for some samples, repeated up to the size of an evaluation: any
-        other number would be compiled anew."""
+        """Return the outputs of `LayerOutputs` for ``x`` and ``y``, repeated up to the size of an
+        evaluation: any other number of samples would be compiled anew."""
         n = max(len(y), eval_batch_size(y))
         filled = (
             np.resize(a, (n, *a.shape[1:])) for a in (self.model_inputs(x), y.astype(np.int32))
@@ -309,33 +328,49 @@ class MindSporeTraining(
         return outputs
 
     def fetch_batch(self, batch: Array) -> tuple[Array, Array]:
+        """Return the samples and the int32 labels with the indices ``batch`` as the network
+        receives them."""
         x, y, *_ = self.batch_tensors(batch)
         return x.asnumpy(), y.asnumpy()
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
+        """Return the mean loss over ``x``, ``y`` and the predicted classes in the shape of ``y``,
+        in evaluation mode."""
         losses, predicted, *_ = self.evaluate_layers(x, y)
         return float(losses.asnumpy()[: y.size].mean(dtype=float)), predicted.asnumpy()[: len(y)]
 
     def weights(self) -> Arrays:
+        """Return copies of the parameters and running statistics, in the order of
+        `ModelSpec.tensors`."""
         both = {**self.parameters, **self.statistics}
         return {name: both[name].asnumpy().copy() for name in self.recipe.spec.tensors()}
 
     def running_statistics(self) -> Arrays:
+        """Return canonical name → copy of the running statistics of batch normalization; empty for
+        a model without it."""
         return {name: p.asnumpy().copy() for name, p in self.statistics.items()}
 
     def load_running_statistics(self, statistics: Mapping[str, Array]) -> None:
+        """Set the running statistics to ``statistics``, canonical name → array; the parameters
+        stay."""
         for name, statistic in self.statistics.items():
             statistic.set_data(ms.Tensor(statistics[name], statistic.dtype))
 
     def state(self) -> dict[str, Arrays]:
+        """Return copies of the optimizer state, with those of the loss scaler and the carried
+        hidden states where there are any."""
         own = state(self.optimizer, list(self.parameters)) | self.scaler_state()
         return own if self.hidden is None else own | self.hidden.state()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
+        """Set weights, optimizer state, loss scaler and hidden states to those after update
+        ``step``."""
         self.network.load(weights)
         state = self.pop_scaler_state(state if self.hidden is None else self.hidden.load(state))
         load_state(self.optimizer, state, self.applied_steps(step), list(self.parameters))
         self.step_count = step
 
     def transform_weights(self, fn: Callable[[Arrays], Mapping[str, Array]]) -> None:
+        """Replace the parameters and running statistics by ``fn`` of their copies; the optimizer
+        state stays."""
         self.network.load(fn(self.weights()))

@@ -221,6 +221,7 @@ def file_hash(x: Any) -> str:
 
 @functools.cache
 def _hash_of(path: str) -> str:
+    """Return the SHA-256 of the file ``path`` in hex, read once per process."""
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 

@@ -97,7 +97,8 @@ class GraphCache:
         return folder / f"{role}compile_cache_{self.number}.mindir", folder / f"{role}{HASH}"
 
     def offer_graph(self, file: Path, next_graph: Path, program_hash: Path) -> bytes:
-        """Put the graph where MindSpore looks for it; return its content."""
+        """Copy the cached graph ``file`` to ``next_graph``, where MindSpore looks for it; return
+        its bytes, or `NO_GRAPH` if it does not exist."""
         with contextlib.suppress(FileNotFoundError):
             shutil.copyfile(self.folder / HASH, program_hash)
         try:

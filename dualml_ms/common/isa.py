@@ -84,7 +84,8 @@ def choose_isa() -> IsaChoice:
 
 
 def measure() -> IsaChoice:
-    """Time the probe with and without the cap; a failure is a choice with a reason."""
+    """Time the probe without and with the cap, each in a process of its own, and return the choice;
+    a failure is a choice with the code ``failed``."""
     timings: list[dict[str, float]] = []
     for isa in ("", CAP):
         env = {**os.environ, "GLOG_v": "3", **({VARIABLE: isa} if isa else {})}
@@ -104,7 +105,8 @@ def measure() -> IsaChoice:
 
 
 def decide(default: Mapping[str, float], capped: Mapping[str, float]) -> IsaChoice:
-    """Choose the cap only if convolution and matrix product together become clearly faster."""
+    """Choose the cap if it makes convolution and matrix product together at least `WORTH_IT` times
+    as fast. Arguments are milliseconds by ``convolution_ms`` and ``matmul_ms``."""
     ratio = sum(default.values()) / sum(capped.values())
     times = f"{default['convolution_ms']:.1f} ms, {CAP} {capped['convolution_ms']:.1f} ms"
     if ratio >= WORTH_IT:
@@ -115,6 +117,8 @@ def decide(default: Mapping[str, float], capped: Mapping[str, float]) -> IsaChoi
 
 
 def _cache_key(*parts: object) -> str:
+    """Return 16 hex digits of a hash of ``parts``, the cap and the probe's source, which name a
+    stored measurement."""
     text = json.dumps([PROBE.read_text("utf-8"), CAP, *parts])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

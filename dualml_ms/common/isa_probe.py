@@ -26,6 +26,7 @@ class Convolutions(nn.Cell):
         self.conv2 = nn.Conv2d(6, 16, 5, pad_mode="valid", has_bias=True)
 
     def construct(self, x):  # type: ignore[no-untyped-def]
+        """Return the sum of all outputs for images ``x`` (B, 1, 28, 28)."""
         return self.conv2(self.pool(self.conv1(x))).sum()
 
 
@@ -35,16 +36,18 @@ class Gradients(nn.Cell):
         self.gradients = ops.value_and_grad(net, None, net.trainable_params())
 
     def construct(self, x):  # type: ignore[no-untyped-def]
+        """Return the network's value for ``x`` and the gradients of its parameters."""
         return self.gradients(x)
 
 
 class Product(nn.Cell):
     def construct(self, a):  # type: ignore[no-untyped-def]
+        """Return the matrix product of the square ``a`` with itself."""
         return ops.matmul(a, a)
 
 
 def milliseconds(call: Callable[[], Any], repeats: int) -> float:
-    """Median time of a call; the first one, which compiles, is not counted."""
+    """Return the median time in ms of ``repeats`` calls of ``call``, after one that compiles."""
     call()
     times = []
     for _ in range(repeats):
@@ -55,6 +58,7 @@ def milliseconds(call: Callable[[], Any], repeats: int) -> float:
 
 
 def main() -> None:
+    """Time convolutions and a matrix product, and print milliseconds as one line of JSON."""
     ms.set_context(mode=ms.GRAPH_MODE)
     draw = np.random.default_rng(0)
     x = ms.Tensor(draw.standard_normal((64, 1, 28, 28)).astype(np.float32))

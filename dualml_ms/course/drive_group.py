@@ -65,10 +65,20 @@ class FakeCluster:
             raise RuntimeError("Distributed Communication has not been initialized")
 
     def get_rank(self, group: str = "") -> int:
+        """Return this process's rank; ``group`` is ignored.
+
+        Raises:
+            RuntimeError: this process is not in the group.
+        """
         self.check()
         return self.rank
 
     def get_group_size(self, group: str = "") -> int:
+        """Return the number of ranks; ``group`` is ignored.
+
+        Raises:
+            RuntimeError: this process is not in the group.
+        """
         self.check()
         return self.size
 

@@ -62,6 +62,7 @@ class Net(nn.Cell):
         self.shift = ms.Parameter(shift, name="shift", requires_grad=False)
 
     def construct(self, x):
+        """Return the outputs of the network, one row for each row of ``x``."""
         z = ops.matmul(x - self.shift, self.w1) + self.b1
         return ops.matmul(z / (1 + ops.abs(z)), self.w2) + self.b2
 

@@ -25,6 +25,7 @@ class Linear(nn.Cell):
         self.bent = bent
 
     def construct(self, x):
+        """Return the outputs of the layer, one row for each row of ``x``."""
         z = ops.matmul(x, self.weight.T) + self.bias
         return z / (1 + ops.abs(z)) if self.bent else z
 
@@ -41,10 +42,12 @@ def make_stage(arrays: Arrays, lr: float, rank: int) -> tuple[Any, Any]:
 
 
 def parameters(stage: Any) -> Any:
+    """Return the name and the parameter of weight and bias of a stage."""
     return [("weight", stage.weight), ("bias", stage.bias)]
 
 
 def mean_squares(outputs: Any, y: Any) -> Any:
+    """Return the mean of (outputs − y)² over all entries, a scalar tensor."""
     return ((outputs - y) ** 2).mean()
 
 

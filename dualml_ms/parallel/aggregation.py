@@ -39,6 +39,7 @@ class FlatGradient(nn.Cell):
             self.gradient = ops.value_and_grad(loss, None, parameters)
 
     def construct(self, factor, x, y, *masks):
+        """Return the mean loss of the batch, and one 1-D gradient per group, times ``factor``."""
         if self.scaled:
             loss, gradients = self.gradient(factor, x, y, *masks)
         else:
@@ -65,6 +66,8 @@ class FlatUpdate(nn.Cell):
         self.shapes = tuple(tuple(p.shape) for p in optimizer.parameters)
 
     def construct(self, *tensors):
+        """Make one update with flat gradients, one 1-D tensor per group; with a scaled loss the
+        inverse scale comes before them."""
         gradients, flat = (), tensors[self.first :]
         for i, (bucket, start, stop) in enumerate(self.spans):
             gradients += (flat[bucket][start:stop].reshape(self.shapes[i]),)
@@ -79,6 +82,7 @@ class FlatParameters(nn.Cell):
         self.parameters, self.groups = parameters, groups
 
     def construct(self):
+        """Return the parameters as one new 1-D tensor per group."""
         flat = ()
         for group in self.groups:
             parts = ()
@@ -99,6 +103,7 @@ class FlatAssign(nn.Cell):
         self.shapes = tuple(tuple(p.shape) for p in parameters)
 
     def construct(self, *flat):
+        """Overwrite the parameters with ``flat``, one 1-D tensor per group."""
         done = True
         for i, (bucket, start, stop) in enumerate(self.spans):
             value = flat[bucket][start:stop].reshape(self.shapes[i])
@@ -130,13 +135,16 @@ class MindSporeGradientBuckets:
         self._assign = CompiledCell(FlatAssign(parameters, tuple(spans)))
 
     def gradient_factor(self, value: float) -> ms.Tensor:
-        """Return the factor of a rank's gradient times the loss scale, as a tensor."""
+        """Return ``value`` times the current loss scale as a float32 scalar tensor."""
         factor: ms.Tensor = self.training.scalar(value * self.training.loss_scale)
         return factor
 
     def gradient(
         self, batch: Array, factor: float
     ) -> tuple[list[tuple[ms.Tensor, float]] | None, list[ms.Tensor]]:
+        """Return the lazy mean loss and the weight of each chunk of ``batch``, and the gradient
+        times ``factor`` and the loss scale, one 1-D tensor per bucket. An empty batch has None and
+        zeros."""
         if not len(batch):
             sums = [sum(self.sizes[n] for n in names) for names in self.layout]
             return None, [ms.Tensor(np.zeros(n, np.float32)) for n in sums]
@@ -149,13 +157,17 @@ class MindSporeGradientBuckets:
         return losses, list(total)
 
     def update(self, gradients: Sequence[ms.Tensor], step: int) -> None:
+        """Make update ``step`` with these gradients, one 1-D tensor per bucket; with a scaled loss
+        only if all are finite."""
         self.training.update(step, self._finite, self._update, *gradients)
         self.training.step_count = step
 
     def parameters(self) -> list[ms.Tensor]:
+        """Return copies of the parameters, one 1-D tensor per bucket."""
         return list(self._parameters())
 
     def assign(self, parameters: Sequence[ms.Tensor]) -> None:
+        """Overwrite the parameters with these 1-D tensors, one per bucket."""
         self._assign(*parameters)
 
     def bucket_bytes(self) -> int:
@@ -163,6 +175,8 @@ class MindSporeGradientBuckets:
         return sum(self.training.parameters[n].nbytes for names in self.layout for n in names)
 
     def unflatten(self, tensors: Sequence[ms.Tensor]) -> dict[str, Array]:
+        """Split 1-D tensors, one per bucket, into canonical name → array of the parameter's shape,
+        copied."""
         own, arrays = self.training.parameters, {}
         for names, tensor in zip(self.layout, tensors, strict=True):
             ends = np.cumsum([self.sizes[n] for n in names])

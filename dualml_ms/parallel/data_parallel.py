@@ -48,6 +48,9 @@ class ReducedGradient(nn.Cell):
         self.reducers = nn.CellList(reducers)
 
     def construct(self, factor, *arguments):
+        """Assign to the sums, over all ranks, ``factor`` times the gradients of the batch plus
+        earlier gradients; return the batch's mean loss. Arguments: x, y, masks, then earlier
+        gradients, if any."""
         before = arguments[self.given :]
         (_, loss), own = self.gradient(factor, *arguments[: self.given])
         for k in range(len(own)):
@@ -66,6 +69,7 @@ class UpdateFromSums(nn.Cell):
         self.optimizer, self.sums = optimizer, sums
 
     def construct(self):
+        """Make one update of the parameters with the sums; return the optimizer's result."""
         return self.optimizer(self.sums)
 
 
@@ -101,6 +105,9 @@ class MindSporeDataParallel(MindSporeGradientBuckets):
     def gradient(
         self, batch: Array, factor: float
     ) -> tuple[list[tuple[ms.Tensor, float]] | None, list[ms.Tensor]]:
+        """Return this rank's lazy mean loss and weight of each chunk, and the gradient summed over
+        all ranks, in the parameters' shapes. A rank with an empty batch has None, and adds
+        zeros."""
         if not len(batch):
             self._reduce(np.zeros(1, np.int64), 0.0, [])
             return None, list(self.sums)
@@ -115,6 +122,7 @@ class MindSporeDataParallel(MindSporeGradientBuckets):
         return losses, list(self.sums)
 
     def bucket_bytes(self) -> int:
+        """Return the bytes of the gradient sums."""
         return nbytes(self.sums)
 
     def wait_reduction(self, gradients: Sequence[ms.Tensor]) -> list[ms.Tensor]:
@@ -122,6 +130,8 @@ class MindSporeDataParallel(MindSporeGradientBuckets):
         return list(gradients)
 
     def update(self, gradients: Sequence[ms.Tensor], step: int) -> None:
+        """Make update ``step``, with a scaled loss only if all sums are finite; ``gradients`` other
+        than the sums themselves are first copied into them."""
         for own, gradient in zip(self.sums, gradients, strict=True):
             if gradient is not own:
                 ops.assign(own, gradient.reshape(own.shape))

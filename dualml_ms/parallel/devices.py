@@ -40,4 +40,6 @@ class MindSporePlacedStage(MindSporeStage, PlacedStage):
         super().__init__(segments, recipe, first=True, last=True)
 
     def transfer(self, x: ms.Tensor, segment: int) -> ms.Tensor:
+        """Return a copy of ``x``; ``segment`` is ignored, because all logical devices share one
+        memory."""
         return x.copy()

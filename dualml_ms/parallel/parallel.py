@@ -29,7 +29,9 @@ class MindSporeParallel(MindSporeTraining, GradientAccess, FrameworkDataParallel
     }
 
     def make_buckets(self, layout: Layout) -> MindSporeGradientBuckets:
+        """Make the gradient buckets of this training, one for each list of names in ``layout``."""
         return MindSporeGradientBuckets(self, layout)
 
     def wrap_data_parallel(self, comm: Communicator) -> MindSporeDataParallel:
+        """Make buckets that `nn.DistributedGradReducer` sums over the ranks of ``comm``."""
         return MindSporeDataParallel(self, comm)

@@ -33,12 +33,17 @@ class MindSporeBlockAttention:
         self.slopes, self.gradients = CompiledCell(Scores()), CompiledCell(ScoreGradients())
 
     def split_qkv(self, x: ms.Tensor) -> tuple[ms.Tensor, ms.Tensor]:
+        """Split ``x`` (B, T, G·(R + 2)·K) into queries (B, G, R, T, K) and one tensor of keys and
+        values (2, B, G, T, K), with rotary embeddings applied."""
         q, kv = self.layout.split_qkv(x.asnumpy())
         return to_tensor(q), to_tensor(kv)
 
     def attend(
         self, q: ms.Tensor, kv: ms.Tensor, block: Block, state: tuple[ms.Tensor, ms.Tensor] | None
     ) -> tuple[ms.Tensor, ms.Tensor]:
+        """Return the outputs (B, G, R, T, K) and log-sum-exp (B, G, R, T) after this block.
+        ``state``, which is overwritten, holds them after the earlier blocks; None: this is the
+        first."""
         queries, own, (k, v) = self.select_block(q, kv, block)
         weights = self.masked_scores(own, k, block)
         top = weights.max(-1, keepdims=True)
@@ -65,7 +70,8 @@ class MindSporeBlockAttention:
         return queries, own, kv.asnumpy()[..., keys, :]
 
     def masked_scores(self, own: Array, k: Array, block: Block) -> Array:
-        """Return the scores, B G RT S, with future positions masked in a rank's own block."""
+        """Return the scores (B, G, R·T, S) of scaled queries ``own`` and keys ``k``, with future
+        positions masked by −inf in a rank's own block."""
         scores: Array = self.scores(to_tensor(flatten_heads(own)), to_tensor(k)).asnumpy()
         if block == "own":
             length = own.shape[-2]
@@ -75,9 +81,11 @@ class MindSporeBlockAttention:
         return scores
 
     def merge_heads(self, y: ms.Tensor) -> ms.Tensor:
+        """Return outputs ``y`` (B, G, R, T, K) as (B, T, G·R·K)."""
         return to_tensor(self.layout.merge_heads(y.asnumpy()))
 
     def split_heads(self, y: ms.Tensor) -> ms.Tensor:
+        """Return ``y`` (B, T, G·R·K) as (B, G, R, T, K)."""
         return to_tensor(self.layout.split_heads(y.asnumpy()))
 
     def backward_block(
@@ -89,6 +97,8 @@ class MindSporeBlockAttention:
         y: ms.Tensor,
         lse: ms.Tensor,
     ) -> tuple[ms.Tensor, ms.Tensor]:
+        """Return a block's contributions to the gradients of ``q`` and ``kv``, in their shapes,
+        zero outside of it. ``flow`` is the gradient of ``y``, the outputs over all blocks."""
         queries, own, (k, v) = self.select_block(q, kv, block)
         flow, y = (one.asnumpy()[..., queries, :] for one in (flow, y))
         weights = self.masked_scores(own, k, block)
@@ -107,6 +117,8 @@ class MindSporeBlockAttention:
         return to_tensor(all_q), to_tensor(all_kv)
 
     def merge_qkv_gradients(self, dq: ms.Tensor, dkv: ms.Tensor) -> ms.Tensor:
+        """Combine the gradients of queries, and of keys and values, into that of `split_qkv`'s
+        input ``x``, in its shape."""
         return to_tensor(self.layout.merge_qkv_gradients(dq.asnumpy(), dkv.asnumpy()))
 
 
@@ -129,6 +141,7 @@ class Scores(nn.Cell):
         self.product = ops.BatchMatMul(transpose_b=True)
 
     def construct(self, a, b):
+        """Return ``a`` (B, G, R·T, K) times the transposed ``b`` (B, G, S, K): (B, G, R·T, S)."""
         return self.product(a, b)
 
 
@@ -140,6 +153,7 @@ class WeightedSum(nn.Cell):
         self.product = ops.BatchMatMul()
 
     def construct(self, weights, v):
+        """Return ``weights`` (B, G, R·T, S) times ``v`` (B, G, S, K): (B, G, R·T, K)."""
         return self.product(weights, v)
 
 
@@ -152,4 +166,6 @@ class ScoreGradients(nn.Cell):
         self.product, self.across = ops.BatchMatMul(), ops.BatchMatMul(transpose_a=True)
 
     def construct(self, slopes, weights, flow, q, k):
+        """Return the gradients of queries (B, G, R·T, K), keys and values (B, G, S, K), from the
+        gradients of the scores ``slopes`` and of the outputs ``flow``."""
         return self.product(slopes, k), self.across(slopes, q), self.across(weights, flow)

@@ -36,6 +36,8 @@ class VectorUpdate(nn.Cell):
         self.scaled, self.optimizer = scaled, UnscaledUpdate(optimizer) if scaled else optimizer
 
     def construct(self, *tensors):
+        """Make one update with gradients, one per vector; with a scaled loss the inverse scale
+        comes before them."""
         if self.scaled:
             return self.optimizer(tensors[0], tensors[1:])
         return self.optimizer(tensors)
@@ -63,23 +65,28 @@ class MindSporeShard:
         self.apply = CompiledCell(VectorUpdate(self.optimizer, self.scaled))
 
     def finite(self, gradients: Sequence[ms.Tensor]) -> bool:
+        """Return whether all elements of the gradients are finite."""
         return bool(self.all_finite(*gradients).asnumpy())
 
     def update(self, gradients: Sequence[ms.Tensor], step: int, made: int, scale: float) -> None:
-        """Update the vectors; ``made`` is ignored, because the optimizer counts its own steps."""
+        """Make update ``step`` of the vectors in place, with the gradients divided by ``scale`` if
+        the loss is scaled; ``made`` is ignored, because the optimizer counts its own steps."""
         if self.clock is not None:
             self.clock.due.set_data(ms.Tensor(step - 1, ms.int32))
         inverse = [self.scalar(1 / scale)] if self.scaled else []
         self.apply(*inverse, *gradients)
 
     def state(self) -> Slots:
+        """Return copies of the optimizer state: state name → one array per vector."""
         return {slot: list(named.values()) for slot, named in state(self.optimizer).items()}
 
     def load(self, state: Slots, made: int) -> None:
+        """Restore the optimizer state, one array per vector, after ``made`` applied updates."""
         named = {slot: dict(enumerate(parts)) for slot, parts in state.items()}
         load_state(self.optimizer, named, made)
 
     def state_bytes(self) -> int:
+        """Return the bytes of the state of this shard's optimizer."""
         return state_bytes(self.optimizer)
 
 
@@ -98,6 +105,12 @@ class MindSporeShardable(FlatParameterStorage):
     def flatten(
         self, weights: FlatLayout, gradients: FlatLayout
     ) -> tuple[list[ms.Tensor], list[ms.Tensor]]:
+        """Move parameters and gradient sums into new zero-filled vectors of the two layouts, and
+        return the vectors; discard the stage's own optimizer.
+
+        Raises:
+            Unsupported: weights in a low-precision type other than float16.
+        """
         if weights.low_precision and self.precision != "fp16":
             raise Unsupported(
                 f"MindSpore has no kernels of {self.precision} on a CPU, where its numbers are "
@@ -107,25 +120,32 @@ class MindSporeShardable(FlatParameterStorage):
         return lay_out_vectors(self.parameters, weights), lay_out_vectors(self.sums, gradients)
 
     def zero_vector(self, vector: ms.Tensor) -> None:
+        """Fill a vector with zeros in place."""
         vector.asnumpy()[...] = 0
 
     def make_optimizer_shard(
         self, recipe: TrainingSpec, weights: Sequence[ms.Tensor], state: State | None = None
     ) -> MindSporeShard:
+        """Make the training's optimizer over these vectors, whose memory it updates; with
+        ``state``, state name → vectors, its state lies in that memory."""
         return MindSporeShard(recipe, weights, state)
 
     def copy_from_host(self, vector: ms.Tensor, array: Array) -> None:
+        """Copy ``array`` into ``vector`` in place."""
         vector.asnumpy()[...] = array
 
     def copy_to_host(self, vector: ms.Tensor, array: Array) -> None:
+        """Copy ``vector`` into ``array`` in place."""
         array[...] = vector.asnumpy()
 
     def drop_saved_activations(self) -> None:
+        """Forget everything that is saved for backward passes."""
         self.kept.clear()
 
 
 def lay_out_vectors(parameters: Mapping[str, ms.Parameter], how: FlatLayout) -> list[ms.Tensor]:
-    """Allocate vectors and move the parameters into them; return the vectors."""
+    """Allocate the vectors of the layout ``how`` and point the parameters at parts of them,
+    zero-filled; return the vectors, float16 or float32."""
     shapes = {name: tuple(p.shape) for name, p in parameters.items()}
     kind, typed = (np.float16, ms.float16) if how.low_precision else (np.float32, ms.float32)
     memory: list[Array] = [np.zeros(size, kind) for size in how.memory]

@@ -172,24 +172,33 @@ class MindSporeStage(
         return x.astype(np.int32) if np.issubdtype(x.dtype, np.integer) else x
 
     def samples(self, index: Array) -> ms.Tensor:
+        """Return the training samples with these indices as a tensor; tokens are int32."""
         return ms.Tensor.from_numpy(self.x[index])
 
     def labels(self, index: Array) -> ms.Tensor:
+        """Return the int32 labels of the training samples with these indices as a tensor."""
         return ms.Tensor.from_numpy(self.y[index])
 
     def inputs(self, x: Array) -> ms.Tensor:
+        """Make a contiguous tensor of samples ``x`` from outside the training set; integers become
+        int32."""
         return ms.Tensor.from_numpy(self._as_int32(np.ascontiguousarray(x)))
 
     def targets(self, y: Array) -> ms.Tensor:
+        """Make an int32 tensor of labels ``y`` from outside the training set."""
         return ms.Tensor.from_numpy(y.astype(np.int32))
 
     def empty(self, shape: tuple[int, ...]) -> ms.Tensor:
+        """Return an uninitialized float32 tensor of this shape, to receive into."""
         return ms.Tensor.from_numpy(np.empty(shape, np.float32))
 
     def concat(self, parts: Sequence[ms.Tensor], axis: int) -> ms.Tensor:
+        """Concatenate tensors along ``axis`` with NumPy, into a new tensor."""
         return ms.Tensor.from_numpy(np.concatenate([p.asnumpy() for p in parts], axis))
 
     def take_chunk(self, x: ms.Tensor, axis: int, part: int, parts: int) -> ms.Tensor:
+        """Return part number ``part`` of ``parts`` equal parts of ``x`` along ``axis``,
+        contiguous."""
         piece = np.split(x.asnumpy(), parts, axis)[part]
         return ms.Tensor.from_numpy(np.ascontiguousarray(piece))
 
@@ -205,6 +214,8 @@ class MindSporeStage(
     def forward(
         self, segment: int, micro: int, values: Values, masks: Sequence[Array] = ()
     ) -> Values:
+        """Run the segment's compiled forward pass and return the stack after it; save its tape and
+        masks for `backward`, and final states for `pop_states`."""
         given = tuple(map(ms.Tensor.from_numpy, masks))
         outputs, tape = self.forward_cells[segment](*values, *given), self.tapes[segment]
         outputs = self._pop_final_states(segment, micro, outputs)
@@ -225,6 +236,7 @@ class MindSporeStage(
         return outputs[: -len(names)]
 
     def pop_states(self) -> dict[int, Arrays]:
+        """Return and forget micro-batch → layer → final state, an array (B, S, H)."""
         every, self.final_states = self.final_states, {}
         return {
             micro: {name: state.asnumpy() for name, state in states.items()}
@@ -234,20 +246,29 @@ class MindSporeStage(
     def loss(
         self, micro: int, values: Values, labels: ms.Tensor, masks: Sequence[Array] = ()
     ) -> None:
+        """Save the last segment's input, masks and labels for `loss_backward`, which computes the
+        loss; return None."""
         self.kept[self.last_segment, micro] = (*values, *map(ms.Tensor.from_numpy, masks), labels)
 
     def backward(self, segment: int, micro: int, gradients: Values) -> Values | None:
+        """Add the segment's gradients to the sums and free what `forward` saved; return the
+        gradients of the stack before it, or None for the segment that takes the samples."""
         flow = self.backward_cells[segment](*self.kept.pop((segment, micro)), *gradients)
         return None if self.first and segment == 0 else flow
 
     def free_activation(self, segment: int, micro: int) -> None:
+        """Replace the saved input of the segment, the top of its stack, by None."""
         self.restore_activation(segment, micro, None)
 
     def restore_activation(self, segment: int, micro: int, x: ms.Tensor | None) -> None:
+        """Save ``x`` as the input of the segment again, the top of its stack; None frees it."""
         kept, at = self.kept[segment, micro], self.tapes[segment].kept.index(0)
         self.kept[segment, micro] = (*kept[:at], x, *kept[at + 1 :])
 
     def loss_backward(self, micro: int, share: float) -> tuple[ms.Tensor, Values | None]:
+        """Compute the last segment's loss, and add the gradients of ``share`` times it to the sums;
+        return the unweighted loss and the gradients of the stack before the segment, or None if it
+        takes the samples."""
         found = self.backward_cells[self.last_segment](
             *self.kept.pop((self.last_segment, micro)), self.scalar(share)
         )
@@ -255,13 +276,19 @@ class MindSporeStage(
         return loss, None if self.first and self.last_segment == 0 else tuple(flow)
 
     def combine_losses(self, losses: Sequence[tuple[ms.Tensor, float]]) -> list[Any]:
+        """Return the pairs (loss, share of the batch) as a list;
+        `MindSporeBackend.materialize_losses` adds them up."""
         return list(losses)
 
     def saved_activation_bytes(self) -> int:
+        """Return the bytes of the tensors saved for backward passes, each tensor counted once. They
+        omit what compiled graphs allocate."""
         kept = {id(t): t.nbytes for held in self.kept.values() for t in held if t is not None}
         return sum(kept.values())
 
     def measure_memory(self, batch: Any = None) -> MemoryUsage:
+        """Return the bytes of weights, gradient sums and optimizer state; ``batch`` is ignored,
+        activations are not counted."""
         own, sums = self.parameters.values(), self.sums.values()
         return MemoryUsage(nbytes(own), nbytes(sums), state_bytes(self.optimizer))
 
@@ -269,37 +296,47 @@ class MindSporeStage(
 
     @property
     def precision_policy(self) -> Implementation:
+        """Storage and arithmetic of the low-precision numbers; not defined for float32."""
         return LowPrecisionCast(self.precision).precision_policy
 
     def to_wire(self, x: ms.Tensor) -> ms.Tensor:
-        """Pack bfloat16 numbers that are stored in float32: their upper half has all bits."""
+        """Return a low-precision tensor as float16 to send: float16 unchanged, bfloat16 numbers,
+        which are stored in float32, as the upper half of their bits."""
         if x.dtype == ms.float16:
             return x
         bits = np.ascontiguousarray(x.asnumpy()).view(np.uint32) >> 16
         return ms.Tensor.from_numpy(bits.astype(np.uint16).view(np.float16))
 
     def from_wire(self, x: ms.Tensor) -> ms.Tensor:
+        """Return a received float16 tensor in its storage form: unchanged for fp16, for bf16 a
+        float32 tensor with these bits as its upper half."""
         if self.precision == "fp16":
             return x
         bits = x.asnumpy().view(np.uint16).astype(np.uint32) << 16
         return ms.Tensor.from_numpy(bits.view(np.float32))
 
     def recv_buffer(self, shape: tuple[int, ...]) -> ms.Tensor:
+        """Return an uninitialized float16 tensor of this shape, to receive a `to_wire` message
+        into."""
         return ms.Tensor.from_numpy(np.empty(shape, np.float16))
 
     def upcast(self, x: ms.Tensor) -> ms.Tensor:
+        """Return a float32 copy of a low-precision tensor."""
         return ms.Tensor.from_numpy(x.asnumpy().astype(np.float32))
 
     def downcast(self, x: ms.Tensor) -> ms.Tensor:
+        """Round ``x`` to the low-precision type; return it in float16 for fp16, in float32 for
+        bf16."""
         kind = np.float16 if self.precision == "fp16" else np.float32
         return ms.Tensor.from_numpy(round_to_type(x.asnumpy(), self.precision).astype(kind))
 
     def has_finite_gradients(self) -> bool:
+        """Return whether all elements of the gradient sums are finite; True without parameters."""
         return not self.parameters or bool(self.all_finite().asnumpy())
 
     def update_scaled(self, step: int, made: int, scale: float) -> None:
-        """Unscale the gradients and update; ``made`` is ignored, because the optimizer counts its
-        own steps."""
+        """Make update ``step`` with the gradient sums divided by ``scale``; ``made`` is ignored,
+        because the optimizer counts its own steps."""
         if self.clock is not None:
             self.clock.due.set_data(ms.Tensor(step - 1, ms.int32))
         if self.parameters:
@@ -308,11 +345,15 @@ class MindSporeStage(
     # --- evaluation -------------------------------------------------------------------------------
 
     def infer(self, segment: int, values: Values) -> tuple[Values, list[ms.Tensor]]:
+        """Return the stack after the segment, and the top of the stack after each of its layers, in
+        evaluation mode."""
         outputs = self.output_cells[segment](*values)
         depth = len(outputs) - self.layers[segment]
         return tuple(outputs[:depth]), list(outputs[depth:])
 
     def evaluate(self, logits: ms.Tensor, labels: ms.Tensor) -> tuple[float, Array]:
+        """Return the mean loss and the predicted classes for ``labels``, from as many of the first
+        ``logits``; the labels are repeated to fill the batch."""
         y = labels.asnumpy()
         filled = ms.Tensor.from_numpy(np.resize(y, (len(logits), *y.shape[1:])))
         losses, predicted = self.score_cell(logits, filled)
@@ -321,31 +362,42 @@ class MindSporeStage(
     # --- gradients and parameters -----------------------------------------------------------------
 
     def zero_grad(self) -> None:
+        """Set the gradient sums to zero in place, and free all saved activations."""
         self.kept.clear()
         if self.parameters:
             self.zero_sums()
 
     def flatten_gradients(self) -> ms.Tensor:
+        """Return the gradient sums as one new 1-D float32 tensor; empty without parameters."""
         return self.join_sums() if self.parameters else ms.Tensor(np.zeros(0, np.float32))
 
     def assign_flat_gradients(self, flat: ms.Tensor) -> None:
+        """Overwrite the gradient sums with ``flat``, in the layout of `flatten_gradients`."""
         if self.parameters:
             self.assign_sums(flat)
 
     def gradients(self) -> Arrays:
+        """Return canonical name → copy of each gradient sum."""
         return {name: p.asnumpy().copy() for name, p in self.sums.items()}
 
     def update(self, step: int) -> None:
+        """Make one update with the gradient sums, if there are parameters; ``step`` is ignored,
+        because the optimizer counts its own steps."""
         if self.parameters:
             self.apply()
 
     def weights(self) -> Arrays:
+        """Return canonical name → copy of each parameter of this stage."""
         return {name: p.asnumpy().copy() for name, p in self.parameters.items()}
 
     def state(self) -> dict[str, Arrays]:
+        """Return copies of the optimizer state: state name → canonical name → array; empty without
+        parameters."""
         return state(self.optimizer, list(self.parameters)) if self.parameters else {}
 
     def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
+        """Set the parameters to ``weights`` and the optimizer to its ``state`` after update
+        ``step``."""
         for name, parameter in self.parameters.items():
             parameter.set_data(ms.Tensor(weights[name], parameter.dtype))
         if self.parameters:

@@ -25,6 +25,8 @@ class Forward(nn.Cell):
         self.inner = tuple(at for at in tape.kept if 0 < at < len(part.order))
 
     def construct(self, *arguments):
+        """Return the stack after the segment, then the saved tops inside it, then the final states.
+        Arguments: the stack before it, the masks and initial states."""
         part = self.part
         after, states = part.walk_with_states(arguments[: part.depth], arguments[part.depth :])
         outputs = after[-1]
@@ -42,6 +44,7 @@ class LayerWithCasts(nn.Cell):
         self.casts, self.widens, self.after = part.casts[i], part.widens[i], part.after[i]
 
     def construct(self, x):
+        """Return the layer's output for ``x``, with its casts before and after."""
         if self.casts:
             x = self.lower(x)
         elif self.widens:
@@ -125,19 +128,23 @@ class Backward(nn.Cell):
         return block.walk(values, masks[block.first_mask : block.first_mask + block.dropouts])
 
     def saved_top(self, i, tape, stacks):
-        """Return the saved value from which layer ``i`` goes back."""
+        """Return the saved value from which layer ``i`` goes back: from ``stacks`` if it was
+        recomputed, else from the ``tape``."""
         if self.inside[i] > 0:
             return stacks[self.inside[i]][-1]
         return tape[self.place[i]]
 
     def layer_input(self, i, tape, stacks):
-        """Return the input of layer ``i``."""
+        """Return the input of layer ``i``, computed forward from its saved top where they
+        differ."""
         x = self.saved_top(i, tape, stacks)
         for k in range(self.top_numbers[i], i):
             x = self.order[k](x)
         return x
 
     def construct(self, *arguments):
+        """Add the segment's gradients to the sums, from the last layer to the first; return the
+        gradients of the stack before it, or a scalar if they are not wanted."""
         part, n, end = self.part, len(self.part.order), self.kept + self.part.dropouts
         tape, masks = arguments[: self.kept], arguments[self.kept : end]
         kept, flow, used = arguments[end:-1], arguments[-1], part.dropouts
@@ -204,6 +211,7 @@ class Loss(nn.Cell):
         self.before = before if part.low_cast is not None else (False,) * part.depth
 
     def construct(self, *arguments):
+        """Return ``share`` times the mean loss, and the mean loss."""
         stack = ()
         for i in range(self.part.depth):
             x = arguments[i]
@@ -218,6 +226,8 @@ class StatefulStageLoss(Loss):
     """A loss cell like `Loss` that also returns the final states of stateful layers."""
 
     def construct(self, *arguments):
+        """Return ``share`` times the mean loss, then a tuple of the mean loss and the final
+        states."""
         masks, (labels, share) = arguments[self.part.depth : -2], arguments[-2:]
         stacks, states = self.part.walk_with_states(arguments[: self.part.depth], masks)
         loss = self.criterion(stacks[-1][-1].astype(ms.float32), labels)
@@ -242,6 +252,8 @@ class LossBackward(nn.Cell):
         self.gradient = ops.value_and_grad(loss, positions, weights, has_aux=True)
 
     def construct(self, *arguments):
+        """Add the parameters' gradients of the weighted loss to the sums; return the mean loss, the
+        gradients of the stack and the final states, in one tuple."""
         (_, loss), gradients = self.gradient(*arguments)
         flow, own, states = (), (), ()
         if self.carries:
@@ -271,6 +283,8 @@ class Outputs(nn.Cell):
         self.part = part
 
     def construct(self, *stack):
+        """Return the stack after the segment, then the top after each of its layers, in one tuple,
+        for the ``stack`` before it, in the cell's mode."""
         after = self.part.walk(stack, (), self.part.padding_mask(stack[0]))
         outputs = after[-1]
         for values in after[1:]:
@@ -286,6 +300,8 @@ class Score(nn.Cell):
         self.criterion = criterion
 
     def construct(self, logits, labels):
+        """Return the loss of every sample and its predicted class, for ``logits`` with the classes
+        on the last axis."""
         return self.criterion.sample_losses(logits.astype(ms.float32), labels), ops.argmax(
             logits, -1
         )
@@ -299,6 +315,7 @@ class ZeroSums(nn.Cell):
         self.sums = sums
 
     def construct(self):
+        """Set the sums to zero in place; return a scalar that depends on it."""
         done = True
         for i in range(len(self.sums)):
             done = ops.depend(done, ops.assign(self.sums[i], ops.zeros_like(self.sums[i])))
@@ -313,6 +330,7 @@ class UpdateFromSums(nn.Cell):
         self.optimizer, self.sums = optimizer, sums
 
     def construct(self):
+        """Make one update of the parameters with the sums; return the optimizer's result."""
         return self.optimizer(self.sums)
 
 
@@ -324,6 +342,7 @@ class JoinSums(nn.Cell):
         self.sums = sums
 
     def construct(self):
+        """Return the sums, in their order, as one new 1-D tensor."""
         parts = ()
         for i in range(len(self.sums)):
             parts += (self.sums[i].reshape(-1),)
@@ -341,6 +360,7 @@ class AssignSums(nn.Cell):
         self.ends = tuple((sum(sizes[:i]), sum(sizes[: i + 1])) for i in range(len(sizes)))
 
     def construct(self, flat):
+        """Overwrite the sums, in their order, with parts of the 1-D ``flat``."""
         done = True
         for i in range(len(self.sums)):
             start, stop = self.ends[i]

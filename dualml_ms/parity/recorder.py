@@ -107,6 +107,7 @@ class Recorder(Base):
     skip = SKIP
 
     def check(self, model: Any) -> None:
+        """Raise UserError unless ``model`` is a cell and MindSpore is in PyNative mode."""
         if not isinstance(model, nn.Cell):
             raise UserError(f"expected a mindspore.nn.Cell; received {type(model).__name__}")
         if ms.get_context("mode") != ms.PYNATIVE_MODE:
@@ -116,29 +117,36 @@ class Recorder(Base):
             )
 
     def environment(self) -> dict[str, str]:
+        """Return the versions and the device that decide the numbers, as flat text."""
         return environment(ms.get_context("device_target"), 0)
 
     def named_tensors(self) -> dict[str, ms.Parameter]:
+        """Return name → parameter of the model, buffers included."""
         return dict(self.model.parameters_and_names())
 
     def tensors(self) -> list[Tensor]:
+        """Return name, shape and trainability of each parameter, in MindSpore's order."""
         return [
             Tensor(n, tuple(p.shape), bool(p.requires_grad))
             for n, p in self.named_tensors().items()
         ]
 
     def modules(self) -> dict[str, str]:
+        """Return name → class name of every cell inside the model."""
         return {name: type(cell).__name__ for name, cell in self.model.cells_and_names() if name}
 
     def weights(self) -> Arrays:
+        """Return name → copy of each parameter."""
         return {name: self.array(p) for name, p in self.named_tensors().items()}
 
     def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
+        """Assign the values, by name, to the model's parameters, in place."""
         named = self.named_tensors()
         for name, value in weights.items():
             assign_values(named[name], np.array(value))
 
     def gradients_by_name(self, gradients: Any) -> Arrays:
+        """Return name → copy of each gradient, given by name or in the optimizer's order."""
         if not isinstance(gradients, Mapping):
             names = {id(p): name for name, p in self.named_tensors().items()}
             order = [
@@ -152,6 +160,7 @@ class Recorder(Base):
         return {name: self.array(g) for name, g in gradients.items()}
 
     def optimizer_state(self) -> dict[str, Arrays]:
+        """Return state name (PyTorch's, by `SLOTS`) → parameter name → copy of the array."""
         own, names = self.optimizer, {id(p): name for name, p in self.named_tensors().items()}
         parameters = updated_parameters(self.model, own)
         order = [names.get(id(p), p.name) for p in parameters]
@@ -171,13 +180,13 @@ class Recorder(Base):
         return slots
 
     def unique_parameters(self) -> list[ms.Parameter]:
-        """Return the parameters of the cell and of the optimizer (its state and counters), each
-        once."""
+        """Return the parameters of the cell and of the optimizer's state, each once."""
         held = getattr(self.optimizer, "get_parameters", None)
         own = list(held()) if held is not None else updated_parameters(self.model, self.optimizer)
         return list({id(p): p for p in [*self.named_tensors().values(), *own]}.values())
 
     def snapshot(self) -> Any:
+        """Return copies of the parameters, and of the optimizer's state and other attributes."""
         own = (
             []
             if self.optimizer is None
@@ -186,23 +195,28 @@ class Recorder(Base):
         return [(p, p.asnumpy().copy()) for p in self.unique_parameters()], own
 
     def restore(self, kept: Any) -> None:
+        """Assign the values of a `snapshot` to parameters and optimizer, in place."""
         parameters, own = kept
         for p, value in parameters:
             assign_values(p, value)
         restore_attributes(own, copy_tensor)
 
     def is_tensor(self, value: Any) -> bool:
+        """Return whether a value is a MindSpore tensor; parameters are."""
         return isinstance(value, ms.Tensor)
 
     def array(self, tensor: ms.Tensor) -> NDArray[Any]:
+        """Return a copy of a tensor as a NumPy array; bfloat16 becomes float32."""
         if tensor.dtype == ms.bfloat16:
             tensor = tensor.astype(ms.float32)
         return tensor.asnumpy().copy()
 
     def tensor_like(self, array: NDArray[Any], tensor: ms.Tensor) -> ms.Tensor:
+        """Make a tensor of ``array`` with the dtype of ``tensor``."""
         return ms.Tensor(array, tensor.dtype)
 
     def make_tape(self) -> Tape:
+        """Return an empty tape that knows the cells and the parameters of the model."""
         tape = Tape(
             self.array, self.skip, {id(one): name for name, one in self.model.cells_and_names()}
         )
@@ -212,12 +226,15 @@ class Recorder(Base):
 
     @contextlib.contextmanager
     def watch_operations(self) -> Iterator[None]:
+        """Draw shared random numbers inside the block; if there is a tape, record all operators."""
         watch = contextlib.nullcontext() if self.tape is None else OperationTracer(self.tape)
         with SharedRngMode(SharedRng(self.seed)), watch:
             yield
 
     @contextlib.contextmanager
     def hook_modules(self, tell: Callable[[str, Any], None]) -> Iterator[None]:
+        """Call ``tell`` with name and output of each cell in the block; the model is ``""``."""
+
         def hook(name: str) -> Callable[..., None]:
             return lambda cell, given, output: tell(name, output)
 

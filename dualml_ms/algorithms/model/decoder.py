@@ -25,6 +25,8 @@ class RMSNorm(nn.Cell):
         self.mean = ops.ReduceMean(keep_dims=True)
 
     def construct(self, x):
+        """Divide ``x`` (…, D) by its root mean square along the last axis and multiply it by
+        ``weight``."""
         return x / ops.sqrt(self.mean(x * x, -1) + self.eps) * self.weight.astype(ms.float32)
 
 
@@ -32,6 +34,8 @@ class SwiGLU(nn.Cell):
     """SwiGLU activation, (…, 2·D) → (…, D)."""
 
     def construct(self, x):
+        """Return silu(gate) · up, (…, D), of ``x`` (…, 2·D): the gate is its first half, up its
+        second."""
         half = x.shape[-1] // 2
         gate, up = x[..., :half], x[..., half:]
         return gate * ops.sigmoid(gate) * up
@@ -53,6 +57,8 @@ class GroupedAttention(nn.Cell):
             self.cos, self.sin = (ms.Tensor(a.astype(np.float32)) for a in rotary_cos_sin(layer))
 
     def construct(self, x):
+        """Return the attention outputs (B, T, G·R·K) of ``x`` (B, T, G·(R + 2)·K), which holds the
+        queries, the key and the value of each group."""
         b, length, _ = x.shape
         r, groups, width = self.heads_per_group, self.groups, self.width
         parts = x.reshape(b, length, groups, r + 2, width).transpose(0, 2, 3, 1, 4)  # B G R+2 T K
@@ -69,7 +75,7 @@ class GroupedAttention(nn.Cell):
         return y.transpose(0, 3, 1, 2, 4).reshape(b, length, -1)
 
     def rotate(self, x):
-        """Apply rotary embeddings to (…, T, K)."""
+        """Apply rotary embeddings to ``x`` (…, T, K), in float32; return it in its own dtype."""
         y, half = x.astype(ms.float32), self.width // 2
         first, second = y[..., :half], y[..., half:]
         cos, sin = self.cos, self.sin

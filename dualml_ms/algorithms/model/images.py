@@ -41,4 +41,5 @@ class GlobalAvgPool2d(nn.Cell):
     """Global average pooling, (B, C, H, W) → (B, C)."""
 
     def construct(self, x):
+        """Return the mean of ``x`` over height and width, (B, C, H, W) → (B, C)."""
         return x.mean((2, 3))

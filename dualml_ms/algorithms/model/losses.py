@@ -28,17 +28,20 @@ class CrossEntropy(nn.Cell):
         self.slope = SparseSoftmaxCrossEntropyWithLogits(is_grad=True)
 
     def sample_losses(self, logits, labels):
-        """Return the loss of every sample (N,), or of every position of texts."""
+        """Return the cross entropy of every sample, 1-D, in nat; for texts of every position."""
         rows = logits.reshape(-1, logits.shape[-1])
         largest = self.largest(rows, 1)
         total = self.log(self.sum(self.exp(rows - largest), 1)) + largest
         return (total - self.pick(rows, 1, labels.reshape(-1, 1))).reshape(-1)
 
     def construct(self, logits, labels):
+        """Return the scalar mean of the sample losses, in nat."""
         losses = self.sample_losses(logits, labels)
         return self.sum_all(losses) / losses.size
 
     def bprop(self, logits, labels, out, gradient):
+        """Return the gradients of ``logits`` and ``labels``: (softmax − one-hot) / N times the
+        scalar ``gradient`` of the loss, and zeros."""
         slope = self.slope(logits.reshape(-1, logits.shape[-1]), labels.reshape(-1)) * gradient
         return slope.reshape(logits.shape), ops.zeros_like(labels)
 
@@ -47,15 +50,16 @@ class MSE(nn.Cell):
     """Mean squared error: the mean over all entries of (logits − one-hot)²."""
 
     def squared_errors(self, logits, labels):
-        """Return the squared error of every entry."""
+        """Return (logits − one-hot)² of every entry, in the shape of ``logits``."""
         target = ops.one_hot(labels, logits.shape[-1], 1.0, 0.0)
         return (logits - target) * (logits - target)
 
     def sample_losses(self, logits, labels):
-        """Return the loss of every sample (N,), or of every position of texts."""
+        """Return the mean squared error of every sample, 1-D; for texts of every position."""
         return ops.mean(self.squared_errors(logits, labels), -1).reshape(-1)
 
     def construct(self, logits, labels):
+        """Return the scalar mean of the squared errors of all entries."""
         return ops.mean(self.squared_errors(logits, labels))
 
 

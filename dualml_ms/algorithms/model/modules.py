@@ -46,6 +46,7 @@ class LowPrecisionCast(nn.Cell):
         )
 
     def construct(self, x):
+        """Round ``x`` to the low-precision type; return it in ``compute_type``."""
         return x.astype(self.type).astype(self.compute_type)
 
 
@@ -57,6 +58,8 @@ class LowPrecisionDense(nn.Dense):
         self.lower = lower
 
     def construct(self, x):
+        """Return ``x`` · Wᵀ + b, (…, inputs) → (…, outputs), with weights and bias in low
+        precision."""
         y = self.matmul(x.reshape(-1, x.shape[-1]), self.lower(self.weight))
         y = self.bias_add(y, self.lower(self.bias)) if self.has_bias else y
         return y.reshape(*x.shape[:-1], -1)
@@ -80,6 +83,7 @@ class LowPrecisionConv2d(nn.Conv2d):
         self.lower = lower
 
     def construct(self, x):
+        """Convolve images ``x`` (B, C, H, W) with weights and bias in low precision."""
         y = self.conv2d(x, self.lower(self.weight))
         return self.bias_add(y, self.lower(self.bias)) if self.has_bias else y
 
@@ -92,6 +96,7 @@ class Bias(nn.Cell):
         self.bias = zero_parameter("bias", size)
 
     def construct(self, x):
+        """Return ``x`` plus the float32 bias, in the shape of ``x``."""
         bias = self.bias.astype(ms.float32)
         return x + (bias.reshape(-1, 1, 1) if x.ndim == 4 else bias)
 
@@ -104,6 +109,7 @@ class LowPrecisionBias(Bias):
         self.lower = lower
 
     def construct(self, x):
+        """Return ``x`` plus the bias in low precision, in the shape of ``x``."""
         bias = self.lower(self.bias)
         return x + (bias.reshape(-1, 1, 1) if x.ndim == 4 else bias)
 
@@ -124,6 +130,8 @@ class MaxPool2d(nn.Cell):
         self.pool = nn.MaxPool2d(kernel_size=kernel, stride=stride, **mode)
 
     def construct(self, x):
+        """Return the maxima of the windows of ``x`` (B, C, H, W): by `Halve` for windows of 2 × 2
+        on maps of even size, else by MindSpore's kernel."""
         if self.halves and x.shape[2] % 2 == 0 and x.shape[3] % 2 == 0:
             return self.halve(x)
         return self.pool(x)
@@ -147,11 +155,14 @@ class Halve(nn.Cell):
         return left, right, top, bottom
 
     def construct(self, x):
+        """Return the maxima of 2 × 2 pixels of ``x``, (B, C, H, W) → (B, C, H/2, W/2)."""
         b, c, h, w = x.shape
         _, _, top, bottom = self.parts(x)
         return ops.maximum(top, bottom).reshape(b, c, h // 2, w // 2)
 
     def bprop(self, x, out, gradient):
+        """Return a tuple with the gradient of ``x``: each entry of ``gradient`` at the pixel that
+        is the maximum of its window, the first of equal ones; zero elsewhere."""
         left, right, top, bottom = self.parts(x)
         gradient = gradient.reshape(top.shape)
         upper = gradient * (top >= bottom).astype(gradient.dtype)
@@ -171,6 +182,8 @@ class Embedding(nn.Cell):
         self.words, self.first = words, first
 
     def construct(self, tokens):
+        """Return the float32 rows (…, D) of integer ``tokens`` (…); zeros for tokens outside of the
+        range."""
         row = tokens - self.first
         here = ops.logical_and(row >= 0, row < self.words)
         rows = ops.gather(self.weight.astype(ms.float32), row * here.astype(ms.int32), 0)
@@ -193,10 +206,13 @@ class LayerNorm(nn.LayerNorm):
         self.norm = ops.LayerNorm(begin_norm_axis=-1, begin_params_axis=-1, epsilon=eps)
 
     def construct(self, x):
+        """Normalize ``x`` (…, D) to mean 0 and variance 1 along the last axis; multiply by
+        ``weight`` and add ``bias``, in float32."""
         y, _, _ = self.norm(x, self.weight.astype(ms.float32), self.bias.astype(ms.float32))
         return y
 
     def extend_repr(self):
+        """Return an empty description of the settings for ``repr``."""
         return ""  # MindSpore's reads attributes that do not exist here
 
 
@@ -208,6 +224,8 @@ class Attention(nn.Cell):
         self.heads, self.causal = heads, causal
 
     def construct(self, x, here=None):
+        """Return the attention outputs (B, T, D) of ``x`` (B, T, 3·D), which holds queries, keys
+        and values. Keys where ``here`` (B, T) is false get no weight; None: all count."""
         b, length, width = x.shape
         parts = x.reshape(b, length, 3, self.heads, -1).transpose(2, 0, 3, 1, 4)
         q, k, v = parts[0], parts[1], parts[2]  # B heads T d each
@@ -230,6 +248,7 @@ class Position(nn.Cell):
         self.weight = zero_parameter("weight", length, features)
 
     def construct(self, x):
+        """Return ``x`` (B, T, D) plus the position embeddings."""
         return x + self.weight.astype(ms.float32)
 
 
@@ -237,6 +256,7 @@ class Rows(nn.Cell):
     """Treat the rows of an image as a sequence, (B, 1, H, W) → (B, H, W)."""
 
     def construct(self, x):
+        """Remove the channel axis of ``x``, (B, 1, H, W) → (B, H, W)."""
         return x.squeeze(1)
 
 
@@ -244,6 +264,8 @@ class MeanPool(nn.Cell):
     """Average over the positions that are ``here``, (B, T, D) → (B, D)."""
 
     def construct(self, x, here=None):
+        """Return the mean of ``x`` (B, T, D) over the positions where ``here`` (B, T) is true, or
+        over all if it is None: (B, D)."""
         if here is None:
             return x.mean(1)
         tokens = here.astype(ms.float32)
@@ -255,4 +277,5 @@ class First(nn.Cell):
     """Take the first position, (B, T, D) → (B, D)."""
 
     def construct(self, x):
+        """Return the values (B, D) of the first position of ``x`` (B, T, D)."""
         return x[:, 0]

@@ -123,7 +123,8 @@ class ModelPart(nn.Cell):
         return self.run_blocks(arguments[: self.depth], masks, self.padding_mask(arguments[0]))
 
     def padding_mask(self, x):
-        """Return which positions of tokens (B, T) hold a token; None if no layer needs it."""
+        """Return the boolean mask (B, T) of positions of ``x`` (B, T) that hold a token; None if no
+        layer needs it."""
         return x != PADDING if self.computes_padding_mask else None
 
     def run_blocks(self, values, masks, here=None):
@@ -253,7 +254,8 @@ class LayerBlock(ModelPart):
             self.recompute()
 
     def construct(self, *arguments):
-        """Return the values after the layers."""
+        """Return the stack after the layers, a tuple. Arguments: the stack before them, their
+        masks, and the padding mask (B, T) if one of them needs it."""
         here = arguments[-1] if self.takes_padding_mask else None
         masks = arguments[self.depth : self.depth + self.dropouts]
         return self.walk(arguments[: self.depth], masks, here)[-1]
@@ -268,6 +270,8 @@ class LayerOutputs(nn.Cell):
         self.network, self.loss = network, loss
 
     def construct(self, x, y):
+        """Return a tuple for samples ``x`` and labels ``y`` in evaluation mode: the sample losses,
+        the predicted classes, and the output of every layer."""
         after = self.network.walk((x,), (), self.network.padding_mask(x), False)
         logits = after[-1][-1].astype(ms.float32)
         outputs = (self.loss.sample_losses(logits, y), ops.argmax(logits, -1))

@@ -40,6 +40,8 @@ class LSTM(nn.LSTM):
     also returns the final one."""
 
     def construct(self, x, state=None):
+        """Return the outputs (B, T, H) of ``x`` (B, T, inputs); with an initial ``state`` (B, 2,
+        H), h and c, also the final state of that shape."""
         if state is None:
             y, _ = super().construct(x)
             return y
@@ -52,6 +54,8 @@ class GRU(nn.GRU):
     """GRU, (B, T, inputs) → (B, T, hidden), with states (B, 1, hidden) as in `LSTM`."""
 
     def construct(self, x, state=None):
+        """Return the outputs (B, T, H) of ``x`` (B, T, inputs); with an initial ``state`` (B, 1, H)
+        also the final state."""
         if state is None:
             y, _ = super().construct(x)
             return y
@@ -63,6 +67,8 @@ class RNN(nn.RNN):
     """Simple RNN, (B, T, inputs) → (B, T, hidden), with states (B, 1, hidden) as in `LSTM`."""
 
     def construct(self, x, state=None):
+        """Return the outputs (B, T, H) of ``x`` (B, T, inputs); with an initial ``state`` (B, 1, H)
+        also the final state."""
         if state is None:
             y, _ = super().construct(x)
             return y
@@ -78,6 +84,8 @@ class RecurrentOutputs(nn.Cell):
         self.cell = cell
 
     def construct(self, x, state):
+        """Return the outputs (B, T, H) of ``x`` from the initial ``state`` (B, S, H), without the
+        final state."""
         y, _ = self.cell(x, state)
         return y
 
@@ -91,5 +99,7 @@ class LowPrecisionRecurrence(nn.Cell):
         self.rnn, self.lower = rnn, lower
 
     def construct(self, x, state, length, w_ih, w_hh, b_ih, b_hh):
+        """Run the loop over positions with weight matrices and biases in low precision; return its
+        outputs and final state."""
         matrices = (self.lower(w_ih), self.lower(w_hh))
         return self.rnn(x, state, length, *matrices, self.lower(b_ih), self.lower(b_hh))

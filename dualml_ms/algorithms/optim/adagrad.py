@@ -33,14 +33,18 @@ class Adagrad(RuleOptimizer):
         self.apply = ops.ApplyAdagradV2(epsilon=self.rule.eps)
 
     def initial_value(self, slot: str) -> Any:
+        """Return the rule's initial sum of squared gradients, a float."""
         return self.rule.initial_accumulator
 
     def coefficients(self, lr, t):
+        """Return the rate of update ``t``, lr / (1 + (t − 1) · lr_decay), as a tuple of one."""
         if self.lr_decay > 0:
             lr = lr / (1.0 + (t - 1).astype(ms.float32) * self.lr_decay)
         return (lr,)
 
     def update(self, i, g, decay, numbers):
+        """Add g² to ``sum[i]`` and update parameter ``i``, both in place by one kernel; weight
+        decay is coupled."""
         (rate,) = numbers
         p = self.parameters[i]
         if decay > 0:

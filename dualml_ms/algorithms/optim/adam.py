@@ -47,6 +47,7 @@ class Adam(RuleOptimizer):
         self.fused, self.apply = self._uses_fused_kernel(), ops.Adam()
 
     def _uses_fused_kernel(self) -> bool:
+        """Return whether ``ops.Adam`` makes the updates: both betas are at least 1/2."""
         return min(self.rule.betas) >= 0.5
 
     def state_unit(self, slot: str) -> float:
@@ -58,6 +59,7 @@ class Adam(RuleOptimizer):
         return float(np.float32(1) - np.float32(beta)) / (1 - beta)
 
     def coefficients(self, lr, t):
+        """Return lr, the step size and ε' of update ``t``, in the units of the stored averages."""
         size, eps = lr * self.scale, self.eps
         if self.bias_correction:
             # 1 − βᵗ cancels: in float32 (on a CPU also by expm1) it is 1.3e-5 off at β = 0.999.
@@ -72,6 +74,8 @@ class Adam(RuleOptimizer):
         return g + decay * p
 
     def update(self, i, g, decay, numbers):
+        """Update parameter ``i`` and its averages m and v in place: by ``ops.Adam``, or by
+        assignments if a beta is below 1/2."""
         lr, size, eps = numbers
         p, m, v = self.parameters[i], self.exp_avg[i], self.exp_avg_sq[i]
         if decay > 0:

@@ -17,6 +17,7 @@ class AdamW(Adam):
     rule_type = rules.AdamW
 
     def decay(self, p, g, decay, lr):
-        """Return the gradient unchanged; shrink ``p`` by the share ``lr`` · ``decay``."""
+        """Subtract ``lr`` · ``decay`` · ``p`` from the parameter ``p`` in place; return the
+        gradient ``g`` unchanged."""
         ops.assign_sub(p, lr * decay * p)
         return g

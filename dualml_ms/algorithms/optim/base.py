@@ -77,7 +77,8 @@ class RuleOptimizer(nn.Optimizer):
         return "zeros"
 
     def state_unit(self, slot: str) -> float:
-        """Return the factor between the stored state and the rule's."""
+        """Return the factor of the stored state of this name relative to the rule's; 1 unless a
+        kernel stores a multiple."""
         return 1.0
 
     def construct(self, gradients):

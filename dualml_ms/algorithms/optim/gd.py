@@ -16,8 +16,11 @@ class GD(RuleOptimizer):
     rule_type = rules.GD
 
     def coefficients(self, lr, t):
+        """Return the rate ``lr`` as a tuple of one."""
         return (lr,)
 
     def update(self, i, g, decay, numbers):
+        """Subtract lr · ``g`` from parameter ``i`` in place; ``decay`` is ignored, the rule has
+        none."""
         (lr,) = numbers
         ops.assign_sub(self.parameters[i], lr * g)

@@ -22,6 +22,7 @@ class ConstantRate(LearningRateSchedule):
         self.rate = ms.Tensor(rate, ms.float32)
 
     def construct(self, global_step):
+        """Return the float32 rate, whatever the step."""
         return self.rate
 
 

@@ -35,9 +35,12 @@ class RMSprop(RuleOptimizer):
         self.centered = rule.centered
 
     def coefficients(self, lr, t):
+        """Return the rate ``lr`` as a tuple of one."""
         return (lr,)
 
     def update(self, i, g, decay, numbers):
+        """Update parameter ``i`` in place with its running averages, and with its momentum buffer
+        if there is momentum; weight decay is coupled."""
         (lr,) = numbers
         p = self.parameters[i]
         if decay > 0:

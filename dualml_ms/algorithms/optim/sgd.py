@@ -36,10 +36,14 @@ class SGD(RuleOptimizer):
         self.apply = ops.ApplyMomentum()
 
     def coefficients(self, lr, t):
+        """Return the rate, and the factor of the gradient in the momentum buffer: 1 in update 1,
+        then 1 − dampening."""
         # The buffer starts at zero, so an undampened first gradient is b_1 = g.
         return lr, 1.0 - self.dampening * (t > 1).astype(ms.float32)
 
     def update(self, i, g, decay, numbers):
+        """Update parameter ``i`` and its momentum buffer in place; weight decay is coupled. Without
+        momentum subtract lr · g."""
         lr, share = numbers
         p = self.parameters[i]
         if decay > 0:

@@ -24,10 +24,14 @@ class Method(TrainingMethod):
         self.sums = self.optimizer.parameters.clone(prefix="sums", init="zeros")
 
     def loss(self, share, x, y, *masks):
+        """Return ``share`` times a micro-batch's mean loss, weighted for the mean over the
+        processes, to differentiate; and without that weight."""
         loss = self.criterion(self.model(x, *masks), y) * share
         return loss * self.weight, loss
 
     def construct(self, last, share, x, y, *masks):
+        """Add a micro-batch's gradients to the sums; after the ``last`` one average the sums over
+        the processes, update, and clear them. Return ``share`` times the mean loss."""
         (_, loss), gradients = self.gradient(share, x, y, *masks)
         for i, gradient in enumerate(gradients):
             ops.assign_add(self.sums[i], gradient)
@@ -38,9 +42,11 @@ class Method(TrainingMethod):
         return loss
 
     def run_steps(self, batches):
+        """Make an update for each batch, a tuple of arrays; return their mean losses."""
         return [self.update(batch) for batch in batches]
 
     def update(self, batch):
+        """Make one update with up to four micro-batches of ``batch``; return its mean loss."""
         samples = len(batch[0])
         micro = [np.array_split(array, min(4, samples)) for array in batch]
         total = 0.0

@@ -28,10 +28,13 @@ class Method(TrainingMethod):
         self.scaler = amp.DynamicLossScaler(scale_value=2**16, scale_factor=2, scale_window=2000)
 
     def loss(self, x, y, *masks):
+        """Return the batch's mean loss times the loss scale, to differentiate; and unscaled."""
         loss = self.criterion(self.model(x, *masks), y)
         return self.scaler.scale(loss), loss
 
     def construct(self, x, y, *masks):
+        """Make one update, unless a gradient overflows, and adjust the loss scale; return the mean
+        loss before it."""
         (_, loss), gradients = self.gradient(x, y, *masks)
         gradients = self.scaler.unscale(gradients)
         finite = amp.all_finite(gradients)

@@ -25,10 +25,14 @@ class Method(TrainingMethod):
         )
 
     def loss(self, x, y, *masks):
+        """Return the batch's mean loss weighted for the mean over the processes, to differentiate;
+        and unweighted."""
         loss = self.criterion(self.model(x, *masks), y)
         return loss * self.weight, loss
 
     def construct(self, x, y, *masks):
+        """Make one update with the gradients averaged over the processes; return this process's
+        mean loss before it."""
         (_, loss), gradients = self.gradient(x, y, *masks)
         self.optimizer(self.reducer(gradients))
         return loss

@@ -27,10 +27,14 @@ class Method(TrainingMethod):
         self.scaler = amp.DynamicLossScaler(scale_value=2**16, scale_factor=2, scale_window=2000)
 
     def loss(self, x, y, *masks):
+        """Return the batch's mean loss weighted for the mean over the processes and scaled, to
+        differentiate; and neither weighted nor scaled."""
         loss = self.criterion(self.model(x, *masks), y)
         return self.scaler.scale(loss * self.weight), loss
 
     def construct(self, x, y, *masks):
+        """Make one update with the averaged gradients, unless one overflows, and adjust the loss
+        scale; return this process's mean loss before it."""
         (_, loss), gradients = self.gradient(x, y, *masks)
         gradients = self.scaler.unscale(self.reducer(gradients))
         finite = amp.all_finite(gradients)

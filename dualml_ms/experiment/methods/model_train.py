@@ -13,6 +13,7 @@ class Losses(Callback):
         self.values = []
 
     def on_train_step_end(self, run_context):
+        """Append the loss of the step that has ended to ``values``."""
         self.values.append(run_context.original_args().net_outputs)
 
 
@@ -27,6 +28,8 @@ class Method(TrainingMethod):
         self.trainer = Model(self.model, self.criterion, self.optimizer)
 
     def run_steps(self, batches):
+        """Make an update for each batch, samples and labels, by one epoch of `Model.train`; return
+        their mean losses."""
         losses = Losses()
         data = GeneratorDataset(batches, ["x", "y"], shuffle=False, num_parallel_workers=1)
         self.trainer.train(1, data, callbacks=[losses], dataset_sink_mode=False)

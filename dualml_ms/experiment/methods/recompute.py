@@ -20,9 +20,12 @@ class Method(TrainingMethod):
         self.gradient = ms.value_and_grad(self.loss, None, self.optimizer.parameters)
 
     def loss(self, x, y, *masks):
+        """Return the mean loss of the batch."""
         return self.criterion(self.model(x, *masks), y)
 
     def construct(self, x, y, *masks):
+        """Make one update, with activations recomputed in the backward pass; return the mean loss
+        before it."""
         loss, gradients = self.gradient(x, y, *masks)
         self.optimizer(gradients)
         return loss

@@ -78,12 +78,15 @@ class MindSporeMethod(MethodTraining, MemoryReport):
         self.x, self.y = self.model_inputs(recipe.x), recipe.y.astype(np.int32)
 
     def _make_network(self) -> Network:
+        """Make a network with the trial's initial weights, in training mode."""
         network = Network(self.recipe.spec)
         network.load(self.recipe.weights)
         network.set_train()
         return network
 
     def step(self, batch: Array, step: int, weight: float = 1.0) -> list[tuple[ms.Tensor, float]]:
+        """Make update ``step``; return this process's lazy mean loss, with the weight 1. ``weight``
+        is that of this loss in the mean over the processes."""
         if weight != self.weight:  # in an uneven last batch, and after it
             ops.assign(self.method.weight, ms.Tensor(weight, ms.float32))
             self.weight = weight
@@ -92,7 +95,8 @@ class MindSporeMethod(MethodTraining, MemoryReport):
     def run_steps(
         self, batches: Sequence[Array], first: int
     ) -> list[list[tuple[ms.Tensor, float]]]:
-        """Make an update for each batch in the method's own loop."""
+        """Make an update for each batch in the method's own loop, numbered from ``first``; return
+        for each a list of one pair, the lazy mean loss and 1."""
         given = [self.batch_arrays(batch, step) for step, batch in enumerate(batches, start=first)]
         lengths = {len(batch) for batch in batches}
         with self._parallel_mode() if lengths - self.compiled_lengths else nullcontext():
@@ -117,6 +121,7 @@ class MindSporeMethod(MethodTraining, MemoryReport):
         return losses
 
     def loss_scale(self) -> float:
+        """Return the current scale of the method's loss scaler."""
         return float(self.method.scaler.scale_value.asnumpy())
 
     @contextmanager
@@ -137,14 +142,16 @@ class MindSporeMethod(MethodTraining, MemoryReport):
         return self.x[part], self.y[part], *drawn
 
     def capture_forward(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
+        """Return the SHA-256 of ``batch`` as the model receives it, and layer name → output for the
+        samples ``probe``, in evaluation mode."""
         _, _, *outputs = self.evaluate_layers(self.x[probe], self.y[probe])
         names = [name for name, _ in self.eval_network.spec.layers]
         seen = (value.asnumpy()[: len(probe)] for value in outputs)
         return batch_digest(*self.fetch_batch(batch)), dict(zip(names, seen, strict=True))
 
     def evaluate_layers(self, x: Array, y: Array) -> tuple[ms.Tensor, ...]:
-        """Evaluate `LayerOutputs` for some samples, repeated to the size of an evaluation; see
-        `dualml_ms.algorithms.training.MindSporeTraining.evaluate_layers`."""
+        """Return the outputs of `LayerOutputs` for ``x`` and ``y``, repeated to the size of an
+        evaluation; a model that the method changes is evaluated by an unchanged copy."""
         if self.eval_network is not self.network:
             self.eval_network.load(self.weights())
         n = max(len(y), eval_batch_size(y))
@@ -155,17 +162,24 @@ class MindSporeMethod(MethodTraining, MemoryReport):
         return outputs
 
     def fetch_batch(self, batch: Array) -> tuple[Array, Array]:
+        """Return the samples and int32 labels with the indices ``batch`` as the model receives
+        them."""
         x, y, *_ = self.batch_arrays(batch, self.step_count + 1)
         return x, y
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
+        """Return the mean loss over ``x``, ``y`` and the predicted classes in the shape of ``y``,
+        in evaluation mode."""
         losses, predicted, *_ = self.evaluate_layers(x, y)
         return float(losses.asnumpy()[: y.size].mean(dtype=float)), predicted.asnumpy()[: len(y)]
 
     def weights(self) -> Arrays:
+        """Return canonical name → copy of each parameter."""
         return {name: p.asnumpy().copy() for name, p in self.parameters.items()}
 
     def state(self) -> dict[str, Arrays]:
+        """Return copies of the optimizer state, empty if the method cannot be resumed, with the
+        skipped updates of a scaled loss."""
         skips = self.skips.state(self.loss_scale()) if self.initial_scaler_values else {}
         return (
             state(self.method.optimizer, self.optimizer_names()) if self.is_resumable else {}
@@ -186,6 +200,8 @@ class MindSporeMethod(MethodTraining, MemoryReport):
         return [own[id(parameter)] for parameter in self.method.optimizer.parameters]
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
+        """Set weights and optimizer state to those after update ``step``, and the loss scale to its
+        initial value; a method that cannot be resumed starts with a fresh optimizer."""
         self.transform_weights(lambda _: weights)
         # A trial of a method with more state than that begins anew, or has ended.
         kept = (state, step) if self.is_resumable else ({}, 0)
@@ -196,6 +212,7 @@ class MindSporeMethod(MethodTraining, MemoryReport):
         self.step_count = step
 
     def transform_weights(self, fn: Callable[[Arrays], Mapping[str, Array]]) -> None:
+        """Replace the parameters in place by ``fn`` of their copies; the optimizer state stays."""
         moved = fn(self.weights())
         for name, parameter in self.parameters.items():
             ops.assign(parameter, ms.Tensor(moved[name], parameter.dtype))

@@ -20,6 +20,7 @@ def with_fixed_parameters(layer: nn.Cell) -> nn.Cell:
 
 
 def gradient(function: Callable[[Tensor], Tensor], x: NDArray) -> NDArray:
+    """Return the gradient of the sum of ``function(x)`` with respect to ``x``, in its shape."""
     return ms.grad(lambda inputs: function(inputs).sum())(Tensor(x)).asnumpy()
 
 

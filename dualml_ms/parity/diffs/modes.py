@@ -13,6 +13,7 @@ from dualml.parity.diffs.inputs import normal
 
 
 def parameter(array: NDArray) -> ms.Parameter:
+    """Make a trainable parameter named ``weight`` with these values."""
     return ms.Parameter(ms.Tensor(array), name="weight")
 
 
@@ -317,11 +318,13 @@ def integer_gradient_equal() -> NDArray:
 
 
 def squared(x: ms.Tensor) -> ms.Tensor:
+    """Return the sum of squares of the softmax of ``x`` along its last axis, a scalar."""
     return ops.softmax(x, -1).square().sum()
 
 
 @ms.jit
 def compiled(x: ms.Tensor) -> ms.Tensor:
+    """Return the gradient of `squared` at ``x``, computed in a compiled graph."""
     return ms.grad(squared)(x)
 
 

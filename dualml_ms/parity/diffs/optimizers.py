@@ -27,6 +27,7 @@ def five_steps(make: Callable[[list[ms.Parameter]], nn.Cell], scale: float = 1.0
 
 
 def ones_parameter(name: str) -> ms.Parameter:
+    """Make a parameter of three ones."""
     return ms.Parameter(ops.ones(3), name=name)
 
 
@@ -410,6 +411,8 @@ def loaded_weights_shared_equal() -> NDArray:
 
 
 def momentum_by_hand(**begin: str) -> Numbers:
+    """Return `WEIGHTS` after five steps of hand-written momentum SGD (rate 0.1, momentum 0.9);
+    ``begin`` are options of the clone that makes its buffers."""
     weights = [ms.Parameter(ms.Tensor(array), name=name) for name, array in WEIGHTS.items()]
     moments = ms.ParameterTuple(weights).clone(prefix="moment", **begin)
     for step in range(5):

@@ -22,6 +22,7 @@ def integer_linear() -> nn.Dense:
 
 
 def integer_inputs() -> ms.Tensor:
+    """Return float32 inputs (6, 8) of integers from 0 to 4."""
     return ms.Tensor(classes(5, 6, 8, seed=1).astype(np.float32))
 
 
@@ -109,6 +110,8 @@ def train_three_updates(manager: Any, size: float = 1.0, **options: Any) -> NDAr
 
 
 def fixed_scale_manager(scale: float) -> amp.FixedLossScaleManager:
+    """Make a manager with the constant loss scale ``scale``, which makes updates with overflowing
+    gradients, too."""
     return amp.FixedLossScaleManager(scale, drop_overflow_update=False)
 
 
@@ -184,6 +187,8 @@ def unscale_in_place_equal() -> NDArray:
 
 
 def scaled_gradients() -> tuple[amp.DynamicLossScaler, Any]:
+    """Return a loss scaler with scale 1024, and a tuple with the scaled gradient (3,) of a
+    weight."""
     scaler = amp.DynamicLossScaler(1024, 2, 2000)
     weight = ms.Parameter(ms.Tensor(np.ones(3, np.float32)), name="weight")
     factors = ms.Tensor(normal(3))

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 
 def parameter(value: float, name: str = "weight") -> ms.Parameter:
+    """Make a scalar parameter with this value."""
     return ms.Parameter(ms.Tensor(value), name=name)
 
 

@@ -16,6 +16,7 @@ NAN = np.array([1, np.nan, 3], np.float32)
 
 
 def gradient(f: Callable[[Tensor], Tensor], values: list[float]) -> NDArray:
+    """Return the gradient of the scalar ``f`` at ``values``, as an array of their length."""
     return ms.grad(f)(Tensor(values)).asnumpy()
 
 
