@@ -69,17 +69,22 @@ class TorchBackend(
         torch.utils.deterministic.fill_uninitialized_memory = False
 
     def environment(self) -> dict[str, str]:
+        """Return PyTorch's environment, with the kernel choice of the latest training, if it has
+        one."""
         facts = environment(str(self.device), torch.get_num_threads())
         choice = self.last_training.choice if self.last_training else None
         return facts | (choice.environment_facts() if choice else {})
 
     def training(self, recipe: TrainingSpec) -> TorchParallel:
+        """Make a training on this device and remember it, because `environment` reports its kernel
+        choice."""
         self.last_training = TorchParallel(recipe, self.device)
         return self.last_training
 
     def stage(
         self, segments: Sequence[Segment], recipe: TrainingSpec, *, first: bool, last: bool
     ) -> TorchStage:
+        """Make the stage of these segments on this backend's device; ``last`` is ignored."""
         return TorchStage(segments, recipe, self.device, first=first)
 
     def placed_stage(
@@ -89,6 +94,7 @@ class TorchBackend(
         devices: Sequence[str],
         comm: Communicator,
     ) -> TorchPlacedStage:
+        """Make a stage whose segments lie on the named devices, see `TorchPlacedStage`."""
         return TorchPlacedStage(segments, recipe, devices, comm)
 
     def method(
@@ -98,11 +104,15 @@ class TorchBackend(
         comm: Communicator | None,
         config: Mapping[str, Any] | None = None,
     ) -> MethodTraining:
+        """Make the training method ``name`` on this device; ``config`` is the user's own for its
+        engine."""
         from dualml_torch.experiment.methods import make_method
 
         return make_method(name, recipe, self.device, comm, config)
 
     def rpc(self, plan: SplitPlan, comm: Communicator, recipe: TrainingSpec) -> SplitModel:
+        """Make this rank's view of a model split by RPC. Unsupported: a PyTorch built without
+        it."""
         import torch.distributed.rpc
 
         if not torch.distributed.rpc.is_available():
@@ -115,12 +125,16 @@ class TorchBackend(
         return RpcTraining(self, plan, comm, recipe)
 
     def materialize_losses(self, losses: Sequence[Any]) -> Array:
+        """Copy all chunks' losses to the host at once and return each batch's mean loss, float64;
+        an empty array for no batches."""
         if not losses:
             return np.zeros(0)
         values = torch.stack([loss for parts in losses for loss, _ in parts]).double().cpu().numpy()
         return combine_chunk_losses(values, losses)
 
     def connect(self, place: RankContext) -> Communicator:
+        """Join the other ranks and return the communicator, staged in host memory if ``place`` asks
+        for it; this backend's device becomes the rank's own."""
         from dualml_torch.algorithms.communicator import connect
 
         if place.host_staged:
@@ -134,6 +148,8 @@ class TorchBackend(
         return comm
 
     def measure_peak(self, work: Callable[[], object]) -> int | None:
+        """Run ``work`` and return the allocator's peak bytes on this GPU; None, without running it,
+        on a CPU."""
         return measure_peak_memory(self.device, work)
 
     def stopwatch(self) -> Callable[[], float]:
@@ -141,6 +157,7 @@ class TorchBackend(
         return start_events(self.device) if self.clock == EVENTS else super().stopwatch()
 
     def synchronize(self) -> None:
+        """Wait for this backend's GPU; do nothing on a CPU."""
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 

@@ -32,6 +32,8 @@ class Optimizers:
         self.rules, self.mode, self.rates, self.device = rules, mode, rates, device
 
     def run(self, start: Params, gradient: Gradient, steps: int) -> dict[str, OptimizerResult]:
+        """Run each optimizer for ``steps`` updates from the parameters ``start``; return results by
+        rule."""
         return {name: self.run_optimizer(name, start, gradient, steps) for name in self.rules}
 
     def run_optimizer(

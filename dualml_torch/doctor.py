@@ -43,6 +43,8 @@ def _compute(device: str) -> None:
 
 
 def _gpus() -> Iterator[DoctorFinding]:
+    """Yield a finding for each GPU, which says whether it computes; a warning for one that torch
+    cannot use."""
     import torch
 
     from dualml_torch.common.environment import missing_cuda_reason

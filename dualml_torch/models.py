@@ -25,7 +25,7 @@ __all__ = ["Recorder", "building", "losses", "optimizer", "prepare", "step", "te
 
 
 def prepare(seed: int) -> None:
-    """Seed PyTorch's generator."""
+    """Seed PyTorch's global random generator."""
     torch.manual_seed(seed)
 
 
@@ -35,13 +35,13 @@ def building() -> AbstractContextManager[dict[int, SourceLocation]]:
 
 
 def train(model: torch.nn.Module, on: bool) -> None:
-    """Set training or evaluation mode of a model."""
+    """Set training mode of a module if ``on``, else evaluation mode; ignore any other object."""
     if isinstance(model, torch.nn.Module):  # the recorder reports anything else
         model.train(on)
 
 
 def tensor(array: NDArray[Any]) -> torch.Tensor:
-    """Make a tensor of an array, in the same memory."""
+    """Return an array as a tensor that shares its memory."""
     return torch.from_numpy(array)
 
 
@@ -84,12 +84,12 @@ def step(
 
 
 def losses() -> dict[str, Callable[[Any, Any], torch.Tensor]]:
-    """Return the built-in losses by name."""
+    """Return the built-in losses, functions of outputs and targets, by name."""
     return {"cross_entropy": cross_entropy, "mse": mse, "probe": probe}
 
 
 def first_tensor(outputs: Any) -> torch.Tensor:
-    """Return the first tensor of a model's outputs."""
+    """Return the first tensor among a model's outputs, however nested. UserError: there is none."""
     tensors = [value for _, value in iter_tensors(outputs, torch.is_tensor)]
     if not tensors:
         raise UserError(f"the model returned {type(outputs).__name__}, which has no tensor")
@@ -105,7 +105,8 @@ def cross_entropy(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
 
 
 def mse(outputs: Any, targets: torch.Tensor) -> torch.Tensor:
-    """Return the mean squared error of the first output."""
+    """Return the mean squared error of the first output. UserError: its shape is not the
+    targets'."""
     value = first_tensor(outputs)
     if value.shape != targets.shape:
         raise UserError(f"loss 'mse': outputs {tuple(value.shape)}, targets {tuple(targets.shape)}")

@@ -134,11 +134,14 @@ def rank_device(place: RankContext, device: str) -> torch.device:
 
 
 def _destroy() -> None:
+    """Destroy the default process group and ignore torch's errors about it."""
     with contextlib.suppress(RuntimeError, AssertionError):
         dist.destroy_process_group()
 
 
 def _clean_up(member: Membership) -> None:
+    """Undo what joining left behind: gloo's network interface in the environment, the store's file
+    and the temporary folder."""
     if member.interface:
         os.environ.pop(INTERFACE, None)
     if member.store_file is not None:

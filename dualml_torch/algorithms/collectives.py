@@ -36,6 +36,8 @@ class TorchCollectives(Communicator):
     member: Membership
 
     def _native(self, primitive: str, x: Tensor, **options: Any) -> Any:
+        """Run a native collective and return its result; a single rank computes it without
+        torch."""
         if self.group is None:
             return self._run_on_one_rank(primitive, x, options)
         with self._translate_errors(primitive):
@@ -43,6 +45,8 @@ class TorchCollectives(Communicator):
             return result()
 
     def _start(self, primitive: str, x: Tensor, **options: Any) -> EngineWork:
+        """Start a native collective without waiting and return its work; gloo's reduce_scatter
+        starts an all_reduce."""
         if self.group is None:
             result = self._run_on_one_rank(primitive, x, options)
             return EngineWork(lambda: result, lambda: True)
@@ -64,6 +68,9 @@ class TorchCollectives(Communicator):
         return self._make_work("reduce_scatter", work, lambda: result()[start : start + size])
 
     def _make_work(self, primitive: str, work: Any, result: Callable[[], Any]) -> EngineWork:
+        """Wrap torch's ``work`` (None: complete already) and the function that reads its ``result``
+        in an `EngineWork` whose errors are translated."""
+
         def wait() -> Any:
             with self._translate_errors(primitive):
                 if work is not None:
@@ -76,30 +83,41 @@ class TorchCollectives(Communicator):
     # that gives the result once the work is complete.
 
     def _all_reduce_begin(self, x: Tensor, later: bool, op: str) -> StartedCollective:
+        """Start an all-reduce of ``x`` by ``op``, in place if ``x`` is contiguous."""
         x = x.contiguous()
         return dist.all_reduce(x, OPS[op], self.group, later), lambda: x
 
     def _reduce_begin(self, x: Tensor, later: bool, op: str, root: int) -> StartedCollective:
+        """Start a reduction of ``x`` by ``op``, in place; only the group rank ``root`` gets the
+        result."""
         return dist.reduce(x, self.ranks[root], OPS[op], self.group, later), lambda: x
 
     def _broadcast_begin(self, x: Tensor, later: bool, root: int) -> StartedCollective:
+        """Start a broadcast of the group rank ``root``'s ``x``, in place if ``x`` is contiguous."""
         x = x.contiguous()
         return dist.broadcast(x, self.ranks[root], self.group, later), lambda: x
 
     def _gather_begin(self, x: Tensor, later: bool, root: int) -> StartedCollective:
+        """Start a gather of every rank's ``x``; the result is their list on the group rank
+        ``root``, else None."""
         parts = self._buffers(x) if self.rank == root else None
         return dist.gather(x, parts, self.ranks[root], self.group, later), lambda: parts
 
     def _all_gather_begin(self, x: Tensor, later: bool) -> StartedCollective:
+        """Start an all-gather; the result is the list of every rank's ``x``, in rank order."""
         parts = self._buffers(x)
         return dist.all_gather(parts, x, self.group, later), lambda: parts
 
     def _scatter_begin(
         self, x: Tensor, later: bool, parts: list[Tensor] | None, root: int
     ) -> StartedCollective:
+        """Start a scatter of the group rank ``root``'s ``parts`` (None elsewhere); this rank's part
+        overwrites ``x``."""
         return dist.scatter(x, parts, self.ranks[root], self.group, later), lambda: x
 
     def _reduce_scatter_begin(self, x: Tensor, later: bool, op: str) -> StartedCollective:
+        """Start a reduce-scatter of the 1-D ``x`` by ``op``; the result is this rank's part. Parts
+        of unequal length are padded with zeros meanwhile."""
         sizes = part_lengths(len(x), self.size)
         if sizes[0] != sizes[-1]:
             rows = x.new_zeros((self.size, sizes[0]))
@@ -114,6 +132,8 @@ class TorchCollectives(Communicator):
         return work, lambda: own[: sizes[self.rank]]
 
     def _all_to_all_begin(self, x: Tensor, later: bool, parts: list[Tensor]) -> StartedCollective:
+        """Start an all-to-all of ``parts``, one per rank and of one shape; the result is the list
+        of the parts received. ``x`` is ignored."""
         rows = torch.stack(parts)
         received = torch.empty_like(rows)
         work = None
@@ -122,6 +142,7 @@ class TorchCollectives(Communicator):
         return work, lambda: list(received.unbind(0))
 
     def _barrier_begin(self, x: None, later: bool) -> StartedCollective:
+        """Start a barrier of the group; NCCL's runs on this rank's GPU. ``x`` is ignored."""
         bound = {}
         if self.member.engine == "nccl":
             bound = {"device_ids": [self.member.device.index]}
@@ -132,7 +153,8 @@ class TorchCollectives(Communicator):
         return list(x.new_empty((self.size, *x.shape)).unbind(0))
 
     def _run_on_one_rank(self, primitive: str, x: Any, options: dict[str, Any]) -> Any:
-        """Return the result of a collective of a single rank."""
+        """Return the result of a collective of a single rank: ``x``, its part, or a list of
+        either."""
         if primitive in ("gather", "all_gather"):
             return [x]
         parts = options.get("parts")

@@ -105,6 +105,8 @@ class TorchCommunicator(TorchCollectives):
     def implementation_of(
         self, primitive: str, dtype: str = "float32", op: str = "sum"
     ) -> Implementation:
+        """Return the `torch.distributed` function behind ``primitive``, or how NCCL composes it, or
+        why NCCL does not support it."""
         if self.group is None:
             return Implementation("native", "one rank: nothing to send")
         if self.member.engine == "nccl" and primitive in GLOO_ONLY:
@@ -128,28 +130,38 @@ class TorchCommunicator(TorchCollectives):
         return super().stopwatch()
 
     def tensor(self, array: Any) -> Tensor:
+        """Copy a NumPy array to a new tensor of the same type on the device."""
         return torch.from_numpy(np.array(array, order="C")).to(self.member.device)
 
     def numpy(self, x: Tensor) -> Any:
+        """Copy a tensor to a C-contiguous NumPy array on the host."""
         return np.array(x.detach().cpu().numpy(), order="C")
 
     def dtype(self, x: Tensor) -> str:
+        """Return the name of a tensor's type without ``torch.``, such as ``float32``."""
         return DTYPES.get(x.dtype) or str(x.dtype).removeprefix("torch.")
 
     def cast(self, x: Tensor, dtype: str) -> Tensor:
+        """Return a copy of ``x`` in the type ``dtype``, also if ``x`` has that type already."""
         return x.to(KINDS[dtype], copy=True)
 
     def empty_like(self, x: Tensor) -> Tensor:
+        """Return an uninitialised contiguous tensor of the shape, type and device of ``x``."""
         return torch.empty_like(x, memory_format=torch.contiguous_format)
 
     def copy(self, x: Tensor) -> Tensor:
+        """Return a detached contiguous copy of ``x``."""
         return x.detach().clone(memory_format=torch.contiguous_format)
 
     def combine(self, a: Tensor, b: Tensor, op: str) -> Tensor:
+        """Overwrite ``a`` with ``a`` and ``b`` combined by ``op`` (sum, max, min or prod) and
+        return it."""
         result: Tensor = COMBINE[op](a, b, out=a)
         return result
 
     def median(self, parts: Sequence[Tensor]) -> Tensor:
+        """Return the elementwise median of ``parts``: of an even number the mean of the middle two,
+        and nan where any part is nan."""
         # torch.median takes the lower of the middle two.
         ordered, n = torch.stack(list(parts)).sort(0).values, len(parts)
         middle = (ordered[(n - 1) // 2] + ordered[n // 2]) / 2
@@ -160,12 +172,16 @@ class TorchCommunicator(TorchCollectives):
         return BITS[op](a, b)
 
     def scale(self, x: Tensor, factor: float) -> Tensor:
+        """Multiply ``x`` in place by ``factor``, truncated for integers, and return it."""
         return x.mul_(factor if x.is_floating_point() else int(factor))
 
     def slice(self, x: Tensor, start: int, stop: int) -> Tensor:
+        """Return a view of the elements ``start`` to ``stop`` − 1 of the 1-D ``x``."""
         return x[start:stop]
 
     def write(self, x: Tensor, start: int, value: Tensor, op: str) -> Tensor:
+        """Copy ``value`` into the 1-D ``x`` from ``start`` on, or add it if ``op`` is ``add``;
+        return ``x``, changed in place."""
         place = x[start : start + len(value)]
         if op == "add":
             place.add_(value)
@@ -174,6 +190,7 @@ class TorchCommunicator(TorchCollectives):
         return x
 
     def synchronize(self) -> None:
+        """Wait for this rank's GPU; do nothing on a CPU."""
         if self.member.device.type == "cuda":
             torch.cuda.synchronize(self.member.device)
 
@@ -188,6 +205,7 @@ class TorchCommunicator(TorchCollectives):
             leave(self.member)
 
     def _subgroup(self, ranks: Sequence[int]) -> Communicator:
+        """Make the communicator of these group ranks; a single rank gets no process group."""
         chosen = [self.ranks[r] for r in ranks]
         group = None
         if len(chosen) > 1:
@@ -200,6 +218,8 @@ class TorchCommunicator(TorchCollectives):
     def _exchange(
         self, send: Mapping[int, Tensor], receive: Mapping[int, Tensor]
     ) -> dict[int, Tensor]:
+        """Send and receive one tensor per named group rank at the same time; return the received
+        ones by rank. Contiguous tensors in ``receive`` are overwritten."""
         buffers = {peer: x.contiguous() for peer, x in receive.items()}
         with self._translate_errors("exchange"):
             if self.member.engine == "nccl":  # separate calls could deadlock
@@ -216,15 +236,20 @@ class TorchCommunicator(TorchCollectives):
         return buffers
 
     def _isend(self, x: Tensor, peer: int) -> EngineWork:
+        """Start sending ``x`` to the group rank ``peer``."""
         return self._start_message(dist.isend, x, peer)
 
     def _irecv(self, buffer: Tensor, peer: int) -> EngineWork:
+        """Start receiving from the group rank ``peer`` into ``buffer``."""
         return self._start_message(dist.irecv, buffer, peer)
 
     def _isend_tagged(self, x: Tensor, peer: int, tag: int) -> EngineWork:
+        """Start sending ``x`` with the number ``tag`` to the group rank ``peer``; only for gloo."""
         return self._start_message(dist.isend, x, peer, tag)
 
     def _irecv_tagged(self, buffer: Tensor, peer: int | None, tag: int) -> EngineWork:
+        """Start receiving a message with the number ``tag`` into ``buffer``, from any rank if
+        ``peer`` is None; only for gloo."""
         return self._start_message(dist.irecv, buffer, peer, tag)
 
     def _start_message(self, begin: Any, x: Tensor, peer: int | None, tag: int = 0) -> EngineWork:

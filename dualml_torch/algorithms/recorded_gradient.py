@@ -144,6 +144,8 @@ class LossAndGradients(nn.Module):
     def forward(
         self, share: Tensor, labels: Tensor, own: Sequence[Tensor], *inputs: Tensor
     ) -> tuple[Tensor | None, ...]:
+        """Return the mean loss, detached, and ``share`` times its gradient for each of the tensors
+        ``own``; None for those that it does not reach."""
         mean = self.loss(self.network(*inputs), labels)
         return mean.detach(), *torch.autograd.grad(mean, own, share, allow_unused=True)
 

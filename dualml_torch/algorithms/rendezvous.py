@@ -103,6 +103,8 @@ def open_shared_store(place: RankContext, member: Membership) -> Any:
 def _file_store(
     place: RankContext, member: Membership, details: dict[str, str]
 ) -> tuple[Any, bool]:
+    """Choose the store's file, which rank 0 names in ``details``; return the function that opens it
+    from rank 0's details, and False: no rank has to host it."""
     if place.rendezvous != "auto":
         # One file for each group: torch needs a fresh one, and the user's file is not touched.
         path = Path(f"{urlsplit(place.rendezvous).path}.{group_key(place)}")
@@ -121,12 +123,16 @@ def _file_store(
 
 
 def _tcp_store(place: RankContext, member: Membership, details: dict[str, str]) -> tuple[Any, bool]:
+    """Return the function that opens the store at the URL's host and port, and whether this rank
+    hosts it: rank 0."""
     url = urlsplit(place.rendezvous)
     hosts = place.rank == 0
     return _tcp_server(str(url.hostname), int(url.port or 0), place, hosts), hosts
 
 
 def _env_store(place: RankContext, member: Membership, details: dict[str, str]) -> tuple[Any, bool]:
+    """Return the function that opens the store of ``MASTER_ADDR`` and ``MASTER_PORT``, and whether
+    this rank hosts it. UserError: variables that are missing or name another rank."""
     names = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE")
     if missing := [name for name in names if not os.environ.get(name)]:
         raise UserError(
@@ -145,6 +151,8 @@ def _env_store(place: RankContext, member: Membership, details: dict[str, str]) 
 
 
 def _tcp_server(host: str, port: int, place: RankContext, hosts: bool) -> Any:
+    """Return a function that opens the `TCPStore` at ``host`` and ``port``, as its server if
+    ``hosts``; its argument is ignored."""
     limit = timedelta(seconds=place.timeout)
     return lambda _: dist.TCPStore(
         host, port, place.size, is_master=hosts, timeout=limit, wait_for_workers=False
@@ -152,6 +160,8 @@ def _tcp_server(host: str, port: int, place: RankContext, hosts: bool) -> Any:
 
 
 def _hosting_error(place: RankContext, error: RuntimeError) -> str:
+    """Return the message of a rank 0 that cannot open the store: a port in use, or torch's first
+    line."""
     where = place.rendezvous
     if where.startswith("env"):
         where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"

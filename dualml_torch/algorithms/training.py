@@ -73,9 +73,12 @@ class TorchTraining(
 
     @property
     def precision_policy(self) -> Implementation:
+        """Native arithmetic in the network's low-precision type, which the detail names."""
         return Implementation("native", str(self.network.low_dtype))
 
     def step(self, batch: Array, step: int) -> list[tuple[torch.Tensor, float]]:
+        """Make update ``step`` with the gradients of all chunks of ``batch``; return each chunk's
+        mean loss, 0-dim on the device, and its share of the batch."""
         self.zero_grad()
         losses = []
         for part, share in split_into_chunks(batch, self.recipe.chunk):
@@ -130,6 +133,8 @@ class TorchTraining(
         return (self.x.index_select(0, index), *given), self.y.index_select(0, index)
 
     def measure_memory(self, batch: Array | None = None) -> MemoryUsage:
+        """Count bytes of weights, gradients and optimizer state, and those that a forward pass of
+        one chunk of ``batch`` saves. Without a batch, gradients count as much as weights."""
         own = list(self.parameters.values())
         weights, state = nbytes(own), state_bytes(self.optimizer)
         if batch is None or not len(batch):
@@ -150,6 +155,8 @@ class TorchTraining(
         return MemoryUsage(weights, nbytes(gradients), state, seen)
 
     def trace(self, batch: Array, probe: Array) -> BatchTrace:
+        """Compute loss, unscaled gradients and activations without an update; all ``grad`` are None
+        afterwards. A parameter that the loss does not reach has zeros."""
         self.zero_grad()
         with self.preserving_statistics():
             losses = [
@@ -171,6 +178,8 @@ class TorchTraining(
 
     @torch.no_grad()
     def capture_forward(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
+        """Return the digest of ``batch`` and host copies of the layers' outputs for the samples
+        ``probe``, in evaluation mode."""
         self.network.eval()
         activations = self.network.activations(self.x[torch.from_numpy(probe).to(self.device)])
         self.network.train()
@@ -179,11 +188,15 @@ class TorchTraining(
         }
 
     def fetch_batch(self, batch: Array) -> tuple[Array, Array]:
+        """Return host copies of the samples and labels of a batch, without masks and hidden
+        states."""
         (x, *_), y = self.batch_tensors(batch)
         return to_numpy(x), to_numpy(y)
 
     @torch.no_grad()
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
+        """Return the mean loss and the classes of the largest logits, all samples in one forward
+        pass."""
         self.network.eval()
         logits = self.network(torch.from_numpy(x).to(self.device))
         loss = float(self.loss(logits, torch.from_numpy(y).to(self.device)))
@@ -191,30 +204,38 @@ class TorchTraining(
         return loss, logits.argmax(dim=-1).cpu().numpy()
 
     def weights(self) -> Arrays:
+        """Return host copies of parameters and running statistics by canonical name."""
         both = {**self.parameters, **self.network.statistics()}
         return {name: to_numpy(both[name]) for name in self.recipe.spec.tensors()}
 
     def running_statistics(self) -> Arrays:
+        """Return host copies of the network's running statistics by canonical name."""
         return {name: to_numpy(tensor) for name, tensor in self.network.statistics().items()}
 
     def load_running_statistics(self, statistics: Mapping[str, Array]) -> None:
+        """Copy ``statistics`` into the network's running statistics in place."""
         for name, tensor in self.network.statistics().items():
             tensor.copy_(torch.from_numpy(statistics[name]))
 
     def state(self) -> dict[str, Arrays]:
+        """Return host copies of optimizer state, loss scaler and hidden states, as far as there are
+        any."""
         own = state(self.optimizer, list(self.parameters)) | self.scaler_state()
         return own if self.hidden is None else own | self.hidden.state()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
+        """Copy ``weights`` into the network and restore optimizer, loss scaler and hidden states as
+        after update ``step``."""
         self.network.load(weights)
         state = self.pop_scaler_state(state if self.hidden is None else self.hidden.load(state))
         load_state(self.optimizer, state, self.applied_steps(step), list(self.parameters))
         self.step_count = step
 
     def transform_weights(self, fn: Callable[[Arrays], Mapping[str, Array]]) -> None:
+        """Replace the network's weights by ``fn`` of their host copies; everything else stays."""
         self.network.load(fn(self.weights()))
 
 
 def to_numpy(tensor: torch.Tensor) -> Array:
-    """Return a copy of a tensor on the host."""
+    """Return a detached host copy of a tensor as an array of its shape and type."""
     return tensor.detach().cpu().numpy().copy()

@@ -53,4 +53,5 @@ def run_losses(loop: PlainLoop, rounds: int) -> list[float]:
 
 
 def mean(values: list[float]) -> float:
+    """Return the arithmetic mean of a non-empty list."""
     return sum(values) / len(values)

@@ -54,7 +54,8 @@ class BenchWork:
 
 
 def make_work(job: BenchJob, name: str) -> BenchWork:
-    """Make the workload for a model of the zoo."""
+    """Make samples, batches and initial weights for the model ``name`` of the zoo; few for a quick
+    job."""
     spec, samples, steps = model(name), *((256, 3) if job.quick else (8192, 32))
     draw = make_generator(0, "bench", name)
     x = draw.normal(size=(samples, *spec.input_shape)).astype(np.float32)
@@ -76,7 +77,8 @@ class Loop:
         return time_milliseconds(self.work.device, self.run_round) / self.work.steps
 
     def run_round(self) -> None:
-        """Run one round and append its losses."""
+        """Run the next ``steps`` updates and append their losses to `losses`; restart the order at
+        its end."""
         if self.next_update + self.work.steps > len(self.work.order):
             self.next_update = 0
         self.losses += self.run_updates(self.next_update, self.next_update + self.work.steps)
@@ -106,6 +108,8 @@ class TrialLoop(Loop):
         self.training = self.backend.training(recipe)
 
     def run_updates(self, first: int, last: int) -> list[float]:
+        """Make the updates by `Training.step` with deterministic operations; read the losses at the
+        end."""
         with deterministic("error"):
             lazy = []
             for batch in self.work.order[first:last]:
@@ -141,9 +145,12 @@ class PlainLoop(Loop):
                 self.record_graph()
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the mean cross entropy of the network for samples ``x`` and labels ``y``."""
         return functional.cross_entropy(self.net(x), y)
 
     def update(self, x: Tensor, y: Tensor) -> Tensor:
+        """Make one Adam update on a batch, in autocast if there is a ``precision``; return the loss
+        before it, lazy."""
         kind = self.work.device.type
         with torch.autocast(kind, self.precision, enabled=self.precision is not None):
             loss = self.loss_function(x, y)
@@ -169,6 +176,8 @@ class PlainLoop(Loop):
         self.replay = graph.replay
 
     def run_updates(self, first: int, last: int) -> list[float]:
+        """Gather each batch on the device and update, or replay the CUDA graph; read the losses at
+        the end."""
         with deterministic("default"):
             losses = []
             for batch in self.order[first:last]:

@@ -55,6 +55,7 @@ def optimizer(module: Any, target: str, options: Mapping[str, Any], arrays: Arra
 
 
 def hyperparameters(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return hyperparameters read from JSON, with lists (betas) as tuples."""
     return {n: tuple(v) if isinstance(v, list) else v for n, v in values.items()}
 
 

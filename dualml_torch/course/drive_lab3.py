@@ -46,6 +46,7 @@ class Net(torch.nn.Module):
         self.register_buffer("shift", torch.from_numpy(arrays["p/shift"].copy()))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the outputs for samples ``x``, one per row."""
         w: dict[str, Any] = dict(self.named_parameters())
         z = (x - self.get_buffer("shift")) @ w["w1"] + w["b1"]
         outputs: torch.Tensor = z / (1 + z.abs()) @ w["w2"] + w["b2"]
@@ -64,6 +65,7 @@ class Descent(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
+        """Update each parameter that has a gradient in place; ``closure`` is ignored."""
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is None:

@@ -28,6 +28,8 @@ def make_stage(arrays: Arrays, lr: float, rank: int) -> tuple[Any, Any]:
 
 
 def parameters(stage: Any) -> Any:
+    """Return the (name, parameter) pairs of a stage, ``weight`` and ``bias``, without module
+    names."""
     return [(n.rpartition(".")[2], p) for n, p in stage.named_parameters()]
 
 

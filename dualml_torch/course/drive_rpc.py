@@ -26,6 +26,7 @@ CALL_S = 5.0
 
 
 def worker_name(rank: int) -> str:
+    """Return the name of a rank's RPC agent, such as ``rank0``."""
     return f"rank{rank}"
 
 

@@ -162,6 +162,7 @@ def import_torchvision() -> Any:
 
 
 def _import() -> Any:
+    """Import torchvision with its ``datasets`` and ``transforms`` and return the module."""
     vision = importlib.import_module("torchvision")
     importlib.import_module("torchvision.datasets")
     importlib.import_module("torchvision.transforms")

@@ -67,7 +67,7 @@ def deepspeed_runner_command(
 
 
 def horovodrun_command(size: int, module: str, words: Sequence[str]) -> list[str]:
-    """Return the command of ``horovodrun`` with gloo."""
+    """Return the command that starts ``size`` ranks of a module by ``horovodrun`` with gloo."""
     program = str(Path(sys.executable).with_name("horovodrun"))
     return [program, "-np", str(size), "--gloo", *python_argv("-m", module, *words)]
 

@@ -40,6 +40,8 @@ class TorchGradientBuckets:
     def gradient(
         self, batch: Array, factor: float
     ) -> tuple[list[tuple[torch.Tensor, float]] | None, list[torch.Tensor]]:
+        """Compute ``factor`` times the gradient of ``batch`` into the buckets; return the lazy
+        losses, None for an empty batch, and the buckets."""
         losses = self._backward(batch, factor)
         for bucket in range(len(self.buckets)):
             self._fill_bucket(bucket)
@@ -71,6 +73,8 @@ class TorchGradientBuckets:
             parameter.grad = view
 
     def update(self, gradients: Sequence[torch.Tensor], step: int) -> None:
+        """Copy ``gradients`` into the buckets, unless they are the buckets, and make update
+        ``step``."""
         for bucket, gradient in zip(self.buckets, gradients, strict=True):
             if gradient is not bucket:
                 bucket.copy_(gradient)
@@ -78,17 +82,21 @@ class TorchGradientBuckets:
 
     @torch.no_grad()
     def parameters(self) -> list[torch.Tensor]:
+        """Return copies of the parameters as one flat tensor per bucket."""
         own = self.training.parameters
         return [torch.cat([own[n].flatten() for n in names]) for names in self.layout]
 
     @torch.no_grad()
     def assign(self, parameters: Sequence[torch.Tensor]) -> None:
+        """Copy these flat tensors, one per bucket, into the parameters."""
         for name, view in self._split_views(parameters).items():
             self.training.parameters[name].copy_(view)
 
     def bucket_bytes(self) -> int:
+        """Return the bytes of all flat bucket tensors."""
         return nbytes(self.buckets)
 
     def unflatten(self, tensors: Sequence[torch.Tensor]) -> dict[str, Array]:
+        """Split flat tensors, one per bucket, into host copies by canonical name."""
         split = self._split_views(tensors)
         return {n: split[n].detach().cpu().numpy().copy() for n in self.training.parameters}

@@ -46,6 +46,9 @@ class TorchDataParallel(TorchGradientBuckets):
     def gradient(
         self, batch: Array, factor: float
     ) -> tuple[list[tuple[torch.Tensor, float]] | None, list[torch.Tensor]]:
+        """Compute ``factor`` times the gradient of ``batch``, which DDP sums over the ranks in the
+        last chunk; return lazy losses and each ``grad`` as a flat view. An empty batch contributes
+        zeros."""
         own = self.training.parameters.values()
         self.training.zero_grad()
         losses = None

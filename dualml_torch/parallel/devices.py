@@ -50,6 +50,8 @@ class Stages(nn.Module):
         self.parts = nn.ModuleList(parts)
 
     def forward(self, segment: int, values: Values, masks: Sequence[torch.Tensor]) -> Values:
+        """Compute the part number ``segment`` of the stack ``values`` with its masks; return the
+        stack after it."""
         outputs: Values = self.parts[segment](values, masks)
         return outputs
 
@@ -92,14 +94,18 @@ class TorchPlacedStage(TorchStage, PlacedStage):
         return x.detach().to(device, copy=device.type == "cpu")
 
     def labels(self, index: Array) -> torch.Tensor:
+        """Return the labels of these training samples on the last segment's device."""
         return self.y.index_select(0, torch.from_numpy(index).to(self.y.device))
 
     def targets(self, y: Array) -> torch.Tensor:
+        """Copy labels from outside the training set to the last segment's device."""
         return torch.from_numpy(y).to(self.devices[-1])
 
     # --- several processes ------------------------------------------------------------------------
 
     def expect_last(self, micro: int) -> None:
+        """Note the micro-batch whose backward pass sums gradients over the processes. For −1, take
+        part in that sum with zeros at once."""
         self.last_micro = micro
         if self.parallel is None or micro >= 0:
             return
@@ -113,6 +119,8 @@ class TorchPlacedStage(TorchStage, PlacedStage):
     def run_layers(
         self, segment: int, micro: int, values: Values, masks: Sequence[torch.Tensor]
     ) -> Values:
+        """Compute a segment in the wrapper that sums gradients, if there is one; it sums only in
+        the last micro-batch."""
         if self.parallel is None:
             return super().run_layers(segment, micro, values, masks)
         last = micro == self.last_micro
@@ -128,11 +136,13 @@ class TorchPlacedStage(TorchStage, PlacedStage):
     # --- all gradients ----------------------------------------------------------------------------
 
     def flatten_gradients(self) -> torch.Tensor:
+        """Return all gradients as one 1-D tensor on the first device, zeros for missing ones."""
         own = self.parameters.values()
         parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in own]
         return torch.cat([part.flatten().to(self.device) for part in parts])
 
     def assign_flat_gradients(self, flat: torch.Tensor) -> None:
+        """Replace the gradients by parts of ``flat``, each moved to its parameter's device."""
         sizes = [p.numel() for p in self.parameters.values()]
         parts: Any = flat.split(sizes)  # type: ignore[no-untyped-call]
         for parameter, part in zip(self.parameters.values(), parts, strict=True):

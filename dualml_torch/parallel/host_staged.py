@@ -4,10 +4,6 @@ end.
 Ranks need no GPU of their own and no NCCL: several ranks may compute on one GPU, or on GPUs of
 machines that are connected only by the network of their processors. Every message costs two copies
 between device and host more than with NCCL.
-
-A GPU need not be a rank's own, and NCCL is not needed: several ranks may compute on one GPU, or on
-GPUs of machines that only the network of their processors joins. Every message costs two copies
-between device and host more than NCCL's.
 """
 
 from __future__ import annotations
@@ -45,6 +41,8 @@ class HostStagedCommunicator(TorchCommunicator):
     def implementation_of(
         self, primitive: str, dtype: str = "float32", op: str = "sum"
     ) -> Implementation:
+        """Return gloo's implementation, with a note that it passes host memory if there are several
+        ranks."""
         known = super().implementation_of(primitive, dtype, op)
         return (
             known
@@ -58,7 +56,8 @@ class HostStagedCommunicator(TorchCommunicator):
         return x.detach().to(HOST, copy=True).contiguous()
 
     def to_device(self, x: Tensor) -> Tensor:
-        """Copy a tensor from host memory to the device."""
+        """Copy a tensor from host memory to `compute`, even if that is the host, and count its
+        bytes."""
         self.staged_bytes[1] += x.nbytes
         return x.to(self.compute, copy=True)
 
@@ -70,13 +69,16 @@ class HostStagedCommunicator(TorchCommunicator):
         return self.to_device(result) if isinstance(result, Tensor) else result
 
     def tensor(self, array: Any) -> Tensor:
+        """Copy a NumPy array to a new tensor on `compute`."""
         return super().tensor(array).to(self.compute)
 
     def synchronize(self) -> None:
+        """Wait for the GPU `compute`; do nothing on a CPU."""
         if self.compute.type == "cuda":
             torch.cuda.synchronize(self.compute)
 
     def _subgroup(self, ranks: Sequence[int]) -> Any:
+        """Make the communicator of some ranks, which shares the device and the byte counters."""
         made: Any = super()._subgroup(ranks)
         made.compute, made.device = self.compute, self.device
         made.staged_bytes = self.staged_bytes
@@ -85,11 +87,14 @@ class HostStagedCommunicator(TorchCommunicator):
     def _exchange(
         self, send: Mapping[int, Tensor], receive: Mapping[int, Tensor]
     ) -> dict[int, Tensor]:
+        """Exchange tensors by host memory; return the received ones by rank, as new tensors on
+        `compute`."""
         given = {peer: self.to_host(x) for peer, x in send.items()}
         buffers = {peer: torch.empty_like(x, device=HOST) for peer, x in receive.items()}
         return {peer: self.to_device(x) for peer, x in super()._exchange(given, buffers).items()}
 
     def _isend(self, x: Tensor, peer: int) -> Callable[[], Tensor]:
+        """Start sending a host copy of ``x``; return a function that waits and returns ``x``."""
         wait = super()._isend(self.to_host(x), peer)
 
         def wait_sent() -> Tensor:
@@ -99,10 +104,13 @@ class HostStagedCommunicator(TorchCommunicator):
         return wait_sent
 
     def _irecv(self, buffer: Tensor, peer: int) -> Callable[[], Tensor]:
+        """Start receiving into host memory, not ``buffer``; return a function that waits and
+        returns a copy on `compute`."""
         wait = super()._irecv(torch.empty_like(buffer, device=HOST), peer)
         return lambda: self.to_device(wait())
 
     def _isend_tagged(self, x: Tensor, peer: int, tag: int) -> EngineWork:
+        """Start sending a host copy of ``x`` with the number ``tag``; the work returns ``x``."""
         work = super()._isend_tagged(self.to_host(x), peer, tag)
 
         def wait_sent() -> Tensor:
@@ -112,14 +120,19 @@ class HostStagedCommunicator(TorchCommunicator):
         return EngineWork(wait_sent, work.done, work.why)
 
     def _irecv_tagged(self, buffer: Tensor, peer: int | None, tag: int) -> EngineWork:
+        """Start receiving a message with the number ``tag`` into host memory, from any rank if
+        ``peer`` is None; the work returns a copy on `compute`."""
         work = super()._irecv_tagged(torch.empty_like(buffer, device=HOST), peer, tag)
         return EngineWork(lambda: self.to_device(work()), work.done, work.why, work.source)
 
     def _native(self, primitive: str, x: Any, **options: Any) -> Any:
+        """Run a collective on host copies and return its result on `compute`; ``x`` is
+        unchanged."""
         own, options = self._arguments_to_host(x, options)
         return self.results_to_device(super()._native(primitive, own, **options))
 
     def _start(self, primitive: str, x: Tensor, **options: Any) -> Callable[[], Any]:
+        """Start a collective on host copies; its work returns the result on `compute`."""
         own, options = self._arguments_to_host(x, options)
         work = super()._start(primitive, own, **options)
         return EngineWork(lambda: self.results_to_device(work()), work.done)

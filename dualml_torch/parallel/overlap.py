@@ -45,6 +45,8 @@ class TorchReducingBuckets(TorchGradientBuckets):
     def gradient(
         self, batch: Array, factor: float
     ) -> tuple[list[tuple[torch.Tensor, float]] | None, list[torch.Tensor]]:
+        """Compute ``factor`` times the gradient of ``batch`` and send each bucket once it is
+        complete; return lazy losses and the buckets, which `wait_reduction` finishes."""
         self.wait_reduction(self.buckets)  # unfinished work still reads and writes the buckets
         # A hook is called once per chunk.
         times = len(split_into_chunks(batch, self.training.recipe.chunk))
@@ -59,6 +61,8 @@ class TorchReducingBuckets(TorchGradientBuckets):
         return losses, list(self.buckets)
 
     def wait_reduction(self, gradients: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Wait for the buckets that were sent; return ``gradients`` with their sums over the
+        ranks."""
         summed = list(gradients)
         while self.in_flight:
             bucket, pending = self.in_flight.popleft()
@@ -73,7 +77,7 @@ class TorchReducingBuckets(TorchGradientBuckets):
                 self._send_next()
 
     def _send_next(self) -> None:
-        """Send the last bucket that has not been sent."""
+        """Fill the last bucket that has not been sent and start its all-reduce."""
         self.unsent -= 1
         self._fill_bucket(self.unsent)
         pending = self.comm.all_reduce(self.buckets[self.unsent], inplace=True, wait=False)

@@ -31,18 +31,24 @@ class TorchParallel(
             self.recorded.clear()
 
     def make_buckets(self, layout: Layout) -> TorchGradientBuckets:
+        """Store the network contiguously and return gradient buckets of this layout."""
         self.use_contiguous_format()
         return TorchGradientBuckets(self, layout)
 
     def make_reducing_buckets(self, layout: Layout, comm: Communicator) -> TorchReducingBuckets:
+        """Store the network contiguously and return buckets that gradient hooks send; the recorded
+        graph is dropped."""
         self.use_contiguous_format()
         self.recorded = None  # no hook would be called
         return TorchReducingBuckets(self, layout, comm)
 
     def wrap_data_parallel(self, comm: Communicator) -> TorchDataParallel:
+        """Store the network contiguously and wrap it in `DistributedDataParallel`."""
         self.use_contiguous_format()
         return TorchDataParallel(self, comm)
 
     def enable_replicas(self) -> None:
+        """Replace the network by `Replicas` over this process's GPUs and drop the recorded
+        graph."""
         self.use_contiguous_format()
         self.network, self.recorded = make_replicas(self.network, self.device), None

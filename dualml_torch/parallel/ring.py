@@ -75,6 +75,8 @@ class TorchBlockAttention:
     def attend(
         self, q: Tensor, kv: Tensor, block: Block, state: tuple[Tensor, Tensor] | None
     ) -> tuple[Tensor, Tensor]:
+        """Attend to one block; return outputs (B, H, T, K) and log-sum-exps (B, H, T), merged into
+        ``state`` in place if there is one."""
         queries, k, v = self.select_block(kv, block)
         y, lse = self.forward(q[:, :, queries], k, v, 0.0, block == "own")
         if state is None:
@@ -97,17 +99,19 @@ class TorchBlockAttention:
         return queries, k, v
 
     def merge_heads(self, y: Tensor) -> Tensor:
+        """Return outputs (B, H, T, K) as a contiguous tensor (B, T, H·K)."""
         return y.transpose(1, 2).flatten(2).contiguous()
 
     def split_heads(self, y: Tensor) -> Tensor:
+        """Return a view (B, H, T, K) of ``y`` (B, T, H·K)."""
         return y.unflatten(2, (-1, self.layer.width)).transpose(1, 2)
 
     @torch.no_grad()
     def backward_block(
         self, q: Tensor, kv: Tensor, block: Block, flow: Tensor, y: Tensor, lse: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return the gradients of queries, and of keys and values summed over the heads of their
-        group."""
+        """Return one block's part of the gradients of queries (B, H, T, K), and of keys and values
+        (2, B, T, G, K), summed over the heads of a group; zeros outside of the block."""
         queries, k, v = self.select_block(kv, block)
         own = (one[:, :, queries] for one in (q, flow, y, lse))
         q_own, flow, y, lse = own
@@ -127,6 +131,8 @@ class TorchBlockAttention:
 
     @torch.no_grad()
     def merge_qkv_gradients(self, dq: Tensor, dkv: Tensor) -> Tensor:
+        """Return the gradient (B, T, G·(R + 2)·K) of `split_qkv`'s input from those of queries (B,
+        H, T, K) and of keys and values (2, B, T, G, K)."""
         layer, (_, b, length, _, _) = self.layer, dkv.shape
         dq = dq.transpose(1, 2).unflatten(2, (layer.kv_heads, layer.heads_per_group))
         dk, dv = dkv

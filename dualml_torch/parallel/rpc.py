@@ -117,6 +117,7 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
 
     @property
     def precision_policy(self) -> Implementation:
+        """Native arithmetic in the low-precision type that the detail names; None: float32."""
         return Implementation("native", str(self.lower))
 
     def call_on_owner(
@@ -217,6 +218,8 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
         """Do nothing: activations of remote calls are not visible here."""
 
     def trace(self, batch: Array, probe: Array) -> BatchTrace:
+        """Compute loss, unscaled gradients and activations on the driver, without an update; return
+        them on every rank."""
         losses, gradients = LazyLosses(), Arrays()
         if self.is_driver:
             with self.executor.timeline.pause_recording(), dist_autograd.context() as context:
@@ -231,6 +234,8 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
         )
 
     def capture_forward(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
+        """Return the digest of ``batch`` and the layers' outputs for the samples ``probe``, in
+        evaluation mode, on every rank."""
         activations = self.layer_outputs(self.x[probe]) if self.is_driver else {}
         seen = self.broadcast_arrays({name: y.float().numpy() for name, y in activations.items()})
         return batch_digest(*self.fetch_batch(batch)), seen
@@ -251,6 +256,8 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
 
     @torch.no_grad()
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
+        """Return mean loss and predicted classes on every rank; the driver calls the stages in
+        turn."""
         packed = np.zeros(1 + y.size)
         if self.is_driver:
             value = torch.from_numpy(x)
@@ -262,9 +269,12 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
         return float(packed[0]), packed[1:].astype(np.int64).reshape(y.shape)
 
     def weights(self) -> Arrays:
+        """Return copies of all stages' parameters by canonical name, on every rank."""
         return self.broadcast_arrays(self.gather_arrays("weights") if self.is_driver else {})
 
     def state(self) -> dict[str, Arrays]:
+        """Return optimizer state, loss scaler and hidden states of all stages, on every rank; every
+        rank's own loss scaler takes over the driver's."""
         flat: Arrays = {}
         states = (
             [self.scaler_state(), *self.call_optimizers(served.get_optimizer_state)]
@@ -287,6 +297,8 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
         return own | self.scaler_state() | carried
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
+        """Restore the state after update ``step``: the driver sends weights, hidden states and
+        optimizer states to the stages."""
         self.step_count, state = step, self.pop_scaler_state(state)
         if self.is_driver:
             for stage, names in zip(self.stages, self.names, strict=True):
@@ -310,7 +322,7 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
         return [wait() for wait in waits]
 
     def gather_arrays(self, method: str, *args: Any) -> Arrays:
-        """Return the named arrays of all stages."""
+        """Call a method of every stage that returns arrays by name; return all of them."""
         return {
             name: array
             for arrays in self.call_stages(method, *args)
@@ -318,11 +330,11 @@ class RpcTraining(SplitModel, MixedPrecision, StateCarryover):
         }
 
     def broadcast_arrays(self, arrays: Arrays) -> Arrays:
-        """Send the driver's arrays to every rank."""
+        """Return the driver's arrays on every rank, in the order of parameters, then layers."""
         received = all_gather_arrays(self.comm, arrays)[self.plan.driver]
         order = (*self.shapes, *dict(self.plan.spec.layers))
         return {name: received[name] for name in order if name in received}
 
     def broadcast_numbers(self, numbers: Array) -> Any:
-        """Send the driver's numbers to every rank."""
+        """Return the driver's array of numbers on every rank; the others pass one of its shape."""
         return self.comm.numpy(self.comm.broadcast(self.comm.tensor(numbers), self.plan.driver))

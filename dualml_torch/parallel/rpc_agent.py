@@ -46,7 +46,7 @@ SLOWER = "without TorchScript support"
 
 
 def worker_name(rank: int) -> str:
-    """Return the name of a rank's agent."""
+    """Return the name of a rank's RPC agent, such as ``rank0``."""
     return f"rank{rank}"
 
 

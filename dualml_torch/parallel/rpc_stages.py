@@ -91,7 +91,7 @@ class SubNetwork:
 
     @torch.no_grad()
     def infer(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the output in evaluation mode."""
+        """Return the stage's output for ``x``, without Dropout and without a graph."""
         output: torch.Tensor = self.part((x,))[-1]
         return output
 
@@ -127,7 +127,7 @@ class SubNetwork:
             torch._foreach_mul_(gradients, 1 / scale)
 
     def weights(self) -> Arrays:
-        """Return copies of the parameters by name."""
+        """Return copies of the stage's parameters as arrays by canonical name."""
         return {name: p.detach().numpy().copy() for name, p in self.parameters_by_name.items()}
 
     def load(self, weights: Arrays) -> None:
@@ -136,7 +136,7 @@ class SubNetwork:
 
 
 def call_method(stage: Any, method: str, *args: Any) -> Any:
-    """Call a method of the stage behind a reference."""
+    """Call ``method`` of the stage that the reference ``stage`` points to; return its result."""
     return getattr(stage.local_value(), method)(*args)
 
 
@@ -148,7 +148,7 @@ def _local_optimizer(local: Any) -> RuleOptimizer:
 
 
 def set_rate(local: Any, names: Sequence[str], lr: float) -> None:
-    """Set the learning rate of the optimizer here."""
+    """Set the learning rate of all groups of this rank's optimizer; ``names`` is ignored."""
     for group in _local_optimizer(local).param_groups:
         group["lr"] = lr
 

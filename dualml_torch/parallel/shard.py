@@ -40,6 +40,7 @@ class TorchShard:
             self.optimizer.state[parameter] = {"step": made, **own}
 
     def finite(self, gradients: Sequence[torch.Tensor]) -> bool:
+        """Set ``gradients`` as those of the vectors and return whether all elements are finite."""
         self._set_gradients(gradients)
         return all_gradients_finite(self.parameters)
 
@@ -54,19 +55,22 @@ class TorchShard:
         self.optimizer.advance()
 
     def _set_gradients(self, gradients: Sequence[torch.Tensor]) -> None:
-        """Set the gradients of the parameters."""
+        """Set the gradients of the vectors, one tensor each; they are not copied."""
         for parameter, gradient in zip(self.parameters, gradients, strict=True):
             parameter.grad = gradient
 
     def state(self) -> Slots:
+        """Return host copies of the optimizer state: state name → one array per vector."""
         return {slot: list(named.values()) for slot, named in state(self.optimizer).items()}
 
     def load(self, state: Slots, made: int) -> None:
+        """Restore the state after ``made`` updates, in the given state vectors if there are any."""
         named = {slot: dict(enumerate(parts)) for slot, parts in state.items()}
         load_state(self.optimizer, named, made)
         self._place_state(made)
 
     def state_bytes(self) -> int:
+        """Return the bytes of the optimizer's state tensors."""
         return state_bytes(self.optimizer)
 
 
@@ -108,20 +112,25 @@ class TorchShardable(FlatParameterStorage):
         return vectors, sums
 
     def zero_vector(self, vector: torch.Tensor) -> None:
+        """Fill a device vector with zeros in place."""
         vector.zero_()
 
     def make_optimizer_shard(
         self, recipe: TrainingSpec, weights: Sequence[torch.Tensor], state: State | None = None
     ) -> TorchShard:
+        """Make the optimizer of the vectors ``weights``, which it updates in place."""
         return TorchShard(recipe, weights, state)
 
     def copy_from_host(self, vector: torch.Tensor, array: Array) -> None:
+        """Copy a host array into a device vector in place."""
         vector.copy_(torch.from_numpy(array))
 
     def copy_to_host(self, vector: torch.Tensor, array: Array) -> None:
+        """Copy a device vector into a host array in place."""
         torch.from_numpy(array).copy_(vector)
 
     def drop_saved_activations(self) -> None:
+        """Free all saved graphs, their byte counts and the recorded graph's pending inputs."""
         self.kept.clear()
         self.saved_sizes.clear()
         if self.recorded is not None:

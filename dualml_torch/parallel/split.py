@@ -92,27 +92,36 @@ class TorchStage(
     # --- data -------------------------------------------------------------------------------------
 
     def samples(self, index: Array) -> torch.Tensor:
+        """Return the training samples of these indices, int64 (B,), on the stage's device."""
         return self.x.index_select(0, torch.from_numpy(index).to(self.device))
 
     def labels(self, index: Array) -> torch.Tensor:
+        """Return the labels of these training samples, int64 (B,), on the stage's device."""
         return self.y.index_select(0, torch.from_numpy(index).to(self.device))
 
     def inputs(self, x: Array) -> torch.Tensor:
+        """Copy samples from outside the training set to the stage's device."""
         return torch.from_numpy(x).to(self.device)
 
     def targets(self, y: Array) -> torch.Tensor:
+        """Copy labels from outside the training set to the stage's device."""
         return torch.from_numpy(y).to(self.device)
 
     def empty(self, shape: tuple[int, ...]) -> torch.Tensor:
+        """Return an uninitialised float32 tensor of a shape on the stage's device."""
         return torch.empty(shape, device=self.device)
 
     def concat(self, parts: Sequence[torch.Tensor], axis: int) -> torch.Tensor:
+        """Concatenate tensors along ``axis`` into a new one."""
         return torch.cat(list(parts), axis)
 
     def take_chunk(self, x: torch.Tensor, axis: int, part: int, parts: int) -> torch.Tensor:
+        """Return part number ``part`` of ``parts`` equal ones of ``x`` along ``axis``,
+        contiguous."""
         return x.chunk(parts, axis)[part].contiguous()
 
     def attention(self, layer: GroupedAttention, positions: Array) -> TorchBlockAttention:
+        """Return a layer's block attention for these sequence positions, on the stage's device."""
         return TorchBlockAttention(layer, positions, self.device)
 
     # --- one micro-batch --------------------------------------------------------------------------
@@ -120,6 +129,8 @@ class TorchStage(
     def forward(
         self, segment: int, micro: int, values: Values, masks: Sequence[Array] = ()
     ) -> Values:
+        """Run a segment on the stack ``values``, save its graph for `backward` and return the
+        detached stack after it."""
         inputs, outputs = self._run_segment(segment, micro, values, masks)
         self.kept[segment, micro] = (inputs, outputs)
         return tuple(output.detach().contiguous() for output in outputs)
@@ -131,6 +142,8 @@ class TorchStage(
         labels: torch.Tensor,
         masks: Sequence[Array] = (),
     ) -> torch.Tensor | None:
+        """Run the last segment and return its detached mean loss; None if a recorded graph computes
+        the loss in `loss_backward`."""
         if self.recorded is not None and not self.counts_saved_bytes:
             self.pending_inputs[micro] = ((*values, *self._to_tensors(masks)), labels)
             return None
@@ -166,6 +179,8 @@ class TorchStage(
         return values, outputs
 
     def pop_states(self) -> dict[int, Arrays]:
+        """Return host copies of the final hidden states, micro-batch → layer → array, and forget
+        them."""
         every, self.final_states = self.final_states, {}
         return {
             micro: {name: _numpy(state) for name, state in states.items()}
@@ -182,9 +197,12 @@ class TorchStage(
         return outputs
 
     def _to_tensors(self, masks: Sequence[Array], segment: int = -1) -> list[torch.Tensor]:
+        """Copy masks to tensors on the device of a segment, the last by default."""
         return [torch.from_numpy(mask).to(self.places[segment]) for mask in masks]
 
     def backward(self, segment: int, micro: int, gradients: Values) -> Values | None:
+        """Run autograd through the saved graph, which is freed; add to the parameters' ``grad`` and
+        return the inputs' gradients, None where the inputs are samples."""
         inputs, outputs = self.kept.pop((segment, micro))
         self.saved_sizes.pop((segment, micro), None)
         reached = [i for i, output in enumerate(outputs) if output.requires_grad]
@@ -201,11 +219,14 @@ class TorchStage(
         x.untyped_storage().resize_(0)
 
     def restore_activation(self, segment: int, micro: int, x: torch.Tensor) -> None:
+        """Allocate the memory of the freed input again and copy ``x`` into it."""
         place = self.kept[segment, micro][0][-1].data
         place.untyped_storage().resize_(place.nbytes)
         place.copy_(x)
 
     def loss_backward(self, micro: int, share: float) -> tuple[torch.Tensor | None, Values | None]:
+        """Backpropagate ``share`` times the loss of a micro-batch; return the loss, None unless a
+        recorded graph computed it only now, and the inputs' gradients."""
         if self.recorded is not None and micro in self.pending_inputs:
             inputs, labels = self.pending_inputs.pop(micro)
             return self.recorded(inputs, labels, share), None
@@ -214,12 +235,15 @@ class TorchStage(
         return None, self.backward(segment, micro, (loss.new_tensor(share),))
 
     def combine_losses(self, losses: Sequence[tuple[torch.Tensor, float]]) -> list[Any]:
+        """Return the pairs of lazy loss and share as a list, as `materialize_losses` expects
+        them."""
         return list(losses)
 
     # --- low precision ----------------------------------------------------------------------------
 
     @property
     def precision_policy(self) -> Implementation:
+        """Native arithmetic in the stage's type, which the detail names."""
         return Implementation("native", str(self.type))
 
     def to_wire(self, x: torch.Tensor) -> torch.Tensor:
@@ -228,18 +252,23 @@ class TorchStage(
         return x.contiguous().view(torch.float16)
 
     def from_wire(self, x: torch.Tensor) -> torch.Tensor:
+        """View a received 16-bit tensor as the stage's low-precision type; no bit changes."""
         return x.view(self.type)
 
     def recv_buffer(self, shape: tuple[int, ...]) -> torch.Tensor:
+        """Return an uninitialised float16 tensor, the type in which `to_wire` sends."""
         return torch.empty(shape, dtype=torch.float16, device=self.device)
 
     def upcast(self, x: torch.Tensor) -> torch.Tensor:
+        """Return ``x`` converted to float32."""
         return x.float()
 
     def downcast(self, x: torch.Tensor) -> torch.Tensor:
+        """Return ``x`` rounded to the stage's type."""
         return x.to(self.type)
 
     def has_finite_gradients(self) -> bool:
+        """Return whether all gradients are finite; a missing one counts as finite."""
         return all_gradients_finite(self.parameters.values())
 
     def update_scaled(self, step: int, made: int, scale: float) -> None:
@@ -251,12 +280,15 @@ class TorchStage(
     # --- memory -----------------------------------------------------------------------------------
 
     def saved_activation_bytes(self) -> int:
+        """Return the bytes of all storages saved for backward passes, each counted once."""
         together: dict[int, int] = {}
         for sizes in self.saved_sizes.values():
             together |= sizes
         return sum(together.values())
 
     def measure_memory(self, batch: Any = None) -> MemoryUsage:
+        """Count bytes of parameters, gradients and optimizer state, no activations; ``batch`` is
+        ignored."""
         own = list(self.parameters.values())
         return MemoryUsage(nbytes(own), nbytes(p.grad for p in own), state_bytes(self.optimizer))
 
@@ -264,6 +296,8 @@ class TorchStage(
 
     @torch.no_grad()
     def infer(self, segment: int, values: Values) -> tuple[Values, list[torch.Tensor]]:
+        """Return a segment's output for the stack ``values`` without a graph, and the top of the
+        stack after each layer."""
         after, outputs, part = values, [], self.parts[segment]
         here = part.padding_mask(values[-1]) if isinstance(part, Network) else None
         for _, after in part.walk(values, (), here):
@@ -272,11 +306,14 @@ class TorchStage(
 
     @torch.no_grad()
     def evaluate(self, logits: torch.Tensor, labels: torch.Tensor) -> tuple[float, Array]:
+        """Return the mean loss of the logits in float32 and the classes of the largest ones."""
         return float(self.criterion(logits.float(), labels)), logits.argmax(dim=-1).cpu().numpy()
 
     # --- gradients and parameters -----------------------------------------------------------------
 
     def zero_grad(self) -> None:
+        """Set gradients to zeros in place if they are views of flat vectors, else to None; free all
+        saved activations."""
         for parameter in self.parameters.values():
             if self.flattened and parameter.grad is not None:
                 parameter.grad.zero_()
@@ -285,20 +322,25 @@ class TorchStage(
         self.drop_saved_activations()
 
     def flatten_gradients(self) -> torch.Tensor:
+        """Return copies of all gradients as one 1-D tensor, zeros for missing ones."""
         if not self.parameters:
             return torch.zeros(0, device=self.device)
         return torch.cat([_gradient(p).flatten() for p in self.parameters.values()])
 
     def assign_flat_gradients(self, flat: torch.Tensor) -> None:
+        """Replace each gradient by a view of its part of ``flat``."""
         sizes = [p.numel() for p in self.parameters.values()]
         parts = flat.split(sizes)  # type: ignore[no-untyped-call]
         for parameter, part in zip(self.parameters.values(), parts, strict=True):
             parameter.grad = part.view_as(parameter)
 
     def gradients(self) -> Arrays:
+        """Return host copies of the gradients by canonical name, zeros for missing ones."""
         return {name: _numpy(_gradient(p)) for name, p in self.parameters.items()}
 
     def update(self, step: int) -> None:
+        """Make update ``step`` at its learning rate; missing gradients count as zeros. Do nothing
+        without parameters."""
         if self.optimizer is None:
             return
         for parameter in self.parameters.values():
@@ -310,13 +352,17 @@ class TorchStage(
         self.optimizer.step()
 
     def weights(self) -> Arrays:
+        """Return host copies of the stage's parameters by canonical name."""
         return {name: _numpy(p) for name, p in self.parameters.items()}
 
     def state(self) -> dict[str, Arrays]:
+        """Return host copies of the optimizer state; empty for a stage without parameters."""
         return state(self.optimizer, list(self.parameters)) if self.optimizer else {}
 
     @torch.no_grad()
     def load(self, weights: Arrays, state: Mapping[str, Arrays], step: int) -> None:
+        """Copy weights into the parameters and restore the optimizer state after update
+        ``step``."""
         for name, parameter in self.parameters.items():
             parameter.copy_(torch.from_numpy(weights[name]))
         if self.optimizer is not None:
@@ -330,4 +376,5 @@ def _gradient(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _numpy(tensor: torch.Tensor) -> Array:
+    """Return a detached host copy of a tensor as an array."""
     return tensor.detach().cpu().numpy().copy()

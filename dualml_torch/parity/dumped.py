@@ -34,6 +34,8 @@ def convert(folder: Path) -> int:
 
 
 def main() -> int:
+    """Convert the folder named on the command line and print the number of tensors; return the exit
+    code, 2 after a wrong call or a file that cannot be converted."""
     if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir():
         print("usage: python -m dualml_torch.parity.dumped DUMP", file=sys.stderr)
         return 2

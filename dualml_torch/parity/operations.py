@@ -74,7 +74,7 @@ class OperationTracer(TorchFunctionMode):
         return result
 
     def call(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Run a call; subclasses change it."""
+        """Return ``func(*args, **kwargs)``; subclasses may change the call."""
         return func(*args, **kwargs)
 
 
@@ -177,7 +177,7 @@ class BoundCall:
         self.values |= kwargs
 
     def set_argument(self, name: str, value: Any) -> None:
-        """Pass another value under this name."""
+        """Replace the argument called ``name`` by ``value``, wherever the call passed it."""
         at = self.positions.get(name)
         if at is None:
             self.kwargs[name] = value

@@ -64,42 +64,54 @@ class Recorder(Base):
     skip = SKIP
 
     def check(self, model: Any) -> None:
+        """Raise UserError unless ``model`` is a `torch.nn.Module`."""
         if not isinstance(model, torch.nn.Module):
             raise UserError(f"expected a torch.nn.Module; received {type(model).__name__}")
 
     def environment(self) -> dict[str, str]:
+        """Return versions, number of threads and the device of the first parameter; ``cpu`` without
+        one."""
         first = next(iter(self.model.parameters()), torch.empty(0))
         return environment(str(first.device), torch.get_num_threads())
 
     def named_tensors(self) -> dict[str, torch.Tensor]:
+        """Return the model's own parameters, then its buffers, by name."""
         return dict(self.model.named_parameters()) | dict(self.model.named_buffers())
 
     def tensors(self) -> list[Tensor]:
+        """Return name, shape and whether it is trained of every parameter and buffer."""
         return [
             Tensor(name, tuple(t.shape), isinstance(t, torch.nn.Parameter) and t.requires_grad)
             for name, t in self.named_tensors().items()
         ]
 
     def modules(self) -> dict[str, str]:
+        """Return dotted name → class name of every submodule, without the model itself."""
         return {name: type(m).__name__ for name, m in self.model.named_modules() if name}
 
     def weights(self) -> Arrays:
+        """Return host copies of all parameters and buffers by name."""
         return {name: self.array(t) for name, t in self.named_tensors().items()}
 
     @torch.no_grad()
     def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
+        """Copy these arrays into the parameters and buffers of the same names."""
         named = self.named_tensors()
         for name, value in weights.items():
             named[name].copy_(self.tensor_like(np.array(value), named[name]))
 
     def gradients(self) -> Arrays:
+        """Return host copies of the trainable parameters' ``.grad``, zeros for None; empty if all
+        are None."""
         return self.gradients_by_name([p.grad for p in self.trainable_parameters().values()])
 
     def trainable_parameters(self) -> dict[str, torch.nn.Parameter]:
-        """Return the trainable parameters by name."""
+        """Return the parameters with ``requires_grad`` by name, in the model's order."""
         return {name: p for name, p in self.model.named_parameters() if p.requires_grad}
 
     def gradients_by_name(self, gradients: Any) -> Arrays:
+        """Return host copies by name of gradients, a mapping or a sequence in the order of the
+        trainable parameters; zeros for None, empty if all are None."""
         trained = self.trainable_parameters()
         if not isinstance(gradients, Mapping):
             gradients = dict(zip(trained, gradients, strict=True))
@@ -111,6 +123,8 @@ class Recorder(Base):
         }
 
     def optimizer_state(self) -> dict[str, Arrays]:
+        """Return host copies of state tensors of a parameter's shape: slot → parameter name →
+        array; ``step`` counts are left out."""
         names = {id(p): name for name, p in self.model.named_parameters()}
         slots: dict[str, Arrays] = {}
         for p, state in self.optimizer.state.items():
@@ -122,6 +136,8 @@ class Recorder(Base):
         return slots
 
     def snapshot(self) -> Any:
+        """Return copies of weights, buffers, gradients, and the optimizer's state dict and own
+        attributes."""
         gradients = {
             n: None if p.grad is None else p.grad.clone()
             for n, p in self.trainable_parameters().items()
@@ -137,6 +153,7 @@ class Recorder(Base):
 
     @torch.no_grad()
     def restore(self, kept: Any) -> None:
+        """Restore weights, buffers, gradients and optimizer in place from a `snapshot`."""
         weights, gradients, state, own = kept
         for name, t in self.named_tensors().items():
             t.copy_(weights[name])
@@ -148,9 +165,12 @@ class Recorder(Base):
         restore_attributes(own, copy_tensor)
 
     def is_tensor(self, value: Any) -> bool:
+        """Return whether ``value`` is a `torch.Tensor`."""
         return torch.is_tensor(value)
 
     def array(self, tensor: torch.Tensor) -> NDArray[Any]:
+        """Return a host copy of a tensor; bfloat16 becomes float32, complex numbers become pairs
+        along a new last axis."""
         with torch._C.DisableTorchFunction():  # a copy is no operation of the model
             tensor = tensor.detach().cpu()
             if tensor.dtype == torch.bfloat16:
@@ -160,12 +180,16 @@ class Recorder(Base):
             return tensor.resolve_neg().numpy().copy()
 
     def tensor_like(self, array: NDArray[Any], tensor: torch.Tensor) -> torch.Tensor:
+        """Return ``array`` as a tensor of the dtype and device of ``tensor``; if that is complex,
+        pairs along the last axis become complex numbers."""
         given = torch.from_numpy(array)
         if tensor.is_complex():
             given = torch.view_as_complex(given)
         return given.to(tensor.device, tensor.dtype)
 
     def make_tape(self) -> Tape:
+        """Return an empty tape that knows the model's modules and, as ``parameter:NAME``, its
+        tensors."""
         tape = Tape(
             self.array, self.skip, {id(one): name for name, one in self.model.named_modules()}
         )
@@ -179,6 +203,8 @@ class Recorder(Base):
 
     @contextlib.contextmanager
     def watch_operations(self) -> Iterator[None]:
+        """Trace operations, round differently where asked for, and draw shared random numbers
+        inside the block."""
         self.chance = SharedRng(self.seed)
         with contextlib.ExitStack() as stack:
             if (watch := self.make_tracer()) is not None:
@@ -190,6 +216,9 @@ class Recorder(Base):
 
     @contextlib.contextmanager
     def hook_modules(self, tell: Callable[[str, Any], None]) -> Iterator[None]:
+        """Call ``tell(name, output)`` after each module's forward pass inside the block, and record
+        the gradients before the optimizer's step."""
+
         def hook(name: str) -> Callable[..., None]:
             return lambda module, given, output: tell(name, output)
 

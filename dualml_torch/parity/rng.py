@@ -42,7 +42,7 @@ class SharedRngMode(TorchFunctionMode):
         return func(*args, **(kwargs or {})) if result is None else result
 
     def uniform(self, shape: Sequence[int]) -> Tensor:
-        """Draw uniform numbers of a shape."""
+        """Draw shared uniform numbers in [0, 1) as a tensor of this shape, on the CPU."""
         return torch.from_numpy(self.chance.uniform(tuple(shape)))
 
     def dropout(
@@ -66,9 +66,13 @@ class SharedRngMode(TorchFunctionMode):
         return input.copy_(result) if inplace else result
 
     def bernoulli_(self, input: Tensor, p: Any = 0.5, generator: Any = None) -> Tensor | None:
+        """Overwrite ``input`` with ones, with probability ``p`` each, and zeros; None, leaving the
+        call unchanged, if there is a ``generator``."""
         return None if generator is not None else input.copy_(self.draw_ones(input.shape, p))
 
     def bernoulli(self, input: Tensor, p: Any = None, generator: Any = None) -> Tensor | None:
+        """Return ones and zeros of the shape and type of ``input``, ones with the probabilities
+        ``p`` or, if that is None, ``input``; None if there is a ``generator``."""
         if generator is not None:
             return None
         return self.draw_ones(input.shape, input.detach() if p is None else p).to(input.dtype)
@@ -78,12 +82,16 @@ class SharedRngMode(TorchFunctionMode):
         return (self.uniform(shape) >= 1 - p).float()
 
     def rand(self, *size: Any, dtype: Any = None, **ignored: Any) -> Tensor | None:
+        """Draw uniform numbers in [0, 1) of the shape ``size``; None if there is a ``generator`` or
+        ``out``."""
         if ignored.keys() & {"generator", "out"}:
             return None
         shape = size[0] if len(size) == 1 and isinstance(size[0], list | tuple) else size
         return self.uniform(shape).to(dtype)
 
     def rand_like(self, input: Tensor, dtype: Any = None, **ignored: Any) -> Tensor:
+        """Draw uniform numbers in [0, 1) of the shape of ``input``, in ``dtype`` or its own
+        type."""
         return self.uniform(input.shape).to(dtype or input.dtype)
 
 

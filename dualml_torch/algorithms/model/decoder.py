@@ -19,6 +19,7 @@ class SwiGLU(nn.Module):
     """SwiGLU activation, (…, 2·D) → (…, D)."""
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return silu(gate)·up, where the last axis of ``x`` holds gate and up, half each."""
         gate, up = x.chunk(2, -1)
         return functional.silu(gate) * up
 
@@ -38,6 +39,8 @@ class GroupedAttention(nn.Module):
                 self.register_buffer(name, torch.from_numpy(angles).float(), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the causal attention outputs (B, T, G·R·K) of ``x`` (B, T, G·(R + 2)·K), which
+        holds R queries, a key and a value for each group."""
         b, length, _ = x.shape
         r, groups, width = self.layer.heads_per_group, self.layer.kv_heads, self.layer.width
         parts = x.view(b, length, groups, r + 2, width)
@@ -60,7 +63,7 @@ class GroupedAttention(nn.Module):
         return y.permute(0, 3, 1, 2, 4).reshape(b, length, -1)
 
     def rotate(self, x: Tensor) -> Tensor:
-        """Apply rotary embeddings to (B, T, …, K)."""
+        """Apply rotary embeddings of the positions 0 … T − 1 to queries or keys (B, T, …, K)."""
         return apply_rotary(x, self.cos, self.sin)
 
 

@@ -20,6 +20,7 @@ class Bias(nn.Module):
         self.bias = nn.Parameter(torch.zeros(size))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return ``x`` plus the bias: per channel if ``x`` is 4-D, else along the last axis."""
         return x + (self.bias[:, None, None] if x.dim() == 4 else self.bias)
 
 
@@ -33,6 +34,8 @@ class Embedding(nn.Module):
         self.first = first
 
     def forward(self, tokens: Tensor) -> Tensor:
+        """Return the embeddings (…, D) of integer tokens (…), zeros for tokens outside of the
+        table."""
         row = tokens - self.first
         here = (row >= 0) & (row < len(self.weight))
         return functional.embedding(row * here, self.weight) * here.unsqueeze(-1)
@@ -46,6 +49,8 @@ class Attention(nn.Module):
         self.heads, self.causal = heads, causal
 
     def forward(self, x: Tensor, here: Tensor | None = None) -> Tensor:
+        """Return the attention outputs (B, T, D) of ``x`` (B, T, 3·D), which holds queries, keys
+        and values. Keys where ``here`` (B, T) is False are masked; None masks none."""
         b, length, width = x.shape
         # B heads T d each
         q, k, v = x.view(b, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
@@ -72,6 +77,7 @@ class Position(nn.Module):
         self.weight = nn.Parameter(torch.zeros(length, features))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return ``x`` (B, T, D) plus the embedding of each position."""
         return x + self.weight
 
 
@@ -79,6 +85,7 @@ class Rows(nn.Module):
     """Treat the rows of an image as a sequence, (B, 1, H, W) → (B, H, W)."""
 
     def forward(self, x: Tensor) -> Tensor:
+        """Drop the channel axis: (B, 1, H, W) → (B, H, W)."""
         return x.squeeze(1)
 
 
@@ -86,6 +93,8 @@ class MeanPool(nn.Module):
     """Average over the positions that are ``here``, (B, T, D) → (B, D)."""
 
     def forward(self, x: Tensor, here: Tensor | None = None) -> Tensor:
+        """Return the mean (B, D) of ``x`` over the positions where ``here`` (B, T) is True; None:
+        over all."""
         if here is None:
             return x.mean(1)
         share = here / here.sum(1, keepdim=True)
@@ -96,4 +105,5 @@ class First(nn.Module):
     """Take the first position, (B, T, D) → (B, D)."""
 
     def forward(self, x: Tensor) -> Tensor:
+        """Return the features (B, D) of each sequence's first position."""
         return x[:, 0]

@@ -39,11 +39,13 @@ class Adagrad(RuleOptimizer):
     rule_type = rules.Adagrad
 
     def initial_state(self, p: Tensor, group: Group) -> dict[str, Tensor]:
+        """Return the sum of squared gradients of ``p``, filled with ``initial_accumulator``."""
         start = group["initial_accumulator"]
         return {"sum": torch.full_like(p, start, requires_grad=False)}
 
     @staticmethod
     def coefficients(group: Group, step: int) -> tuple[float, ...]:
+        """Return (η_t,) of update ``step`` = t: η/(1 + (t − 1)·``lr_decay``)."""
         return (group["lr"] / (1 + (step - 1) * group["lr_decay"]),)
 
     @staticmethod
@@ -56,6 +58,7 @@ class Adagrad(RuleOptimizer):
         *,
         workspace: Workspace,
     ) -> None:
+        """Add g² to ``sum``, then subtract ``rate``·g/(√sum + ε) from ``p``, both in place."""
         total = state["sum"]
         if group["weight_decay"]:
             g = foreach_add(g, p, group["weight_decay"], None)

@@ -44,6 +44,7 @@ class Adam(RuleOptimizer):
 
     @staticmethod
     def coefficients(group: Group, step: int) -> tuple[float, ...]:
+        """Return (size, ε', keep) of update ``step``; without bias correction c₁ = c₂ = 1."""
         lr, eps, (b1, b2) = group["lr"], group["eps"], group["betas"]
         c1, c2 = (1 - b1**step, 1 - b2**step) if group["bias_correction"] else (1.0, 1.0)
         if group["eps_form"] == "outside":
@@ -67,6 +68,8 @@ class Adam(RuleOptimizer):
         *numbers: Number,
         workspace: Workspace,
     ) -> None:
+        """Update the moments ``exp_avg`` and ``exp_avg_sq`` and the parameters ``p`` in place;
+        ``numbers`` are those of `coefficients`."""
         size, eps, keep = numbers
         (b1, b2), m, v = group["betas"], state["exp_avg"], state["exp_avg_sq"]
         if group["weight_decay"]:

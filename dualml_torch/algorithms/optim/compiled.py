@@ -66,6 +66,8 @@ def _compile(
     numbers: Tensor,
     flat: List,
 ) -> Callable[..., Any]:
+    """Trace ``update`` without executing it and compile the graph; the returned function takes
+    ``numbers`` and the tensors ``flat``, which it updates in place."""
     from torch._inductor import compile as fuse
     from torch._inductor import config
 
@@ -85,4 +87,5 @@ def _compile(
 
 
 def _hashable(value: Any) -> Any:
+    """Return a list as a tuple and any other value unchanged."""
     return tuple(value) if isinstance(value, list) else value

@@ -22,7 +22,7 @@ Workspace = Callable[[List], List | None]
 
 
 def foreach_add_(x: List, y: List, size: Number) -> None:
-    """Add in place: x += size·y."""
+    """Add ``size`` times the tensors of ``y`` to those of ``x`` in place: x += size·y."""
     if isinstance(size, Tensor):
         for a, b in zip(x, y, strict=True):
             a.add_(size * b)
@@ -31,7 +31,7 @@ def foreach_add_(x: List, y: List, size: Number) -> None:
 
 
 def foreach_addcdiv_(x: List, y: List, z: List, size: Number) -> None:
-    """Add a quotient in place: x += size·y/z."""
+    """Add ``size`` times the quotients of ``y`` and ``z`` to ``x`` in place: x += size·y/z."""
     if isinstance(size, Tensor):
         for a, b, c in zip(x, y, z, strict=True):
             a.add_(size * (b / c))
@@ -40,7 +40,7 @@ def foreach_addcdiv_(x: List, y: List, z: List, size: Number) -> None:
 
 
 def foreach_add_scalar_(x: List, size: Number) -> None:
-    """Add a number in place: x += size."""
+    """Add the number ``size`` to every element of the tensors of ``x`` in place: x += size."""
     if isinstance(size, Tensor):
         for a in x:
             a.add_(size)
@@ -51,7 +51,7 @@ def foreach_add_scalar_(x: List, size: Number) -> None:
 
 
 def foreach_mul_(x: List, size: Number) -> None:
-    """Multiply in place: x ← size·x."""
+    """Multiply the tensors of ``x`` by the number ``size`` in place: x ← size·x."""
     if isinstance(size, Tensor):
         for a in x:
             a.mul_(size)

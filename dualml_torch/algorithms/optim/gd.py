@@ -18,10 +18,12 @@ class GD(RuleOptimizer):
 
     @staticmethod
     def is_one_operation(group: Group) -> bool:
+        """Return True: θ ← θ − η·g is a single pass over memory."""
         return True
 
     @staticmethod
     def coefficients(group: Group, step: int) -> tuple[float, ...]:
+        """Return (η,), the learning rate of ``group``."""
         return (float(group["lr"]),)
 
     @staticmethod
@@ -34,4 +36,6 @@ class GD(RuleOptimizer):
         *,
         workspace: Workspace,
     ) -> None:
+        """Subtract ``lr`` times the gradients ``g`` from the parameters ``p`` in place; there is no
+        state."""
         foreach_add_(p, g, -lr)

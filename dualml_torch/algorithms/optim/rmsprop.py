@@ -41,6 +41,7 @@ class RMSprop(RuleOptimizer):
 
     @staticmethod
     def coefficients(group: Group, step: int) -> tuple[float, ...]:
+        """Return (η,), the learning rate of ``group``."""
         return (float(group["lr"]),)
 
     @staticmethod
@@ -53,6 +54,8 @@ class RMSprop(RuleOptimizer):
         *,
         workspace: Workspace,
     ) -> None:
+        """Update ``square_avg``, ``grad_avg`` if centered, ``momentum_buffer`` with momentum, and
+        the parameters ``p``, in place."""
         alpha, v = group["alpha"], state["square_avg"]
         if group["weight_decay"]:
             g = foreach_add(g, p, group["weight_decay"], None)

@@ -37,10 +37,12 @@ class SGD(RuleOptimizer):
 
     @staticmethod
     def is_one_operation(group: Group) -> bool:
+        """Return whether ``group`` has neither momentum nor weight decay."""
         return not group["momentum"] and not group["weight_decay"]
 
     @staticmethod
     def coefficients(group: Group, step: int) -> tuple[float, ...]:
+        """Return (η, 1 − τ) with the dampening τ, which is 0 in the first update."""
         # The buffer starts at zero, so an undampened first gradient is b_1 = g.
         return float(group["lr"]), 1.0 if step == 1 else 1.0 - group["dampening"]
 
@@ -55,6 +57,7 @@ class SGD(RuleOptimizer):
         *,
         workspace: Workspace,
     ) -> None:
+        """Update ``momentum_buffer``, if there is momentum, and the parameters ``p`` in place."""
         decay, mu = group["weight_decay"], group["momentum"]
         if decay:
             g = foreach_add(g, p, decay, workspace(p))

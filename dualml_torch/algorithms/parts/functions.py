@@ -27,6 +27,9 @@ def embedding_bag(
     include_last_offset: bool = False,
     padding_idx: int | None = None,
 ) -> Tensor:
+    """Return the sum or mean (B, D) of the rows of ``weight`` whose indices a bag of ``input`` (B,
+    N) holds, without those of ``padding_idx``. NotImplementedError: ``offsets``, ``max_norm``,
+    ``scale_grad_by_freq`` or mode ``max``."""
     if offsets is not None or max_norm is not None or scale_grad_by_freq or mode == "max":
         raise NotImplementedError
     rows = functional.embedding(input, weight, padding_idx)
@@ -40,8 +43,8 @@ def embedding_bag(
 
 
 def einsum(equation: str, *operands: Any) -> Tensor:
-    """Compute products of all elements, then sums; repeated letters in an operand, and more than
-    `MOST` products, are left to PyTorch."""
+    """Multiply the operands element by element, then sum. NotImplementedError: an implicit output,
+    an ellipsis, a letter twice in an operand, or more than `MAX_ELEMENTS` products."""
     given, arrow, output = equation.replace(" ", "").partition("->")
     letters = given.split(",")
     if len(operands) == 1 and isinstance(operands[0], list | tuple):
@@ -70,16 +73,20 @@ def einsum(equation: str, *operands: Any) -> Tensor:
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return input·weightᵀ + bias by a product and a sum. NotImplementedError without a bias."""
     if bias is None:
         raise NotImplementedError
     return functional.linear(input, weight) + bias
 
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
+    """Return x·sigmoid(x) by two operations; ``inplace`` is ignored."""
     return input * input.sigmoid()
 
 
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+    """Return x·Φ(x) with the error function, or with the tanh approximation if ``approximate`` is
+    ``tanh``."""
     if approximate == "tanh":
         inner = math.sqrt(2 / math.pi) * (input + 0.044715 * input**3)
         return 0.5 * input * (1 + inner.tanh())
@@ -87,36 +94,46 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
 
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:
+    """Split ``input`` in halves along ``dim`` and return the first times the sigmoid of the
+    second."""
     value, gate = input.chunk(2, dim)
     return value * gate.sigmoid()
 
 
 def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
+    """Return log(1 + exp(x)); ``threshold`` is ignored. NotImplementedError if ``beta`` is not
+    1."""
     if beta != 1:
         raise NotImplementedError
     return torch.log1p(input.exp())
 
 
 def log_sigmoid(input: Tensor) -> Tensor:
+    """Return the logarithm of sigmoid(x) by two operations, −∞ where the sigmoid underflows."""
     return input.sigmoid().log()
 
 
 def softmax(input: Tensor, dim: int, _stacklevel: int = 3) -> Tensor:
+    """Return exp(x − max x)/Σ exp(x − max x) along ``dim``."""
     powers = (input - input.amax(dim, keepdim=True)).exp()
     return powers / powers.sum(dim, keepdim=True)
 
 
 def log_softmax(input: Tensor, dim: int, _stacklevel: int = 3) -> Tensor:
+    """Return x minus its log-sum-exp along ``dim``."""
     return input - input.logsumexp(dim, keepdim=True)
 
 
 def adaptive_avg_pool2d(input: Tensor, output_size: int | Sequence[int]) -> Tensor:
+    """Return the mean over height and width, (…, 1, 1). NotImplementedError for any other
+    ``output_size``."""
     if output_size not in (1, (1, 1), [1, 1]):
         raise NotImplementedError
     return input.mean((-2, -1), keepdim=True)
 
 
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
+    """Rearrange (B, C·n², H, W) to (B, C, H·n, W·n), with n = ``upscale_factor``."""
     b, c, h, w = input.shape
     n = upscale_factor
     blocks = input.reshape(b, c // n**2, n, n, h, w)
@@ -124,6 +141,7 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 
 
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
+    """Rearrange (B, C, H·n, W·n) to (B, C·n², H, W), with n = ``downscale_factor``."""
     b, c, h, w = input.shape
     n = downscale_factor
     blocks = input.reshape(b, c, h // n, n, w // n, n)
@@ -137,7 +155,8 @@ def grid_sample(
     padding_mode: str = "zeros",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """Sample images bilinearly from the four pixels around each grid point."""
+    """Sample images (B, C, H, W) bilinearly from the four pixels around each point of ``grid`` (B,
+    rows, columns, 2). NotImplementedError: other modes, reflection or volumes."""
     if mode != "bilinear" or padding_mode == "reflection" or input.ndim != 4:
         raise NotImplementedError
     (b, c, h, w), (rows, columns) = input.shape, grid.shape[1:3]

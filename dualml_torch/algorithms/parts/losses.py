@@ -9,20 +9,25 @@ Tensor = torch.Tensor
 
 
 def apply_reduction(each: Tensor, reduction: str) -> Tensor:
+    """Return the ``mean`` or ``sum`` of the losses ``each``; for any other name the losses
+    themselves."""
     return {"mean": each.mean, "sum": each.sum}.get(reduction, lambda: each)()
 
 
 def mse_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
+    """Return the squared differences of ``input`` and ``target``, reduced."""
     return apply_reduction((input - target).square(), reduction)
 
 
 def l1_loss(input: Tensor, target: Tensor, *, reduction: str = "mean") -> Tensor:
+    """Return the absolute differences of ``input`` and ``target``, reduced."""
     return apply_reduction((input - target).abs(), reduction)
 
 
 def smooth_l1_loss(
     input: Tensor, target: Tensor, *, reduction: str = "mean", beta: float = 1.0
 ) -> Tensor:
+    """Return d²/(2β) where d = |input − target| is below β, else d − β/2, reduced."""
     far = (input - target).abs()
     return apply_reduction(
         torch.where(far < beta, 0.5 * far.square() / beta, far - 0.5 * beta), reduction
@@ -36,6 +41,8 @@ def binary_cross_entropy(
     *,
     reduction: str = "mean",
 ) -> Tensor:
+    """Return −(t·log p + (1 − t)·log(1 − p)) for probabilities ``input``, times ``weight`` if
+    given, reduced; the logarithms are not clamped."""
     each = -(target * input.log() + (1 - target) * (1 - input).log())
     return apply_reduction(each if weight is None else each * weight, reduction)
 
@@ -48,6 +55,8 @@ def binary_cross_entropy_with_logits(
     reduction: str = "mean",
     pos_weight: Tensor | None = None,
 ) -> Tensor:
+    """Return the binary cross entropy of logits ``input``, reduced; ``pos_weight`` multiplies the
+    terms of positive targets, ``weight`` all of them."""
     ones = target * functional.logsigmoid(input)
     if pos_weight is not None:
         ones = pos_weight * ones
@@ -63,6 +72,8 @@ def nll_loss(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> Tensor:
+    """Return the negative log-probabilities ``input`` (N, C, …) or (C,) of the target classes,
+    reduced. ``weight`` (C,) weights the mean; ``ignore_index`` counts nothing."""
     known = target != ignore_index
     classes = target.masked_fill(~known, 0)
     each = -input.gather(min(1, input.ndim - 1), classes.unsqueeze(min(1, input.ndim - 1)))
@@ -82,6 +93,8 @@ def cross_entropy(
     reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
+    """Return the cross entropy of logits ``input`` (N, C, …) or (C,) and target classes or
+    probabilities, reduced. NotImplementedError: label smoothing with weights or ignored labels."""
     if label_smoothing and (weight is not None or (target == ignore_index).any()):
         raise NotImplementedError
     axis = min(1, input.ndim - 1)
@@ -103,6 +116,8 @@ def kl_div(
     reduction: str = "mean",
     log_target: bool = False,
 ) -> Tensor:
+    """Return target·(log target − input) for log-probabilities ``input``, reduced; ``batchmean``
+    divides the sum by the number of samples."""
     logs = target if log_target else target.log()
     each = (target.exp() if log_target else target) * (logs - input)
     return each.sum() / len(input) if reduction == "batchmean" else apply_reduction(each, reduction)

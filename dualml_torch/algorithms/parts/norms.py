@@ -10,17 +10,21 @@ Tensor = torch.Tensor
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+    """Divide ``input`` by its Euclidean norm along ``dim``, which is at least ``eps``.
+    NotImplementedError if ``p`` is not 2."""
     if p != 2:
         raise NotImplementedError
     return input / input.square().sum(dim, keepdim=True).sqrt().clamp_min(eps)
 
 
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
+    """Return the cosine between ``x1`` and ``x2`` along ``dim``; each norm is at least ``eps``."""
     length, other = (one.square().sum(dim).sqrt().clamp_min(eps) for one in (x1, x2))
     return (x1 * x2).sum(dim) / (length * other)
 
 
 def standardize(input: Tensor, axes: Sequence[int], eps: float) -> Tensor:
+    """Return (x − mean)/√(var + eps), with mean and biased variance over ``axes``."""
     centred = input - input.mean(axes, keepdim=True)
     return centred / (centred.square().mean(axes, keepdim=True) + eps).sqrt()
 
@@ -32,6 +36,8 @@ def layer_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
+    """Standardize ``input`` over its last axes, which ``normalized_shape`` names, then apply
+    ``weight`` and ``bias``, if given."""
     output = standardize(input, tuple(range(-len(normalized_shape), 0)), eps)
     output = output if weight is None else output * weight
     return output if bias is None else output + bias
@@ -44,11 +50,15 @@ def group_norm(
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
+    """Standardize every group of channels of ``input`` (N, C, …) per sample, then apply ``weight``
+    and ``bias`` (C,), if given."""
     groups = input.reshape(input.shape[0], num_groups, -1)
     return apply_affine(standardize(groups, (-1,), eps).reshape(input.shape), weight, bias)
 
 
 def apply_affine(input: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """Multiply ``input`` (N, C, …) per channel by ``weight`` (C,) and add ``bias`` (C,); None:
+    leave out."""
     shape = (1, -1, *[1] * (input.ndim - 2))
     output = input if weight is None else input * weight.reshape(shape)
     return output if bias is None else output + bias.reshape(shape)
@@ -64,6 +74,9 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
+    """Standardize ``input`` (N, C, …) per channel, then apply ``weight`` and ``bias``. In training
+    by the batch's statistics, which also update the running ones in place; else by the running
+    ones. NotImplementedError: training with ``momentum`` None."""
     shape = (1, -1, *[1] * (input.ndim - 2))
     if not training:
         assert running_mean is not None

@@ -19,6 +19,8 @@ def gru_cell(
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Tensor:
+    """Return a GRU's next state (…, H) from inputs (…, I) and state ``hx`` (…, H); the rows of the
+    weights are reset gate, update gate, new state."""
     here = functional.linear(input, w_ih, b_ih).chunk(3, -1)
     before = functional.linear(hx, w_hh, b_hh).chunk(3, -1)
     reset, update = (torch.sigmoid(x + h) for x, h in zip(here[:2], before[:2], strict=True))
@@ -34,6 +36,8 @@ def lstm_cell(
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
+    """Return an LSTM's next hidden and cell state, (…, H) each, from inputs (…, I) and the pair
+    ``hx``; the rows of the weights are input, forget, cell and output gate."""
     hidden, cell = hx
     gates = functional.linear(input, w_ih, b_ih) + functional.linear(hidden, w_hh, b_hh)
     enter, forget, new, leave = gates.chunk(4, -1)
@@ -49,6 +53,7 @@ def rnn_tanh_cell(
     b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Tensor:
+    """Return the next state tanh(W_ih·x + b_ih + W_hh·h + b_hh), (…, H), of a simple RNN."""
     return torch.tanh(functional.linear(input, w_ih, b_ih) + functional.linear(hx, w_hh, b_hh))
 
 
@@ -70,7 +75,8 @@ def run_recurrent(
     weights: Sequence[Tensor],
     *options: Any,
 ) -> tuple[Tensor, ...]:
-    """Run a cell over all steps of all layers; packed sequences are not implemented.
+    """Run ``cell`` over all steps of all layers; return the outputs, then the final states (layers
+    · directions, B, H). Packed sequences are not implemented.
 
     Args:
         options: see `RecurrentOptions`.
@@ -102,12 +108,16 @@ def run_recurrent(
 
 
 def lstm(*given: Any) -> tuple[Tensor, ...]:
+    """Run `lstm_cell` by `run_recurrent`; return outputs, final hidden states and final cell
+    states."""
     return run_recurrent(lstm_cell, *given)
 
 
 def gru(*given: Any) -> tuple[Tensor, ...]:
+    """Run `gru_cell` by `run_recurrent`; return outputs and final states."""
     return run_recurrent(gru_cell, *given)
 
 
 def rnn_tanh(*given: Any) -> tuple[Tensor, ...]:
+    """Run `rnn_tanh_cell` by `run_recurrent`; return outputs and final states."""
     return run_recurrent(rnn_tanh_cell, *given)

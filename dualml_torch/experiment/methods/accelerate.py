@@ -14,6 +14,8 @@ class Method(TrainingMethod):
         self.criterion = context.criterion
 
     def step(self, x, y):
+        """Make one update from inputs ``x`` and labels ``y``; return their mean loss before it,
+        lazy."""
         self.optimizer.zero_grad()
         loss = self.criterion(self.model(*x), y)
         self.accelerator.backward(loss * self.weight)
@@ -22,4 +24,5 @@ class Method(TrainingMethod):
 
     @property
     def processes(self):
+        """Number of processes in Accelerate's group."""
         return self.accelerator.num_processes

@@ -45,6 +45,7 @@ class Method(TrainingMethod):
         self.criterion = context.criterion
 
     def load_batches(self, batches):
+        """Yield positions, samples and labels of this process's part of each batch."""
         full = self.sampler.batch_size
         while batches:  # a smaller batch ends an epoch: Accelerate would drop it before others
             ends = [n for n, batch in enumerate(batches, 1) if len(batch) < full]
@@ -54,6 +55,8 @@ class Method(TrainingMethod):
             batches = batches[end:]
 
     def step(self, x, y):
+        """Make one update from inputs ``x`` and labels ``y``; return their mean loss before it,
+        lazy."""
         self.optimizer.zero_grad()
         loss = self.criterion(self.model(*x), y)
         self.accelerator.backward(loss * self.weight)
@@ -62,4 +65,5 @@ class Method(TrainingMethod):
 
     @property
     def processes(self):
+        """Number of processes in Accelerate's group."""
         return self.accelerator.num_processes

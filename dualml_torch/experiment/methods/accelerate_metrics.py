@@ -21,6 +21,8 @@ class Method(TrainingMethod):
         self.prepared = context.options["prepared"]
 
     def step(self, x, y):
+        """Make one update from inputs ``x`` and labels ``y``; return their mean loss before it,
+        lazy."""
         self.optimizer.zero_grad()
         loss = self.criterion(self.model(*x), y)
         self.accelerator.backward(loss * self.weight)
@@ -28,6 +30,7 @@ class Method(TrainingMethod):
         return loss.detach()
 
     def engine_evaluate(self, predict, samples):
+        """Return all processes' prediction rows; unprepared, each sample's once per process."""
         loader = DataLoader(torch.arange(samples), batch_size=TEST_BATCH)
         gather = self.accelerator.gather
         if self.prepared:
@@ -36,4 +39,5 @@ class Method(TrainingMethod):
 
     @property
     def processes(self):
+        """Number of processes in Accelerate's group."""
         return self.accelerator.num_processes

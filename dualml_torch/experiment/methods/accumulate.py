@@ -17,6 +17,8 @@ class Method(TrainingMethod):
         self.criterion = context.criterion
 
     def step(self, x, y):
+        """Make one update from inputs ``x`` and labels ``y``; return their mean loss before it,
+        lazy."""
         self.optimizer.zero_grad()
         total = 0.0
         micro = list(zip(*(tensor.chunk(4) for tensor in (*x, y)), strict=True))

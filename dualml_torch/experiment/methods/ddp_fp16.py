@@ -23,6 +23,8 @@ class Method(TrainingMethod):
         self.scaler = torch.amp.GradScaler(context.device.type)
 
     def step(self, x, y):
+        """Make one update from inputs ``x`` and labels ``y``; return their mean loss before it,
+        lazy."""
         self.optimizer.zero_grad()
         with self.autocast:
             loss = self.criterion(self.model(*x), y)

@@ -34,6 +34,7 @@ class Bfloat16Model(nn.Module):
         self.model = model
 
     def forward(self, *x):
+        """Run the model on the inputs ``x`` in bfloat16 autocast."""
         with torch.autocast(x[0].device.type, torch.bfloat16):
             return self.model(*x)
 
@@ -61,6 +62,8 @@ class Method(TrainingMethod):
         self.criterion = context.criterion
 
     def step(self, x, y):
+        """Make one update from inputs ``x`` and labels ``y``; return their mean loss before it,
+        lazy."""
         loss = self.criterion(self.model(*x).float(), y)
         self.model.backward(loss * self.weight)
         self.model.step()
@@ -92,14 +95,17 @@ class Method(TrainingMethod):
         return self.folder
 
     def close(self):
+        """Delete the folder of weights and state on disk, if there is one."""
         if self.folder:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     @property
     def processes(self):
+        """Number of processes in DeepSpeed's group."""
         return self.model.world_size
 
     def gather_parameters(self, model):
+        """Return full parameters by name, the float32 ones if the model is in bfloat16."""
         if isinstance(self.model.module, Bfloat16Model):  # the float32 weights, which are updated
             parameters = model.named_parameters()
             return {name: safe_get_full_fp32_param(p).detach() for name, p in parameters}

@@ -26,6 +26,7 @@ class PipelineLayer(nn.Module):
         self.part, self.padded, self.first, self.last = part, padded, first, last
 
     def forward(self, values):
+        """Return the stack after the layer, with the token mask if padded; last: the logits."""
         values = values if isinstance(values, tuple) else (values,)
         here = None
         if self.padded:
@@ -75,9 +76,13 @@ class Method(TrainingMethod):
                 p.data = p.data.new_empty(0)
 
     def criterion(self, outputs, y):
+        """Return the sample losses' sum times ``loss_factor``, so that the engine's mean is
+        right."""
         return self.whole_loss(outputs, y) * (len(y) * self.loss_factor)
 
     def step(self, x, y):
+        """Make one update with the samples of all ranks of the pipeline; return the engine's
+        loss."""
         every = [None] * self.grid.pipe_parallel_size
         dist.all_gather_object(every, (x[0], y), group=self.grid.get_pipe_parallel_group())
         samples = len(y) * self.processes / self.weight
@@ -90,6 +95,7 @@ class Method(TrainingMethod):
         return {"pipe": self.grid.pipe_groups, "data": self.grid.dp_groups}
 
     def gather_parameters(self, model):
+        """Return all parameters by name, each broadcast by a rank with its stage."""
         found = {}
         for name, p in model.canonical().items():
             stage = self.owners[name]

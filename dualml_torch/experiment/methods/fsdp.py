@@ -24,6 +24,8 @@ class Method(TrainingMethod):
         self.criterion = context.criterion
 
     def step(self, x, y):
+        """Make one update from inputs ``x`` and labels ``y``; return their mean loss before it,
+        lazy."""
         self.optimizer.zero_grad()
         loss = self.criterion(self.model(*x), y)
         (loss * self.weight).backward()
@@ -31,6 +33,7 @@ class Method(TrainingMethod):
         return loss.detach()
 
     def gather_parameters(self, model):
+        """Return the full parameters by name, all-gathered from their shards."""
         return {name: p.full_tensor().detach() for name, p in model.named_parameters()}
 
 

@@ -28,6 +28,8 @@ class Method(TrainingMethod):
         self.criterion = context.criterion
 
     def step(self, x, y):
+        """Make one update from inputs ``x`` and labels ``y``; return their mean loss before it,
+        lazy."""
         self.optimizer.zero_grad()
         loss = self.criterion(self.model(*x), y)
         (loss * self.weight).backward()
@@ -36,6 +38,7 @@ class Method(TrainingMethod):
 
     @property
     def processes(self):
+        """Number of processes in Horovod's group."""
         return hvd.size()
 
 

@@ -135,7 +135,7 @@ class TransientMemory:
         self.gradients, self.stepped = nbytes(views.values()), {id(p) for p in every}
 
     def peak_bytes(self) -> int:
-        """Return the peak bytes of transient memory."""
+        """Return the most bytes of transient memory at any recorded moment, with DDP's buckets."""
         most = 0
         for there, gradients in self.moments:
             sent = [size for p, size in gradients.items() if p not in self.stepped]

@@ -79,6 +79,7 @@ class TorchMethod(MethodTraining, MemoryReport):
         self.arm_optimizer().register_step_post_hook(self.note_step)
 
     def close(self) -> None:
+        """Release what the current method's engine holds; do nothing before the first `reset`."""
         if self.method is not None:
             self.method.close()
 
@@ -95,11 +96,14 @@ class TorchMethod(MethodTraining, MemoryReport):
     def step(
         self, batch: Array, step: int, weight: float = 1.0
     ) -> list[tuple[torch.Tensor, float]]:
+        """Make update ``step`` with this rank's samples ``batch``; return their lazy mean loss."""
         return self.update(*self.batch_tensors(batch), step, weight)
 
     def steps_from_loader(
         self, batches: Sequence[Array], first: int
     ) -> Iterator[tuple[Array, list[tuple[torch.Tensor, float]]]]:
+        """Make an update for each global batch from the engine's own loader; yield this rank's
+        sample positions and lazy mean loss. A rank's mean is weighted by its share of the batch."""
         dealt = self.method.load_batches(batches)
         for step, (index, x, y) in enumerate(dealt, start=first):
             part = index.cpu().numpy()
@@ -118,6 +122,7 @@ class TorchMethod(MethodTraining, MemoryReport):
         return [(loss, 1.0)]
 
     def loss_scale(self) -> float:
+        """Return the method's current loss scale, 1.0 without one."""
         return self.method.loss_scale or 1.0
 
     def batch_tensors(self, part: Array) -> tuple[tuple[torch.Tensor, ...], torch.Tensor]:
@@ -135,12 +140,15 @@ class TorchMethod(MethodTraining, MemoryReport):
         return [torch.from_numpy(mask).to(self.device) for mask in drawn]
 
     def gather(self) -> None:
+        """Gather the parameters and load them into the evaluation network, if they are sharded."""
         if self.sharded:
             whole = self.method.gather_parameters(self.model)
             self.eval_network.load({name: to_numpy(tensor) for name, tensor in whole.items()})
 
     @torch.no_grad()
     def capture_forward(self, batch: Array, probe: Array) -> tuple[str, Arrays]:
+        """Return the digest of ``batch`` and host copies of the evaluation network's layer outputs
+        for the samples ``probe``."""
         index = torch.from_numpy(probe).to(self.device)
         activations = self.eval_network.activations(self.x.index_select(0, index))
         return batch_digest(*self.fetch_batch(batch)), {
@@ -148,11 +156,14 @@ class TorchMethod(MethodTraining, MemoryReport):
         }
 
     def fetch_batch(self, batch: Array) -> tuple[Array, Array]:
+        """Return host copies of the samples and labels of a batch, without masks."""
         (x, *_), y = self.batch_tensors(batch)
         return to_numpy(x), to_numpy(y)
 
     @torch.no_grad()
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
+        """Return mean loss and predicted classes of the evaluation network, all samples in one
+        forward pass."""
         self.eval_network.eval()
         logits = self.eval_network(torch.from_numpy(x).to(self.device))
         loss = float(self.loss(logits, torch.from_numpy(y).to(self.device)))
@@ -160,6 +171,9 @@ class TorchMethod(MethodTraining, MemoryReport):
         return loss, logits.argmax(dim=-1).cpu().numpy()
 
     def engine_evaluate(self, x: Array, y: Array) -> Array | None:
+        """Let the engine test the samples, distributed by its own means; return rows (label,
+        predicted class, mean loss of its part), None if it cannot."""
+
         def predict(part: torch.Tensor) -> torch.Tensor:
             own = part.cpu().numpy()
             loss, predicted = self.evaluate(x[own], y[own])
@@ -170,9 +184,12 @@ class TorchMethod(MethodTraining, MemoryReport):
         return None if rows is None else to_numpy(rows)
 
     def weights(self) -> Arrays:
+        """Return host copies of the evaluation network's parameters by canonical name."""
         return {name: to_numpy(p) for name, p in self.eval_network.canonical().items()}
 
     def state(self) -> dict[str, Arrays]:
+        """Return optimizer state and skipped updates; no optimizer state if it is sharded or the
+        method is not resumable."""
         skips = self.skips.state(self.loss_scale()) if self.has_loss_scale else {}
         if self.sharded or not self.is_resumable:
             return {**skips}
@@ -199,6 +216,8 @@ class TorchMethod(MethodTraining, MemoryReport):
         return measure_engine_memory(self.model, self.method, self.arm_optimizer(), update, [*x, y])
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
+        """Make the method anew with ``weights``; restore skipped updates and, if the method is
+        resumable, the optimizer state after update ``step``."""
         self.reset(weights)
         self.skips.load(state)
         if step and not self.sharded and self.is_resumable:
@@ -206,4 +225,5 @@ class TorchMethod(MethodTraining, MemoryReport):
         self.step_count = step
 
     def transform_weights(self, fn: Callable[[Arrays], Mapping[str, Array]]) -> None:
+        """Replace the model's weights by ``fn`` of their host copies; optimizer and engine stay."""
         self.model.load(fn(self.weights()))

@@ -42,11 +42,11 @@ class MutatedCall:
 
     @cached_property
     def tensors(self) -> list[Value]:
-        """All tensors among the arguments."""
+        """All tensors among the arguments, in order; mutations count positions in this list."""
         return find_tensors((self.args, self.kwargs))
 
     def set_attribute(self) -> Any:
-        """Set one attribute."""
+        """Run the call with the argument named ``change.argument`` set to ``change.value``."""
         bound = BoundCall(self.func, self.name, self.args, self.kwargs)
         bound.set_argument(str(self.change.argument), self.change.value)
         if self.change.argument == "batch_first":  # the kernel does not check the state's size
@@ -64,11 +64,12 @@ class MutatedCall:
         return self.func(*bound.args, **bound.kwargs)
 
     def drop_call(self) -> Any:
-        """Return an input in place of the result."""
+        """Return a copy of the input at position ``change.argument`` in place of the result."""
         return self.tensors[int(self.change.argument)].clone()
 
     def set_together(self) -> Any:
-        """Set several attributes together."""
+        """Run the call with all settings (name, value) of ``change.value``, cropped or padded with
+        zeros to the original output's shape."""
         bound = BoundCall(self.func, self.name, self.args, self.kwargs)
         for argument, value in self.change.value:
             bound.set_argument(argument, value)
@@ -77,19 +78,20 @@ class MutatedCall:
         )
 
     def omit_tensor(self) -> Any:
-        """Omit an input."""
+        """Run the call without the tensor at position ``change.argument``."""
         moved, named = replace_tensor(self.args, self.kwargs, int(self.change.argument), None)
         return self.func(*moved, **named)
 
     def exchange_tensors(self) -> Any:
-        """Exchange two inputs."""
+        """Run the call with the tensors at the two positions of ``change.value`` exchanged."""
         i, j = self.change.value
         moved, named = replace_tensor(self.args, self.kwargs, i, self.tensors[j])
         moved, named = replace_tensor(moved, named, j, self.tensors[i])
         return self.func(*moved, **named)
 
     def transform_input(self) -> Any:
-        """Transform an input."""
+        """Run the call with the tensor at position ``change.argument`` transformed by
+        ``change.value``."""
         at = int(self.change.argument)
         moved, named = replace_tensor(
             self.args, self.kwargs, at, transform(self.change.value, self.tensors[at])
@@ -98,7 +100,8 @@ class MutatedCall:
         return self.func(*moved, **named)
 
     def transform_weights(self) -> Any:
-        """Transform the parameters of a recurrent cell together."""
+        """Run the call with every parameter, and every other tensor of one or two axes, transformed
+        by ``change.value``, as a recurrent cell's parameters."""
         moved, named = self.args, self.kwargs
         for at, one in enumerate(self.tensors):
             if isinstance(one, torch.nn.Parameter) or one.dim() in (1, 2):
@@ -106,32 +109,34 @@ class MutatedCall:
         return self.func(*moved, **named)
 
     def shift_labels(self) -> Any:
-        """Shift the labels along the sequence."""
+        """Compute the loss of each token's output with the next token's label, in rows of
+        ``change.value`` tokens."""
         return shifted_loss(self.func, self.args, self.kwargs, int(self.change.value))
 
     def reorder_outputs(self) -> Any:
-        """Return the outputs in another order."""
+        """Run the call and return its outputs in the order ``change.value``."""
         parts = self.func(*self.args, **self.kwargs)
         return type(parts)(parts[i] for i in self.change.value)
 
     def skip_indexing(self) -> Any:
-        """Return the whole tensor that is indexed."""
+        """Return the whole tensor in place of the part that the call takes from it."""
         return self.args[0]
 
     def reorder_parts(self) -> Any:
-        """Concatenate the parts in another order."""
+        """Concatenate or stack the parts in the order ``change.value``."""
         sequence = [self.args[0][i] for i in self.change.value]
         return self.func(sequence, *self.args[1:], **self.kwargs)
 
     def replace_indices(self) -> Any:
-        """Use other indices."""
+        """Index the tensor with the tuple ``change.value``, in which ``::`` is a whole axis."""
         words = {"::": slice(None), "Ellipsis": Ellipsis}
         return self.func(
             self.args[0], tuple(words.get(one, one) for one in self.change.value), *self.args[2:]
         )
 
     def replace_index(self) -> Any:
-        """Use another value for one index."""
+        """Index the tensor with the index at position ``change.argument`` replaced by
+        ``change.value``; a list or tuple becomes a slice."""
         index = list(self.args[1]) if isinstance(self.args[1], tuple) else [self.args[1]]
         other = self.change.value
         index[int(self.change.argument)] = (
@@ -144,28 +149,30 @@ class MutatedCall:
         )
 
     def pad_input(self) -> Any:
-        """Pad the input on other sides."""
+        """Run the convolution or pooling with the padding ``change.value``, unequal at the two
+        sides."""
         return pad_asymmetrically(
             str(self.change.value), self.func, self.name, self.args, self.kwargs
         )
 
     def replace_call(self) -> Any:
-        """Apply an activation in place of the function."""
+        """Return the first tensor transformed by ``change.value``, in place of the call."""
         return transform(self.change.value, self.tensors[0])
 
     def replace_function(self) -> Any:
-        """Call a related function."""
+        """Call the function ``change.value`` of the same family in place of this one."""
         return call_variant(str(self.change.value), self.func, self.name, self.args, self.kwargs)
 
     def call_twice(self) -> Any:
-        """Apply the function to its own result."""
+        """Run the call, then run it again with its result in place of the first tensor."""
         once = self.func(*self.args, **self.kwargs)
         moved = replace_tensor(self.args, self.kwargs, 0, find_tensors(once)[0])[0]
         check_recurrent_sizes(self.name, moved, self.kwargs)
         return self.func(*moved, **self.kwargs)
 
     def transform_output(self) -> Any:
-        """Transform the result."""
+        """Run the call and transform its first output by ``change.value``; ``from_input`` returns
+        the first input, permuted and reshaped, instead."""
         if self.change.value[0] == "from_input":
             shape = find_tensors(self.func(*self.args, **self.kwargs))[0].shape
             return self.tensors[0].permute(self.change.value[1:]).reshape(shape)
@@ -174,7 +181,8 @@ class MutatedCall:
         return replace_tensor((result,), {}, 0, transform(self.change.value, first))[0][0]
 
     def lower_precision(self) -> Any:
-        """Run the whole call in lower precision."""
+        """Run the call with floating-point tensors cast to ``change.value``; results return as
+        float32."""
         kind = getattr(torch, str(self.change.value))
         lower: Any = tree_map(
             lambda one: one.to(kind) if isinstance(one, Value) and one.is_floating_point() else one,
@@ -186,7 +194,8 @@ class MutatedCall:
         )
 
     def replace_constants(self) -> Any:
-        """Use the constants of the other side."""
+        """Run the call with a tensor of the other side, registered in `NUMBERS`, in place of an
+        input, or return one in place of the result."""
         if isinstance(self.change.argument, int):  # a table of the other side
             at = int(self.change.argument)
             other = (
@@ -205,11 +214,11 @@ class MutatedCall:
         return parts[0].reshape(own.shape).to(own.dtype)
 
     def copy_input(self) -> Any:
-        """Return a view of the input."""
+        """Return a view of the first tensor in place of the result, connected to the graph."""
         return self.tensors[0].view_as(self.tensors[0])
 
     def detach_tensor(self) -> Any:
-        """Cut the gradient of the result or of one input."""
+        """Run the call with the result, or the tensor at position ``change.argument``, detached."""
         if self.change.argument == "":
             return tree_map(
                 lambda one: one.detach() if isinstance(one, Value) else one,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def call_form(call: MutatedCall) -> Any:
-    """Call another form of the function."""
+    """Run the call in the form ``change.argument``: another divisor, epsilon or layout."""
     given_values = BoundCall(call.func, call.name, call.args, call.kwargs).values
     if call.change.argument == "unbiased_state":
         return remember_biased_variance(call.func, call.args, call.kwargs, given_values)

@@ -33,7 +33,7 @@ class MutatedFunction:
 
     @property
     def original(self) -> Any:
-        """The function without any mutation."""
+        """The function that is mutated, without any other mutation around it."""
         return getattr(self.func, "original", self.func)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -230,12 +230,17 @@ class Explorer:
                 optimizer.state.pop(p, None)
 
     def places(self) -> dict[str, dict[str, tuple[int, ...]]]:
+        """Return the further names of shared modules and parameters, each with the parameters below
+        it and their shapes."""
         return shared_names(self.recorder.model)
 
     def set_constants(self, values: Mapping[str, NDArray[Any]]) -> None:
+        """Register copies of these arrays as tensors in `NUMBERS`, by name."""
         NUMBERS.update({name: torch.from_numpy(array.copy()) for name, array in values.items()})
 
     def set_initial_values(self, values: Mapping[str, NDArray[Any]]) -> None:
+        """Add these arrays to the initial values of parameters that only a mutation creates; their
+        memory is shared."""
         self.initial_values |= {name: torch.from_numpy(array) for name, array in values.items()}
 
     def trace_update(self, gradients: Mapping[str, NDArray[Any]]) -> list[Operation]:
@@ -253,7 +258,7 @@ class Explorer:
             return trace_calls(optimizer.step, files, known)
 
     def set_gradients(self, gradients: Mapping[str, NDArray[Any]]) -> None:
-        """Set the gradients of the parameters by name."""
+        """Set each parameter's gradient to a copy of its array; None for parameters without one."""
         for name, p in self.recorder.model.named_parameters():
             array = gradients.get(name)
             p.grad = None if array is None else self.recorder.tensor_like(array, p).clone()

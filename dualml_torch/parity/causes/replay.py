@@ -182,6 +182,7 @@ class ReplayTracer(MutatingTracer):
         self.replay = Replay(tape, self.chance.seed, changes)
 
     def call(self, func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run a call under its mutations; record it for the replay, and copies of its outputs."""
         number, func = len(self.tape.calls), with_size_checks(func, name)
         if name:
             del self.replay.calls[number:]  # a call without outputs has no number

@@ -21,6 +21,7 @@ def with_fixed_parameters(layer: nn.Module) -> nn.Module:
 
 
 def gradient(function: Callable[[torch.Tensor], torch.Tensor], x: NDArray) -> NDArray:
+    """Return the gradient of the sum of ``function(x)`` at ``x``, an array of its shape."""
     inputs = tensor(x, requires_grad=True)
     function(inputs).sum().backward()
     return inputs.grad.numpy()

@@ -19,6 +19,7 @@ def integer_linear() -> nn.Linear:
 
 
 def integer_inputs() -> torch.Tensor:
+    """Make inputs (6, 8) of integers from 0 to 4, in float32."""
     return tensor(classes(5, 6, 8, seed=1).astype(np.float32))
 
 

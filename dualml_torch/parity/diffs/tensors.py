@@ -17,6 +17,7 @@ NAN = np.array([1, np.nan, 3], np.float32)
 
 
 def gradient(f: Callable[[Tensor], Tensor], values: list[float]) -> NDArray:
+    """Return the gradient of the scalar ``f(x)`` at the 1-D ``values``."""
     x = torch.tensor(values, requires_grad=True)
     f(x).backward()
     return x.grad.numpy()
