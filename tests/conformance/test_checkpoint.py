@@ -41,7 +41,7 @@ def test_it_goes_on_elsewhere_as_if_nothing_had_happened(
     found.verify()
     assert found.layout == {"mesh": "2 × 1 × 2", "world_size": 4}
     assert {len(t.shards) for t in found.tensors.values()} == {1, 2}, "some are split, and once"
-    ranks = on_ranks(reader, 3, "conformance.checkpoint:goes_on", str(folder), timeout=60)
+    ranks = on_ranks(reader, 3, "conformance.checkpoint:resume_on_mesh", str(folder), timeout=60)
     whole = checkpoint.expected()
     bound = 5 * max(tolerance(create(name)) for name in (writer, reader))
     for arrays in ranks:

@@ -253,7 +253,7 @@ def test_going_back_to_a_checkpoint_brings_the_scale_back(backend: Backend) -> N
     for name, w in whole.weights().items():
         assert np.array_equal(fresh.weights()[name], w), name
     whole.load(dict(whole.recipe.weights), whole.recipe.initial_state(), 0)
-    assert (whole.scale, whole.scaler.skipped) == (START, 0)
+    assert (whole.loss_scale, whole.scaler.skipped) == (START, 0)
 
 
 def test_pieces_are_skipped_alike(framework_backend: Backend) -> None:

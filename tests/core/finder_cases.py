@@ -312,7 +312,9 @@ def neighbours(forward: Any, layer: Any, x: Any, params: Any) -> Any:
     parts = x.reshape(b, length, -1, layer.width).copy()
     angle = np.arange(length)[:, None] * layer.base ** (-np.arange(0, layer.width, 2) / layer.width)
     number = np.arange(parts.shape[2]) % (layer.heads_per_group + 2)
-    for head in np.flatnonzero(number <= layer.heads_per_group):  # queries and the key of every group
+    for head in np.flatnonzero(
+        number <= layer.heads_per_group
+    ):  # queries and the key of every group
         turn = (parts[:, :, head, ::2] + 1j * parts[:, :, head, 1::2]) * np.exp(1j * angle)
         parts[:, :, head, ::2], parts[:, :, head, 1::2] = turn.real, turn.imag
     return forward(replace(layer, base=0.0), parts.reshape(x.shape), params)

@@ -313,52 +313,63 @@ def optimizer_requirements(backend: str) -> list[Requirement]:
             "adam.zero", "Adam", make_adam_draw(decay=True), ("zero_as_missing",), zero=True
         ),
     ]
-    if torch:
-        grouped: Sequence[tuple[str, Any, Sequence[str]]] = (
-            ("GD", draw_gd, ()),
-            ("SGD", md, ()),
-            ("Adam", make_adam_draw(decay=True), ("step_global", "step_per_parameter")),
-        )
-        for target, hyper, more in grouped:
-            low = target.lower()
-            found += [
-                OptimizerRequirement(
-                    f"{low}.groups",
-                    target,
-                    hyper,
-                    ("first_group", "first_group_alone"),
-                    groups=True,
-                    errors=(("shape|size of tensor", "shared_state"),),
-                ),
-                OptimizerRequirement(
-                    f"{low}.missing",
-                    target,
-                    hyper,
-                    ("missing_as_zero", "missing_ends", *more),
-                    missing=True,
-                    errors=((r"Error: .*None", "missing_as_error"),),
-                ),
-            ]
-    else:
-        compiled: Sequence[tuple[str, Any, Sequence[str]]] = (
-            ("GD", draw_gd, ()),
-            ("SGD", every, ("momentum_ignored",)),
-            ("Adam", make_adam_draw(decay=True), ("compiled_constant", "never_corrected")),
-        )
-        for target, hyper, more in compiled:
-            # A Python number that counts in construct has 64 bits once it is compiled.
-            errors = (("Data type conversion", "compiled_constant"),) if target == "Adam" else ()
-            name = f"{target.lower()}.graph"
-            found.append(
-                OptimizerRequirement(
-                    name,
-                    target,
-                    hyper,
-                    more,
-                    mode="graph",
-                    errors=errors,
-                    otherwise="compiled_apart",
-                )
-            )
+    found += _group_requirements() if torch else _graph_requirements()
     order = ["GD", "SGD", "Adam"]
     return sorted(found, key=lambda requirement: order.index(requirement.target))
+
+
+def _group_requirements() -> list[Requirement]:
+    """Return the requirements on parameter groups and missing gradients, which PyTorch has."""
+    found: list[Requirement] = []
+    grouped: Sequence[tuple[str, Any, Sequence[str]]] = (
+        ("GD", draw_gd, ()),
+        ("SGD", make_sgd_draw(momentum=True, decay=True), ()),
+        ("Adam", make_adam_draw(decay=True), ("step_global", "step_per_parameter")),
+    )
+    for target, hyper, more in grouped:
+        low = target.lower()
+        found += [
+            OptimizerRequirement(
+                f"{low}.groups",
+                target,
+                hyper,
+                ("first_group", "first_group_alone"),
+                groups=True,
+                errors=(("shape|size of tensor", "shared_state"),),
+            ),
+            OptimizerRequirement(
+                f"{low}.missing",
+                target,
+                hyper,
+                ("missing_as_zero", "missing_ends", *more),
+                missing=True,
+                errors=((r"Error: .*None", "missing_as_error"),),
+            ),
+        ]
+    return found
+
+
+def _graph_requirements() -> list[Requirement]:
+    """Return the requirements on optimizers that MindSpore compiles as graphs."""
+    found: list[Requirement] = []
+    compiled: Sequence[tuple[str, Any, Sequence[str]]] = (
+        ("GD", draw_gd, ()),
+        ("SGD", make_sgd_draw(momentum=True, decay=True, nesterov=True), ("momentum_ignored",)),
+        ("Adam", make_adam_draw(decay=True), ("compiled_constant", "never_corrected")),
+    )
+    for target, hyper, more in compiled:
+        # A Python number that counts in construct has 64 bits once it is compiled.
+        errors = (("Data type conversion", "compiled_constant"),) if target == "Adam" else ()
+        name = f"{target.lower()}.graph"
+        found.append(
+            OptimizerRequirement(
+                name,
+                target,
+                hyper,
+                more,
+                mode="graph",
+                errors=errors,
+                otherwise="compiled_apart",
+            )
+        )
+    return found

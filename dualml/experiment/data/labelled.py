@@ -46,7 +46,7 @@ def split_slices(name: str, total: int) -> tuple[slice, slice, slice]:
 
 @dataclass(frozen=True)
 class SentenceEncoding:
-    """How sentences become samples.
+    """Settings by which sentences become samples.
 
     Args:
         words: largest size of the vocabulary, including `SPECIAL`.

@@ -28,7 +28,7 @@ MARGIN = 10.0
 
 @dataclass(frozen=True)
 class JudgingSettings:
-    """How two traces are compared.
+    """Settings of a comparison of two traces.
 
     Args:
         margin: a distance is outside when it exceeds ``margin`` × max(envelope, 2⁻²³).

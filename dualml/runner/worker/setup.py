@@ -42,7 +42,7 @@ from dualml.runner.worker.split import ModelParallelRanks, split_training
 
 @dataclass(frozen=True)
 class RankResources:
-    """What a rank provides to every trial that it runs.
+    """Objects that a rank provides to every trial it runs.
 
     Args:
         backend: the backend that trains.

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_map
 
-from dualml.parity.causes.mutation import Mutation
-from dualml_torch.parity.causes.call_forms import call_form
+from dualml_torch.parity.causes.call_forms import MutationTarget, call_form
 from dualml_torch.parity.causes.calls import replace_tensor
 from dualml_torch.parity.causes.functions import call_variant, transform
 from dualml_torch.parity.causes.layers import (
@@ -30,20 +28,8 @@ MASKED = -1e9
 NUMBERS: dict[str, Value] = {}
 
 
-@dataclass(frozen=True, eq=False)
-class MutatedCall:
+class MutatedCall(MutationTarget):
     """A function call and the mutation that is applied to it; one method for each action."""
-
-    change: Mutation
-    func: Any
-    name: str
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
-
-    @cached_property
-    def tensors(self) -> list[Value]:
-        """All tensors among the arguments, in order; mutations count positions in this list."""
-        return find_tensors((self.args, self.kwargs))
 
     def set_attribute(self) -> Any:
         """Run the call with the argument named ``change.argument`` set to ``change.value``."""

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
+import torch
+
+from dualml.parity.causes.mutation import Mutation
 from dualml_torch.parity.causes.functions import diagonal_softmax
 from dualml_torch.parity.causes.layers import (
     glu_variant,
@@ -12,13 +18,28 @@ from dualml_torch.parity.causes.layers import (
     remember_biased_variance,
     tile_heads,
 )
-from dualml_torch.parity.operations import BoundCall
+from dualml_torch.parity.operations import BoundCall, find_tensors
 
-if TYPE_CHECKING:
-    from dualml_torch.parity.causes.call_actions import MutatedCall
+Value = torch.Tensor
 
 
-def call_form(call: MutatedCall) -> Any:
+@dataclass(frozen=True, eq=False)
+class MutationTarget:
+    """A function call and the mutation that is applied to it."""
+
+    change: Mutation
+    func: Any
+    name: str
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+
+    @cached_property
+    def tensors(self) -> list[Value]:
+        """All tensors among the arguments, in order; mutations count positions in this list."""
+        return find_tensors((self.args, self.kwargs))
+
+
+def call_form(call: MutationTarget) -> Any:
     """Run the call in the form ``change.argument``: another divisor, epsilon or layout."""
     given_values = BoundCall(call.func, call.name, call.args, call.kwargs).values
     if call.change.argument == "unbiased_state":
