@@ -110,8 +110,9 @@ def items(module: str, name: str) -> Iterator[Item]:
     yield Item(label, node, docstring(node), around)
     for method in methods(node):
         same = (m for _, above in kin for m in methods(above) if m.name == method.name)
-        own = next((doc for m in same if (doc := docstring(m))), "")
-        yield Item(f"{label}.{method.name}", method, own, around)
+        # An overriding method says what it does; the method that it overrides says the rest.
+        docs = "\n\n".join(doc for m in same if (doc := docstring(m)))
+        yield Item(f"{label}.{method.name}", method, docs, around)
 
 
 def methods(node: ast.ClassDef) -> list[Function]:
