@@ -36,14 +36,16 @@ class Clock:
         self.busy = [False] * size
 
     def lateness(self, rank: int) -> float:
-        """Return the seconds until a rank that asks now counts as having arrived."""
+        """Return the seconds until ``rank``, which asks now, counts as having arrived: the option
+        ``late`` once after `finish` made it late, else 0."""
         if not self.runs or not self.busy[rank]:
             return 0.0
         self.busy[rank] = False
         return float(self.options["late"])
 
     def duration(self, ask: Ask) -> float:
-        """Return the seconds that a collective takes once all ranks have arrived."""
+        """Return the seconds that a collective takes once all ranks have arrived: for an all-reduce
+        α + β · bytes, more for the first of a size and for every `DISTURBED`-th; else 0."""
         if ask.name != "all_reduce":
             return 0.0
         size = WIDTHS[ask.dtype] * ask.elements

@@ -103,16 +103,17 @@ class Requirement:
     tries: int = 1
 
     def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:
-        """Make calls with random values."""
+        """Make the calls that test this requirement, with inputs drawn by ``draw``."""
         raise NotImplementedError
 
     def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
-        """Compute what each rank returns by the rule, or by a rule with these mistakes, in
-        float64."""
+        """Compute the arrays that each rank returns by the rule, or by a rule with the mistakes
+        ``flags``, in float64."""
         raise NotImplementedError
 
     def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
-        """Return the tolerances of an answer: one number or array for each of its arrays."""
+        """Return the largest allowed differences from `expected` with these ``flags``: for each
+        rank, one number or array per array of the answer."""
         raise NotImplementedError
 
     def rules_out(self, call: ExerciseCall, answer: Answer, flags: Flags) -> bool:
@@ -123,8 +124,8 @@ class Requirement:
     def problem(
         self, call: ExerciseCall, answer: Answer
     ) -> tuple[Difference, tuple[str, ...]] | None:
-        """Return the difference in an answer and the mistakes that are visible without other
-        numbers; None if it is right."""
+        """Return the first difference in an answer, and the mistakes that it shows by itself; None
+        if the answer is right."""
         wrong = first_difference(answer.arrays, self.expected(call), self.tolerance(call))
         return None if wrong is None else (wrong, ())
 

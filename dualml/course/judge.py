@@ -94,7 +94,7 @@ def judge(
 
 
 def agrees(arrays: Sequence[Arrays], expected: Sequence[Arrays], most: Sequence[Arrays]) -> bool:
-    """Return whether every array is present and within these distances."""
+    """Return whether every ``expected`` array is there, with differences of at most ``most``."""
     return first_difference(arrays, expected, most) is None
 
 

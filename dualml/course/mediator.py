@@ -98,7 +98,8 @@ class Mediator:
         return self.members
 
     def end_call(self, seconds: float, failed: bool) -> None:
-        """End a call that some ranks have not finished."""
+        """Report a trouble for every rank that has not finished: waiting in vain for a collective,
+        or for the others if the call has ``failed``; else a timeout of ``seconds``."""
         for member in self.members:
             if member.has_finished:
                 continue

@@ -127,7 +127,8 @@ class Sandbox:
         return found
 
     def job(self, calls: Sequence[ExerciseCall], ranks: int) -> JsonObject:
-        """Return the job of a rank: the facts that all calls share."""
+        """Return the job of a rank: backend, file, number of ranks and limits, which all ``calls``
+        share."""
         return {
             "backend": self.exercise.backend or "numpy",
             "drive": drive_module(self.exercise.backend),

@@ -57,7 +57,8 @@ def make_skeleton(source: str, texts: Mapping[str, str] | None = None) -> str:
 
 
 def translate_line(line: str, texts: Mapping[str, str]) -> str:
-    """Translate a line, keeping its indentation, if it has a translation."""
+    """Return a line with its text replaced by its translation in ``texts``, indentation kept;
+    unchanged without one."""
     text = line.strip()
     return line.replace(text, texts[text]) if text in texts else line
 

@@ -125,7 +125,7 @@ def content_of(path: Path) -> bytes:
 
 
 def limit_per_kind(problems: Iterator[Problem]) -> Iterator[Problem]:
-    """Yield the first problems of each kind."""
+    """Yield at most `MAX_PROBLEMS_PER_KIND` problems of each kind, the first ones."""
     seen: Counter[str] = Counter()
     for problem in problems:
         seen[problem.kind] += 1
@@ -230,7 +230,7 @@ def parameter_names(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
 
 @cache
 def solution_signatures(solution: str) -> Shape:
-    """Return the signatures in our solution."""
+    """Return the signatures in our solution, ``package:file``."""
     package, _, name = solution.partition(":")
     return find_signatures(ast.parse((files(package) / name).read_text("utf-8")))
 

@@ -46,7 +46,8 @@ class Tally:
             raise ValueError(f"comm has no {name!r} in this exercise")
 
     def note(self, rank: int, ask: Ask) -> None:
-        """Count the data that a rank passes to the communicator."""
+        """Count the elements that a rank passes to the communicator, and the bytes of its messages
+        in an exchange."""
         if ask.name == EXCHANGE:
             sizes = [int(x.nbytes) for x in ask.sends.values() if x.size]
             self.messages.setdefault(rank, []).extend(sizes)

@@ -131,11 +131,15 @@ class Arm(StrictModel):
     @field_validator("model")
     @classmethod
     def _model_is_known(cls, value: str) -> str:
+        """Return the canonical name of a model of the zoo; an empty name stays empty. Raise
+        `UserError` for an unknown one."""
         return zoo_model(value).name if value else ""
 
     @field_validator("method")
     @classmethod
     def _method_is_known(cls, value: str) -> str:
+        """Return the name of a training method, or an empty one; raise `UserError` if no backend
+        has it."""
         if value:
             check_name(value)
         return value
@@ -143,11 +147,15 @@ class Arm(StrictModel):
     @field_validator("method_config", mode="before")
     @classmethod
     def _method_config_is_read(cls, value: Any) -> Any:
+        """Return the engine's configuration as a table: read from a JSON file if the value is its
+        path, and empty for an empty value."""
         return read_config(Path(value)) if isinstance(value, str) and value else value or {}
 
     @field_validator("launcher")
     @classmethod
     def _launcher_is_known(cls, value: str) -> str:
+        """Return the name of a launcher, or an empty one; raise `UserError` if no backend has
+        it."""
         known = [name for info in backends().values() for name in info.launchers]
         if value and value not in known:
             raise UserError(f"unknown launcher {value!r}{did_you_mean(value, known)}")
@@ -156,6 +164,7 @@ class Arm(StrictModel):
     @field_validator("backends")
     @classmethod
     def _backends_are_known(cls, value: list[str]) -> list[str]:
+        """Return the names of backends; raise `UserError` for an unknown one."""
         for name in value:
             if name not in backends():
                 raise UserError(f"unknown backend {name!r}{did_you_mean(name, backends())}")
@@ -164,20 +173,28 @@ class Arm(StrictModel):
     @field_validator("optimizer")
     @classmethod
     def _rule_is_known(cls, value: dict[str, Any]) -> dict[str, Any]:
+        """Return name and all hyperparameters of the optimizer, with defaults filled in; raise
+        `UserError` for a value that it does not take."""
         return rule_from(value).hyperparameters()
 
     @field_validator("partition")
     @classmethod
     def _partition_is_known(cls, value: dict[str, Any]) -> dict[str, Any]:
+        """Return name and all settings of the partition, with defaults filled in; an empty table
+        stays empty."""
         return partition_from(value).describe() if value else {}
 
     @field_validator("strategies")
     @classmethod
     def _strategies_are_known(cls, value: list[str]) -> list[str]:
+        """Return the canonical names of all-reduce strategies; raise `UserError` for an unknown
+        one."""
         return [strategy(name).name for name in value]
 
     @model_validator(mode="after")
     def _ranks_fit(self) -> Arm:
+        """Check that the settings fit the kind of arm and its number of ranks; raise `UserError`
+        for a straggler, schedule or strategy that does not."""
         if self.slow is not None and self.slow.rank >= self.world_size:
             raise UserError(
                 f"straggler.rank = {self.slow.rank}, but world_size is {self.world_size}: "
@@ -207,6 +224,8 @@ class Arm(StrictModel):
 
     @model_validator(mode="after")
     def _split_fits(self) -> Arm:
+        """Check the settings that a split model excludes or needs; raise `UserError` for the first
+        that does not fit."""
         if self.split is None:
             return self
         if self.world_size == 1 and self.split.engine != "devices":
@@ -236,6 +255,8 @@ class Arm(StrictModel):
 
     @model_validator(mode="after")
     def _method_fits(self) -> Arm:
+        """Check launcher, method and engine configuration; raise `UserError` for settings that the
+        engine cannot follow."""
         if self.launcher and self.world_size == 1:
             raise UserError(f"launcher = {self.launcher} starts several ranks; world_size is 1")
         if self.method_config:
@@ -264,6 +285,8 @@ class Arm(StrictModel):
 
     @model_validator(mode="after")
     def _partition_ranks_fit(self) -> Arm:
+        """Check the partition against kind, number of ranks and batch size; raise `UserError` if it
+        does not fit."""
         if self.dealt_to and not self.partition:
             raise UserError(f"partition_ranks = {self.dealt_to} needs a partition")
         if self.dealt_to and self.world_size > 1 and self.dealt_to != self.world_size:
@@ -292,6 +315,8 @@ class Arm(StrictModel):
 
     @model_validator(mode="after")
     def _precision_fits(self) -> Arm:
+        """Check the settings that low precision and a loss scale exclude; raise `UserError` for the
+        first that does not fit."""
         asked = self.plan_precision
         if not asked.is_low:
             return self
@@ -335,12 +360,15 @@ class Arm(StrictModel):
     @field_validator("zero", mode="before")
     @classmethod
     def _zero_number(cls, value: Any) -> Any:
+        """Return the value unchanged, but raise `ValueError` for true and false, which would pass
+        as 1 and 0."""
         if isinstance(value, bool):  # which Python takes for 0 or 1
             raise ValueError("Input should be 0, 1, 2 or 3")
         return value
 
     @model_validator(mode="after")
     def _zero_fits(self) -> Arm:
+        """Check that the arm's other settings allow ZeRO; raise `UserError` if they do not."""
         if self.zero or self.zero_reduce != "reduce_scatter" or self.zero_lower:
             other = "method" if self.method else "kind" if self.kind != "train" else ""
             check_zero(self.sharding, other, self.world_size, self.split, self.aggregation)
@@ -353,6 +381,8 @@ class Arm(StrictModel):
 
     @model_validator(mode="after")
     def _offload_fits(self) -> Arm:
+        """Check that the arm's other settings allow offloading; raise `UserError` if they do
+        not."""
         if self.offload is not None:
             others = {"method": self.method, "split": self.split, "kind": self.kind != "train"}
             check_offload(
@@ -369,11 +399,14 @@ class Arm(StrictModel):
     @field_validator("recompute")
     @classmethod
     def _recompute_is_known(cls, value: str | list[str]) -> str | list[str]:
+        """Return the recomputation setting; raise `UserError` if it is invalid for every model."""
         check_recompute(value)
         return value
 
     @model_validator(mode="after")
     def _recompute_fits(self) -> Arm:
+        """Check that the arm's other settings allow recomputation; raise `UserError` if they do
+        not."""
         if self.recompute == "none":
             return self
         if self.kind != "train":
@@ -399,6 +432,8 @@ class Arm(StrictModel):
     @field_validator("schedule")
     @classmethod
     def _schedule_is_known(cls, value: dict[str, Any]) -> dict[str, Any]:
+        """Return all fields of the learning rate schedule, with defaults filled in; raise
+        `UserError` for an unknown key or a bad value."""
         known = [field.name for field in fields(LRSchedule)]
         for key in value:
             if key not in known:

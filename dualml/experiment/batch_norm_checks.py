@@ -45,7 +45,8 @@ def check_batch_norm(
 
 
 def find_excluded_setting(arm: Arm) -> str:
-    """Return the setting that does not keep running statistics, or an empty string."""
+    """Return the arm's first setting that does not keep the running statistics of batch
+    normalisation, as text for a message; empty if there is none."""
     found = {
         "split": arm.split is not None,
         f"zero = {arm.zero}": bool(arm.zero),
@@ -69,7 +70,8 @@ def batch_sizes(arm: Arm, samples: int) -> Iterator[int]:
 
 
 def pixels_per_channel(spec: ModelSpec) -> dict[str, int]:
-    """Return batch normalisation layer → pixels per channel."""
+    """Return the number of pixels per channel and sample of each batch normalisation layer, by
+    name."""
     shapes = spec.shapes()
     return {
         name: math.prod(shapes[name][1:])

@@ -68,7 +68,8 @@ class EpochBatches:
         ]
 
     def consumed(self, position: int) -> int:
-        """Return the number of samples of all ranks in the first ``position`` updates."""
+        """Return the number of samples that all ranks together have used in the first ``position``
+        updates."""
         pairs = zip(self.lists, self.per_rank_sizes, strict=True)
         return sum(min(position * size, len(own)) for own, size in pairs)
 
@@ -90,12 +91,14 @@ class BatchSampler:
         self.ranks = len(self._course(0).parts(0))
 
     def parts(self, step: int) -> list[NDArray[np.int64]]:
-        """Return the samples of each rank in an update."""
+        """Return the samples of each rank in update ``step``, as int64 indices into the training
+        set."""
         epoch, position = divmod(step - 1, self.per_epoch)
         return [part.astype(np.int64) for part in self._course(epoch).parts(position)]
 
     def batch(self, step: int) -> NDArray[np.int64]:
-        """Return the samples of all ranks in an update, concatenated by rank."""
+        """Return the samples of all ranks in update ``step``, concatenated in the order of ranks,
+        as int64 indices into the training set."""
         parts = self.parts(step)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
@@ -137,6 +140,8 @@ class SplitBatches(EpochBatches):
     ranks: int = 1
 
     def parts(self, position: int) -> list[NDArray[Any]]:
+        """Return the update's batch from the common order, split into nearly equal parts, one per
+        rank."""
         whole = super().parts(position)[0]
         if self.ranks == 1:
             return [whole]
@@ -151,6 +156,8 @@ class RegroupedBatches(EpochBatches):
     ranks: int = 1
 
     def parts(self, position: int) -> list[NDArray[Any]]:
+        """Return the update's samples of all lists, concatenated and split into nearly equal parts,
+        one per rank."""
         whole = np.concatenate(super().parts(position))
         return list(split_by_sizes(whole, part_lengths(len(whole), self.ranks)))
 
@@ -204,5 +211,6 @@ def freeze_partitions(
 
 
 def rank_lists(order: Mapping[str, Index], key: str, epoch: int, ranks: int) -> list[Index]:
-    """Return each rank's samples of an epoch, as indices into the training set."""
+    """Return each rank's samples of an epoch, int32 indices into the training set; ``key`` is the
+    `partition_key` of the arm."""
     return [order[f"{key}/epoch{epoch}/rank{rank}"] for rank in range(ranks)]

@@ -184,7 +184,8 @@ def _with_defaults(usual: Mapping[str, Any], given: Any) -> Any:
 
 
 def _describe_known(read: Callable[[Any], dict[str, Any]], given: Any) -> Any:
-    """Fill in the defaults of a rule or partition, if this version knows it."""
+    """Return a rule or partition with its defaults filled in by ``read``; unchanged if it is empty,
+    or this version does not know it."""
     try:
         return read(given) if given else given
     except (UserError, TypeError, AttributeError):

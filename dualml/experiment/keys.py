@@ -96,6 +96,8 @@ class WrittenKeys:
     def _rename(
         self, table: dict[str, Any], below: tuple[str, ...], origin_of: Origin
     ) -> Iterator[RenamedKey]:
+        """Rename the keys of ``table`` in place, overlays first; yield each key that was written by
+        its former name. Raise `UserError` for one that is there by both names."""
         for overlay in OVERLAYS:
             if isinstance(table.get(overlay), dict):
                 yield from self._rename(table[overlay], (*below, overlay), origin_of)
@@ -116,7 +118,8 @@ class WrittenKeys:
                 here[key.stored] = _stored_value(key, here.pop(key.present), written, origin_of)
 
     def store_override(self, path: list[str], value: Any, origin: str) -> tuple[list[str], Any]:
-        """Return the path and value of one option in stored names."""
+        """Return path and value of the command-line option ``path`` = ``value`` in stored names;
+        raise `UserError`, with ``origin``, for a value that the key does not take."""
         nested = value
         for part in reversed(path):
             nested = {part: nested}
@@ -154,6 +157,8 @@ Origin = Callable[[tuple[str, ...]], str]
 
 
 def _stored_value(key: RenamedKey, value: Any, written: tuple[str, ...], origin_of: Origin) -> Any:
+    """Return the stored form of a value that a renamed key was given; raise `UserError` for one
+    that the key does not take."""
     if not key.values:
         return value
     if not isinstance(value, str) or value not in key.values:
@@ -167,7 +172,7 @@ def _stored_value(key: RenamedKey, value: Any, written: tuple[str, ...], origin_
 def find_tables(
     table: Any, place: tuple[str, ...], path: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], dict[str, Any]]]:
-    """Yield path and table of everything at a ``place``."""
+    """Yield path and table of every table at ``place``, where ``*`` stands for any key."""
     if not isinstance(table, dict):
         return
     if not place:
@@ -195,6 +200,7 @@ def present_table(table: Mapping[str, Any], place: Sequence[str]) -> dict[str, A
 
 
 def _present_item(key: RenamedKey | None, name: str, value: Any) -> tuple[str, Any]:
+    """Return name and value as users write them today; ``key`` None leaves both unchanged."""
     if key is None:
         return name, value
     return key.present, next((p for p, s in key.values.items() if s == value), value)

@@ -105,7 +105,8 @@ def load(
 
 
 def pop_overlay(table: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
-    """Remove a table that overrides others, and return it; empty if there is none."""
+    """Remove the table ``key``, which overrides others, from ``table`` and return it; empty if
+    there is none. Raise `UserError` if it is no table."""
     more = table.pop(key, {})
     if not isinstance(more, dict):
         raise UserError(f"{path}: [{key}] must be a table; received {clip_text(repr(more))}")
@@ -125,7 +126,8 @@ def resolve_paths(table: dict[str, Any], base: Path) -> None:
 
 
 def cap_updates(table: dict[str, Any], most: Any) -> None:
-    """Limit every arm with a number of updates to ``most``."""
+    """Limit the ``updates`` of every arm that sets them to ``most``, in place; None changes
+    nothing."""
     if most is None:
         return
     if not isinstance(most, int) or most < 1:
@@ -136,7 +138,8 @@ def cap_updates(table: dict[str, Any], most: Any) -> None:
 
 
 def multiply_epochs(table: dict[str, Any]) -> None:
-    """Multiply the epochs of every arm that sets them by ``epochs_times``."""
+    """Multiply every arm's epochs by ``epochs_times``, in place, except for arms with ``updates``
+    or with ``batch_size`` 0."""
     times = table.get("epochs_times", 1)
     for arm in table["arms"].values() if is_table(table, "arms") else ():
         if not isinstance(arm, dict) or arm.get("updates") or arm.get("batch_size") == 0:

@@ -85,7 +85,8 @@ def check_offload(
 def check_budget(
     offload: Offload, spec: ModelSpec, rule: OptimizerSpec, sharding: Sharding, world_size: int
 ) -> None:
-    """Raise `UserError` for a host memory budget that cannot be met."""
+    """Raise `UserError` if the buffers and offloaded values of a rank exceed the budget of host
+    memory, with remedies."""
     if not offload.budget_bytes:
         return
     units = units_of(spec, sharding.bucket_bytes, world_size)

@@ -90,6 +90,6 @@ def locate_error(
 
 
 def locate_line(key: Sequence[str], path: Path) -> str:
-    """Return the file with the line that sets a key, if there is one."""
+    """Return the path of the file that sets a key, with the number of the line if it is found."""
     line = find_line(read_text(path), key)
     return f"{path}, line {line}" if line else str(path)

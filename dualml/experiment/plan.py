@@ -86,21 +86,24 @@ class Plan:
         return hash_parts(self.parts)
 
     def spec_of(self, arm: Arm) -> ModelSpec:
-        """Return an arm's model."""
+        """Return the model that an arm trains: its own, or the experiment's."""
         return self.models.get(arm.variant, self.spec)
 
     def initial(self, seed: int, arm: Arm | None = None) -> dict[str, NDArray[np.float32]]:
-        """Return the initial weights of the experiment's model, or of an arm's."""
+        """Return name → initial weights, float32, of the experiment's model, or of an arm's own
+        model."""
         own = arm.variant if arm is not None and arm.variant in self.models else ""
         spec, place = (self.models[own], f"{own}/") if own else (self.spec, "")
         return {name: self.weights[f"seed{seed}/{place}{name}"] for name in spec.tensors()}
 
     def pool(self, arm: Arm, seed: int) -> Index:
-        """Return the samples that an arm uses, as indices into the training set."""
+        """Return the samples that an arm uses with a seed, as int32 indices into the training
+        set."""
         return self.order[f"seed{seed}/pool{arm.samples}"]
 
     def batch_sampler(self, arm: Arm, seed: int) -> BatchSampler:
-        """Return the sampler of an arm's batches."""
+        """Return the sampler of an arm's batches with a seed: of its partition if it has one, of
+        streams for a stateful model, else of the samples' planned order."""
         key, ranks, size = partition_key(arm, seed), arm.partition_rank_count, arm.batch_size
         if arm.partition and arm.world_size not in (1, ranks):
             several = arm.world_size
@@ -167,7 +170,8 @@ class Plan:
         return self.order[streams_key(arm, seed)].reshape(-1, arm.batch_size)
 
     def schedule(self, arm: Arm, seed: int) -> EvaluationSchedule:
-        """Return the updates at which an arm's trial evaluates and records a trace."""
+        """Return the number of updates of an arm's trial, and the updates at which it evaluates and
+        records a trace."""
         per_epoch = self.batch_sampler(arm, seed).per_epoch
         updates = arm.updates or max(1, round(arm.epochs * per_epoch))
         looks = self.experiment.evaluation

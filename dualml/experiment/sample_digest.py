@@ -30,7 +30,8 @@ class SampleDigest:
         self.rank_digests, self.counts = dict(chains or {}), dict(counts or {})
 
     def add(self, rank: int, samples: NDArray[np.int64]) -> None:
-        """Add the samples of a rank in the next update; an empty part counts, too."""
+        """Extend the rank's digest by its samples of the next update, and count them; an empty part
+        changes the digest, too."""
         link = hashlib.sha256(bytes.fromhex(self.rank_digests.get(rank, START)))
         link.update(np.ascontiguousarray(samples, "<i8").data)
         self.rank_digests[rank] = link.hexdigest()
@@ -38,7 +39,7 @@ class SampleDigest:
 
 
 def combined_digest(chains: Mapping[int, str]) -> str:
-    """Combine the digests of all ranks into one SHA-256."""
+    """Return one SHA-256, hexadecimal, over the digests of all ranks in the order of ranks."""
     return hashlib.sha256("".join(chains[rank] for rank in sorted(chains)).encode()).hexdigest()
 
 

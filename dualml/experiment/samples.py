@@ -75,6 +75,8 @@ class Samples:
         return self._map_arrays(change)
 
     def _arrays(self) -> list[NDArray[Any]]:
+        """Return samples and labels alternately: training, test, then validation if there is
+        one."""
         own = [self.train_x, self.train_y, self.test_x, self.test_y]
         return [*own, *(self.validation or ())]
 

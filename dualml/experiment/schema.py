@@ -47,6 +47,7 @@ class Data(StrictModel):
 
     @model_validator(mode="after")
     def _sentences_have_words(self) -> Data:
+        """Raise `UserError` for classified sentences in tokens other than words."""
         if self.labels and self.tokens != "words":
             raise UserError(
                 f"tokens = {self.tokens} is for a text that a language model goes on with; leave "
@@ -116,11 +117,13 @@ class Experiment(StrictModel):
     @field_validator("model")
     @classmethod
     def _model_is_known(cls, value: str) -> str:
+        """Return the canonical name of a model of the zoo; raise `UserError` for an unknown one."""
         return zoo_model(value).name
 
     @field_validator("loss")
     @classmethod
     def _loss_is_known(cls, value: str) -> str:
+        """Return the name of the loss; raise `UserError` for an unknown one."""
         if value not in LOSSES:
             hint = did_you_mean(value, LOSSES, fallback="")
             raise UserError(f"loss must be one of {', '.join(LOSSES)}; received {value!r}{hint}")
@@ -129,6 +132,7 @@ class Experiment(StrictModel):
     @field_validator("seeds")
     @classmethod
     def _seeds_differ(cls, value: list[int]) -> list[int]:
+        """Return the seeds; raise `UserError` if one is repeated."""
         if len(set(value)) != len(value):
             raise UserError(f"seeds must differ; received {value}")
         return value
@@ -136,6 +140,8 @@ class Experiment(StrictModel):
     @field_validator("arms")
     @classmethod
     def _arm_names(cls, value: dict[str, Arm]) -> dict[str, Arm]:
+        """Return the arms; raise `UserError` for a name that is no folder name, too long, or the
+        name of a group."""
         for name in value:
             if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
                 raise UserError(
@@ -152,6 +158,7 @@ class Experiment(StrictModel):
 
     @model_validator(mode="after")
     def _gd_takes_the_full_batch(self) -> Experiment:
+        """Raise `UserError` for an arm with gradient descent and a batch size other than 0."""
         for name, arm in self.arms.items():
             if arm.optimizer["name"] == "gd" and arm.batch_size != 0:
                 raise UserError(
@@ -177,11 +184,14 @@ class Experiment(StrictModel):
 
     @model_validator(mode="after")
     def _settings_fit_the_models(self) -> Experiment:
+        """Raise `UserError` for model settings that the experiment's or an arm's model does not
+        take."""
         check_models(self.model, self.arms, self.sizes, self.recurrent)
         return self
 
     @model_validator(mode="after")
     def _pretrained_is_a_bert(self) -> Experiment:
+        """Raise `UserError` for pretrained weights of a model other than BERT."""
         if self.pretrained and self.model != bert.__name__:
             raise UserError(
                 f"pretrained = {self.pretrained!r} is for model = {bert.__name__!r}; received "
@@ -191,6 +201,7 @@ class Experiment(StrictModel):
 
     @model_validator(mode="after")
     def _weights_come_from_one_place(self) -> Experiment:
+        """Raise `UserError` if both ``initial`` and ``pretrained`` name initial weights."""
         if self.initial and self.pretrained:
             raise UserError(
                 f"initial = {self.initial!r} and pretrained = {self.pretrained!r} both say where "
@@ -199,7 +210,7 @@ class Experiment(StrictModel):
         return self
 
     def model_sizes(self, model: str) -> dict[str, Any]:
-        """Return the sizes that were set for one of its models."""
+        """Return the sizes that were set for ``model``; empty for one whose size is fixed."""
         return self.sizes.explicit_values if model in SIZED else {}
 
     def model_settings(self, arm: Arm | None = None) -> JsonObject:
@@ -219,7 +230,7 @@ class Experiment(StrictModel):
         return found
 
     def seeds_of(self, arm: str) -> list[int]:
-        """Return the seeds with which an arm runs."""
+        """Return the seeds of the experiment with which an arm runs."""
         return self.seeds[: self.arms[arm].seeds or None]
 
     def backends_of(self, arm: str, backends: Sequence[str]) -> list[str]:

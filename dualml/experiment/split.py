@@ -79,6 +79,7 @@ class Split(StrictModel):
     @field_validator("schedule")
     @classmethod
     def _schedule_is_known(cls, value: str) -> str:
+        """Return the name of a pipeline schedule; raise `UserError` for an unknown one."""
         if value not in SCHEDULES:
             raise UserError(f"unknown schedule {value!r}{did_you_mean(value, SCHEDULES)}")
         return value
@@ -86,10 +87,12 @@ class Split(StrictModel):
     @field_validator("devices")
     @classmethod
     def _devices_are_names(cls, value: list[str]) -> list[str]:
+        """Return the devices by their canonical names, such as ``cpu:0``."""
         return canonical_names(value)
 
     @model_validator(mode="after")
     def _transport_fits(self) -> Split:
+        """Raise `UserError` for transport ``host`` with an engine other than ``messages``."""
         if self.transport == "host" and self.engine != "messages":
             raise UserError(
                 f"split.transport = host is of messages between ranks; engine = {self.engine} has "
@@ -105,6 +108,8 @@ class Split(StrictModel):
 
     @model_validator(mode="after")
     def _devices_fit(self) -> Split:
+        """Check the settings of engine ``devices``, and that no other engine has devices; raise
+        `UserError` if not."""
         if self.engine != "devices":
             if self.devices:
                 raise UserError(
@@ -137,6 +142,8 @@ class Split(StrictModel):
 
     @model_validator(mode="after")
     def _fits(self) -> Split:
+        """Check the settings of asynchronous updates and of engine ``rpc``; raise `UserError` for
+        the first that does not fit."""
         if self.arrival == "asynchronous" and self.trainers == 1:
             raise UserError("update_mode = asynchronous needs trainers >= 2: one never overtakes")
         if self.arrival == "asynchronous" and self.micro_batches != self.trainers:
@@ -200,7 +207,7 @@ class Split(StrictModel):
 
 
 def reference_times(spec: ModelSpec) -> dict[str, float]:
-    """Measure the seconds of each layer in the reference on this machine."""
+    """Return layer → seconds, measured with the reference on this machine with `TIMED` samples."""
     from dualml.backend import backends
     from dualml.parallel.split.timing import layer_times
 

@@ -259,6 +259,7 @@ class Communicator(PointToPoint):
         return True
 
     def _other_ranks(self) -> list[int]:
+        """Return the ranks of the group except this one, ascending."""
         return [r for r in range(self.size) if r != self.rank]
 
     def _pairwise_exchange(self, parts: Sequence[Tensor]) -> list[Tensor]:
@@ -269,11 +270,15 @@ class Communicator(PointToPoint):
         return [own if r == self.rank else came[r] for r in range(self.size)]
 
     def _all_gather(self, x: Tensor) -> list[Tensor]:
+        """Return the list of every rank's ``x``, in the order of ranks; composed of messages where
+        the framework has no all-gather."""
         if self._use_native("all_gather", x):
             return list(self._run("all_gather", self.copy(x)))
         return self._pairwise_exchange([self.copy(x)] * self.size)
 
     def _gather(self, x: Tensor, root: int) -> list[Tensor] | None:
+        """Return the list of every rank's ``x`` on rank ``root``, None elsewhere; composed of
+        messages where the framework has no gather."""
         if self._use_native("gather", x):
             parts: list[Tensor] | None = self._run("gather", self.copy(x), root=root)
             return parts
@@ -295,6 +300,8 @@ class Communicator(PointToPoint):
         return self._mean(total, op)
 
     def _mean(self, total: Tensor, op: str) -> Tensor:
+        """Divide the sum ``total`` by the number of ranks if ``op`` is ``mean``, else return it
+        unchanged; may overwrite ``total``."""
         return self.scale(total, 1 / self.size) if op == "mean" else total
 
     def _validate(self, primitive: str, x: Tensor, op: str = "sum", root: int = 0) -> None:

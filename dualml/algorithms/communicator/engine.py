@@ -130,15 +130,19 @@ class CommEngine(ABC):
     @abstractmethod
     def _exchange(
         self, send: Mapping[int, Tensor], receive: Mapping[int, Tensor]
-    ) -> dict[int, Tensor]: ...
+    ) -> dict[int, Tensor]:
+        """Send to and receive from other ranks, all at once; return rank → tensor that it sent. The
+        buffers in ``receive`` may be overwritten."""
+        ...
 
     def _isend(self, x: Tensor, peer: int) -> Callable[[], Tensor]:
-        """Start sending; engines that copy a message into a queue complete at once."""
+        """Start sending ``x`` to rank ``peer``; this default has sent it when it returns."""
         self._exchange({peer: x}, {})
         return EngineWork(lambda: x, lambda: True)
 
     def _irecv(self, buffer: Tensor, peer: int) -> Callable[[], Tensor]:
-        """Start receiving; engines that cannot do so ahead of time receive when they wait."""
+        """Start receiving from rank ``peer`` into ``buffer``; this default receives only when the
+        caller waits."""
         why = "it is received when it is waited for"
         return EngineWork(lambda: self._exchange({}, {peer: buffer})[peer], why=why)
 
@@ -178,10 +182,13 @@ class CommEngine(ABC):
     # --- counters ---------------------------------------------------------------------------------
 
     def _run(self, primitive: str, x: Tensor, **options: Any) -> Tensor:
+        """Run the native collective ``primitive`` on ``x`` and return its result; add its duration
+        to `traffic`."""
         return self._timed(primitive, lambda: self._native(primitive, x, **options))
 
     def _timed(self, name: str, call: Callable[[], Tensor]) -> Tensor:
-        """Run ``call`` and add its duration to `traffic`."""
+        """Return the result of ``call``; count the call under ``name`` and add its duration to
+        `traffic`."""
         self.calls, self.inside = self.calls + 1, name
         elapsed = self.stopwatch()
         try:
@@ -211,6 +218,6 @@ class CommEngine(ABC):
         self._scratch.clear()
 
     def nbytes(self, x: Tensor) -> int:
-        """Return the bytes of a tensor."""
+        """Return the size of a tensor in bytes."""
         widths = {"bfloat16": 2, "float16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8}
         return int(math.prod(x.shape)) * widths[self.dtype(x)]

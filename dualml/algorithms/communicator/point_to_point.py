@@ -120,18 +120,22 @@ class PointToPoint(CommEngine):
         return got, coming.source
 
     def _check_peer(self, peer: int) -> None:
+        """Raise `CommunicationError` unless ``peer`` is another rank of the group."""
         if not 0 <= peer < self.size or peer == self.rank:
             raise CommunicationError(
                 f"rank {self.rank} of {self.size} cannot exchange with rank {peer}"
             )
 
     def _check_tag(self, tag: int) -> None:
+        """Raise `CommunicationError` for a tag outside 0 … `MAX_TAG`, and `Unsupported` for a tag
+        other than 0 where the engine has no tags."""
         if not 0 <= tag <= MAX_TAG:
             raise CommunicationError(f"tags go from 0 to {MAX_TAG:,}; received {tag}")
         if tag:
             self._require_support("tags")
 
     def _require_support(self, primitive: str) -> None:
+        """Raise `Unsupported`, with the reason, if this engine cannot execute ``primitive``."""
         how = query_implementation(self, primitive)
         if how.kind == "unsupported":
             raise Unsupported(f"{self.backend} on {self.device} has no {primitive}: {how.detail}")

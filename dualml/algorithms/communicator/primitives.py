@@ -128,9 +128,11 @@ class CompletedWork:
         self.result = result
 
     def wait(self) -> Tensor:
+        """Return the result without waiting."""
         return self.result
 
     def is_completed(self) -> bool:
+        """Return True, since the operation is complete from the start."""
         return True
 
 
@@ -180,6 +182,8 @@ class PendingWork:
         self.source, self._over, self._result = source, False, None
 
     def wait(self) -> Tensor:
+        """Wait for the operation once, apply ``postprocess``, set `source`, and return the result;
+        further calls return it again."""
         if not self._over:
             self._result = self._then(self._wait())
             self._over = True
@@ -188,6 +192,8 @@ class PendingWork:
         return self._result
 
     def is_completed(self) -> bool:
+        """Return whether `wait` would return at once; raise `Unsupported` if the engine cannot
+        tell."""
         if self._over:
             return True
         done = getattr(self._work, "done", None)

@@ -47,11 +47,14 @@ class FileStore(Store):
         folder.mkdir(parents=True, exist_ok=True)
 
     def set(self, key: str, text: str) -> None:
+        """Write ``text`` to the file ``key``, replacing it atomically: no reader sees half a
+        note."""
         fresh = self.folder / f".{key}.{os.getpid()}"
         fresh.write_text(text, "utf-8")
         os.replace(fresh, self.folder / key)
 
     def get(self, key: str) -> str | None:
+        """Return the content of the file ``key``, or None if it does not exist."""
         try:
             return (self.folder / key).read_text("utf-8")
         except FileNotFoundError:
@@ -67,10 +70,12 @@ class MemoryStore(Store):
         self._lock = threading.Lock()
 
     def set(self, key: str, text: str) -> None:
+        """Store ``text`` under ``key`` in memory, replacing an earlier note."""
         with self._lock:
             self._notes[key] = text
 
     def get(self, key: str) -> str | None:
+        """Return the note stored under ``key``, or None if there is none."""
         with self._lock:
             return self._notes.get(key)
 
@@ -131,7 +136,8 @@ RENDEZVOUS = ("file", "tcp", "env")
 
 
 def check_rendezvous(text: str) -> None:
-    """Raise `UserError` for a rendezvous that no backend supports."""
+    """Check a rendezvous, such as ``auto`` or ``tcp://host:port``; raise `UserError` for a scheme
+    that no backend supports, or a path or address that cannot be used."""
     scheme, separator, rest = text.partition("://")
     if text != "auto" and not (scheme in RENDEZVOUS and separator):
         raise UserError(f"rendezvous {text!r}: use auto, file:///path, tcp://host:port or env://")

@@ -32,12 +32,12 @@ class Layer:
     blocks: ClassVar[int] = 1
 
     def parameters(self) -> dict[str, Shape]:
-        """Return the last part of each parameter's name → its shape."""
+        """Return the shape of each parameter by the last part of its name, such as ``weight``."""
         return {}
 
     def buffers(self) -> dict[str, Shape]:
-        """Return the last part of each buffer's name → its shape: tensors that no optimizer
-        changes, such as the running statistics of batch normalisation."""
+        """Return the shape of each buffer by the last part of its name. Buffers are tensors that no
+        optimizer changes, such as the running statistics of batch normalisation."""
         return {}
 
     def parameter_owner(self, name: str, leaf: str = "weight") -> str:
@@ -64,6 +64,7 @@ class Layer:
 
 
 def check_input_shape(fits: bool, takes: str, shape: Shape) -> None:
-    """Raise `UserError` for an input shape that a layer does not take."""
+    """Raise `UserError` unless ``fits``: the message says what the layer ``takes`` and which
+    ``shape`` it received."""
     if not fits:
         raise UserError(f"{takes} per sample; received {shape}")

@@ -28,9 +28,12 @@ class RMSNorm(Layer):
     eps: float = 1e-6
 
     def parameters(self) -> dict[str, Shape]:
+        """Return the shape of ``weight``, (features,)."""
         return {"weight": (self.features,)}
 
     def output_shape(self, shape: Shape) -> Shape:
+        """Return ``shape`` unchanged; raise `UserError` unless its last axis has ``features``
+        entries."""
         check_input_shape(
             shape[-1:] == (self.features,), f"RMSNorm takes (…, {self.features})", shape
         )
@@ -48,6 +51,8 @@ class SwiGLU(Layer):
     blocks: ClassVar[int] = 2
 
     def output_shape(self, shape: Shape) -> Shape:
+        """Return ``shape`` with its last axis halved; raise `UserError` if that axis is missing or
+        odd."""
         check_input_shape(
             bool(shape) and shape[-1] % 2 == 0, "SwiGLU takes (…, an even number)", shape
         )
@@ -86,6 +91,8 @@ class GroupedAttention(Layer):
         return self.heads // self.kv_heads
 
     def output_shape(self, shape: Shape) -> Shape:
+        """Return (length, heads·width); raise `UserError` unless ``shape`` is (length, (heads +
+        2·kv_heads)·width) and ``kv_heads`` divides ``heads``."""
         takes = (self.length, (self.heads + 2 * self.kv_heads) * self.width)
         if self.heads % self.kv_heads:
             raise UserError(
@@ -109,6 +116,8 @@ class Tied(Linear):
     of: str = "embedding"
 
     def parameter_owner(self, name: str, leaf: str = "weight") -> str:
+        """Return the embedding ``of`` as the owner of the weight, and this layer, ``name``, as that
+        of the bias."""
         return self.of if leaf == "weight" else name
 
 

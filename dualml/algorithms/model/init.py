@@ -81,5 +81,6 @@ def draw_initial(
 
 
 def _uniform(draw: np.random.Generator, fan_in: int, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Draw a float64 tensor of ``shape``, uniform in ±1/√fan_in."""
     bound = 1 / math.sqrt(fan_in)
     return draw.uniform(-bound, bound, shape)

@@ -38,9 +38,13 @@ class Linear(Layer):
     init_range: float = 0.0
 
     def parameters(self) -> dict[str, Shape]:
+        """Return the shapes of ``weight``, (outputs, inputs), and of ``bias``, (outputs,), if it
+        has one."""
         return {"weight": (self.outputs, self.inputs), **_bias(self.outputs, self.bias)}
 
     def output_shape(self, shape: Shape) -> Shape:
+        """Return ``shape`` with ``outputs`` as its last axis; raise `UserError` unless that axis
+        has ``inputs`` entries."""
         check_input_shape(shape[-1:] == (self.inputs,), f"Linear takes (…, {self.inputs})", shape)
         return (*shape[:-1], self.outputs)
 
@@ -63,10 +67,14 @@ class Conv2d(Layer):
     stride: int = 1
 
     def parameters(self) -> dict[str, Shape]:
+        """Return the shapes of ``weight``, (outputs, inputs, kernel, kernel), and of ``bias``,
+        (outputs,), if it has one."""
         window = (self.kernel, self.kernel)
         return {"weight": (self.outputs, self.inputs, *window), **_bias(self.outputs, self.bias)}
 
     def output_shape(self, shape: Shape) -> Shape:
+        """Return (outputs, H', W') for an image (inputs, H, W); raise `UserError` for another
+        shape, or an image smaller than the kernel."""
         fits = len(shape) == 3 and shape[0] == self.inputs
         check_input_shape(fits, f"Conv2d takes ({self.inputs}, H, W)", shape)
         out = (
@@ -88,9 +96,12 @@ class Bias(Layer):
     size: int
 
     def parameters(self) -> dict[str, Shape]:
+        """Return the shape of ``bias``, (size,)."""
         return {"bias": (self.size,)}
 
     def output_shape(self, shape: Shape) -> Shape:
+        """Return ``shape`` unchanged; raise `UserError` unless the channels of an image, or else
+        the last axis, have ``size`` entries."""
         axis = shape[:1] if len(shape) == 3 else shape[-1:]
         check_input_shape(
             axis == (self.size,), f"Bias takes ({self.size}, H, W) or (…, {self.size})", shape
@@ -121,6 +132,8 @@ class MaxPool2d(Layer):
         return self.stride or self.kernel
 
     def output_shape(self, shape: Shape) -> Shape:
+        """Return (C, H', W') for an image (C, H, W); raise `UserError` for another shape, or a
+        padded image smaller than a window."""
         fits = len(shape) == 3 and min(shape[1:]) + 2 * self.padding >= self.kernel
         check_input_shape(fits, f"MaxPool2d takes (C, H, W) of {self.kernel} and more", shape)
         return (shape[0], *strided_output_size(shape[1:], self.kernel, self.step, self.padding))
@@ -149,6 +162,7 @@ class Flatten(Layer):
     """Reshape a sample to one axis: (…) → (product,)."""
 
     def output_shape(self, shape: Shape) -> Shape:
+        """Return the number of elements of ``shape`` as the only axis."""
         return (math.prod(shape),)
 
 
@@ -169,9 +183,11 @@ class Embedding(Layer):
     init_range: float = 0.0
 
     def parameters(self) -> dict[str, Shape]:
+        """Return the shape of ``weight``, (words, features)."""
         return {"weight": (self.words, self.features)}
 
     def output_shape(self, shape: Shape) -> Shape:
+        """Return ``shape`` with a further axis of ``features`` entries."""
         return (*shape, self.features)
 
 
@@ -188,9 +204,12 @@ class LayerNorm(Layer):
     eps: float = 1e-5
 
     def parameters(self) -> dict[str, Shape]:
+        """Return the shapes of ``weight`` and ``bias``, (features,) each."""
         return {"weight": (self.features,), "bias": (self.features,)}
 
     def output_shape(self, shape: Shape) -> Shape:
+        """Return ``shape`` unchanged; raise `UserError` unless its last axis has ``features``
+        entries."""
         check_input_shape(
             shape[-1:] == (self.features,), f"LayerNorm takes (…, {self.features})", shape
         )
@@ -208,6 +227,7 @@ class Dropout(Layer):
     rate: float
 
     def output_shape(self, shape: Shape) -> Shape:
+        """Return ``shape`` unchanged; raise `UserError` if ``rate`` is outside of [0, 1)."""
         if not 0 <= self.rate < 1:
             raise UserError(f"Dropout: rate must be in [0, 1); received {self.rate}")
         return shape
@@ -231,6 +251,8 @@ class Attention(Layer):
     masked: bool = False
 
     def output_shape(self, shape: Shape) -> Shape:
+        """Return (T, D) for queries, keys and values (T, 3·D); raise `UserError` for another shape,
+        or if ``heads`` does not divide D."""
         fits = len(shape) == 2 and shape[1] % (3 * self.heads) == 0
         check_input_shape(fits, f"Attention takes (T, a multiple of {3 * self.heads})", shape)
         return (shape[0], shape[1] // 3)
@@ -246,9 +268,11 @@ class Position(Layer):
     features: int
 
     def parameters(self) -> dict[str, Shape]:
+        """Return the shape of ``weight``, (length, features)."""
         return {"weight": (self.length, self.features)}
 
     def output_shape(self, shape: Shape) -> Shape:
+        """Return ``shape`` unchanged; raise `UserError` unless it is (length, features)."""
         takes = (self.length, self.features)
         check_input_shape(shape == takes, f"Position takes {takes}", shape)
         return shape
@@ -259,6 +283,7 @@ class Rows(Layer):
     """Turn a grey image into the sequence of its rows: (1, H, W) → (H, W)."""
 
     def output_shape(self, shape: Shape) -> Shape:
+        """Return (H, W) for a grey image (1, H, W); raise `UserError` for another shape."""
         check_input_shape(len(shape) == 3 and shape[0] == 1, "Rows takes (1, H, W)", shape)
         return shape[1:]
 
@@ -273,6 +298,7 @@ class MeanPool(Layer):
     masked: bool = False
 
     def output_shape(self, shape: Shape) -> Shape:
+        """Return (D,) for a sequence (T, D); raise `UserError` for another shape."""
         check_input_shape(len(shape) == 2, "MeanPool takes (T, D)", shape)
         return shape[1:]
 
@@ -285,6 +311,7 @@ class First(Layer):
     """
 
     def output_shape(self, shape: Shape) -> Shape:
+        """Return (D,) for a sequence (T, D); raise `UserError` for another shape."""
         check_input_shape(len(shape) == 2, "First takes (T, D)", shape)
         return shape[1:]
 
@@ -309,7 +336,8 @@ class Swap(Layer):
 
 
 def strided_output_size(size: Shape, kernel: int, stride: int, padding: int) -> Shape:
-    """Return the output height and width of windows with a stride and padding."""
+    """Return the number of windows along each axis of ``size`` (height, width), in pixels; a
+    remainder that fills no window is dropped."""
     return tuple((side + 2 * padding - kernel) // stride + 1 for side in size)
 
 
@@ -321,4 +349,5 @@ LAYERS: dict[str, type[Layer]] = {
 
 
 def _bias(size: int, there: bool) -> dict[str, Shape]:
+    """Return the shape of ``bias``, (size,), by its name; an empty dict unless ``there``."""
     return {"bias": (size,)} if there else {}

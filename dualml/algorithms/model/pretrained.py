@@ -69,7 +69,8 @@ class PretrainedBert:
 
     @classmethod
     def open(cls, folder: Path) -> PretrainedBert:
-        """Read and check the folder's ``config.json``."""
+        """Return the pretrained BERT of a folder after checking its ``config.json``; raise
+        `UserError` if a file is missing or it is no BERT."""
         for name in (CONFIG, TENSORS):
             require_file(folder, name)
         path = folder / CONFIG

@@ -47,7 +47,8 @@ class LayerSpan:
 
 
 def validate_recompute(setting: str | Sequence[str]) -> None:
-    """Raise `UserError` for a setting that is invalid for every model."""
+    """Check the ``recompute`` key of an arm without a model; raise `UserError` for an unknown word,
+    an empty list, or a layer named twice."""
     if isinstance(setting, str):
         if setting not in SETTINGS:
             raise UserError(
@@ -111,6 +112,8 @@ def recompute_groups(spec: ModelSpec, setting: str | Sequence[str]) -> Groups:
 
 
 def _suggest_layers(spec: ModelSpec) -> str:
+    """Return the end of an error message: an example of ``recompute`` with a layer of the model,
+    and the names of its first four layers."""
     names = [name for name, _ in spec.layers]
     shown = ", ".join(names[:4]) + (", …" if len(names) > 4 else "")
     return f'name layers of it, as in recompute = ["{names[-1]}"]: {shown}'

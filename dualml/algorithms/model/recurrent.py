@@ -37,11 +37,14 @@ class RecurrentLayer(Layer):
     stateful: bool = False
 
     def parameters(self) -> dict[str, Shape]:
+        """Return the shapes of the input and recurrent weights and of both biases, each with
+        gates·hidden rows."""
         rows = self.gates * self.hidden
         weights = {"weight_ih_l0": (rows, self.inputs), "weight_hh_l0": (rows, self.hidden)}
         return {**weights, "bias_ih_l0": (rows,), "bias_hh_l0": (rows,)}
 
     def output_shape(self, shape: Shape) -> Shape:
+        """Return (T, hidden) for a sequence (T, inputs); raise `UserError` for another shape."""
         fits = len(shape) == 2 and shape[1] == self.inputs
         check_input_shape(fits, f"{type(self).__name__} takes (T, {self.inputs})", shape)
         return (shape[0], self.hidden)
@@ -89,6 +92,8 @@ class RNN(RecurrentLayer):
     nonlinearity: str = "tanh"
 
     def output_shape(self, shape: Shape) -> Shape:
+        """Return (T, hidden) for a sequence (T, inputs); raise `UserError` for another shape or an
+        unknown ``nonlinearity``."""
         if self.nonlinearity not in NONLINEARITIES:
             raise UserError(
                 f"RNN: nonlinearity must be {' or '.join(NONLINEARITIES)}; "

@@ -50,6 +50,9 @@ def stack_shapes(
 
 
 def _apply_to_stack(layer: Layer, stack: list[Shape]) -> list[Shape]:
+    """Return the shapes of the stack after ``layer``, the top last: `Branch` doubles the top,
+    `Swap` exchanges the top two, `Merge` adds them, any other layer changes the top. Raise
+    `UserError` if the layer does not fit."""
     if isinstance(layer, Branch):
         return [*stack, stack[-1]]
     if isinstance(layer, Swap):
@@ -109,6 +112,8 @@ class ModelSpec:
             raise UserError(f"model {self.name!r}: a Branch has no Merge after it")
 
     def _check_holder(self, name: str, layer: Layer) -> None:
+        """Raise `UserError` if ``layer`` shares a parameter with another layer, unless that is an
+        embedding in first place with a parameter of the same name and shape."""
         first = dict(self.layers[:1])
         for leaf, shape in layer.parameters().items():
             holder = layer.parameter_owner(name, leaf)

@@ -103,7 +103,8 @@ class HiddenStates:
         return {name: table[rows] * there[:, None, None] for name, table in self.tables.items()}
 
     def store_final_states(self, samples: Array, states: Mapping[str, Array]) -> None:
-        """Store the final states of the samples."""
+        """Store the final states of these ``samples``, layer name → one row per sample, as the
+        states of their streams; do nothing where states are not kept."""
         if self.kept and states:
             rows = self.stream[samples]
             self.fresh[rows] = True

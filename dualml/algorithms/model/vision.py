@@ -29,12 +29,15 @@ class BatchNorm2d(Layer):
     momentum: float = 0.1
 
     def parameters(self) -> dict[str, Shape]:
+        """Return the shapes of ``weight`` and ``bias``, (channels,) each."""
         return {"weight": (self.channels,), "bias": (self.channels,)}
 
     def buffers(self) -> dict[str, Shape]:
+        """Return the shapes of ``running_mean`` and ``running_var``, (channels,) each."""
         return {"running_mean": (self.channels,), "running_var": (self.channels,)}
 
     def output_shape(self, shape: Shape) -> Shape:
+        """Return ``shape`` unchanged; raise `UserError` unless it is (channels, H, W)."""
         fits = len(shape) == 3 and shape[0] == self.channels
         check_input_shape(fits, f"BatchNorm2d takes ({self.channels}, H, W)", shape)
         return shape
@@ -50,6 +53,7 @@ class GlobalAvgPool2d(Layer):
     dtype_policy: ClassVar[DtypePolicy] = DtypePolicy.SINGLE
 
     def output_shape(self, shape: Shape) -> Shape:
+        """Return (C,) for an image (C, H, W); raise `UserError` for another shape."""
         check_input_shape(len(shape) == 3, "GlobalAvgPool2d takes (C, H, W)", shape)
         return shape[:1]
 

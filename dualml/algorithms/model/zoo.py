@@ -64,6 +64,8 @@ def lenet(shape: Shape = GREY, classes: int = 10) -> ModelSpec:
 
 
 def _tanh_mlp(name: str, shape: Shape, classes: int, *widths: int) -> ModelSpec:
+    """Return an MLP with hidden layers of these ``widths``, each followed by tanh; a sample of
+    ``shape`` is flattened first."""
     layers: list[tuple[str, Layer]] = [("flatten", Flatten())]
     sizes = (math.prod(shape), *widths)
     for number, (before, after) in enumerate(itertools.pairwise(sizes), start=1):
@@ -236,6 +238,7 @@ def model_names() -> list[str]:
 
 
 def reject_text_sizes(name: str, given: Mapping[str, Any]) -> None:
-    """Raise `UserError` if sizes of a text are given for an image model."""
+    """Raise `UserError` if ``given`` has the sizes ``words`` or ``length`` of a text: model
+    ``name`` takes images."""
     if text := [key for key in given if key in ("words", "length")]:
         raise UserError(f"model {name!r} takes images; {' and '.join(text)} are of text")

@@ -58,12 +58,17 @@ class Adagrad(OptimizerSpec):
 
     @property
     def state_keys(self) -> tuple[str, ...]:
+        """Key of the accumulated squared gradients G, ``sum``."""
         return ("sum",)
 
     def init(self, params: Mapping[str, Array]) -> State:
+        """Return the state before the first update: every element of G is ``initial_accumulator``,
+        in float64."""
         return {"sum": {n: np.full(p.shape, self.initial_accumulator) for n, p in params.items()}}
 
     def formulas(self) -> list[str]:
+        """Return the gradient, the accumulator and the update in LaTeX; γ and λ appear only if they
+        are set."""
         rate = r"\frac{\eta}{1 + (t-1) \, \gamma}" if self.lr_decay else r"\eta"
         step = r"\frac{g_t}{\sqrt{G_t} + \varepsilon}"
         return [
@@ -75,6 +80,8 @@ class Adagrad(OptimizerSpec):
     def update_param(
         self, p: Array, g: Array, s: Params, step: int, lr: float
     ) -> tuple[Array, Params]:
+        """Add the squared gradient to G, and divide the step by √G + ε; return the new parameter
+        and the new ``sum``."""
         g = g + self.weight_decay * p
         total = s["sum"] + g * g
         rate = lr / (1 + (step - 1) * self.lr_decay)

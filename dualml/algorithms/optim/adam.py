@@ -75,9 +75,12 @@ class Adam(OptimizerSpec):
 
     @property
     def state_keys(self) -> tuple[str, ...]:
+        """Keys of the first and second moments m and v, ``exp_avg`` and ``exp_avg_sq``."""
         return ("exp_avg", "exp_avg_sq")
 
     def formulas(self) -> list[str]:
+        """Return the gradient, both moments and the update in LaTeX, in the form of ε, bias
+        correction and weight decay that the fields select."""
         old, gradient = r"\theta_{t-1}", DECAYED if self.weight_decay else GRADIENT
         if self.decoupled and self.weight_decay:
             old, gradient = r"(1 - \eta \lambda ) \, \theta_{t-1}", GRADIENT
@@ -101,6 +104,8 @@ class Adam(OptimizerSpec):
     def update_param(
         self, p: Array, g: Array, s: Params, step: int, lr: float
     ) -> tuple[Array, Params]:
+        """Update both moments and return the new parameter with them; weight decay shrinks ``p`` if
+        `decoupled`, else it is added to ``g``."""
         if self.decoupled:
             p = p * (1 - lr * self.weight_decay)
         else:

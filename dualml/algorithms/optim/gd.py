@@ -31,6 +31,7 @@ class GD(OptimizerSpec):
     variants: ClassVar[Variants] = {"gd": {"lr": 0.05}}
 
     def formulas(self) -> list[str]:
+        """Return the gradient over the whole training set and the update in LaTeX."""
         return [
             r"g_t = \frac{1}{N} \sum_{i=1}^{N} \nabla \ell_i ( \theta_{t-1} )",
             r"\theta_t = \theta_{t-1} - \eta \, g_t",
@@ -39,4 +40,5 @@ class GD(OptimizerSpec):
     def update_param(
         self, p: Array, g: Array, s: Params, step: int, lr: float
     ) -> tuple[Array, Params]:
+        """Return p − lr·g, and an empty state."""
         return p - lr * g, {}

@@ -71,10 +71,14 @@ class RMSprop(OptimizerSpec):
 
     @property
     def state_keys(self) -> tuple[str, ...]:
+        """Keys of the state: ``square_avg``, also ``grad_avg`` if centered, and ``momentum_buffer``
+        with momentum."""
         kept = {"square_avg": True, "grad_avg": self.centered, "momentum_buffer": self.momentum > 0}
         return tuple(slot for slot, used in kept.items() if used)
 
     def formulas(self) -> list[str]:
+        """Return the gradient, the averages and the update in LaTeX; centering, momentum and decay
+        appear only if they are set."""
         lines = [
             DECAYED if self.weight_decay else GRADIENT,
             r"v_t = \alpha v_{t-1} + (1 - \alpha) \, g_t^2",
@@ -92,6 +96,7 @@ class RMSprop(OptimizerSpec):
     def update_param(
         self, p: Array, g: Array, s: Params, step: int, lr: float
     ) -> tuple[Array, Params]:
+        """Update the averages and the momentum buffer; return the new parameter with them."""
         g = g + self.weight_decay * p
         v = self.alpha * s["square_avg"] + (1 - self.alpha) * g * g
         after, root = {"square_avg": v}, v

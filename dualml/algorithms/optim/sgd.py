@@ -69,9 +69,12 @@ class SGD(OptimizerSpec):
 
     @property
     def state_keys(self) -> tuple[str, ...]:
+        """Key of the momentum buffer b, ``momentum_buffer``; none without momentum."""
         return ("momentum_buffer",) if self.momentum else ()
 
     def formulas(self) -> list[str]:
+        """Return the gradient, the momentum buffer and the update in LaTeX; decay, dampening and
+        Nesterov's step appear only if they are set."""
         gradient = DECAYED if self.weight_decay else GRADIENT
         if not self.momentum:
             return [gradient, r"\theta_t = \theta_{t-1} - \eta \, g_t"]
@@ -86,6 +89,8 @@ class SGD(OptimizerSpec):
     def update_param(
         self, p: Array, g: Array, s: Params, step: int, lr: float
     ) -> tuple[Array, Params]:
+        """Update the momentum buffer, which starts as the undampened first gradient; return the new
+        parameter with it, or with an empty state without momentum."""
         g = g + self.weight_decay * p
         if not self.momentum:
             return p - lr * g, {}

@@ -69,7 +69,8 @@ def folder_of(request: GradingRequest, submission: Submission) -> Path:
 
 
 def key_of(request: GradingRequest, submission: Submission) -> str:
-    """Return the key under which a result is kept; empty if it is not kept."""
+    """Return the key under which a result is kept, a hash of request and submission; empty if the
+    submission cannot be read."""
     try:
         digest = submission.digest()
     except OSError:
@@ -113,7 +114,8 @@ def grade_submission(
 def judge_submission(
     request: GradingRequest, submission: Submission, words: Messages
 ) -> SubmissionResult:
-    """Judge one submission."""
+    """Unpack one submission and check each requested file; return the result, refused if it cannot
+    be unpacked."""
     with tempfile.TemporaryDirectory(prefix="dualml-", ignore_cleanup_errors=True) as temporary:
         home = Path(temporary)
         try:

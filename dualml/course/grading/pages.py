@@ -236,6 +236,7 @@ def pair_blocks(results: Results, alike: Sequence[SimilarPair], words: Messages)
 
 
 def mark_lines(source: str, lines: frozenset[int]) -> str:
-    """Return the source with a bar beside the common lines."""
+    """Return the source with a bar before the ``lines`` (numbers from 1) and spaces before the
+    others."""
     numbered = enumerate(source.replace("\f", " ").split("\n"), 1)
     return "\n".join(("┃ " if n in lines else "  ") + line for n, line in numbered)

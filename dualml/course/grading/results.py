@@ -46,7 +46,8 @@ class SubmissionResult(TypedDict, total=False):
 
 
 def blank_result(request: GradingRequest, submission: Submission) -> SubmissionResult:
-    """Make an empty result."""
+    """Make the result of a submission that has not been judged: no files, neither refused nor
+    graded."""
     return {
         "format": FORMAT,
         "student": submission.student,
@@ -92,7 +93,7 @@ def add_files(
 
 
 def source_of(checked: CheckResult) -> str:
-    """Return the student's source; empty for a file that is too long."""
+    """Return the student's source; empty for a file that is absent, ambiguous or too long."""
     ended = {problem.kind for problem in checked.problems} & {"absent", "twice", "long"}
     return "" if ended or not checked.path.is_file() else read_legible(checked.path)
 

@@ -150,7 +150,8 @@ def integers_to_floats(table: dict[str, object]) -> dict[str, object]:
 
 
 def known_requirements(lab: Lab) -> Iterator[str]:
-    """Yield all names that ``points`` may have."""
+    """Yield all names that a rubric's ``points`` may have: tasks, requirements, targets, and
+    ``TASK:REQUIREMENT``."""
     for file in lab.files:
         yield file.task
         for requirement in file.requirements:
@@ -168,7 +169,7 @@ def known_mistakes(lab: Lab) -> Iterator[str]:
 
 
 def total_points(rubric: Rubric, checked: Sequence[CheckResult]) -> tuple[float, float]:
-    """Return the points earned and the points possible."""
+    """Return the points earned, at least 0 after penalties, and the points possible."""
     earned = sum(
         points for c in checked for points, _ in rubric.earned_points(c.file, c.judgements)
     )

@@ -82,7 +82,8 @@ def tokens(source: str, names: bool) -> Iterator[tuple[str, int]]:
 
 
 def fingerprints(source: str, names: bool) -> Prints:
-    """Return the winnowed hashes of a file with their lines."""
+    """Return the winnowed hashes of a file's token sequences, each with its lines; without
+    ``names`` all names count as equal."""
     stream = list(tokens(source, names))
     hashes = []
     for at in range(len(stream) - K + 1):
@@ -152,7 +153,7 @@ def compare_files(
 
 
 def drop_common(prints: Prints, given: Prints) -> Prints:
-    """Remove the fingerprints of the skeleton."""
+    """Return ``prints`` without the fingerprints that ``given``, the skeleton, also has."""
     return {h: lines for h, lines in prints.items() if h not in given}
 
 

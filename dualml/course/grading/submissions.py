@@ -148,7 +148,8 @@ def unpack(submission: Submission, target: Path, wanted: Sequence[str]) -> Found
 
 
 def locate(target: Path, wanted: Sequence[str]) -> FoundFiles:
-    """Find for each name the least nested file; of several, the one in a workspace."""
+    """Find the least nested file of each name in ``target``; of several, the one in a workspace.
+    Names whose candidates differ are reported as found twice."""
     paths: dict[str, Path] = {}
     twice: dict[str, str] = {}
     for name in wanted:

@@ -141,7 +141,8 @@ turn = threading.Lock()
 
 
 def server_for(backend: str, network: bool) -> IsolationServer:
-    """Return the server of a framework, started if necessary."""
+    """Return the server for a backend, with a ``network`` or without; start one if none is
+    running."""
     with turn:
         server = servers.get((backend, network))
         if server is None or server.process.poll() is not None:
@@ -230,7 +231,7 @@ class SandboxCell:
         return header, arrays
 
     def tail(self, rank: int, size: int = 4000) -> str:
-        """Return the end of a rank's output."""
+        """Return the last ``size`` bytes of a rank's output as text; empty if it cannot be read."""
         with contextlib.suppress(OSError):
             length = os.fstat(self.printed[rank]).st_size
             start = max(0, length - size)

@@ -36,7 +36,8 @@ ROUNDOFF_FACTOR, MIN_TOLERANCE = 30, 1e-5
 
 
 def make_calls() -> tuple[list[ExerciseCall], str]:
-    """Make one call for each optimizer, and return the name of the dataset, too."""
+    """Make one call for each optimizer, to train a linear classifier of images for `UPDATES`
+    updates; return the calls and the name of the dataset."""
     data = load("mnist", explicit=False)
     draw = make_generator(0, "exercise", "curves")
     chosen = draw.permutation(len(data.train_y))[:SAMPLES]
@@ -87,7 +88,8 @@ def batch_indices(call: ExerciseCall) -> Array:
 
 
 def loss_tolerance(call: ExerciseCall, exact: Array) -> Array:
-    """Return the tolerance of a right answer for each update."""
+    """Return the tolerance of each update's loss ``exact``: the float32 rule's largest error so far
+    times `ROUNDOFF_FACTOR`, plus `MIN_TOLERANCE`."""
     off = np.maximum.accumulate(np.abs(reference_losses(call, np.float32) - exact))
     return ROUNDOFF_FACTOR * off + MIN_TOLERANCE
 

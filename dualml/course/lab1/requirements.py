@@ -177,6 +177,8 @@ class OptimizerRequirement(Requirement):
     otherwise: str = ""
 
     def calls(self, draw: Draw) -> list[ExerciseCall]:
+        """Make one call of `STEPS` updates with random hyperparameters, parameters and gradients,
+        float32 of two decimals; gradients are missing or zero as the attributes say."""
         options: dict[str, Any] = {"hyper": self.hyper(draw), "steps": STEPS, "mode": self.mode}
         if self.rates:
             options["rates"] = [draw_lr(draw) for _ in range(STEPS)]
@@ -202,9 +204,12 @@ class OptimizerRequirement(Requirement):
         return [ExerciseCall("optimizer", self.target, options, [rounded_arrays])]
 
     def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Compute the parameters after every update in float64, with the mistakes ``flags``."""
         return [trajectory(self.target, call.options, call.arrays[0], flags)]
 
     def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Return one number for all arrays: the float32 rule's own largest error times `MARGIN`,
+        plus `PLACES` units in the last place of the largest number."""
         exact = trajectory(self.target, call.options, call.arrays[0], flags)
         single = trajectory(self.target, call.options, call.arrays[0], flags, np.float32)
         with np.errstate(all="ignore"):
@@ -225,6 +230,8 @@ class OptimizerRequirement(Requirement):
         return False
 
     def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
+        """Return the hyperparameters, the parameter's element before the wrong update, and its
+        gradients so far; empty if the difference has no element."""
         step, _, name = difference.key.partition("/")
         arrays, index = call.arrays[0], difference.index
         if index is None:

@@ -20,7 +20,8 @@ Rule = Callable[[Any, Any, State, int, Mapping[str, Any], Flags], Any]
 
 
 def gd(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any:
-    """Update a parameter by gradient descent."""
+    """Return parameter ``p`` after gradient descent by gradient ``g``, with hyperparameters ``h``
+    and the mistakes ``f``; ``s`` is the state, changed in place."""
     if "accumulated" in f:
         s["sum"] = g = g + s.get("sum", 0)
     return p - signed_step_size(h["lr"], f) * g
@@ -32,7 +33,7 @@ def signed_step_size(lr: Any, f: Flags) -> Any:
 
 
 def add_weight_decay(p: Any, g: Any, decay: Any, f: Flags) -> Any:
-    """Add weight decay to the gradient."""
+    """Return the gradient ``g`` plus ``decay`` · ``p``, as the mistakes ``f`` change it."""
     if "decay_ignored" in f:
         return g
     if "decay_sign" in f:
@@ -45,7 +46,8 @@ def add_weight_decay(p: Any, g: Any, decay: Any, f: Flags) -> Any:
 
 
 def sgd(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any:
-    """Update a parameter by SGD with momentum."""
+    """Return parameter ``p`` after update ``t`` (from 1) of SGD with momentum by gradient ``g``,
+    with hyperparameters ``h`` and the mistakes ``f``; ``s`` is the state, changed in place."""
     lr, mu, decay = h["lr"], h["momentum"], h["weight_decay"]
     raw = g
     if "decay_decoupled" in f:
@@ -95,7 +97,8 @@ def sgd(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any
 
 
 def adam(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> Any:
-    """Update a parameter by Adam."""
+    """Return parameter ``p`` after update ``t`` (from 1) of Adam by gradient ``g``, with
+    hyperparameters ``h`` and the mistakes ``f``; ``s`` is the state, changed in place."""
     lr, eps, decay, kind = h["lr"], h["eps"], h["weight_decay"], type(h["lr"])
     b1, b2 = h["betas"][::-1] if "betas_swapped" in f else h["betas"]
     if "betas_fixed" in f:
@@ -182,7 +185,8 @@ def adam(p: Any, g: Any, s: State, t: int, h: Mapping[str, Any], f: Flags) -> An
 
 
 def update_moment(old: Any, new: Any, beta: Any, f: Flags, which: str) -> Any:
-    """Update a running average."""
+    """Return beta · ``old`` + (1 − beta) · ``new``, as the mistakes ``f`` change it; ``which``
+    moment is ``first`` or ``second``."""
     forgotten = {"first": "moments_forgotten#2", "second": "moments_forgotten#3"}
     if "moments_forgotten" in f or forgotten[which] in f:
         old = old * 0

@@ -43,6 +43,8 @@ class GroupStartRequirement(Requirement):
     points: float = 1.0
 
     def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:
+        """Make a call for each number of ranks in ``sizes``, with a random integer on every
+        rank."""
         return [
             ExerciseCall(
                 self.kind,
@@ -54,6 +56,7 @@ class GroupStartRequirement(Requirement):
         ]
 
     def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Return for each rank ``sum``, its result, and ``left``, 1 if the group is left open."""
         values = [float(own["value"]) for own in call.arrays]
         left = 1.0 if flags & {"group_left", "rpc_left"} else 0.0
 
@@ -66,6 +69,7 @@ class GroupStartRequirement(Requirement):
         return [{"sum": np.asarray(expected_sum(v)), "left": np.asarray(left)} for v in values]
 
     def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Return a tolerance of 1e-3 for both numbers of every rank."""
         return [dict.fromkeys(("sum", "left"), np.asarray(1e-3)) for _ in call.arrays]
 
 

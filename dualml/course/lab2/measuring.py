@@ -50,6 +50,8 @@ class TimingRequirement(Requirement):
     errors: Sequence[tuple[str, str]] = (("ranks disagree", "crossed"), WRONG_COLLECTIVE)
 
     def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:
+        """Make one call on two ranks, with a random latency (s), a random time per byte (s), and
+        disturbances of fixed lengths."""
         options = {
             "comm": True,
             "alpha": float(draw.uniform(0.015, 0.022)),
@@ -63,12 +65,16 @@ class TimingRequirement(Requirement):
         return [ExerciseCall("measured", self.target, options, [{}, {}])]
 
     def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Return the seconds of an all-reduce of each size in `SIZES`, on both ranks; in ms, or for
+        four times the bytes, by the mistakes ``flags``."""
         size = 4 if "measure_elements" in flags else 1
         unit = 1000.0 if "measure_milliseconds" in flags else 1.0
         times = np.array([unit * all_reduce_seconds(call.options, size * s) for s in SIZES])
         return [{"seconds": times}, {"seconds": times}]
 
     def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Return `SHARE` of the expected times plus `WAKING_S`; for mistakes, of times divided by
+        `WIDER`."""
         times = self.expected(call, flags)[0]["seconds"]
         if flags:  # what a mistake explains may be `WIDER` times as far off
             times = times / WIDER
@@ -78,6 +84,8 @@ class TimingRequirement(Requirement):
     def problem(
         self, call: ExerciseCall, answer: Answer
     ) -> tuple[Difference, tuple[str, ...]] | None:
+        """Return the first wrong time, and the mistake that explains all times; None if they are
+        right."""
         found = super().problem(call, answer)
         if found is None or found[0].index is None:
             return found
@@ -105,5 +113,6 @@ class TimingRequirement(Requirement):
         return ()
 
     def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
+        """Return latency α, time per byte β, and the bytes of the size whose time is wrong."""
         o = call.options
         return {"α": o["alpha"], "β": o["beta"], "bytes": SIZES[(difference.index or (0,))[0]]}

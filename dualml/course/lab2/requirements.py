@@ -102,6 +102,7 @@ class CollectiveRequirement(Requirement):
     points: float = 1.0
 
     def calls(self, draw: Draw) -> list[ExerciseCall]:
+        """Make a call for each number of ranks in ``ranks``, with inputs from ``draw_inputs``."""
         options = {"comm": True, "hyper": {}, **(self.options or {})}
         return [
             ExerciseCall(self.kind, self.target, options, self.draw_inputs(draw, n))
@@ -109,6 +110,8 @@ class CollectiveRequirement(Requirement):
         ]
 
     def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Compute each rank's results that count by ``rule`` in float64, with the mistakes
+        ``flags``."""
         return [self.select_keys(a) for a in self.rule(call.arrays, flags, np.float64)]
 
     def select_keys(self, arrays: dict[str, Any]) -> Arrays:
@@ -116,6 +119,8 @@ class CollectiveRequirement(Requirement):
         return {k: a for k, a in arrays.items() if not self.result_keys or k in self.result_keys}
 
     def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Return one number for all results, from the float32 rule's own error; ``slack`` for the
+        count ``elements``."""
         exact = self.expected(call, flags)
         single = [self.select_keys(a) for a in self.rule(call.arrays, flags, np.float32)]
         off = [np.abs(s[k] - e[k]) for s, e in zip(single, exact, strict=True) for k in e]
@@ -124,6 +129,8 @@ class CollectiveRequirement(Requirement):
         return [{k: np.asarray(self.slack if k == "elements" else most) for k in e} for e in exact]
 
     def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
+        """Return every rank's element at the wrong position, and its number of samples if it has
+        one; empty if the difference has no element."""
         if difference.index is None:
             return {}
         shown: dict[str, Any] = {}
@@ -143,6 +150,7 @@ class UnchangedInputRequirement(CollectiveRequirement):
     def problem(
         self, call: ExerciseCall, answer: Answer
     ) -> tuple[Difference, tuple[str, ...]] | None:
+        """Return the first difference with the mistake ``ring_in_place``; None if there is none."""
         wrong = super().problem(call, answer)
         return None if wrong is None else (wrong[0], ("ring_in_place",))
 

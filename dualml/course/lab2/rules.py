@@ -15,7 +15,8 @@ Number = type[np.floating[Any]]
 def average_gradients(
     ranks: Sequence[Arrays], flags: Flags = RIGHT, number: Number = np.float64
 ) -> list[dict[str, Any]]:
-    """Compute the weighted mean of every tensor on each rank."""
+    """Compute on each rank the mean of every tensor, weighted by the ranks' numbers of samples,
+    with the mistakes ``flags``, in the dtype ``number``."""
     names = [key for key in ranks[0] if key[0] == "t"]
     counts = [number(a["samples"]) for a in ranks]
     out: list[dict[str, Any]] = [{} for _ in ranks]
@@ -68,7 +69,8 @@ def combine_tensor(
 def average_parameters(
     ranks: Sequence[Arrays], flags: Flags = RIGHT, number: Number = np.float64
 ) -> list[dict[str, Any]]:
-    """Compute the mean of every parameter on each rank."""
+    """Compute on each rank the unweighted mean of every tensor, with the mistakes ``flags``, in the
+    dtype ``number``."""
     names = [key for key in ranks[0] if key[0] == "t"]
     n = number(len(ranks))
     out: list[dict[str, Any]] = [{} for _ in ranks]

@@ -19,7 +19,8 @@ COLOURS = {"torch": "blue", "mindspore": "vermilion"}
 
 
 def study(files: Sequence[ExerciseFile], run: Run, words: Messages) -> Study:
-    """Make the study of Lab 2."""
+    """Let each of the student's files measure an all-reduce on `RANKS` ranks; return figure, table
+    and questions about the valid times, or an empty study."""
     options = {"comm": True, "hyper": {}, "sizes": list(SIZES), "unchecked": True}
     call = ExerciseCall("measured", "measure", options, [{} for _ in range(RANKS)])
     times: dict[str, Array] = {}
@@ -48,7 +49,7 @@ def fit_alpha_beta(seen: Array) -> tuple[float, float]:
 def figure(
     times: Mapping[str, Array], fits: Mapping[str, tuple[float, float]], words: Messages
 ) -> Figure:
-    """Make the figure of the times and the fitted lines."""
+    """Make the figure of the measured times in ms over the bytes, with the fitted lines."""
     sizes = np.array(SIZES, np.float64)
     lines = []
     for backend, seen in times.items():
@@ -65,7 +66,8 @@ def figure(
 def table(
     times: Mapping[str, Array], fits: Mapping[str, tuple[float, float]], words: Messages
 ) -> Table:
-    """Make the table of the times and the fitted constants."""
+    """Make the table of each backend's times (ms) for the smallest and the largest size, and its
+    fitted α (µs) and 1/β (GB/s)."""
     heads = [
         Column("framework", words("study.framework")),
         Column("small", words("study.lab2.of", size=f"{SIZES[0]} B"), show="number"),

@@ -142,7 +142,7 @@ def draws_from_own_part(lists: SampleLists) -> bool:
 
 
 def misses_ends(lists: SampleLists) -> bool:
-    """Return whether the first or the last sample never occurs."""
+    """Return whether at most two samples never occur, among them the first or the last one."""
     seen = np.unique(np.concatenate(list(lists.first.values())))
     return 0 < lists.n - len(seen) <= 2 and not {0, lists.n - 1} <= set(seen.tolist())
 
@@ -162,7 +162,7 @@ def is_sorted(lists: SampleLists) -> bool:
 
 
 def is_strided(lists: SampleLists) -> bool:
-    """Return whether rank r has r, r + ranks, r + 2 ranks, …"""
+    """Return whether rank r has the samples r, r + ranks, r + 2 ranks, …, in any order."""
     return all(
         np.array_equal(np.sort(a), np.arange(rank, lists.n, lists.ranks))
         for (rank, _, _), a in lists.first.items()
@@ -185,7 +185,8 @@ def has_wrong_length(lists: SampleLists) -> bool:
 
 
 def find_mistake(flags: Sequence[str], lists: SampleLists) -> tuple[str, ...]:
-    """Return the first of these mistakes that is detected, or nothing."""
+    """Return the first of the mistakes ``flags`` that is detected, in a tuple; an empty tuple if
+    none is."""
     return next(((name,) for name in flags if DETECTORS[name](lists)), ())
 
 

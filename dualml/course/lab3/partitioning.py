@@ -49,17 +49,20 @@ class PropertyRequirement(Requirement):
     errors: Sequence[tuple[str, str]] = ()
 
     def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Raise `ValueError`, since there are many right answers; so does `tolerance`."""
         raise ValueError("there are many right answers")
 
     tolerance = expected
 
     def read_lists(self, call: ExerciseCall, arrays: Arrays) -> SampleLists:
-        """Read the lists of an answer."""
+        """Unpack the arrays of an answer to the sample lists of its call."""
         raise NotImplementedError
 
     def problem(
         self, call: ExerciseCall, answer: Answer
     ) -> tuple[Difference, tuple[str, ...]] | None:
+        """Return the first violated property as a difference, and the mistake that explains it;
+        None if all hold."""
         lists = self.read_lists(call, answer.arrays[0])
         for holds in (p.check_indices, *self.properties):
             seen = holds(lists)
@@ -96,6 +99,7 @@ class PartitionRequirement(PropertyRequirement):
     repeats_over: str = ""
 
     def calls(self, draw: Draw) -> list[ExerciseCall]:
+        """Make a call for 3 and for 4 ranks; with ``repeats_over`` only the first."""
         cases = draw_cases(draw)
         if self.repeats_over:
             cases = cases[:1]
@@ -105,6 +109,8 @@ class PartitionRequirement(PropertyRequirement):
         ]
 
     def options(self, case: dict[str, Any], draw: Draw) -> dict[str, Any]:
+        """Return the options of one call: ``case``, and the (rank, seed, epoch) to ask for, twice
+        each unless ``repeats_over``."""
         seeds, epochs, ranks = draw_two_seeds(draw), range(3), range(case["ranks"])
         if self.repeats_over == "epochs":
             seeds, epochs = seeds[:1], range(STATISTICS_DRAWS)
@@ -118,6 +124,7 @@ class PartitionRequirement(PropertyRequirement):
         return {"hyper": case, "asks": asks, "again": not self.repeats_over}
 
     def read_lists(self, call: ExerciseCall, arrays: Arrays) -> SampleLists:
+        """Unpack the lists of the first and the repeated calls, by (rank, seed, epoch)."""
         case, asks = call.options["hyper"], [tuple(ask) for ask in call.options["asks"]]
         found = unpack_lists(arrays)
         first: dict[Ask, Any] = dict(zip(asks, found, strict=False))

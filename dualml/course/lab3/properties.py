@@ -73,7 +73,7 @@ def check_global_rng(lists: SampleLists) -> Violation | None:
 
 
 def check_different(lists: SampleLists, pairs: Iterable[tuple[Ask, Ask]]) -> Violation | None:
-    """Check that no two of these lists are equal."""
+    """Check that of each pair of calls the lists differ; return the first violation, or None."""
     for a, b in pairs:
         if is_same_list(lists.first[a], lists.first[b]):
             return Violation(f"{lists.title(a)} == {lists.title(b)}", True, False)

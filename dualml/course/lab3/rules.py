@@ -34,7 +34,8 @@ def loss_and_gradient(p: Weights, shift: Array, x: Array, y: Array) -> tuple[Any
 
 
 def broadcast_start(ranks: Sequence[Arrays], f: Flags, number: Any) -> list[Arrays]:
-    """Return the initial parameters of every rank."""
+    """Return the parameters of every rank after rank 0's were broadcast, as the mistakes ``f``
+    change it, in the dtype ``number``."""
     every = [{name[2:]: a.astype(number) for name, a in own.items()} for own in ranks]
     root = every[-1 if "start_other_root" in f else 0]
     out: list[Arrays] = []
@@ -53,7 +54,8 @@ def broadcast_start(ranks: Sequence[Arrays], f: Flags, number: Any) -> list[Arra
 def combine_gradient(
     name: str, gradients: Sequence[Weights], sizes: Sequence[int], rank: int, f: Flags, number: Any
 ) -> Any:
-    """Return the gradient of one parameter with which a rank makes its update."""
+    """Return the gradient of parameter ``name`` by which ``rank`` updates: the mean of all ranks'
+    ``gradients`` weighted by ``sizes``, as the mistakes ``f`` change it."""
     own, count, total = gradients[rank][name], len(sizes), sum(sizes)
     shares = [number(size) / number(total) for size in sizes]
     alone = ("update_first_alone" in f and name != WEIGHTS[0]) or (
@@ -76,7 +78,8 @@ def combine_gradient(
 def reported_loss(
     losses: Sequence[Any], sizes: Sequence[int], rank: int, f: Flags, number: Any
 ) -> Any:
-    """Return the loss that a rank reports."""
+    """Return the loss that ``rank`` reports: the mean of all ranks' ``losses`` weighted by
+    ``sizes``, as the mistakes ``f`` change it."""
     seen = [
         number(0) if not size and "update_loss_nan" not in f else loss
         for loss, size in zip(losses, sizes, strict=True)
@@ -136,7 +139,8 @@ def trajectory(
 def average_parameters(
     weights: Sequence[Weights], sizes: Sequence[int], f: Flags, number: Any
 ) -> list[Any]:
-    """Return the mean of the parameters, once for every rank."""
+    """Return the mean of all ranks' ``weights``, weighted by ``sizes`` or, by mistake, equally; a
+    dict of its own for every rank."""
     even = "update_unweighted" in f
     shares = [
         number(1) / number(len(sizes)) if even else number(s) / number(sum(sizes)) for s in sizes

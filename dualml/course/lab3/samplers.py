@@ -70,6 +70,7 @@ class SamplerRequirement(PropertyRequirement):
     load: bool = False
 
     def calls(self, draw: Draw) -> list[ExerciseCall]:
+        """Make one call with samplers of all ranks and two seeds, each used in the `EPOCHS`."""
         case = draw_cases(draw)[int(draw.integers(2))]
         hyper = {**case, "kind": self.kind}
         asks = [list(ask) for ask in product(range(case["ranks"]), draw_two_seeds(draw))]
@@ -83,6 +84,9 @@ class SamplerRequirement(PropertyRequirement):
         return [ExerciseCall("sampler", self.target, options, [{}])]
 
     def read_lists(self, call: ExerciseCall, arrays: Arrays) -> SampleLists:
+        """Unpack the lists by (rank, seed, epoch): of two loops, of a fresh sampler and of the
+        loader, with their lengths. If both loops gave the same, the repetition of an epoch replaces
+        the second one."""
         case = call.options["hyper"]
         asks = [(rank, seed, epoch) for rank, seed in call.options["asks"] for epoch in EPOCHS]
         found = {

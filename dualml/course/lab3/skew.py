@@ -27,6 +27,8 @@ class LabelSkewRequirement(PropertyRequirement):
     properties: Sequence[s.Holds]  # type: ignore[assignment]
 
     def calls(self, draw: Draw) -> list[ExerciseCall]:
+        """Make one call of `SEEDS_PER_ALPHA` seeds for each α, with 4 ranks and random labels of
+        five classes."""
         # The labels are not 0, 1, 2, …, have several sizes, and are in random order.
         names = np.array([0, *np.sort(draw.choice(np.arange(5, 30), 4, replace=False))])
         labels = np.repeat(names, draw.integers(50, 80, size=5))
@@ -42,6 +44,8 @@ class LabelSkewRequirement(PropertyRequirement):
     def problem(
         self, call: ExerciseCall, answer: Answer
     ) -> tuple[Difference, tuple[str, ...]] | None:
+        """Return the first violated property as a difference, and the mistake that explains it;
+        None if all hold."""
         arrays = answer.arrays[0]
         parts = read_parts(call, arrays)
         for holds in (s.check_indices, *self.properties):
@@ -56,7 +60,7 @@ class LabelSkewRequirement(PropertyRequirement):
 
 
 def read_parts(call: ExerciseCall, arrays: Arrays) -> s.LabelParts:
-    """Read the parts of an answer."""
+    """Unpack the arrays of an answer to the parts of each call (α, seed) and of its repetition."""
     found, ends = unpack_lists(arrays), np.cumsum(arrays["counts"])
     grouped = [found[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
     asks = [(float(a), int(s)) for a, s in call.options["asks"]]

@@ -41,7 +41,8 @@ def study(files: Sequence[ExerciseFile], run: Run, words: Messages) -> Study:
 
 
 def make_call(ranks: int) -> ExerciseCall:
-    """Make a call with the same samples, divided evenly."""
+    """Make a call of `UPDATES` updates on ``ranks`` ranks, which divide evenly samples that are the
+    same for any number of ranks."""
     draw = make_generator(0, "exercise", "lab3 curves")
     start = draw_parameters(draw)
     teacher = draw.normal(size=(FEATURES, OUTPUTS))

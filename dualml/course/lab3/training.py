@@ -85,13 +85,16 @@ class RankResultRequirement(Requirement):
     errors: Sequence[tuple[str, str]] = ()
 
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
-        """Compute each rank's results with these mistakes in a dtype."""
+        """Compute each rank's results in the dtype ``number``, with the mistakes ``flags``."""
         raise NotImplementedError
 
     def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Compute each rank's results in float64, with the mistakes ``flags``."""
         return self.compute(call, flags, np.float64)
 
     def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Return one number for all results: the float32 rule's own largest error times `MARGIN`,
+        plus `PLACES` units in the last place of the largest number."""
         exact, single = self.compute(call, flags, np.float64), self.compute(call, flags, np.float32)
         off, largest = 0.0, 0.0
         with np.errstate(all="ignore"):
@@ -113,6 +116,8 @@ class SameStartRequirement(RankResultRequirement):
     """Requirement on equal initial parameters, from different ones on every rank."""
 
     def calls(self, draw: Draw) -> list[ExerciseCall]:
+        """Make a call for each number of ranks in ``ranks``, with other parameters on every
+        rank."""
         return [
             ExerciseCall(
                 "same_start",
@@ -124,6 +129,7 @@ class SameStartRequirement(RankResultRequirement):
         ]
 
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
+        """Compute the parameters of every rank after the broadcast, in the dtype ``number``."""
         return broadcast_start(call.arrays, flags, number)
 
 
@@ -143,10 +149,12 @@ class UpdateRequirement(RankResultRequirement):
     loss: bool = False
 
     def calls(self, draw: Draw) -> list[ExerciseCall]:
+        """Make a call for each number of ranks in ``ranks``."""
         return [self.make_call(draw, ranks) for ranks in self.ranks]
 
     def make_call(self, draw: Draw, ranks: int) -> ExerciseCall:
-        """Make a call on this number of ranks."""
+        """Make a call of `STEPS` updates on this number of ranks, with equal random parameters and
+        other random samples on each."""
         hyper = {
             "lr": round(float(draw.uniform(0.1, 0.3)), 2),
             "adaptive": self.adaptive,
@@ -163,9 +171,13 @@ class UpdateRequirement(RankResultRequirement):
         return ExerciseCall("train_steps", self.target, options, arrays)
 
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
+        """Compute each rank's parameters after every update, and its losses if they count, in the
+        dtype ``number``."""
         return trajectory(call.options, call.arrays, flags, number)
 
     def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
+        """Return the parameter's element before the wrong update, and each rank's number of samples
+        and gradient (or loss) in it; empty if the difference has no element."""
         step, _, name = difference.key.partition("/")
         if difference.index is None:
             return {}

@@ -122,6 +122,8 @@ class ScheduleRequirement(Requirement):
     errors: Sequence[tuple[str, str]] = ()
 
     def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:
+        """Make three calls with more micro-batches than stages, one with fewer, and one with a
+        single stage."""
         sizes = []
         for _ in range(3):
             stages = int(draw.integers(2, 6))
@@ -137,6 +139,8 @@ class ScheduleRequirement(Requirement):
     def problem(
         self, call: ExerciseCall, answer: Answer
     ) -> tuple[Difference, tuple[str, ...]] | None:
+        """Return the first violation, and the mistake whose schedule the answer is, else the kind
+        of violation; None if there is none."""
         p, count = call.options["stages"], call.options["micro_batches"]
         arrays = answer.arrays[0]
         if int(arrays["stages"]) != p:
@@ -155,7 +159,8 @@ class ScheduleRequirement(Requirement):
     def find_violation(
         self, orders: list[Order], p: int, count: int
     ) -> tuple[Difference, str] | None:
-        """Return the first violation, and its kind of mistake; None if there is none."""
+        """Return the first violation of ``aspect`` in the orders of ``p`` stages and ``count``
+        micro-batches, and the kind of mistake; None if there is none."""
         every = {(way, m) for way in (0, 1) for m in range(count)}
         for s, order in enumerate(orders):
             if set(order) != every:
@@ -185,6 +190,7 @@ class ScheduleRequirement(Requirement):
         return None if time <= best else (Difference(0, "time", None, time, best), "order_slow")
 
     def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
+        """Return the numbers of stages p and of micro-batches m."""
         return {"p": call.options["stages"], "m": call.options["micro_batches"]}
 
 

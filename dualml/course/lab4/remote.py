@@ -35,6 +35,8 @@ class RpcPipelineRequirement(Requirement):
     errors: Sequence[tuple[str, str]] = ()
 
     def calls(self, draw: Draw) -> list[ExerciseCall]:
+        """Make one call on `RANKS` ranks, with both layers and the samples of `STEPS` updates on
+        rank 0."""
         options = {
             "comm": True,
             "hyper": {},
@@ -55,10 +57,13 @@ class RpcPipelineRequirement(Requirement):
         ]
 
     def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Compute rank 0's results in float64, with the mistakes ``flags``; the others have
+        none."""
         return self.compute(call, flags, np.float64)
 
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
-        """Compute each rank's results with these mistakes in a dtype."""
+        """Compute the losses and weights of every update on rank 0 in the dtype ``number``, with
+        the mistakes ``flags``; the other ranks return nothing."""
         own = call.arrays[0]
         if "stage_both_frozen" in flags:
             flags = flags | {"stage_first_frozen", "stage_second_frozen"}
@@ -89,6 +94,7 @@ class RpcPipelineRequirement(Requirement):
         return [out, *({} for _ in range(RANKS - 1))]
 
     def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Return one number for all results of rank 0, from the float32 rule's own error."""
         exact, single = (self.compute(call, flags, n)[0] for n in (np.float64, np.float32))
         off = max(max_finite(single[k] - exact[k]) for k in exact)
         largest = max(map(max_finite, exact.values()))

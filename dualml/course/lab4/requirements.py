@@ -88,11 +88,13 @@ class ModelParallelRequirement(Requirement):
     errors: Sequence[tuple[str, str]] = RANK_MISMATCH
 
     def calls(self, draw: Draw) -> list[ExerciseCall]:
+        """Make a call for each number of ranks in ``ranks``, of pipeline stages or of a layer."""
         make = self.make_stage_call if self.rule is rules.train_stages else self.make_layer_call
         return [make(draw, n) for n in self.ranks]
 
     def make_stage_call(self, draw: Draw, ranks: int) -> ExerciseCall:
-        """Make a call of pipeline stages."""
+        """Make a call of two pipeline stages, each with its own layer, over `STEPS` updates with
+        random samples."""
         options = {
             "comm": True,
             "hyper": {},
@@ -112,7 +114,8 @@ class ModelParallelRequirement(Requirement):
         return ExerciseCall("stages", self.target, options, arrays)
 
     def make_layer_call(self, draw: Draw, ranks: int) -> ExerciseCall:
-        """Make a call of a tensor parallel layer."""
+        """Make a call of one tensor parallel layer: each rank has the whole weights, and its part
+        of the inputs (row) or of the output gradients (column)."""
         rows = self.rule is rules.row_layer
         out, wide = (NARROW, WIDE) if rows else (WIDE, NARROW)
         w, b = draw_array(draw, out, wide), draw_array(draw, out)
@@ -126,10 +129,12 @@ class ModelParallelRequirement(Requirement):
         return ExerciseCall("layer", self.target, {"comm": True, "hyper": {}}, arrays)
 
     def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Compute each rank's results that count in float64, with the mistakes ``flags``."""
         return self.compute(call, flags, np.float64)
 
     def compute(self, call: ExerciseCall, flags: Flags, number: Any) -> list[Arrays]:
-        """Compute each rank's results that count, with these mistakes in a dtype."""
+        """Compute each rank's results that count in the dtype ``number``, with the mistakes
+        ``flags``."""
         made = self.rule(call.options, call.arrays, flags, number)
         return [
             {k: a for k, a in own.items() if not self.result_keys or k in self.result_keys}
@@ -137,6 +142,7 @@ class ModelParallelRequirement(Requirement):
         ]
 
     def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Return one number for all results, from the float32 rule's own error."""
         exact, single = (self.compute(call, flags, n) for n in (np.float64, np.float32))
         off = [np.abs(s[k] - e[k]) for s, e in zip(single, exact, strict=True) for k in e]
         largest = max(max_finite(a) for e in exact for a in e.values())
@@ -158,6 +164,8 @@ class AllReduceCountRequirement(ModelParallelRequirement):
     def problem(
         self, call: ExerciseCall, answer: Answer
     ) -> tuple[Difference, tuple[str, ...]] | None:
+        """Return the first rank and pass with more all-reduces than it needs; None if there is
+        none."""
         for rank, arrays in enumerate(answer.arrays):
             for key, most in (("forward", self.forward), ("backward", self.backward)):
                 made = len(arrays[key])

@@ -70,7 +70,8 @@ def train_stages(
 
 
 def rank_slices(length: int, n: int, reverse: bool) -> list[slice]:
-    """Return each rank's slice of ``length`` elements."""
+    """Return each rank's slice of ``length`` elements, all equally long; in reverse order of ranks
+    if ``reverse``."""
     each = length // n
     parts = [slice(r * each, (r + 1) * each) for r in range(n)]
     return parts[::-1] if reverse else parts
@@ -82,7 +83,8 @@ def column_layer(
     f: Flags = RIGHT,
     number: Number = np.float64,
 ) -> list[dict[str, Any]]:
-    """Compute the results of a column-parallel layer on every rank."""
+    """Compute output, input gradient and parameter gradients on every rank of a layer whose output
+    features are split over the ranks."""
     n = len(ranks)
     w, b = ranks[0]["w"].astype(number), ranks[0]["b"].astype(number)
     x = ranks[0]["x"].astype(number)
@@ -104,7 +106,8 @@ def row_layer(
     f: Flags = RIGHT,
     number: Number = np.float64,
 ) -> list[dict[str, Any]]:
-    """Compute the results of a row-parallel layer on every rank."""
+    """Compute output, input gradient and parameter gradients on every rank of a layer whose input
+    features are split over the ranks."""
     n = len(ranks)
     w, b = ranks[0]["w"].astype(number), ranks[0]["b"].astype(number)
     own = rank_slices(w.shape[1], n, "row_reversed" in f)

@@ -16,7 +16,8 @@ KINDS = ("gpipe", "1f1b")
 
 
 def study(files: Sequence[ExerciseFile], run: Run, words: Messages) -> Study:
-    """Make the study of Lab 4."""
+    """Ask the student's ``schedule`` for an order of each kind; return figure, table and questions
+    about those that can run, or an empty study."""
     asked = [
         ExerciseCall(
             "orders", "schedule", {"stages": STAGES, "micro_batches": COUNT, "kind": kind}, [{}]

@@ -54,10 +54,12 @@ class ZeroRequirement(Requirement):
     errors: Sequence[tuple[str, str]] = ()
 
     def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:
+        """Make a call for each number of ranks in ``ranks``."""
         return [self.make_call(draw, n) for n in self.ranks]
 
     def make_call(self, draw: np.random.Generator, ranks: int) -> ExerciseCall:
-        """Make a call on this number of ranks."""
+        """Make a call of `STEPS` updates on this number of ranks: equal parameters, other gradients
+        on each, and random hyperparameters of Adam."""
         hyper = {
             "lr": round_for_display(draw.uniform(0.02, 0.2)),
             "betas": [
@@ -82,10 +84,11 @@ class ZeroRequirement(Requirement):
         )
 
     def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Compute each rank's results of ``aspect`` in float64, with the mistakes ``flags``."""
         return [self.select_keys(a) for a in zero_adam(call.options, call.arrays, flags)]
 
     def select_keys(self, arrays: Arrays) -> Arrays:
-        """Return the results that count."""
+        """Return the arrays that belong to ``aspect``."""
 
         def kind(key: str) -> str:
             """Return the aspect to which a key belongs."""
@@ -94,6 +97,7 @@ class ZeroRequirement(Requirement):
         return {key: a for key, a in arrays.items() if kind(key) == self.aspect}
 
     def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Return one number for all results, from the float32 rule's own error."""
         exact = zero_adam(call.options, call.arrays, flags)
         single = zero_adam(call.options, call.arrays, flags, np.float32)
         with np.errstate(all="ignore"):
@@ -105,6 +109,8 @@ class ZeroRequirement(Requirement):
     def problem(
         self, call: ExerciseCall, answer: Answer
     ) -> tuple[Difference, tuple[str, ...]] | None:
+        """Return the first difference, with ``whole_state`` if a rank keeps the state of all
+        elements; None if there is none."""
         wrong = first_difference(answer.arrays, self.expected(call), self.tolerance(call))
         if wrong is None:
             return None
@@ -115,6 +121,8 @@ class ZeroRequirement(Requirement):
         return wrong, ()
 
     def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
+        """Return the parameter's element before the wrong update, and every rank's gradient in it;
+        empty unless a parameter's element is wrong."""
         step, _, name = difference.key.partition("/")
         if name != "parameters" or not difference.index:
             return {}

@@ -51,6 +51,8 @@ class LossScalerRequirement(Requirement):
     errors: Sequence[tuple[str, str]] = ()
 
     def calls(self, draw: np.random.Generator) -> list[ExerciseCall]:
+        """Make one call with a random scale, factors and weights, and float16 gradients that
+        overflow in ``overflow_steps``."""
         scale = float(2 ** draw.integers(11, 14))
         hyper = {
             "scale": scale,
@@ -78,9 +80,12 @@ class LossScalerRequirement(Requirement):
         return [ExerciseCall("scaler", self.target, options, [arrays])]
 
     def expected(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Compute loss, weights and scale of every step in float64, with the mistakes ``flags``."""
         return [scaled_training(call.options, call.arrays[0], flags)]
 
     def tolerance(self, call: ExerciseCall, flags: Flags = RIGHT) -> list[Arrays]:
+        """Return the float32 rule's own error, with a margin, for weights, and 1e-5 of their size
+        for loss and scales."""
         exact = scaled_training(call.options, call.arrays[0], flags)
         single = scaled_training(call.options, call.arrays[0], flags, np.float32)
         with np.errstate(all="ignore"):
@@ -93,6 +98,8 @@ class LossScalerRequirement(Requirement):
         ]
 
     def inputs(self, call: ExerciseCall, difference: Difference) -> dict[str, Any]:
+        """Return scale and learning rate η of the wrong step, and the gradient's element if one is
+        wrong; only the loss if that is."""
         step, _, name = difference.key.partition("/")
         if not name:
             return {"loss": float(call.arrays[0]["loss"])}

@@ -69,7 +69,8 @@ def scaled_training(
 
 
 def unscale(g: Any, scale: float, number: Any, f: Flags) -> Any:
-    """Divide a gradient by the scale."""
+    """Return the float16 gradient ``g`` divided by ``scale``, in the dtype ``number``, as the
+    mistakes ``f`` change it."""
     if "not_unscaled" in f:
         return g.astype(number)
     if "unscaled_in_half" in f:

@@ -82,7 +82,7 @@ def load_text(
 
 
 def generate_lines(info: TextInfo) -> list[text.Line]:
-    """Return the lines of a text that dualml generates itself."""
+    """Return the lines of a text that dualml generates itself, without the labels if it has any."""
     return (
         make_sentences()
         if info.name == GENERATED

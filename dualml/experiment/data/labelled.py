@@ -20,7 +20,8 @@ Entry = tuple[Line, int]
 
 
 def encode_lines(lines: Sequence[Line], known: Sequence[str], length: int) -> NDArray[np.int32]:
-    """Encode lines as tokens (N, length): the first words of each line, then padding."""
+    """Encode lines as int32 tokens, shape (lines, length): the first ``length`` words, unknown ones
+    as `UNKNOWN`, then padding."""
     number = {word: token for token, word in enumerate(known)}
     rows = np.zeros((len(lines), length), np.int32)
     for row, line in zip(rows, lines, strict=True):

@@ -62,13 +62,15 @@ def find_idx_file(folder: Path, name: str) -> Path:
 
 
 def cache_key(paths: list[Path]) -> str:
-    """Return a folder name that changes whenever one of the files does."""
+    """Return a folder name, 16 hexadecimal digits, from path, size and modification time of each
+    file."""
     facts = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in paths]
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
 def link_or_copy(target: Path, name: Path) -> None:
-    """Make a symbolic link, or a copy if the system has no links."""
+    """Make ``name`` a symbolic link to ``target``, or a copy if the system has no links; leave an
+    existing file."""
     if name.exists():
         return
     name.parent.mkdir(parents=True, exist_ok=True)

@@ -167,14 +167,17 @@ class RecordInfo(DatasetInfo):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Shape of a colour image: channels, rows, columns."""
         return COLOUR
 
     @property
     def folders(self) -> tuple[str, ...]:
+        """Folders that may hold the files: ``home``, and the archive's own folder."""
         return (self.home, self.inside)
 
     @property
     def manual_files(self) -> str:
+        """Name of the published archive, or of the files in it, for messages."""
         return f"{self.archive}, or the files of it,"
 
     @property
@@ -187,6 +190,7 @@ class RecordInfo(DatasetInfo):
 
     @property
     def embedded(self) -> bool:
+        """False, because the images must be downloaded."""
         return False
 
 

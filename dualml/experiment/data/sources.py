@@ -139,7 +139,8 @@ def read_idx_file(folder: Path, file: IdxFile, remedy: str) -> Array:
 
 
 def load_embedded(info: DatasetInfo, notice: dict[str, str] | None) -> Dataset:
-    """Load the embedded digits."""
+    """Load the digits that scikit-learn contains; ``notice`` says, by language, why they replace
+    another dataset."""
     return assemble_dataset(info, "embedded", notice, digits.load_arrays(), Path("scikit-learn"))
 
 

@@ -26,7 +26,7 @@ MAX_IMAGES = 600_000
 
 
 def is_folder(name: str) -> bool:
-    """Return whether a dataset's name is the path of a folder with such files."""
+    """Return whether a dataset's name is the path of a folder that has the file `TEST`."""
     return Path(name, TEST).is_file()
 
 

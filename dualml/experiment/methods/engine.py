@@ -106,7 +106,7 @@ class MethodTraining(Training, ActivationCapture):
 
 
 def format_processes(processes: int) -> str:
-    """Format a number of processes."""
+    """Return a number of processes as text, such as ``1 process`` or ``4 processes``."""
     return "1 process" if processes == 1 else f"{processes} processes"
 
 
@@ -166,10 +166,13 @@ class EngineDataParallel(Training, ActivationCapture, MemoryReport):
         return self.training.step(part, step, share * self.comm.size), share
 
     def materialize_losses(self, lazy: Sequence[tuple[Any, float]]) -> Array:
-        """Return the mean losses of the global batches."""
+        """Return the mean loss of each global batch, gathered from the pairs of lazy loss and share
+        that `step` returned on every rank."""
         return gather_mean_losses(self.backend, self.comm, lazy)
 
     def trace(self, batch: Array | Sequence[Array], probe: Array) -> BatchTrace:
+        """Return a trace of the whole batch without loss and gradients, which engines do not
+        expose; all ranks call it."""
         return BatchTrace(*self.capture_forward(batch, probe), loss=0.0, gradients={})
 
     def gather(self) -> None:
@@ -179,24 +182,32 @@ class EngineDataParallel(Training, ActivationCapture, MemoryReport):
             self.gathered = self.step_count
 
     def capture_forward(self, batch: Array | Sequence[Array], probe: Array) -> tuple[str, Arrays]:
+        """Gather the weights, then run the whole batch of all ranks forward; return its hash and
+        the activations of ``probe``. All ranks call it."""
         self.gather()
         whole = batch if isinstance(batch, np.ndarray) else np.concatenate(batch)
         return self.training.capture_forward(whole, probe)
 
     def fetch_batch(self, batch: Array | Sequence[Array]) -> tuple[Array, Array]:
+        """Return samples and labels of this rank's part of the batch, as the framework receives
+        them."""
         return self.training.fetch_batch(batch[self.comm.rank])
 
     def evaluate(self, x: Array, y: Array) -> tuple[float, Array]:
+        """Return mean loss and predictions of the samples, by the engine's model on this rank."""
         return self.training.evaluate(x, y)
 
     def weights(self) -> Arrays:
+        """Return the whole weights, gathered from the ranks at the first call after an update."""
         self.gather()
         return self.training.weights()
 
     def state(self) -> dict[str, Arrays]:
+        """Return the optimizer state that the engine shows on this rank."""
         return self.training.state()
 
     def load(self, weights: Mapping[str, Array], state: Mapping[str, Arrays], step: int) -> None:
+        """Load weights and optimizer state into the engine, as they are after update ``step``."""
         self.training.load(weights, state, step)
         self.step_count, self.gathered = step, -1
 
@@ -207,4 +218,5 @@ class EngineDataParallel(Training, ActivationCapture, MemoryReport):
         return self.training.require_capability(MemoryReport).measure_memory(part)
 
     def transform_weights(self, fn: Callable[[Arrays], Mapping[str, Array]]) -> None:
+        """Replace the engine's weights by ``fn(weights)``; everything else stays."""
         self.training.transform_weights(fn)

@@ -25,6 +25,8 @@ class EngineLoaderParallel(EngineDataParallel):
         self.loaded_samples: dict[int, Array] = {}
 
     def run_steps(self, batches: Sequence[Any], first: int) -> list[Any]:
+        """Make an update for each global batch, a list of one part per rank, from number ``first``
+        on; return this rank's lazy losses with its shares of the batches."""
         whole, lazy = [np.concatenate(batch) for batch in batches], list[Any]()
         full = self.training.prepared
         for step, batch in enumerate(whole, start=first):  # all ranks alike, before one waits
@@ -38,6 +40,8 @@ class EngineLoaderParallel(EngineDataParallel):
         return lazy
 
     def step(self, batch: Array | Sequence[Array], step: int) -> tuple[Any, float]:
+        """Make one update by `run_steps`; return this rank's lazy loss and its share of the
+        batch."""
         loss, share = self.run_steps([batch], step)[0]
         return loss, share
 

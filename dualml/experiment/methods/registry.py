@@ -71,7 +71,8 @@ class MethodInfo:
     page: str = ""
 
     def fits(self, several: bool) -> bool:
-        """Return whether it trains with several ranks, or in one process."""
+        """Return whether the method trains on several ranks or, if not ``several``, in one
+        process."""
         return self.ranks in ("any", "several" if several else "one")
 
     def check(self) -> None:

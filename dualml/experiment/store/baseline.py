@@ -77,7 +77,8 @@ def fold_trajectory(trajectory: Trajectory) -> Trajectory:
 
 
 def folded_shapes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Return parameter → its shape in a baseline."""
+    """Return the shape of each parameter in a baseline: (`FOLDS`,) if it has more elements, else
+    its own."""
     return {name: (FOLDS,) if math.prod(shape) > FOLDS else shape for name, shape in shapes.items()}
 
 

@@ -68,7 +68,8 @@ class Reader:
 
 
 def read_run_data(folder: Path, force: bool = False) -> RunData:
-    """Read one run folder."""
+    """Read the files of one run folder; raise `PlanChanged` if its plan is not the recorded one,
+    unless ``force``."""
     run, reader = read_run(folder), Reader(folder)
     changed = []
     if (plan_folder(folder) / PLAN.name).exists():
@@ -208,7 +209,8 @@ def read_distances(place: Path, ranks: int) -> tuple[Array, ...]:
 
 
 def values_at(steps: Array, curve: Curve | None) -> Array:
-    """Return the values of a curve at these updates, NaN where it has none."""
+    """Return the values of a curve at the updates ``steps``, NaN elsewhere; all NaN without a
+    curve."""
     values = np.full(len(steps), np.nan)
     if curve is not None:
         values[np.searchsorted(steps, curve.step)] = curve.value

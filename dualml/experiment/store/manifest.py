@@ -286,6 +286,8 @@ class RunRecord(Record):
 
     @model_validator(mode="after")
     def _trials_belong(self) -> RunRecord:
+        """Raise `UserError` for a trial without an arm, listed twice, or with a number of ranks
+        that its arm cannot have."""
         seen: set[Key] = set()
         for number, trial in enumerate(self.trials):
             arm = (self.experiment.get("arms") or {}).get(trial.arm)

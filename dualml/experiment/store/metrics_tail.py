@@ -103,7 +103,8 @@ class MetricsTail:
         self._curves = {}
 
     def _add(self, rows: dict[str, list[Row]]) -> None:
-        """Append new rows to the curves."""
+        """Append new rows to the curves of their metrics, sorted by update; curves that were
+        returned before stay unchanged."""
         curves = dict(self._curves)  # the old ones stay as they are for who reads them
         for name, new in rows.items():
             fresh = stack_columns(make_curve(self.path, name, new))

@@ -51,6 +51,8 @@ class PartitionStatsRecord(Record):
 
     @model_validator(mode="after")
     def _ranks_agree(self) -> PartitionStatsRecord:
+        """Raise `UserError` unless every column has an entry per rank, and every histogram row one
+        per label."""
         for name in ("histogram", "emd", "js"):
             column = getattr(self, name)
             if column is not None and len(column) != len(self.sizes):
@@ -189,6 +191,7 @@ class PlanRecord(Record):
 
     @model_validator(mode="after")
     def _splits_are_of_arms(self) -> PlanRecord:
+        """Raise `UserError` for a split plan of an arm that the experiment does not split."""
         for name in self.splits:
             arm = (self.experiment.get("arms") or {}).get(name)
             if arm is None or arm.get("split") is None:

@@ -161,7 +161,8 @@ def iter_records(
 
 
 def make_curve(path: Path, name: str, rows: list[Row]) -> Curve:
-    """Make a curve from the rows of a metric."""
+    """Make the curve of metric ``name`` from its rows, sorted by update, with NaN for infinities;
+    raise `UserError` for a number beyond 64 bits."""
     try:
         columns = np.array(sorted(rows), np.float64).T
     except OverflowError:
@@ -171,7 +172,8 @@ def make_curve(path: Path, name: str, rows: list[Row]) -> Curve:
 
 
 def parse_lines(path: Path, lines: list[bytes], first: int = 1) -> list[Any]:
-    """Parse the values of all lines, in one step if all lines are complete."""
+    """Parse every line as JSON; leave out an incomplete last line, and raise `UserError`, with the
+    line number counted from ``first``, for any other invalid one."""
     try:
         return list(json.loads(b"[" + b",".join(lines) + b"]"))
     except (ValueError, RecursionError):

@@ -31,7 +31,8 @@ class ReplayRecord:
 
 
 def flatten(states: Mapping[int, tuple[Arrays, Mapping[str, Arrays]]]) -> Arrays:
-    """Flatten weights and optimizer state before updates into the arrays of one file."""
+    """Return weights and optimizer state before each update as arrays of one file, named
+    ``STEP|weights|NAME`` and ``STEP|state|KEY|NAME``."""
     arrays: Arrays = {}
     for step, (weights, slots) in states.items():
         arrays |= {f"{step}|weights|{name}": w for name, w in weights.items()}

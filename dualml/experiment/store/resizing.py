@@ -42,7 +42,8 @@ def load_checkpoints(trial: Path, ranks: int) -> list[Loaded]:
 
 
 def check_replicas(trial: Path, loaded: list[Loaded]) -> None:
-    """Raise `UserError` unless all ranks hold the same weights and optimizer state."""
+    """Raise `UserError` unless weights and optimizer state of all ranks agree with rank 0's, up to
+    `MAX_REPLICA_DISTANCE` relative to each array's largest element."""
     first = flatten_checkpoint(loaded[0])
     for rank, one in enumerate(loaded[1:], start=1):
         other = flatten_checkpoint(one)
@@ -86,13 +87,13 @@ def write_resized(trial: Path, loaded: list[Loaded], ranks: int) -> None:
 
 
 def copy_rank0_state(trial: Path, loaded: list[Loaded], ranks: int) -> None:
-    """Give the remaining ranks the weights and state of rank 0, bit by bit."""
+    """Overwrite weights and state in the checkpoints of ranks 1 … ``ranks`` − 1 with rank 0's."""
     _, weights, state, _ = loaded[0]
     for rank, (progress, _, _, trace) in enumerate(loaded[1:ranks], start=1):
         save_checkpoint(trial, rank, progress, weights, state, trace)
 
 
 def remove_surplus(trial: Path, before: int, ranks: int) -> None:
-    """Remove the checkpoints of ranks that do not continue."""
+    """Remove the checkpoints of ranks ``ranks`` … ``before`` − 1, which do not continue."""
     for rank in range(ranks, before):
         remove_checkpoint(trial, rank)

@@ -134,7 +134,7 @@ def empty_table(names: Sequence[str]) -> Table:
 
 
 def append_rows(table: Table, rows: Iterable[JsonMapping]) -> None:
-    """Append rows to a table, with None for missing values."""
+    """Append rows to the columns of a table, in place, with None for missing values."""
     for row in rows:
         for name, values in table.items():
             values.append(row.get(name))

@@ -56,6 +56,7 @@ class Distances(Record):
 
     @model_validator(mode="after")
     def _columns_are_equally_long(self) -> Distances:
+        """Raise `UserError` unless the three columns have equal lengths."""
         if len({len(self.step), len(self.loss), len(self.envelope)}) > 1:
             raise UserError("step, loss and envelope are not equally long")
         return self

@@ -132,7 +132,8 @@ def probe_backends(
 
 
 def _column(info: BackendInfo, device: str, ranks: int, asked: bool) -> CapabilityColumn:
-    """Probe one backend on one device."""
+    """Run all primitives of one backend on one device with ``ranks`` ranks; return the column, with
+    the reason if they could not run."""
     column, begin = CapabilityColumn(info.name, device, asked), time.perf_counter()
     try:
         results = run_ranks(
@@ -152,7 +153,8 @@ def _column(info: BackendInfo, device: str, ranks: int, asked: bool) -> Capabili
 
 
 def merge_ranks(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict[str, ProbeResult]]]:
-    """Merge the results of the ranks; a primitive failed where it failed on any rank."""
+    """Merge the ranks' results to primitive → dtype → operation → result; one that failed on any
+    rank counts as failed."""
     merged: dict[str, dict[str, dict[str, ProbeResult]]] = {}
     for rank, result in enumerate(results):
         for name, dtype, op, kind, detail in result["entries"]:

@@ -66,7 +66,8 @@ def list_operations(primitive: str, dtype: str) -> list[str]:
 
 
 def run_primitive(comm: Communicator, primitive: str, dtype: str, op: str, kind: str) -> str:
-    """Run one primitive; return what is wrong with its result, or an empty text."""
+    """Run one primitive on known inputs of every rank; return what is wrong with its result, or
+    with a ``kind`` that says native, else an empty text."""
     arrays = [make_input(rank, dtype) for rank in range(comm.size)]
     comm.traffic.reset()
     pairs = RUNS[primitive](comm, comm.tensor(arrays[comm.rank]), arrays, op)
@@ -115,6 +116,7 @@ def _agree_on_failure(comm: Communicator, key: str, broken: str) -> str:
 
 
 def _reduce_scatter(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pairs:
+    """Run reduce_scatter on ``x``; return this rank's part and its expected value."""
     sizes = part_lengths(LENGTH, comm.size)
     start = sum(sizes[: comm.rank])
     want = expected_reduction(arrays, op)[start : start + sizes[comm.rank]]
@@ -122,11 +124,15 @@ def _reduce_scatter(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) 
 
 
 def _reduce(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pairs:
+    """Run reduce with the last rank as root; return the result and its expected value there, an
+    empty list elsewhere."""
     total = comm.reduce(x, comm.size - 1, op)
     return [] if total is None else [(total, expected_reduction(arrays, op))]
 
 
 def _exchange(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pairs:
+    """Send ``x`` to the right neighbour and receive from the left one; return the message and the
+    left rank's array."""
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     return [(comm.exchange({right: x}, {left: comm.empty_like(x)})[left], arrays[left])]
 
@@ -143,6 +149,8 @@ def _tags(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pairs:
 
 
 def _any_source(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pairs:
+    """Let rank 0 receive a message of every other rank from any source; return each message with
+    its sender's array there, an empty list elsewhere."""
     if comm.rank:
         comm.send(x, 0)
         return []
@@ -178,6 +186,8 @@ def _asynchronous(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) ->
 
 
 def _barrier(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pairs:
+    """Check that no rank leaves the barrier before all have entered it, the last rank 0.1 s late;
+    return an empty list."""
     board = comm.context.store
     if comm.rank == comm.size - 1:
         time.sleep(0.1)
@@ -190,6 +200,8 @@ def _barrier(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pair
 
 
 def _subgroup(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pairs:
+    """Sum ``x`` over two subgroups, the first and last rank and rank 0 alone; return this rank's
+    sums with their expected values."""
     pairs: Pairs = []
     for ranks in ([0, comm.size - 1], [0]):
         sub = comm.subgroup(ranks)

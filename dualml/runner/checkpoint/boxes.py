@@ -50,7 +50,7 @@ class IndexBox:
         )
 
     def fits(self, shape: Sequence[int]) -> bool:
-        """Whether the box lies inside a tensor of this shape."""
+        """Return whether the box lies inside a tensor of this shape."""
         return (
             len(shape) == len(self.offset) == len(self.shape)
             and min((*self.offset, *self.shape), default=0) >= 0

@@ -137,7 +137,7 @@ def plan_tensor(tensor: StoredTensor, box: IndexBox) -> PlannedTensor:
 
 
 def plan_whole_tensors(source: Checkpoint, names: Sequence[str]) -> dict[str, PlannedTensor]:
-    """Describe these tensors, unsplit, as tensors to be written."""
+    """Return the tensors ``names`` of a checkpoint, each unsplit, as tensors to be written."""
     return {
         n: plan_tensor(source.tensors[n], IndexBox.full(source.tensors[n].shape)) for n in names
     }
@@ -212,7 +212,8 @@ def write_sliced(
 
 
 def to_dualml(source: Checkpoint, fresh: Path, count: int) -> None:
-    """Write a folder in dualml's own format, with a manifest."""
+    """Write a checkpoint into the folder ``fresh`` in dualml's own format: tensors split over
+    ``count`` files, and a manifest."""
     place = make_step_folder(fresh, source.step or 0)
     files = write_sliced(source, place, count, lambda number: f"rank{number}.safetensors")
     tensors: Mapping[str, tuple[str, Shape]]
@@ -231,7 +232,8 @@ def to_dcp(source: Checkpoint, fresh: Path, count: int) -> None:
 
 
 def to_npz(source: Checkpoint, fresh: Path, count: int) -> None:
-    """Write one NumPy archive."""
+    """Write all tensors of a checkpoint into the NumPy archive ``fresh``; ``count`` has no
+    effect."""
     npz.write_archive(fresh, plan_whole_tensors(source, list(source.tensors)))
 
 

@@ -118,7 +118,8 @@ def lock_folder(folder: Path) -> Iterator[None]:
 
 
 def check_only_checkpoint(folder: Path) -> None:
-    """Raise `UserError` for a folder that contains something other than a checkpoint."""
+    """Raise `UserError` for a folder without a manifest that contains anything but a lock and
+    subfolders of tensors."""
     if not (folder / MANIFEST.name).exists():
         strange = [p.name for p in folder.iterdir() if p.name != LOCK and not is_step_folder(p)]
         if strange:
@@ -146,13 +147,13 @@ def make_step_folder(folder: Path, step: int) -> Path:
 
 
 def referenced_folders(folder: Path) -> set[str]:
-    """Return the subfolders that the manifest names."""
+    """Return the names of the subfolders with files of the manifest; empty without a manifest."""
     last = MANIFEST.read_if_present(folder)
     return set() if last is None else {name.partition("/")[0] for name in last.files}
 
 
 def is_step_folder(path: Path) -> bool:
-    """Whether a path is a subfolder of tensors and contains nothing else."""
+    """Return whether a path is a subfolder of tensors and contains nothing else."""
     return (
         PLACE.fullmatch(path.name) is not None
         and path.is_dir()

@@ -71,7 +71,7 @@ def read_tensors(path: Path) -> dict[str, StoredTensor]:
 
 
 def is_pickled(path: Path) -> bool:
-    """Whether an archive was written by `torch.save`."""
+    """Return whether an archive was written by `torch.save`."""
     with (
         convert_read_errors(f"{path}: not a readable archive"),
         open_to_read(path) as file,

@@ -252,7 +252,8 @@ def split_into_files(names: Sequence[str]) -> list[list[int]]:
 
 
 def write_slices(path: Path, slices: Sequence[Slice], step: int, files: int) -> WrittenFile:
-    """Write a file of slices of different tensors; return its size and hash."""
+    """Write a safetensors file of slices, with their positions, ``step`` and the number of
+    ``files`` as metadata; return its size and hash."""
     planned = {s.name: PlannedTensor(s.kind, s.array.shape, piece_reader(s.array)) for s in slices}
     return write_safetensors(
         path, planned, file_metadata({s.name: (s.box, s.shape) for s in slices}, step, files)

@@ -84,7 +84,8 @@ def parse_counts(file: SafetensorsFile, what: str, value: Any) -> tuple[int, ...
 
 
 def iter_shards(file: SafetensorsFile) -> Iterator[tuple[str, str, StoredShard]]:
-    """Yield name, type and slice of each tensor of a file."""
+    """Yield name, type and slice of each tensor of a file; a slice begins at 0 unless the file's
+    metadata has offsets."""
     offsets = metadata_table(file, DCP_KEY)
     for name, entry in file.entries.items():
         offset: tuple[int, ...] = (0,) * len(entry.shape)
@@ -180,7 +181,7 @@ def absent_files(name: str, count: Any, there: Collection[str]) -> list[str]:
 def incomplete_tensors(
     shapes: Mapping[str, Shape], shards: Mapping[str, Sequence[StoredShard]]
 ) -> list[str]:
-    """Return the tensors whose slices do not cover them."""
+    """Return the names of the tensors whose slices do not cover their shape."""
     return [n for n, own in shards.items() if uncovered_boxes(shapes[n], [s.box for s in own])]
 
 

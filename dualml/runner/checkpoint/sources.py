@@ -97,7 +97,7 @@ def open_checkpoint(path: Path | str) -> Checkpoint:
 
 
 def is_part(name: str) -> bool:
-    """Whether a file of this name is one of several of a checkpoint."""
+    """Return whether a file of this name is one of several of a checkpoint."""
     match = NUMBERED.fullmatch(name)
     return match is not None and bool(match["shard"] or int(match["count"]) > 1)
 
@@ -223,8 +223,8 @@ def check_numbers(path: Path, paths: Sequence[Path]) -> None:
 
 
 def is_trial_file(file: tensorfile.SafetensorsFile) -> bool:
-    """Whether a file is the checkpoint of a trial: by its metadata, because other programs may use
-    the same name."""
+    """Return whether a file is the checkpoint of a trial: by its metadata, because other programs
+    may use the same name."""
     return file.path.name.endswith(trial.NAME) and "progress" in file.metadata
 
 

@@ -91,7 +91,7 @@ def write_safetensors(
 
 
 def iter_contents(tensors: Mapping[str, PlannedTensor]) -> Iterable[memoryview]:
-    """Yield the bytes of all tensors, piece by piece."""
+    """Yield the bytes of all tensors in order, piece by piece, in their storage types."""
     for name, tensor in tensors.items():
         left = tensor.nbytes
         for piece in tensor.pieces():

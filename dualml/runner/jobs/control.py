@@ -129,7 +129,7 @@ def status_label(state: JobState) -> str:
 
 
 def job_state(jobs: Jobs, job: JobSpec) -> JobState:
-    """Return the current state of a job."""
+    """Return the current state of a job, which for a job of Slurm is asked of Slurm."""
     return slurm.refresh_state(jobs, job) if job.on == "slurm" else jobs.state(job.id)
 
 

@@ -129,7 +129,8 @@ class LocalQueue:
                 self.end_overdue(job, state)
 
     def end_overdue(self, job: JobSpec, state: JobState) -> None:
-        """End a job that exceeds its time limit: politely first, then with SIGKILL."""
+        """End a job that exceeds its time limit: first by SIGTERM, `STOP_S` seconds later by
+        SIGKILL."""
         if not state.stopping:
             why = f"ran for longer than its limit of {job.limit:g} s"
             self.jobs.update_state(job.id, stopping=True, reason=why)
@@ -138,7 +139,8 @@ class LocalQueue:
             kill_tree(state)
 
     def is_waiting(self, job: JobSpec) -> bool:
-        """Whether a job waits for its turn; one that exceeds its waiting limit is stopped."""
+        """Return whether a job waits for its turn; one that exceeds its waiting limit is
+        stopped."""
         state = self.jobs.state(job.id)
         if state.status != "queued":
             return False
@@ -152,7 +154,9 @@ class LocalQueue:
     def assign_resources(
         self, job: JobSpec, running: Sequence[tuple[JobSpec, JobState]]
     ) -> tuple[list[int], list[int]] | None:
-        """Return the cores and GPUs for a job; None where it has to wait."""
+        """Return the numbers of the cores and GPUs for a job, of those that the ``running`` jobs
+        leave free; None where cores, GPUs or memory are too few. A job without a number of cores
+        needs all."""
         states = [state for _, state in running]
         cores = [c for c in self.capacity.cores if not any(c in s.cores for s in states)]
         gpus = [g for g in range(self.capacity.gpus) if not any(g in s.gpus for s in states)]
@@ -163,7 +167,8 @@ class LocalQueue:
         return cores[:wanted], gpus[: job.gpus]
 
     def start(self, job: JobSpec, cores: list[int], gpus: list[int]) -> None:
-        """Start the process of a job."""
+        """Record a job as running on these cores and GPUs, and start its process, whose output goes
+        to its log."""
         state = self.jobs.state(job.id)
         self.jobs.update_state(
             job.id,
@@ -211,8 +216,8 @@ def tree_memory(pid: int) -> int:
 
 
 def is_alive(state: JobState) -> bool:
-    """Whether the process of a job is still running; a later process with the same pid does not
-    count."""
+    """Return whether the process of a job is still running; a later process with the same pid does
+    not count."""
     known = state.pid and state.created is not None  # 0 would be a group of processes
     return bool(known) and process_start_time(int(state.pid or 0)) == state.created
 
@@ -239,7 +244,8 @@ def kill_tree(state: JobState) -> None:
 
 
 def stop(jobs: Jobs, number: int) -> None:
-    """End a job of this machine as Ctrl-C would; kill it if that does not suffice."""
+    """Stop a job of this machine: one that waits at once, one that runs by SIGTERM, and after
+    `STOP_S` seconds by SIGKILL."""
     with jobs.locked():
         state = jobs.state(number)
         if state.status == "queued" or (state.status == "running" and state.pid is None):

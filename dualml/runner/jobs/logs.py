@@ -53,7 +53,8 @@ def iter_log(jobs: Jobs, job: JobSpec, rank: int | None, follow: bool) -> Iterat
 
 
 def follow_file(path: Path, over: Callable[[], bool]) -> Iterator[str]:
-    """Yield a file's text until ``over()`` says that nothing more is appended."""
+    """Yield a file's text as it grows, until ``over()`` says that nothing more is appended; nothing
+    if there is no file."""
     try:
         with (
             open_to_read(path, follow_links=False) as content,

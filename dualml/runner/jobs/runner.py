@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 def run_job(path: str, number: int) -> None:
-    """Run a job, and record its exit code."""
+    """Run job ``number`` of the jobs folder ``path`` in this process, and record its exit code; do
+    nothing if the job was stopped, or runs in another process."""
     from dualml.common.variables import JOB
     from dualml.runner.jobs.process import process_start_time
     from dualml.runner.jobs.store import EXIT_STATUSES, Jobs, job_argv, remove_unstarted

@@ -107,7 +107,8 @@ def check_name(name: str | None) -> None:
 
 
 def check_wait(on: str, wait: float | None, time: str | None) -> None:
-    """Raise `UserError` for a limit of waiting where it cannot be enforced."""
+    """Check the limit ``wait`` of a queued job in seconds; raise `UserError` if it is not positive,
+    or where ``on`` cannot enforce it (Slurm needs ``time``). None is valid."""
     if wait is None:
         return
     if wait <= 0:

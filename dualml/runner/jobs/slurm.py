@@ -103,7 +103,7 @@ def job_script(jobs: Jobs, job: JobSpec) -> str:
 
 
 def command_script(jobs: Jobs, job: JobSpec) -> str:
-    """Return the script of a command."""
+    """Return the ``sbatch`` script of a job that runs a user's command in its workers."""
     return COMMAND.format(
         id=job.id,
         name=job.name or f"dualml-{job.id}",
@@ -124,7 +124,8 @@ def command_script(jobs: Jobs, job: JobSpec) -> str:
 
 
 def run_script(jobs: Jobs, job: JobSpec) -> str:
-    """Return the script of a run."""
+    """Return the ``sbatch`` script of a job that starts a run, or resumes it if the run has a
+    manifest."""
     python = [job.python, "-P", "-m", "dualml"]
     return SCRIPT.format(
         id=job.id,

@@ -90,7 +90,8 @@ def status_tone(key: str, described: dict[str, Any]) -> Any:
 
 
 def worker_cells(ending: dict[str, Any], words: Messages) -> list[Cell | str]:
-    """Return the cells of a worker."""
+    """Return the cells of a worker that has ended: rank, status with its reason, host, seconds,
+    log."""
     code = ending["code"]
     told = words("jobs.status.ok") if code == 0 else words("jobs.code", code=code)
     text = f"{told}: {ending['reason']}" if ending["reason"] else told

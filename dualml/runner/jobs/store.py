@@ -268,12 +268,14 @@ def check_ownership(job: JobSpec) -> None:
 
 
 def waited_too_long(job: JobSpec) -> str:
-    """Return the reason of a job that waited for longer than it may."""
+    """Return the reason to record for a job that waited longer than its limit, ``job.wait``
+    seconds."""
     return f"waited for longer than {job.wait:g} s (--wait-at-most)"
 
 
 def remove_unstarted(out: Path) -> None:
-    """Remove the remains of a run that was killed before it had a ``run.json``."""
+    """Remove plan and lock from the run folder ``out`` if the run was killed before it had a
+    ``run.json``."""
     if not (out / "run.json").exists():
         shutil.rmtree(out / "plan", ignore_errors=True)
         (out / ".lock").unlink(missing_ok=True)

@@ -77,7 +77,7 @@ def limit_memory(base: int, nbytes: int) -> Iterator[None]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error is a failed allocation."""
+    """Return whether an error is a failed allocation."""
     return isinstance(error, MemoryError) or any(word in str(error) for word in (*WORDS, *SIGNALS))
 
 

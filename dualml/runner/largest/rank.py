@@ -103,7 +103,8 @@ def run_updates(training: Training, backend: Backend, arm: Arm) -> list[float]:
 
 
 def make_training_spec(arm: Arm, argument: Mapping[str, Any]) -> TrainingSpec:
-    """Make the training config of a decoder, with random tokens as data."""
+    """Make the training config of a decoder of the size in ``argument``, with one batch of random
+    tokens as data."""
     sizes = {**argument["sizes"], "blocks": argument["blocks"]}
     spec = model(arm.model, words=argument["words"], length=argument["length"], sizes=sizes)
     shape = (arm.batch_size, argument["length"] + 1)

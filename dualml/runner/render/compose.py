@@ -59,7 +59,7 @@ def compose_document(request: RenderRequest) -> Document:
 
 
 def node_service(request: RenderRequest, number: int) -> Document:
-    """Return the service of a node."""
+    """Return the service of node ``number``: image, command, volumes, network and accelerators."""
     words = escape_dollars(request.node_command(str(number), FIRST_SERVICE))
     if request.seconds:
         words = ["timeout", "--signal=TERM", "--kill-after=60", str(request.seconds), *words]

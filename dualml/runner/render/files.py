@@ -31,9 +31,11 @@ class Dumper(yaml.SafeDumper):  # type: ignore[misc]
     number."""
 
     def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        """Indent a list below its key, even where ``indentless`` asks for none."""
         super().increase_indent(flow, False)
 
     def ignore_aliases(self, data: Any) -> bool:
+        """Return True, so that repeated objects are written in full."""
         return True
 
 

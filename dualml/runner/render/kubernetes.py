@@ -12,12 +12,12 @@ Object = dict[str, Any]
 
 
 def labels(request: RenderRequest) -> dict[str, str]:
-    """Return the labels of every object of a run."""
+    """Return the labels that every object of a run has: application and name of the run."""
     return {"app.kubernetes.io/name": "dualml", "app.kubernetes.io/instance": request.name}
 
 
 def metadata(request: RenderRequest, name: str = "", **more: str) -> Object:
-    """Return the metadata of an object, with additional labels."""
+    """Return name (the run's by default) and labels of an object; ``more`` labels are added."""
     return {"name": name or request.name, "labels": {**labels(request), **more}}
 
 

@@ -40,7 +40,8 @@ class ContainerGroup:
 def missing_names(
     what: str, used: Iterator[str] | Sequence[str], there: Sequence[str]
 ) -> Iterator[str]:
-    """Yield a problem for each name that is used and does not exist."""
+    """Yield a problem for each name in ``used`` that is not ``there``; ``what`` names their
+    kind."""
     for name in used:
         if name not in there:
             yield f"{what} {name!r} is not there: {', '.join(there) or 'there are none'}"
@@ -54,7 +55,8 @@ def invalid_labels(names: Iterator[str] | Sequence[str]) -> Iterator[str]:
 
 
 def rank_problems(parts: Sequence[ContainerGroup], arms: Mapping[str, int]) -> Iterator[str]:
-    """Yield problems about the numbers of nodes and ranks, and about the rendezvous."""
+    """Yield problems of the containers' command lines: numbers of nodes, ranks that do not fit the
+    ``arms`` (name → ranks), and the rendezvous."""
     count = sum(part.count for part in parts)
     for part in parts:
         nodes, each = int(part.option("--nodes") or 1), int(part.option("--ranks") or 1)
@@ -70,13 +72,13 @@ def rank_problems(parts: Sequence[ContainerGroup], arms: Mapping[str, int]) -> I
 
 
 def meeting_host(parts: Sequence[ContainerGroup]) -> str | None:
-    """Return the host of the rendezvous; None if there is none."""
+    """Return the host of the first container's ``--rendezvous``; None without one."""
     where = parts[0].option("--rendezvous") if parts else None
     return urlsplit(where).hostname if where else None
 
 
 def token_problems(token: str, text: str) -> Iterator[str]:
-    """Yield a problem if the token is in a YAML file."""
+    """Yield a problem if the secret ``token`` is in the ``text`` of the YAML files."""
     if token in text:
         yield "the token stands in a YAML file"
 
@@ -140,7 +142,7 @@ def iter_pod_specs(value: Any) -> Iterator[Object]:
 
 
 def iter_quantities(value: Any, key: str = "") -> Iterator[str]:
-    """Yield every quantity inside an object."""
+    """Yield every resource request, limit and bandwidth inside an object, as text."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield from (

@@ -178,7 +178,8 @@ def sample_token(logits: NDArray[np.float64], temperature: float, draw: np.rando
 
 
 def join_lines(words: Sequence[str], between: str) -> str:
-    """Join words to lines; ``between`` separates the words of a line."""
+    """Join words to lines of text, with ``between`` between the words; the word `END` ends a
+    line."""
     lines: list[list[str]] = [[]]
     for word in words:
         if word == END:

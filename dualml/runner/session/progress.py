@@ -43,7 +43,7 @@ class LogTicker:
         self.console.print(text, soft_wrap=True, highlight=False, markup=False)
 
     def run(self) -> None:
-        """Print until the block is left."""
+        """Print ``line()`` in every quiet interval, until the block is left."""
         while not self.stop_event.wait(max(0.05, self.last + self.every - time.monotonic())):
             if time.monotonic() - self.last >= self.every:
                 self.print(self.line())
@@ -59,7 +59,8 @@ class LogTicker:
 
 @contextlib.contextmanager
 def show_activity(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """Show that work is in progress; yields a function that replaces the text."""
+    """Show ``text`` while the block runs: an animation on a terminal, a line every `EVERY_S`
+    seconds in a log; yields a function that replaces the text."""
     console = Console(stderr=True, quiet=quiet)
     if console.is_terminal or quiet:
         with console.status(text) as status:
@@ -151,7 +152,8 @@ class ProgressDisplay:
         self.console.print(text, soft_wrap=True, highlight=False, markup=False)
 
     def show_current(self, name: str, phase: str, event: dict[str, Any]) -> None:
-        """Show the progress of the current trial."""
+        """Show the progress of the current trial: its name, its phase, and the fields ``done``,
+        ``total`` and ``loss`` of ``event``, as far as it has them."""
         raise NotImplementedError
 
     def trial_ended(self, text: Text) -> None:
@@ -192,6 +194,8 @@ class ProgressBars(ProgressDisplay):
         self.progress.stop()
 
     def show_current(self, name: str, phase: str, event: dict[str, Any]) -> None:
+        """Update the bar of the current trial: name, phase, position, and the loss if there is
+        one."""
         loss = event.get("loss")
         self.progress.update(
             self.trial_task,
@@ -202,6 +206,7 @@ class ProgressBars(ProgressDisplay):
         )
 
     def trial_ended(self, text: Text) -> None:
+        """Advance the bar of the run by one trial, and print the trial's line."""
         self.progress.advance(self.run_task)
         super().trial_ended(text)
 
@@ -224,6 +229,7 @@ class ProgressLines(ProgressDisplay):
         self.ticker.__exit__()
 
     def show_current(self, name: str, phase: str, event: dict[str, Any]) -> None:
+        """Keep the event for the next periodic line; print a line at once if the trial is new."""
         if self.current != (name, phase):
             self.current, self.since = (name, phase), time.monotonic()
         self.event = event
@@ -233,6 +239,7 @@ class ProgressLines(ProgressDisplay):
             self.print_line(self.words("run.starts", name=name, number=number, total=self.total))
 
     def print_line(self, text: str | Text) -> None:
+        """Print a line that stays, and restart the interval of the periodic lines."""
         self.ticker.print(text)
 
     def line(self) -> str:
@@ -255,10 +262,10 @@ class SilentProgress(ProgressDisplay):
     """No output at all."""
 
     def print_line(self, text: str | Text) -> None:
-        pass
+        """Discard the line ``text``."""
 
     def show_current(self, name: str, phase: str, event: dict[str, Any]) -> None:
-        pass
+        """Discard the progress of the current trial."""
 
 
 def make_progress_display(

@@ -85,7 +85,8 @@ def run_as_follower(launcher: ExternalLaunch, request: RunRequest, token: bytes)
 
 
 def run_as_remote_follower(launcher: ExternalLaunch, request: RunRequest, token: bytes) -> str:
-    """Run as a rank that does not see the run folder, with a local copy of it."""
+    """Run as a rank that does not see the run folder, with a local copy of it, until the leader
+    ends; return why it ended early, or an empty text."""
     host, port = parse_address(str(request.rendezvous))
     seat = RankCredentials(host, port, token, launcher.rank, launcher.size)
     words = Messages(request.lang or "en")

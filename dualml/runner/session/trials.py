@@ -248,7 +248,7 @@ class RankGroupLaunch:
         return self.trial_index
 
     def external_failed(self) -> bool:
-        """Whether a rank that an external launcher started has reported its failure."""
+        """Return whether a rank that an external launcher started has reported its failure."""
         return self.is_external and find_failed_rank(self.folder.path, self.number) is not None
 
     @property
@@ -302,7 +302,8 @@ class RankGroupLaunch:
         JOB.write(place, job)
 
     def rendezvous(self, arm: str, backend: str) -> str:
-        """Return the rendezvous through which the ranks find one another."""
+        """Return the rendezvous of the ranks: the launcher's, the one of the run's options,
+        ``env://``, or a free port of this machine."""
         if launcher := self.plan.experiment.arms[arm].launcher:
             return self.infos[backend].launchers[launcher].rendezvous
         if self.external_launch is None:
@@ -329,7 +330,8 @@ class RankGroupLaunch:
             self.update_trial(wall_s=self.elapsed_before + time.monotonic() - self.start_time)
 
     def on_event(self, rank: int, event: JsonObject) -> None:
-        """Handle an event of a rank; only rank 0's count."""
+        """Handle an event of a rank's process: rank 0's progress, and the end of a trial; ignore
+        other ranks."""
         if self.trial_index < len(self.keys) and rank == 0:
             if event.get("event") == "settled":
                 self.finish_trial(event)

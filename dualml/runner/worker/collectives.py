@@ -136,7 +136,7 @@ def verify_sum(comm: Communicator, name: str, whole: Any, total: Any) -> None:
 
 
 def broadcast_repeats(comm: Communicator, repeats: int) -> int:
-    """Broadcast rank 0's number of repetitions to all ranks."""
+    """Return rank 0's number of repetitions, on all ranks."""
     choice = comm.broadcast(comm.tensor(np.array([repeats], np.int64)))
     return int(comm.numpy(choice)[0])
 

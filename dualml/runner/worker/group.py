@@ -54,6 +54,8 @@ class AggregationRanks(DataParallelRanks):
         return [(self.feed.parts(step), self.sync_period) for step in typical]
 
     def replica_divergence(self) -> list[float]:
+        """Return the relative distance of each rank's weights from rank 0's, estimated by one
+        random projection; an empty list where the method lets ranks differ."""
         if isinstance(self.parallel, LocalSGD | AsyncParameterServer):
             return []
         # One random projection of each rank's weights: its difference estimates their distance.
@@ -65,6 +67,8 @@ class AggregationRanks(DataParallelRanks):
         return [float(abs(row[0] - first) / size) for row in rows]
 
     def pop_measurements(self) -> list[tuple[int, str, float]]:
+        """Return ``divergence`` and ``drift`` of each averaging since the last call, as (update,
+        metric, value), and clear their log; an empty list unless parameters are averaged."""
         if not isinstance(self.parallel, LocalSGD):
             return []
         measured, self.parallel.divergence_log = self.parallel.divergence_log, []
@@ -76,6 +80,8 @@ class AggregationRanks(DataParallelRanks):
         ]
 
     def steps_to_compare(self, first: int, last: int) -> list[int]:
+        """Return the first and last update in the range after which weights must be equal:
+        averagings, updates that a server ends with the gradient of another rank, or the ends."""
         if self.promise == "averaged":
             updates = range(
                 -(-first // self.sync_period) * self.sync_period, last + 1, self.sync_period
@@ -91,6 +97,9 @@ class AggregationRanks(DataParallelRanks):
         return sorted({updates[0], updates[-1]}) if updates else []
 
     def copies(self) -> WeightCopies | None:
+        """Return the weights to compare: with ZeRO those held here; with a server rank 0's and
+        those of the rank served last (None if that is rank 0); else all. Neighbours share no
+        key."""
         if isinstance(self.parallel, ZeroDataParallel):
             return WeightCopies(self.parallel.training.local_weights())
         weights = self.training.trainable_weights()
@@ -105,6 +114,8 @@ class AggregationRanks(DataParallelRanks):
     def expected_sent_bytes(
         self, shapes: Mapping[str, tuple[int, ...]], first: int, last: int
     ) -> float | None:
+        """Return the bytes by the closed form of the aggregation or of ZeRO; where parameters are
+        averaged, times the share of updates that average."""
         width, updates = np.dtype(self.backend.dtype).itemsize, last - first + 1
         if isinstance(self.parallel, ZeroDataParallel):
             model, sharding = self.parallel.training, self.parallel.training.sharding
@@ -118,22 +129,31 @@ class AggregationRanks(DataParallelRanks):
         return times * aggregation_volume(self.parallel.settings, shapes, self.size, width)
 
     def effective_averagings(self, first: int, last: int) -> float | None:
+        """Return the smallest share, over the ranks, of averagings that changed a rank's weights;
+        None unless ranks average with neighbours, or without an averaging."""
         if self.promise != "neighbours":
             return None
         asked = last // self.sync_period - (first - 1) // self.sync_period
         return -self.max_over_ranks(-self.changed_averagings / asked) if asked else None
 
     def materialize_losses(self, lazy: Sequence[Any]) -> NDArray[np.float64]:
+        """Return the mean losses of the global batches, gathered from all ranks."""
         return self.parallel.materialize_losses(lazy)
 
     def local_gradient(self, batch: Any) -> Arrays:
+        """Return this rank's gradient as it enters the aggregation, by parameter name; empty where
+        it cannot be observed."""
         return self.parallel.local_gradient(batch)
 
     def local_losses(self, lazy: Any) -> Arrays:
+        """Return this rank's own loss of one update under the key ``rank``; empty if it has
+        none."""
         return {} if lazy[0] is None else {"rank": self.backend.materialize_losses([lazy[0]])}
 
     @contextlib.contextmanager
     def evaluation_mode(self) -> Iterator[None]:
+        """Use the ranks' consensus of parameters, if they differ, and shared running statistics
+        inside the block; then restore this rank's own and wait for all ranks."""
         mean = self.parallel.consensus()
         own = self.parallel.buckets.parameters() if mean is not None else []
         if mean is not None:
@@ -166,6 +186,8 @@ class AggregationRanks(DataParallelRanks):
     def score(
         self, x: NDArray[np.float32], y: NDArray[np.int64], index: NDArray[np.int64], classes: int
     ) -> Score | None:
+        """Evaluate on all ranks where evaluation is collective, divided over them where replicas
+        are identical, else on rank 0 alone (None elsewhere)."""
         if self.parallel.collective_eval:
             return super().score(x, y, index, classes)
         if self.parallel.replicas_identical:
@@ -173,6 +195,8 @@ class AggregationRanks(DataParallelRanks):
         return super().score(x, y, index, classes) if self.rank == 0 else None
 
     def finish(self) -> None:
+        """Set the final parameters and running statistics by consensus, and write this rank's
+        times."""
         mean = self.parallel.consensus()
         if mean is not None:
             self.parallel.buckets.assign(mean)
@@ -182,14 +206,18 @@ class AggregationRanks(DataParallelRanks):
             self.staleness = {"staleness": staleness_stats(self.parallel.update_log, self.size)}
 
     def begin_training(self) -> None:
+        """Clear the recorded times, and wait for all ranks."""
         self.parallel.times.clear()
         self.comm.barrier()
 
     def begin_draws(self) -> None:
+        """Remove the straggler, which changes no number, and wait for all ranks."""
         self.parallel.slow = None  # sleeping changes no number
         self.comm.barrier()
 
     def summary(self) -> dict[str, Any]:
+        """Return the number of ranks, how each collective is executed, and the staleness of an
+        asynchronous server."""
         uses = ("exchange",) if isinstance(self.parallel, AsyncParameterServer) else None
         names = uses or (*self.parallel.strategy.uses, "broadcast")
         how = {name: str(self.comm.implementation_of(name)) for name in names}
@@ -223,7 +251,8 @@ def make_parallel_trainer(
 
 
 def weight_promise(parallel: DataParallel) -> Promise:
-    """Return which weights of the ranks must be equal."""
+    """Return which weights of the ranks must be equal: ``shards``, ``served``, ``averaged``,
+    ``neighbours`` or ``replicas``."""
     if isinstance(parallel, ZeroDataParallel):
         return "shards" if parallel.training.sharding.stage == 3 else "replicas"
     if isinstance(parallel, AsyncParameterServer):

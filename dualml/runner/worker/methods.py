@@ -34,6 +34,7 @@ class MethodSingleRank(SingleRank):
         super().__init__(backend, training, folder, feed)
 
     def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
+        """Return whether to save a checkpoint; False for an engine that cannot be resumed."""
         return self.training.is_resumable and super().checkpoint_due(looked, seconds, every)
 
 
@@ -59,19 +60,25 @@ class MethodRanks(DataParallelRanks):
     def expected_sent_bytes(
         self, shapes: Mapping[str, tuple[int, ...]], first: int, last: int
     ) -> float | None:
+        """Return the bytes that the method's facts predict (`MethodInfo.moved`), for all ranks
+        together; None if they predict nothing."""
         if self.info is None or not self.info.moved:
             return None
         width = np.dtype(self.backend.dtype).itemsize
         return self.info.moved * (self.size - 1) * width * sum(map(math.prod, shapes.values()))
 
     def warm_up(self, chunk: int, updates: int) -> list[tuple[Any, int]]:
+        """Return a batch for every size of a rank's part, one update each."""
         typical = self.feed.representative_steps(combined=False, updates=updates)
         return [(self.feed.parts(step), 1) for step in typical]
 
     def materialize_losses(self, lazy: Sequence[Any]) -> NDArray[np.float64]:
+        """Return the mean losses of the global batches, gathered from all ranks."""
         return self.engine_training.materialize_losses(lazy)
 
     def trained_samples(self, batch: Any, step: int) -> list[tuple[int, NDArray[np.int64]]]:
+        """Return this rank and its samples as the only pair of a list; where the engine's loader
+        distributes them, those that it delivered in update ``step``."""
         if isinstance(self.engine_training, EngineLoaderParallel):
             return [(self.rank, self.engine_training.loaded_samples[step])]
         return super().trained_samples(batch, step)
@@ -79,6 +86,8 @@ class MethodRanks(DataParallelRanks):
     def describe_samples(
         self, seen: SampleDigest, updates: int
     ) -> tuple[list[dict[str, Any]], str]:
+        """Return number and digest of each rank's samples, and the combined digest; where the
+        engine's loader distributes samples, the numbers are those that the ranks counted."""
         samples, sha256 = super().describe_samples(seen, updates)
         if not isinstance(self.engine_training, EngineLoaderParallel):
             return samples, sha256
@@ -87,10 +96,13 @@ class MethodRanks(DataParallelRanks):
         return [{**each, "n": n} for each, n in zip(samples, counts, strict=True)], sha256
 
     def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
+        """Return rank 0's decision whether to save a checkpoint; False for an engine that cannot be
+        resumed."""
         return self.method.is_resumable and super().checkpoint_due(looked, seconds, every)
 
     @contextlib.contextmanager
     def evaluation_mode(self) -> Iterator[None]:
+        """Gather sharded weights before the block, and wait for all ranks after it."""
         self.engine_training.gather()
         yield
         self.comm.barrier()
@@ -98,15 +110,19 @@ class MethodRanks(DataParallelRanks):
     def score(
         self, x: NDArray[np.float32], y: NDArray[np.int64], index: NDArray[np.int64], classes: int
     ) -> Score | None:
+        """Evaluate by the engine's own means if it has any, else divide the samples over the ranks;
+        text is always evaluated by dualml."""
         rows = self.method.engine_evaluate(x[index], y[index]) if classes else None
         if rows is not None:
             return score_from_rows(rows, classes)
         return evaluate(self.training, x, y, index, classes, self.comm)
 
     def begin_training(self) -> None:
+        """Wait for all ranks before the first update."""
         self.comm.barrier()
 
     def summary(self) -> dict[str, Any]:
+        """Return the number of ranks, and the groups of ranks that the engine reports."""
         groups = {
             f"{kind} groups": "; ".join(" ".join(map(str, ranks)) for ranks in every)
             for kind, every in self.method.groups.items()

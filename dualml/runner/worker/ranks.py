@@ -81,7 +81,7 @@ class SingleRank:
         return own, combined_digest(chains)
 
     def gather_rank_digests(self, seen: SampleDigest) -> dict[int, str]:
-        """Return the sample digest of every rank."""
+        """Return the sample digest of every rank, by rank."""
         return dict(seen.rank_digests)
 
     def max_over_ranks(self, value: float) -> float:
@@ -117,11 +117,12 @@ class SingleRank:
         return 2 * stretch if seconds < SEGMENT_S / 2 and done == stretch else stretch
 
     def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
-        """Whether to save a checkpoint, ``seconds`` of training after the last one."""
+        """Return whether a checkpoint is due: more than ``every`` seconds of training after the
+        last one. ``looked``: whether an evaluation has just taken place."""
         return seconds > every
 
     def all_agree(self, step: int) -> bool:
-        """Whether all ranks can resume after the same ``step``."""
+        """Return whether all ranks can resume after the same ``step``."""
         return True
 
     @contextlib.contextmanager
@@ -133,7 +134,8 @@ class SingleRank:
     def score(
         self, x: NDArray[np.float32], y: NDArray[np.int64], index: NDArray[np.int64], classes: int
     ) -> Score | None:
-        """Evaluate the model on some samples; None on a rank that does not take part."""
+        """Evaluate the model on the samples ``index`` of ``x`` and ``y``; ``classes`` is 0 for
+        text. Return None on a rank that does not take part."""
         return evaluate(self.training, x, y, index, classes)
 
     def finish(self) -> None:
@@ -144,7 +146,7 @@ class SingleRank:
         return shuffle_batch(batch, seed, draw, step)
 
     def gather_from_ranks(self, numbers: dict[str, int | None]) -> list[dict[str, int | None]]:
-        """All-gather a dict of numbers; the list is ordered by rank."""
+        """All-gather a dict of numbers; return one dict per rank, in the order of ranks."""
         return [numbers]
 
     def begin_draws(self) -> None:
@@ -196,13 +198,17 @@ class MultiRank(SingleRank):
         super().__init__(backend, training, folder, feed)
 
     def next_window(self, stretch: int, done: int, seconds: float) -> int:
+        """Return `AGREED_WINDOW_UPDATES`, so that all ranks agree although their clocks differ."""
         return AGREED_WINDOW_UPDATES
 
     def max_over_ranks(self, value: float) -> float:
+        """Return the maximum of ``value`` over all ranks; all ranks call it."""
         values = self.comm.all_gather(self.comm.tensor(np.array([value])))
         return max(float(self.comm.numpy(each)[0]) for each in values)
 
     def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
+        """Return rank 0's decision by its own clock on all ranks; False unless an evaluation has
+        just taken place (``looked``)."""
         if not looked:  # evaluations come at the same updates on all ranks
             return False
         # Clocks differ between ranks: rank 0's decides.
@@ -210,6 +216,7 @@ class MultiRank(SingleRank):
         return bool(self.comm.numpy(due)[0])
 
     def gather_from_ranks(self, numbers: dict[str, int | None]) -> list[dict[str, int | None]]:
+        """All-gather the numbers as float64, with NaN for None; return one dict per rank."""
         own = np.array([np.nan if x is None else x for x in numbers.values()], np.float64)
         rows = [self.comm.numpy(row) for row in self.comm.all_gather(self.comm.tensor(own))]
         known = [[None if np.isnan(x) else int(x) for x in row] for row in rows]
@@ -247,6 +254,7 @@ class MultiRank(SingleRank):
         return None
 
     def all_agree(self, step: int) -> bool:
+        """Return whether all ranks pass the same ``step``; all ranks call it."""
         steps = self.comm.all_gather(self.comm.tensor(np.array([step], np.int64)))
         return len({int(self.comm.numpy(s)[0]) for s in steps}) == 1
 
@@ -255,12 +263,15 @@ class DataParallelRanks(MultiRank):
     """Ranks that share the batch, each with its own part of it."""
 
     def batch(self, step: int) -> Any:
+        """Return the sample indices of update ``step`` as a list of one array per rank."""
         return self.feed.parts(step)
 
     def trained_samples(self, batch: Any, step: int) -> list[tuple[int, NDArray[np.int64]]]:
+        """Return this rank and its part of ``batch``, as the only pair of a list."""
         return [(self.rank, batch[self.rank])]
 
     def gather_rank_digests(self, seen: SampleDigest) -> dict[int, str]:
+        """All-gather the digests that the ranks keep of their own samples; return them by rank."""
         return gather_digests(self.comm, seen)
 
     def shuffle(self, batch: Any, seed: int, draw: int, step: int) -> Any:

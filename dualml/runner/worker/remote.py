@@ -30,9 +30,11 @@ class RemoteStore:
         self.remote, self.place = remote, place
 
     def set(self, key: str, text: str) -> None:
+        """Write ``text`` to the file ``key`` of the store in rank 0's run folder."""
         self.remote.write(f"{self.place}/{key}", text.encode())
 
     def get(self, key: str) -> str | None:
+        """Return the content of the file ``key`` of the store, or None if it does not exist."""
         content = self.remote.read(f"{self.place}/{key}")
         return None if content is None else content.decode()
 

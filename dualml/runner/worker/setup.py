@@ -103,7 +103,8 @@ class TrialSetup:
             raise
 
     def make_ranks(self, comm: Communicator | None, models: ModelCache) -> SingleRank:
-        """Make the model, and the coordination of the ranks that train it."""
+        """Make this rank's training as the arm says, and return the rank coordination that runs it;
+        ``comm`` is None for a single process."""
         key, backend, folder, arm = self.model_key(), self.backend, self.folder, self.arm
         plan = self.plan.splits.get(self.arm_name)
         if plan is not None and comm is None and plan.engine == "devices":
@@ -212,7 +213,8 @@ class TrialSetup:
         return self.plan.training_spec(self.arm, self.seed, s.train_x, s.train_y)
 
     def make_training(self) -> Training:
-        """Make the model's training on this backend."""
+        """Make the model's training on this backend, replicated over its devices if the arm's
+        strategy asks for it."""
         training = self.backend.training(self.training_spec())
         if self.arm.aggregation.strategy == REPLICAS:
             training.require_capability(DeviceReplication).enable_replicas()

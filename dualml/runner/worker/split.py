@@ -115,6 +115,8 @@ class ModelParallelRanks(MultiRank):
         return [(self.feed.batch(step), 1) for step in typical]
 
     def begin_training(self) -> None:
+        """Gather the memory report of every rank, stop counting saved bytes, clear the timeline,
+        and wait for all ranks."""
         executor, held = self.executor, self.executor.plan.rank_stages(self.rank)[1].values()
         self.training.count_saved_bytes(False)
         size = sum(math.prod(p.local_shape) for p in held) * np.dtype(self.backend.dtype).itemsize
@@ -133,6 +135,8 @@ class ModelParallelRanks(MultiRank):
         self.comm.barrier()
 
     def copies(self) -> WeightCopies:
+        """Return this rank's part of each parameter by name and slice, so that equal slices are
+        compared; for remote procedure calls all weights on the driver, none elsewhere."""
         if isinstance(self.training, SplitTraining):
             pieces = self.executor.plan.rank_stages(self.rank)[1]
             own = self.training.stage.weights()
@@ -143,16 +147,21 @@ class ModelParallelRanks(MultiRank):
     def expected_sent_bytes(
         self, shapes: Mapping[str, tuple[int, ...]], first: int, last: int
     ) -> float | None:
+        """Return the bytes of the split plan's messages for the mean batch size of these
+        updates."""
         done = self.feed.sample_gradients(last) - self.feed.sample_gradients(first - 1)
         batch, width = done // (last - first + 1), np.dtype(self.backend.dtype).itemsize
         return total_sent_bytes(self.executor.plan, batch, lower=self.low_precision) * width / FLOAT
 
     def materialize_losses(self, lazy: Any) -> Any:
+        """Return the mean losses of the batches, on every rank."""
         return self.training.materialize_losses(lazy)
 
     def score(
         self, x: NDArray[np.float32], y: NDArray[np.int64], index: NDArray[np.int64], classes: int
     ) -> Score | None:
+        """Evaluate with all ranks on every chunk; the plan's scorer counts and sends the score to
+        all."""
         root = self.executor.plan.scorer
         return evaluate(self.training, x, y, index, classes, self.comm, root)
 
@@ -166,17 +175,23 @@ class ModelParallelRanks(MultiRank):
         return super().shuffle(batch, seed, draw, step)
 
     def local_losses(self, lazy: Any) -> Arrays:
+        """Return the losses of one update under the key ``micro-batches``; empty on a rank that
+        computes none."""
         losses = self.training.micro_batch_losses(lazy)
         return {} if losses is None else {"micro-batches": losses}
 
     def finish(self) -> None:
+        """Write the timeline of this rank's passes and messages."""
         TIMELINE.write(self.folder, self.rank, self.executor.timeline.columns())
 
     def begin_draws(self) -> None:
+        """Remove the straggler, which changes no number, and wait for all ranks."""
         self.executor.slow = None  # sleeping changes no number
         self.comm.barrier()
 
     def summary(self) -> dict[str, Any]:
+        """Return the number of ranks, their memory reports, and how messages, device transfers or
+        remote calls are executed."""
         plan = self.executor.plan
         if plan.engine == "rpc":
             how = {"calls": f"native: {self.training.calls}"}
@@ -208,7 +223,7 @@ class ModelParallelRanks(MultiRank):
 
 
 def has_copies(plan: SplitPlan) -> bool:
-    """Whether several ranks hold the same part of some parameter."""
+    """Return whether several ranks hold the same part of some parameter."""
     held = Counter(
         (name, str(piece))
         for rank in range(plan.world_size)

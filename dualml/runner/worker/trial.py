@@ -275,7 +275,8 @@ class TrialRunner(TrialSetup):
             upload_outputs(self.folder)
 
     def resume(self) -> Progress:
-        """Load the last checkpoint, or start over where there is none that can be read."""
+        """Load the last checkpoint and return its progress; where this rank can read none, or the
+        ranks' steps differ, reset the trial and return the progress of a new one."""
         checkpoint = None
         try:
             checkpoint = load_checkpoint(self.folder, self.ranks.rank)

@@ -82,7 +82,8 @@ def describe_end(out: Path, size: int, port: int, lang: str) -> str | None:
 def diagnose(
     endings: Sequence[WorkerExit], digests: Sequence[str | None], port: int, lang: str
 ) -> str | None:
-    """Return the sentence that the observations support, or None."""
+    """Return a sentence about workers that did not meet at ``port``, or that wrote the same output
+    by its ``digests``; None if they met, or nothing of the kind was observed."""
     words, size = Messages(lang), len(endings)
     met = next((ending.met for ending in endings if ending.met is not None), None)
     same = digests[0] is not None and len(set(digests)) == 1

@@ -216,7 +216,8 @@ def write_endings(workers: Sequence[Worker], out: Path | None, met: bool | None)
 
 
 def job_exit_code(workers: Sequence[Worker]) -> int:
-    """Return the exit code of the job: that of the worker that failed by itself."""
+    """Return the exit code of the job: that of a worker that failed by itself (128 + n for signal
+    n), `EXIT_TIMED_OUT` if workers were only aborted, else 0."""
     by_itself = next((w.code for w in workers if w.code and not w.reason), None)
     if by_itself is not None:
         return by_itself if by_itself > 0 else 128 - by_itself

@@ -47,6 +47,8 @@ class LogTail:
             self.partial_line = b""
 
     def read(self) -> bytes:
+        """Return up to `COPY_CHUNK_BYTES` bytes of the log from `offset` on; empty at its end, or
+        if it cannot be read."""
         try:
             with open_to_read(self.path, follow_links=False) as file:
                 file.seek(self.offset)
@@ -55,6 +57,8 @@ class LogTail:
             return b""
 
     def write(self, lines: list[bytes]) -> None:
+        """Print these lines on standard output, each after the prefix; invalid UTF-8 is
+        replaced."""
         if lines:
             text = b"".join(self.prefix + line + b"\n" for line in lines)
             sys.stdout.write(text.decode("utf-8", "replace"))
