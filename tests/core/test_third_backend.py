@@ -52,8 +52,16 @@ FAULTS: dict[str, Edit] = {
 }
 #: A backend with the required parts only.
 MINIMAL: list[Edit] = [
-    ("backend.py", "SingleBackend(Backend, Grouping, Staging)", "SingleBackend(Backend, Grouping)"),
-    ("training.py", "SingleTraining(Training, Observable, Divisible)", "SingleTraining(Training)"),
+    (
+        "backend.py",
+        "SingleBackend(Backend, ProcessGroups, PipelineStages)",
+        "SingleBackend(Backend, ProcessGroups)",
+    ),
+    (
+        "training.py",
+        "SingleTraining(Training, ActivationCapture, GradientAccess)",
+        "SingleTraining(Training)",
+    ),
 ]
 
 

@@ -410,7 +410,7 @@ def test_a_rank_that_is_gone_is_named(rank_server: RankServer, tmp_path: Path) -
 def test_a_rank_that_says_nothing_is_lost(
     rank_server: RankServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rank_server, "SILENT_S", 0.3)
+    monkeypatch.setattr("dualml.launch.rank_server.SILENT_S", 0.3)
     remote = join_rank(rank_server, tmp_path / "copy")
     deadline = time.monotonic() + 5
     while not rank_server.lost and time.monotonic() < deadline:

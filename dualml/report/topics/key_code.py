@@ -66,11 +66,17 @@ def rank_code(run: RunData, words: Messages) -> Iterator[Block]:
 def _strategy_code(name: str) -> Iterator[Code]:
     """Yield the code of a strategy; for one made of single messages also its schedule."""
     if name == ASYNCHRONOUS:
-        yield _class_code(AsyncParameterServer, ("deliver", "serve", "apply"), name)
+        yield _class_code(
+            AsyncParameterServer, ("push_gradient", "handle_push", "apply_gradient"), name
+        )
     elif name in STRATEGIES:
         kind = STRATEGIES[name]
         yield _class_code(
-            kind, ("up", "down", "sum", "schedule") if kind.is_point_to_point else ("sum",), name
+            kind,
+            ("reduce_steps", "broadcast_steps", "sum", "schedule")
+            if kind.is_point_to_point
+            else ("sum",),
+            name,
         )
 
 
@@ -92,9 +98,9 @@ def _dealing(run: RunData) -> dict[str, list[Code]]:
     """Return two plain partitions of those used and the shortest skewed one, and the code that
     averages parameters."""
     arms = partitioned_arms(run)
-    methods = {"distributed_sampler": ("deal",), "feature_noise": ("noisy",)}
+    methods = {"distributed_sampler": ("ordered_indices",), "feature_noise": ("features",)}
     used = [
-        _class_code(PARTITIONS[name], methods.get(name, ("own",)), name)
+        _class_code(PARTITIONS[name], methods.get(name, ("assign",)), name)
         for name in dict.fromkeys(partition_rule(run, arm) for arm in arms)
         if name in PARTITIONS
     ]
