@@ -16,6 +16,7 @@ from command import DOCS
 from dualml.algorithms.model import model
 from dualml.common.errors import UserError
 from dualml.experiment.arm import Arm
+from dualml.experiment.keys import SPLIT, WrittenKeys, stored_name
 from dualml.experiment.split import Split
 from dualml.parallel.split.order import find_deadlock, validate
 from dualml.parallel.split.schedule import Grid
@@ -47,8 +48,9 @@ def table(page: Path, head: str) -> list[list[str]]:
 @by_page
 def test_the_keys_are_those_of_split_with_their_defaults(page: Path) -> None:
     rows = {key.strip("`"): default.strip("`") for key, default, _ in table(page, KEYS[page.name])}
-    assert list(rows) == list(Split.model_fields)
-    for key, default in rows.items():
+    stored = {stored_name(key, SPLIT): default for key, default in rows.items()}
+    assert list(stored) == list(Split.model_fields)
+    for key, default in stored.items():
         assert tomllib.loads(f"x = {default}")["x"] == Split.model_fields[key].default
 
 
@@ -56,7 +58,9 @@ def test_the_keys_are_those_of_split_with_their_defaults(page: Path) -> None:
 def test_every_arm_has_a_plan(page: Path) -> None:
     found = {}
     for block in blocks(page, "toml"):
-        for name, told in tomllib.loads(block)["arms"].items():
+        experiment = tomllib.loads(block)
+        WrittenKeys().store(experiment, page.name)
+        for name, told in experiment["arms"].items():
             arm = Arm(**told)
             plan = arm.split and arm.split.plan(model(arm.model), arm.world_size)
             found[name] = plan and str(plan.mesh)
