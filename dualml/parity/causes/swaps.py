@@ -53,14 +53,15 @@ def line_key(one: Operation) -> tuple[str, int, str]:
 def swap_mutations(
     number: int, known: Sequence[SourceLine], shapes: Mapping[str, Shape]
 ) -> Iterator[Mutation]:
-    """Yield mutations that swap two values of a call's line.
+    """Yield mutations that swap two values of equal shape that enter a line of calls.
 
-    Each swap is tried on this line, on following lines that take both values, and on all other
-    executions of these lines.
+    Each swap is tried on this execution of the line; on it and the following lines of its module
+    that take both values; on all executions of the line; and on all executions of all these lines.
 
     Args:
+        number: number of a call (`Operation.number`); only the first call of a line yields swaps.
         known: all lines of the step.
-        shapes: shapes of values by name.
+        shapes: shapes of values by name; scalars are not swapped.
     """
     at = next((i for i, line in enumerate(known) if number in line.numbers), None)
     if at is None or number != known[at].numbers[0] or known[at].key[1] < 0:

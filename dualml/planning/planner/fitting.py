@@ -43,6 +43,8 @@ def fit_efficiency(given: Sequence[PublishedRun] | None = None) -> Efficiency:
         rows = [run.with_layout(row) for run, row in zip(used, chosen, strict=True)]
 
         def residuals(x: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[float]:
+            """Return log(predicted / measured seconds) of each run in ``rows``, with ``x`` as the
+            constants in the order of `BOUNDS`."""
             return [float(np.log(1 + run.predict(_make_efficiency(x)).error)) for run in rows]  # noqa: B023
 
         values = least_squares(residuals, values, bounds=(low, high)).x

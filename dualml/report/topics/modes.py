@@ -217,8 +217,12 @@ def modes_without_success(run: RunData) -> dict[tuple[str, str, str, str], list[
 
 
 def findings(run: RunData, words: Messages) -> Sequence[Item]:
-    """Return how much time each mode saves or costs and whether its losses differ, and warnings
-    about modes that could not run."""
+    """Return findings about other ways to compute the same update (`MODE_SETTINGS`: the framework's
+    own data parallelism, overlap, replicas, accumulation).
+
+    They compare the time of an update with the plain way and say whether losses differ; warnings
+    name arms without a plain arm or that could not run.
+    """
     notes = Notes(words, "modes", "table-modes")
     for h in mode_comparisons(run):
         if h.ratio:
