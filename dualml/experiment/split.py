@@ -102,8 +102,9 @@ class Split(StrictModel):
 
     @property
     def host_staged(self) -> bool:
-        """Whether messages go through host memory: on request, or with engine ``devices``, whose
-        processes have several accelerators and so are in no group with one accelerator per rank."""
+        """Whether messages between ranks go through host memory: on request, or with engine
+        ``devices``, whose ranks have several accelerators each and so are in no group with one
+        accelerator per rank. Stages of one process pass values directly from device to device."""
         return self.transport == "host" or self.engine == "devices"
 
     @model_validator(mode="after")

@@ -172,8 +172,8 @@ class TorchCommunicator(TorchCollectives):
         return BITS[op](a, b)
 
     def scale(self, x: Tensor, factor: float) -> Tensor:
-        """Multiply ``x`` in place and return it; for an integer ``x`` the factor is truncated first,
-        so that 0.5 gives zeros."""
+        """Multiply ``x`` in place and return it; for an integer ``x`` the factor is truncated, so
+        that 0.5 gives zeros."""
         return x.mul_(factor if x.is_floating_point() else int(factor))
 
     def slice(self, x: Tensor, start: int, stop: int) -> Tensor:

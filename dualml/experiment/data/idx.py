@@ -89,8 +89,11 @@ def decompress(data: bytes, most: int | None) -> bytes:
 
 
 def parse_header(data: bytes) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
-    """Return the element type and the dimensions in an IDX header, as far as they go; None: no IDX
-    file."""
+    """Return the element type and the dimensions that an IDX header announces, or None if it is no
+    IDX file.
+
+    Dimensions beyond the end of ``data`` are 0; a cut one is filled up with zero bytes.
+    """
     zeros, kind, dims = struct.unpack(">HBB", data[:4].ljust(4, b"\xff"))
     if zeros != 0 or kind not in TYPES or dims == 0:
         return None

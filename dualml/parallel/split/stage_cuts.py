@@ -40,8 +40,15 @@ def check_cuts(spec: ModelSpec, cut: Sequence[str]) -> None:
 def layer_costs(
     spec: ModelSpec, balance: str, times: Mapping[str, float] | None = None
 ) -> dict[str, float]:
-    """Return the cost of each layer that is balanced: number of parameters, elements of the output
-    per sample (saved for the backward pass), or seconds."""
+    """Return the cost of every layer of the model, which stages balance.
+
+    With ``balance`` ``parameters`` it is the number of parameters (0 without any), with
+    ``activations`` the elements of the output per sample (saved for the backward pass), with
+    ``time`` the seconds in ``times``.
+
+    Raises:
+        UserError: ``time`` without the time of every layer.
+    """
     if balance == "parameters":
         return {
             name: float(sum(map(math.prod, layer.parameters().values())))

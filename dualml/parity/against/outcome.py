@@ -72,7 +72,8 @@ class RunComparison:
 
     @property
     def passed(self) -> bool:
-        """Whether every pair is equal and no limit is exceeded."""
+        """Whether every pair is equal or statistically equal, and none exceeds a limit on time or
+        memory."""
         return self.verdict in ("equal", "statistically equal") and not self.failures
 
     @property

@@ -329,7 +329,8 @@ class SpanFinder:
 
 
 def is_inplace(name: str) -> bool:
-    """Return whether a call modifies a tensor in place."""
+    """Return whether a call's name is that of a method that modifies a tensor in place:
+    ``__setitem__``, or a trailing underscore as in ``add_``."""
     return name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
 
 

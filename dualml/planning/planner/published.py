@@ -194,7 +194,12 @@ class ErrorsByHalf:
 
 
 def errors_by_half(given: Efficiency | None = None) -> ErrorsByHalf:
-    """Predict all runs with an efficiency (default: the fitted one)."""
+    """Predict every published run with an efficiency, by default the fitted one.
+
+    Returns:
+        The predictions in three groups: runs that the fit uses, runs held out on the same device,
+        and runs on other devices.
+    """
     predicted = [run.predict(given) for run in runs()]
     here = [p for p in predicted if p.run.device.name == FITTED]
     return ErrorsByHalf(

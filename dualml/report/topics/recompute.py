@@ -43,8 +43,8 @@ class RecomputeResult:
 
 
 def groups(run: RunData) -> list[list[str]]:
-    """Return groups of arms that differ only in recomputation, the one that keeps everything
-    first."""
+    """Return groups of two or more training arms that differ only in recomputation; one that keeps
+    everything, if there is any, comes first."""
     every = run.contrast.groups(ranks.training_arms(run), vary=("recompute",))
     return [
         sorted(arms, key=lambda arm: run.settings[arm].recompute != "none")
