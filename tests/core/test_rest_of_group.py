@@ -20,8 +20,8 @@ def test_what_a_failure_leaves_of_a_group_goes_on_with_resume(
 
         def __init__(self, *_: Any) -> None: ...
 
-        def run(self, keys: Any, left: str) -> int:
-            asked.append((list(keys), left))
+        def run_group(self, keys: Any, status: str) -> int:
+            asked.append((list(keys), status))
             return 1
 
     class Folder:

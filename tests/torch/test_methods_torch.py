@@ -106,7 +106,7 @@ def test_an_update_that_is_passed_over_is_counted() -> None:
     assert skipped(training) == (0, 1)
     training.load(native.WEIGHTS, native.recipe().initial_state(), 0)
     assert skipped(training) == (0, 0)
-    assert training.scale() == START
+    assert training.loss_scale() == START
 
 
 def test_overflow_in_every_update_ends_the_trial_also_later_on() -> None:

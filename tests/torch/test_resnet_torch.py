@@ -135,7 +135,7 @@ def test_float32_has_the_bits_of_torchvision(weights: Any, samples: Any) -> None
     for name, parameter in theirs.named_parameters():
         assert torch.equal(parameter.grad, own[name].grad), name
     for name, buffer in theirs.named_buffers():
-        assert name.endswith("num_batches_tracked") or torch.equal(buffer, ours.running()[name])
+        assert name.endswith("num_batches_tracked") or torch.equal(buffer, ours.statistics()[name])
 
 
 def test_a_checkpoint_of_torchvision_has_our_names(weights: Any) -> None:

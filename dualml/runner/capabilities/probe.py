@@ -178,7 +178,7 @@ def _asynchronous(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) ->
     pairs: Pairs = []
     for pending, want in begun:
         found = pending.wait()
-        if not pending.done():
+        if not pending.is_completed():
             raise CommunicationError("what was waited for is not done")
         if want is not None:
             pairs += zip(found if isinstance(found, list) else [found], want, strict=True)
