@@ -27,6 +27,7 @@ from dualml.algorithms.model.layers import (
     MaxPool2d,
     ReLU,
 )
+from dualml.algorithms.model.recurrent import GRU
 from dualml.backend.reference import training as reference
 from dualml.backend.reference.backend import NumpyBackend
 from dualml.backend.reference.communicator import run_threads
@@ -42,6 +43,7 @@ from dualml.experiment.samples import load_samples
 from dualml.experiment.schema import Experiment
 from dualml.experiment.store.replays import ReplayRecord, States
 from dualml.parallel.aggregation.parallel import DataParallel
+from dualml.parity.finder.causes.layers import rational_tanh
 from dualml.parity.finder.context import ReplayContext
 from dualml.parity.finder.find import explain
 from dualml.runner.worker.replay import DRAWS, TrialReplay
@@ -76,6 +78,12 @@ IMAGES: dict[str, dict[str, Any]] = {
 }
 TEXTS = {
     "rnn": {"optimizer": {"name": "sgd", "lr": 0.5}},
+    # So large a rate that inputs of tanh come close to ±5 within two updates.
+    "gru": {
+        "model": "rnn_lm",
+        "recurrent": {"rnn_type": "gru"},
+        "optimizer": {"name": "adam", "lr": 0.3},
+    },
     "gpt": {"model": "gpt", "optimizer": ADAM},
     "llama": {"model": "gpt_llama", "optimizer": ADAM},
 }
@@ -344,7 +352,7 @@ DECODERS: dict[str, tuple[str, type, Callable[..., Any]]] = {
         1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))),
 }  # fmt: skip
 #: Case → first update that shows it, if it is not the first: weights start at one.
-LATE = {"missing-gain": 2}
+LATE = {"missing-gain": 2, "saturated": 2}
 #: Name → arm, planted fault, phase, tensor (None: any), cause.
 CASES: dict[str, tuple[str, Fault, str, str | None, str]] = {
     "labels": ("adam", change_data(lambda x, y: (x, (y + 1) % 10)), "data", "y", "shifted-labels"),
@@ -369,6 +377,8 @@ CASES: dict[str, tuple[str, Fault, str, str | None, str]] = {
     "wide": ("rnn", layer(Embedding, lambda f, own, x, p: f(own, x, p) * np.sqrt(own.features)),
              "forward", None, "scaled-embedding"),
     "gates": ("rnn", layer(LSTM, gates), "forward", None, "gate-order"),
+    "saturated": ("gru", layer(GRU, lambda f, own, x, p: f(own, x, p, rational_tanh)), "forward",
+                  None, "tanh-approximation"),
     **{cause: (arm, layer(kind, change), "forward", None, cause)
        for cause, (arm, kind, change) in DECODERS.items()},
     "smoothing": ("adam", loss(smoothed), "loss", "batch", "label-smoothing"),

@@ -28,6 +28,7 @@ from dualml.runner.jobs.workers.record import (
     exit_file,
     failure_code,
     first_failure,
+    first_failure_under_slurm,
     log_path,
     read_exits,
 )
@@ -338,13 +339,41 @@ def test_what_is_said_of_the_end(
     assert said is None if text is None else text in str(said)
 
 
-def test_a_worker_that_died_of_the_schedulers_signal_failed_for_another() -> None:
-    def ended(rank: int, code: int, reason: str | None = None) -> WorkerExit:
-        return WorkerExit(rank=rank, host="node", code=code, seconds=1.0, reason=reason)
+def ended(rank: int, code: int, reason: str | None = None) -> WorkerExit:
+    return WorkerExit(rank=rank, host="node", code=code, seconds=1.0, reason=reason)
 
+
+def test_a_worker_that_died_of_slurms_signal_failed_for_another() -> None:
     killed, failed, noted = ended(0, -15), ended(1, 7), ended(2, -15, "was ended")
-    assert first_failure([killed, failed, noted]) is failed
-    assert failure_code([killed, failed, noted]) == 7
-    assert failure_code([noted, killed]) == 143  # nobody else failed
-    assert failure_code([noted]) is None
+    assert first_failure_under_slurm([killed, failed, noted], 3) is failed
+    assert first_failure_under_slurm([killed, failed], 3) is failed  # the third left no record
+    assert first_failure_under_slurm([noted, killed], 2) is killed
+    assert first_failure_under_slurm([noted, killed], 3) is None  # the third may have failed
+    assert first_failure_under_slurm([ended(0, 0), noted], 2) is noted
+    assert first_failure_under_slurm([ended(0, 0)], 1) is None
+
+
+def test_without_a_scheduler_a_worker_that_died_of_a_signal_failed_by_itself() -> None:
+    killed, failed, noted = ended(0, -15), ended(1, 7), ended(2, -15, "was ended")
+    assert first_failure([noted, failed, killed]) is killed
+    assert first_failure([noted]) is noted
     assert first_failure([ended(0, 0)]) is None
+
+
+@pytest.mark.parametrize(("failed", "code"), [
+    (None, None), (ended(0, 7), 7), (ended(0, -15), 143), (ended(0, -15, "was ended"), None),
+])  # fmt: skip
+def test_the_exit_code_of_a_job_is_its_failed_workers(
+    failed: WorkerExit | None, code: int | None
+) -> None:
+    assert failure_code(failed) == code
+
+
+@pytest.mark.parametrize(("lang", "text"), [
+    ("en", "of the 3 workers these left no record of how they ended: 1, 2;"),
+    ("zh", "3 个进程中，以下 rank 没有留下结束记录：1, 2；"),
+])  # fmt: skip
+def test_workers_that_left_no_record_are_named(tmp_path: Path, lang: str, text: str) -> None:
+    exit_file(0).write(tmp_path, ended(0, -15))
+    assert text in str(describe_end(tmp_path, 3, 29500, lang, slurm=True))
+    assert describe_end(tmp_path, 3, 29500, lang) == "worker 0 was ended by SIGTERM"

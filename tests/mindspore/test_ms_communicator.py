@@ -45,6 +45,7 @@ job, rank = json.loads(sys.argv[1]), int(sys.argv[2])
 import numpy as np, psutil
 import mindspore as ms
 from dualml.algorithms.communicator import FileStore, RankContext
+from dualml.algorithms.communicator.rendezvous import all_gather_via_store
 from dualml_ms.algorithms import cluster, communicator, rendezvous
 
 ms.set_context(mode=getattr(ms, job.get("mode", "GRAPH_MODE")))
@@ -84,13 +85,13 @@ try:
         told["got"] = np.unique(got[(rank - 1) % size].asnumpy()).tolist()
     comm.barrier()
     start = time.monotonic()
-    if rank in job.get("die", []):
-        # A rank whose neighbour dies inside the barrier fails there and lives on.
-        board.post(f"met{rank}", "")
-        while any(board.read(f"met{other}") is None for other in job["die"]):
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGKILL)
     if "die" in job:
+        # A rank whose neighbour dies inside the barrier would fail there, not in what follows.
+        all_gather_via_store(
+            board, "passed", rank, range(size), "", job["timeout"], "the barrier"
+        )
+        if rank in job["die"]:
+            os.kill(os.getpid(), signal.SIGKILL)
         comm.all_reduce(x)
     comm.close()
 except Exception as error:

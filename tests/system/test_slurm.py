@@ -288,6 +288,17 @@ def test_a_command_whose_workers_fail_or_ignore_their_rank(
     assert "is a command, and dualml cannot go on with one" in told
 
 
+def test_a_worker_that_left_no_record_is_named(queue: Callable[..., Any], tmp_path: Path) -> None:
+    """Kill the process that watches rank 1, which takes the worker with it."""
+    code = (
+        "import os, time\nif os.environ['RANK'] == '1': os.kill(os.getppid(), 9)\ntime.sleep(600)"
+    )
+    queue(*COMMAND, "--", sys.executable, "-c", code)
+    row = wait_for_end(queue, 1, tmp_path)
+    assert (row["status"], row["code"]) == ("failed", 128 + 9)
+    assert "left no record of how they ended: 1;" in row["reason"]
+
+
 def test_a_job_that_waits_for_too_long_and_one_that_is_stopped(
     queue: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -30,7 +30,12 @@ from dualml.runner.jobs.store import (
     waited_too_long,
 )
 from dualml.runner.jobs.workers.diagnosis import describe_end
-from dualml.runner.jobs.workers.record import failure_code, read_exits, status_from_code
+from dualml.runner.jobs.workers.record import (
+    failure_code,
+    first_failure_under_slurm,
+    read_exits,
+    status_from_code,
+)
 
 LIMIT_S = 60.0
 #: File with the exit code that the script leaves in the job's folder, as Slurm forgets jobs.
@@ -237,9 +242,11 @@ def command_outcome(job: JobSpec, state: JobState, code: int) -> tuple[Status, i
     one failed.
     """
     out, size = Path(job.out), job.workers
-    code = failure_code(read_exits(out, size)) or code if code else 0
+    if code:
+        failed = first_failure_under_slurm(read_exits(out, size), size)
+        code = failure_code(failed) or code
     port = FIRST_PORT + int(state.slurm or 0) % PORTS
-    return status_from_code(code), code, describe_end(out, size, port, job.lang)
+    return status_from_code(code), code, describe_end(out, size, port, job.lang, slurm=True)
 
 
 def pending_reason(why: str, again: bool) -> str | None:

@@ -114,16 +114,23 @@ def recurrent_changes(layer: RecurrentLayer) -> Changes:
     """Yield possible errors of every recurrent layer."""
     forward: Any = PAIRS[type(layer)][0]
     if getattr(layer, "nonlinearity", "tanh") == "tanh":
-        change: Change = lambda p: forward(p.layer, p.value, p.parameters, tanh=rational_tanh)[0]  # noqa: E731
-        yield "tanh-approximation", change, {}
+        yield (
+            "tanh-approximation",
+            lambda p: forward(p.layer, p.value, p.parameters, rational_tanh)[0],
+            {},
+        )
 
 
 def rational_tanh(x: Array) -> Any:
-    """Return tanh by Lambert's continued fraction to x⁷ for |x| ≤ 5, as fast kernels compute it,
-    and ±1 beyond."""
+    """Approximate tanh by Lambert's continued fraction to x⁷ for |x| ≤ 5, by ±1 beyond.
+
+    In float64 it differs from tanh by 1.0e-4 at |x| = 5 and by less than 1e-9 for |x| ≤ 1.
+    MindSpore's kernels for CPUs compute the same in float32 (`TanhOpt` of nnacl).
+    """
     s = x * x
-    up = x * (135135 + s * (17325 + s * (378 + s)))
-    return np.where(np.abs(x) > 5, np.sign(x), up / (135135 + s * (62370 + s * (3150 + s * 28))))
+    numerator = x * (135135 + s * (17325 + s * (378 + s)))
+    denominator = 135135 + s * (62370 + s * (3150 + s * 28))
+    return np.where(np.abs(x) > 5, np.sign(x), numerator / denominator)
 
 
 def conv_changes(layer: Conv2d) -> Changes:

@@ -13,7 +13,13 @@ from pathlib import Path
 
 from dualml.common.files import open_to_read
 from dualml.common.words import Messages
-from dualml.runner.jobs.workers.record import WorkerExit, first_failure, log_path, read_exits
+from dualml.runner.jobs.workers.record import (
+    WorkerExit,
+    first_failure,
+    first_failure_under_slurm,
+    log_path,
+    read_exits,
+)
 
 #: The kernel's tables of connections, and the state of a listening socket in them.
 TABLES, LISTENS = ("/proc/net/tcp", "/proc/net/tcp6"), "0A"
@@ -57,7 +63,7 @@ def log_digest(out: Path, rank: int) -> str | None:
     return digest.hexdigest() if size else None
 
 
-def describe_end(out: Path, size: int, port: int, lang: str) -> str | None:
+def describe_end(out: Path, size: int, port: int, lang: str, slurm: bool = False) -> str | None:
     """Describe the end of a command in a sentence: which worker failed, or that workers which all
     ended well seem not to have worked together.
 
@@ -66,17 +72,21 @@ def describe_end(out: Path, size: int, port: int, lang: str) -> str | None:
         size: number of workers.
         port: where they could have formed a group.
         lang: language of the sentence.
+        slurm: whether Slurm ran them.
 
     Returns:
         None where there is nothing to say.
     """
-    endings = read_exits(out, size)
-    failed = first_failure(endings)
+    exits = read_exits(out, size)
+    failed = first_failure_under_slurm(exits, size) if slurm else first_failure(exits)
     if failed is not None:
         return failed.describe_failure()
-    if size < 2 or len(endings) < size:
+    lost = sorted(set(range(size)) - {ended.rank for ended in exits})
+    if any(ended.code for ended in exits):
+        return Messages(lang)("workers.lost", ranks=", ".join(map(str, lost)), size=size)
+    if size < 2 or lost:
         return None
-    return diagnose(endings, [log_digest(out, rank) for rank in range(size)], port, lang)
+    return diagnose(exits, [log_digest(out, rank) for rank in range(size)], port, lang)
 
 
 def diagnose(

@@ -22,7 +22,13 @@ from dualml.launch.child import on_death_of_parent
 from dualml.launch.supervise import PEERS_S
 from dualml.runner.jobs.workers.diagnosis import is_port_used
 from dualml.runner.jobs.workers.environment import WorkerEnv
-from dualml.runner.jobs.workers.record import WorkerExit, exit_file, log_path
+from dualml.runner.jobs.workers.record import (
+    WorkerExit,
+    exit_file,
+    failure_code,
+    first_failure,
+    log_path,
+)
 from dualml.runner.jobs.workers.scheduler import mindspore_scheduler
 from dualml.runner.jobs.workers.tail import LogTail
 
@@ -81,8 +87,8 @@ def run_workers(
         limit: seconds that they may take; 0 for no limit.
 
     Returns:
-        0, or the exit code of the worker that failed first, 128 and more for a signal; 124 where
-        time was up, 127 where the command cannot be started.
+        0, or the exit code of the worker that failed by itself, 128 and more for a signal; 124
+        where time was up, 127 where the command cannot be started.
 
     Raises:
         KeyboardInterrupt: after all workers and their children are gone.
@@ -106,8 +112,8 @@ def run_workers(
             abort_workers(workers, "was ended with its job")
             for tail in tails:
                 tail.copy(last=True)
-            write_endings(workers, out, met)
-    return job_exit_code(workers)
+            exits = write_exits(workers, out, met)
+    return job_exit_code(exits)
 
 
 def start(command: Sequence[str], seat: WorkerEnv, out: Path | None) -> Worker:
@@ -195,10 +201,10 @@ def end_groups(workers: Sequence[Worker]) -> None:
                 worker.poll()
 
 
-def write_endings(workers: Sequence[Worker], out: Path | None, met: bool | None) -> None:
+def write_exits(workers: Sequence[Worker], out: Path | None, met: bool | None) -> list[WorkerExit]:
     """Write to the job's folder, if it has one, how the workers on this node ended, and print a
     line for each that failed."""
-    host = socket.gethostname()
+    host, exits = socket.gethostname(), list[WorkerExit]()
     for worker in workers:
         rank, code = worker.seat.rank, -1 if worker.code is None else worker.code
         known: dict[str, Any] = {"rank": rank, "host": host, "code": code}
@@ -206,6 +212,7 @@ def write_endings(workers: Sequence[Worker], out: Path | None, met: bool | None)
         known |= {"reason": worker.reason} if worker.reason else {}
         known |= {"met": met} if met is not None and rank == 0 else {}
         ending = WorkerExit.model_validate(known)
+        exits.append(ending)
         if out is not None:
             exit_file(rank).write(out, ending)
         if line := ending.describe_failure():
@@ -213,12 +220,12 @@ def write_endings(workers: Sequence[Worker], out: Path | None, met: bool | None)
         elif out is None and met is False:  # nobody else will say it
             text = Messages("en")("workers.apart", size=worker.seat.size, port=worker.seat.port)
             print(f"dualml: {text}", flush=True)
+    return exits
 
 
-def job_exit_code(workers: Sequence[Worker]) -> int:
+def job_exit_code(exits: Sequence[WorkerExit]) -> int:
     """Return the exit code of the job: that of a worker that failed by itself (128 + n for signal
     n), `EXIT_TIMED_OUT` if workers were only aborted, else 0."""
-    by_itself = next((w.code for w in workers if w.code and not w.reason), None)
-    if by_itself is not None:
-        return by_itself if by_itself > 0 else 128 - by_itself
-    return EXIT_TIMED_OUT if any(worker.reason for worker in workers) else 0
+    if (code := failure_code(first_failure(exits))) is not None:
+        return code
+    return EXIT_TIMED_OUT if any(ended.reason for ended in exits) else 0

@@ -68,20 +68,39 @@ def read_exits(out: Path, size: int) -> list[WorkerExit]:
     return [ending for ending in found if ending is not None]
 
 
-def first_failure(endings: Sequence[WorkerExit]) -> WorkerExit | None:
-    """Return the end of the worker that failed by itself; None where each ended well.
+def first_failure(exits: Sequence[WorkerExit]) -> WorkerExit | None:
+    """Choose the worker to name for the failure of a job: one that failed by itself before one that
+    was ended for a reason, of several the one with the lowest rank.
 
-    A scheduler that ends a job for one worker sends SIGTERM to all processes of the others, which
-    may die of it before the reason is recorded: those rank behind one that ended by itself.
+    Returns:
+        How that worker ended; None where none failed.
     """
-    failed = [e for e in endings if e.code]
-    return min(failed, key=lambda e: (e.reason is not None, e.code in TERMINATED), default=None)
+    failed = [ended for ended in exits if ended.code]
+    return min(failed, key=lambda ended: (bool(ended.reason), ended.rank), default=None)
 
 
-def failure_code(endings: Sequence[WorkerExit]) -> int | None:
-    """Return the exit code of the worker that failed by itself, as a shell reports it; None where
-    each ended well or was ended by others."""
-    failed = first_failure(endings)
+def first_failure_under_slurm(exits: Sequence[WorkerExit], size: int) -> WorkerExit | None:
+    """Choose the worker to name for the failure of a job whose workers Slurm ends together.
+
+    Slurm sends SIGTERM to all processes of the job, so a worker may die of it before the process
+    that watches it has noted a reason. Such a worker is named only where no other failed and all
+    have left a record: one without a record was lost before, with its machine perhaps.
+
+    Args:
+        size: workers of the job.
+
+    Returns:
+        How that worker ended; None where none failed, or one left no record.
+    """
+    failed = first_failure([e for e in exits if e.reason or e.code not in TERMINATED])
+    if failed is not None and not failed.reason:
+        return failed
+    return first_failure(exits) if len(exits) == size else None
+
+
+def failure_code(failed: WorkerExit | None) -> int | None:
+    """Return a failed worker's exit code, as a shell reports it; None without one, or where the
+    worker was ended for a reason."""
     if failed is None or failed.reason:
         return None
     return failed.code if failed.code > 0 else 128 - failed.code
