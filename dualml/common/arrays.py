@@ -33,14 +33,16 @@ RATIO = 32
 
 
 def check_unpacked(nbytes: int, packed: int) -> None:
-    """Raise `ValueError` if ``packed`` bytes claim to unpack to implausibly many ``nbytes``."""
+    """Raise `ValueError` if ``packed`` bytes claim to unpack to implausibly many ``nbytes``: to
+    more than `SMALL` bytes and more than `RATIO` times their own number."""
     most = max(SMALL, RATIO * packed)
     if nbytes > most:
         raise ValueError(f"its {packed:,} bytes unpack to {nbytes:,}; at most {most:,} are read")
 
 
 def check_memory(nbytes: int, what: str) -> None:
-    """Raise `UserError` if ``nbytes`` exceed half of the memory that this process may use."""
+    """Raise `UserError` if ``nbytes`` exceed half of the memory, free or not, that this process may
+    use; ``what`` begins the message."""
     if nbytes > (most := usable_memory() // 2):
         raise UserError(
             f"{what}: {nbytes:,} bytes, more than half of this machine's memory ({most:,})"
@@ -48,7 +50,14 @@ def check_memory(nbytes: int, what: str) -> None:
 
 
 def read_npz(path: Path, what: str = "not readable") -> Arrays:
-    """Read the arrays of a NumPy archive, by name."""
+    """Read all arrays of a NumPy archive into memory, by name (without ``.npy``).
+
+    Args:
+        what: words of the message after the path, if the archive cannot be read.
+
+    Raises:
+        UserError: the archive is missing, damaged, too large, or holds Python objects.
+    """
     with (
         convert_read_errors(f"{path}: {what}"),
         open_to_read(path) as file,
@@ -67,12 +76,17 @@ def read_npz(path: Path, what: str = "not readable") -> Arrays:
 
 
 def read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
-    """Read one array of an open NumPy archive."""
+    """Read one array of an open NumPy archive; `ValueError` if its header and its size differ, or
+    if it holds Python objects."""
     return _read_checked(lambda: archive.open(member), member.file_size, member.filename)
 
 
 def read_npy(path: Path, what: str = "no readable array") -> NDArray[Any]:
-    """Read the array of an ``.npy`` file."""
+    """Read the array of an ``.npy`` file; `UserError` as for `read_npz`.
+
+    Args:
+        what: words of the message after the path, if the file cannot be read.
+    """
     with convert_read_errors(f"{path}: {what}"):
         size = path.stat().st_size
         check_memory(size, str(path))
@@ -80,7 +94,16 @@ def read_npy(path: Path, what: str = "no readable array") -> NDArray[Any]:
 
 
 def _read_checked(open_file: Callable[[], IO[bytes]], size: int, name: str) -> NDArray[Any]:
-    """Read an array after checking its header against the file size, which NumPy does not do."""
+    """Read an array after checking its header against the file size, which NumPy does not do.
+
+    Args:
+        open_file: opens the file at its beginning; called twice.
+        size: bytes of the file, with its header.
+        name: the file in messages.
+
+    Raises:
+        ValueError: header and size differ, or the array holds Python objects.
+    """
     with open_file() as file:
         first = npy.read_magic(file) == (1, 0)  # type: ignore[no-untyped-call]
         read: Any = npy.read_array_header_1_0 if first else npy.read_array_header_2_0
@@ -95,7 +118,14 @@ def _read_checked(open_file: Callable[[], IO[bytes]], size: int, name: str) -> N
 
 
 def read_tensors(path: Path, what: str = "no readable tensors") -> Arrays:
-    """Read the tensors of a safetensors file, by name; its size must match its header."""
+    """Read all tensors of a safetensors file into memory, by name; its size must match its header.
+
+    Args:
+        what: words of the message after the path, if the file cannot be read.
+
+    Raises:
+        UserError: the file is missing, damaged, or larger than half of the memory.
+    """
     from safetensors.numpy import load_file
 
     with convert_read_errors(f"{path}: {what}"):
@@ -105,8 +135,8 @@ def read_tensors(path: Path, what: str = "no readable tensors") -> Arrays:
 
 
 def fingerprint(*arrays: NDArray[Any]) -> str:
-    """Return the SHA-256 over dtype, shape and elements of arrays; it does not depend on byte
-    order."""
+    """Return the SHA-256, in hex, over dtype, shape and elements of the arrays in their order; it
+    does not depend on byte order or memory layout."""
     digest = hashlib.sha256()
     for array in arrays:
         little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))

@@ -51,13 +51,14 @@ def read_exactly(
 ) -> bytearray:
     """Receive exactly ``size`` bytes before ``deadline`` (of `time.monotonic`).
 
-    Memory grows with the bytes received, not with the announced size.
+    Memory grows with the bytes received, not with the announced size. The timeout of the socket is
+    changed.
 
     Args:
         silence: maximum seconds without receiving a byte.
 
     Raises:
-        TimeoutError: the deadline has passed.
+        TimeoutError: the deadline has passed, or nothing came for ``silence`` seconds.
         ConnectionError: the other end closed the connection.
     """
     received = bytearray()
@@ -74,9 +75,10 @@ def read_exactly(
 
 
 def read_lines(pipe: BinaryIO, longest: int) -> Iterator[bytes]:
-    """Yield the lines of a pipe until it ends, and skip lines of more than ``longest`` bytes.
+    """Yield the lines of a pipe, each with its line break, until the pipe ends.
 
-    A line that is too long is never held in memory as a whole.
+    Skipped are lines of more than ``longest`` bytes before the break, which are never held in
+    memory as a whole, and a last line without a break.
     """
     skipping = False
     while line := pipe.readline(longest + 1):
@@ -91,10 +93,13 @@ def read_body(
 ) -> Iterator[bytes]:
     """Yield the chunks of a stream until it ends.
 
+    Both limits are checked after each chunk; the one that exceeds them is not yielded.
+
     Args:
         read: reads at most the given number of bytes; returns no bytes at the end.
         most: maximum bytes in total.
         seconds: maximum duration in total.
+        piece: maximum bytes of a chunk.
 
     Raises:
         ValueError: the stream has more bytes.
@@ -111,7 +116,9 @@ def read_body(
 
 
 def get_field(header: Header, name: str, kind: type[T], default: T | None = None) -> T:
-    """Return a field of a header as ``kind``; a float may be written as an integer.
+    """Return a field of a header, which must be exactly of type ``kind`` (a bool is no int).
+
+    For float, an integer is converted. ``default`` replaces a missing field; None: no default.
 
     Raises:
         ValueError: the field is missing and has no default, or has another type.
@@ -125,7 +132,7 @@ def get_field(header: Header, name: str, kind: type[T], default: T | None = None
 
 
 def get_int(header: Header, name: str, low: float, high: float, default: int | None = None) -> int:
-    """Return an integer field in the range from ``low`` to ``high``.
+    """Return an integer field of a header, which must be from ``low`` to ``high``, both inclusive.
 
     Raises:
         ValueError: the field is missing and has no default, has another type, or is out of range.

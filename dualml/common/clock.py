@@ -11,10 +11,12 @@ WALL, EVENTS = "wall", "events"
 
 
 def start_wall_clock(synchronize: Callable[[], None]) -> Callable[[], float]:
-    """Start the host's monotonic clock; return a function that stops it and returns the seconds.
+    """Start the host's monotonic clock; return a function that returns the seconds since then.
+
+    The function may be called repeatedly: the clock goes on.
 
     Args:
-        synchronize: waits for the device; called before the first and the last reading.
+        synchronize: waits for the device; called before every reading of the clock.
     """
     synchronize()
     begin = time.perf_counter()

@@ -26,7 +26,7 @@ class ClassMetrics(NamedTuple):
 
 
 def class_metrics(confusion: Table) -> ClassMetrics:
-    """Compute precision, recall, F1 and support of each class.
+    """Compute precision, recall, F1 and support of each class; 0 where a denominator is 0.
 
     Args:
         confusion: (C, C), the samples of each class (rows) by the class that was predicted.
@@ -38,7 +38,8 @@ def class_metrics(confusion: Table) -> ClassMetrics:
 
 
 def macro_average(confusion: Table) -> tuple[float, float, float]:
-    """Return precision, recall and F1 averaged over the classes that occur."""
+    """Return precision, recall and F1, each averaged over the classes that occur in labels or
+    predictions; all 0 for an empty matrix."""
     table = np.asarray(confusion, np.int64)
     there = (table.sum(axis=0) + table.sum(axis=1)) > 0
     if not there.any():
@@ -48,7 +49,8 @@ def macro_average(confusion: Table) -> tuple[float, float, float]:
 
 
 def weighted_average(confusion: Table) -> tuple[float, float, float]:
-    """Return precision, recall and F1 averaged over the classes, weighted by support."""
+    """Return precision, recall and F1 averaged over the classes, weighted by support; all 0 for an
+    empty matrix."""
     precision, recall, f1, support = class_metrics(confusion)
     if not support.any():
         return 0.0, 0.0, 0.0

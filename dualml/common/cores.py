@@ -30,8 +30,9 @@ class CpuLoadMonitor:
     def busy_fractions(self) -> list[float]:
         """Return, per usable core, the fraction of time that other processes kept it busy.
 
-        Waits until `MIN_INTERVAL_S` have passed. Which core this process used is unknown, so its
-        own CPU time is subtracted from all cores in proportion.
+        Measured from construction until now; waits if that is less than `MIN_INTERVAL_S`. Which
+        core this process used is unknown, so its own CPU time (with its children's) is subtracted
+        from all cores in proportion.
         """
         time.sleep(max(0.0, self.start[0] + MIN_INTERVAL_S - time.monotonic()))
         wall, own, *cores = (b - a for a, b in zip(self.start, cpu_times(), strict=True))
@@ -40,8 +41,8 @@ class CpuLoadMonitor:
 
 
 def cpu_times() -> list[float]:
-    """Return seconds: wall clock, CPU time of this process and its children, busy time per
-    usable core."""
+    """Return seconds in this order: the monotonic clock, CPU time of this process and its ended
+    children, busy time of each usable core by whichever process."""
     import psutil
 
     cores = psutil.cpu_times(percpu=True)
@@ -56,6 +57,9 @@ def available_threads(busy: Sequence[float]) -> int:
     ``OMP_NUM_THREADS`` wins if set; otherwise one thread per physical core that others leave idle,
     and at least one. Beside one busy process on two cores, two threads took four times as long as
     one.
+
+    Args:
+        busy: load of each usable core by other processes, as a fraction.
     """
     most = machine.default_threads()
     if most == 1 or os.environ.get("OMP_NUM_THREADS") == str(most):
@@ -67,15 +71,16 @@ def available_threads(busy: Sequence[float]) -> int:
 def affinity_env(threads: int, busy: Sequence[float], crowded: bool) -> dict[str, str]:
     """Return environment variables that bind the OpenMP threads of a single rank to cores.
 
-    Threads are bound only if a rank uses every usable core: with fewer threads, two programs might
-    choose the same cores.
+    Empty, which leaves threads unbound, if the user has set one of `AFFINITY_VARIABLES`. Otherwise
+    two or more threads are bound if they are as many as the usable cores: with fewer, two programs
+    might choose the same cores. For ``crowded`` see below.
 
     Args:
         threads: compute threads of the rank.
         busy: load of each usable core by other processes, as a fraction.
         crowded: the framework starts more threads than it computes with. If each OpenMP thread were
-            bound to a core, all others would share the first core. On a loaded machine it is still
-            faster to keep them together on the idlest cores.
+            bound to a core, all others would share the first core. So threads are bound only on a
+            loaded machine, to the ``threads`` idlest cores, and only if these are not all.
     """
     cores = machine.USABLE
     if any(name in os.environ for name in AFFINITY_VARIABLES) or len(busy) != len(cores):
@@ -88,7 +93,7 @@ def affinity_env(threads: int, busy: Sequence[float], crowded: bool) -> dict[str
 
 
 def cores_per_rank(ranks: int, threads: int, busy: Sequence[float], crowded: bool) -> int:
-    """Return the number of cores to pin each of several ranks to; 0 leaves placement to the system.
+    """Return how many cores to pin each of several ranks to: ``threads``, or 0 for no pinning.
 
     Pinned ranks exchange data faster. On a loaded machine they would wait for a core that another
     process has taken. Ranks of a framework that oversubscribes its cores (see `affinity_env`) are

@@ -36,7 +36,10 @@ KINDS = (
 
 
 def nonfinite_to_none(value: Any) -> Any:
-    """Replace every number that is not finite by None, recursively: JSON has no NaN."""
+    """Return a copy in which every float that is not finite is None, recursively: JSON has no NaN.
+
+    Tuples become lists, and keys become text.
+    """
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -92,7 +95,7 @@ def is_special(path: Path) -> bool:
     """Return whether ``path`` leads to something that a file must not replace.
 
     That is a device, a pipe, a socket, or a descriptor of a process (``/dev/stdout``,
-    ``/proc/self/fd/1``).
+    ``/proc/self/fd/1``). False for a folder and for a path that does not exist.
     """
     try:
         mode = path.stat().st_mode
@@ -110,7 +113,10 @@ def is_special(path: Path) -> bool:
 
 
 def file_type(path: Path) -> str:
-    """Return what a path leads to, as worded in error messages: ``a folder``, ``a pipe``."""
+    """Return what a path leads to, as worded in error messages: ``a folder``, ``a pipe``.
+
+    A path that leads to nothing is called a link that leads nowhere.
+    """
     try:
         mode = path.stat().st_mode
     except OSError:
@@ -119,13 +125,13 @@ def file_type(path: Path) -> str:
 
 
 def remove_file(path: Path) -> None:
-    """Delete a file and the temporary files that killed writers left next to it."""
+    """Delete a file, if it exists, and the temporary files that killed writers left next to it."""
     for there in (path, *path.parent.glob(f".{path.name}.*")):
         there.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any, mode: int = 0o666) -> None:
-    """Replace ``path`` by a value as JSON, see `write_bytes`."""
+    """Replace ``path`` by a value as JSON, see `write_bytes`; NaN and infinity become null."""
     text = json.dumps(nonfinite_to_none(value), indent=1, ensure_ascii=False, allow_nan=False)
     # Unpaired surrogates are escaped as text, because no reader accepts them.
     lines = SURROGATE.sub(lambda match: f"\\\\u{ord(match[0]):04x}", text) + "\n"
@@ -174,7 +180,13 @@ def open_to_append(path: Path, mode: int = 0o666) -> io.BufferedWriter:
 
 
 def _open_checked(path: Path, how: str, more: int, mode: int = 0o666) -> Any:
-    """Open a path without blocking and check the opened file, since the path may have changed."""
+    """Open a path without blocking and check the opened file, since the path may have changed.
+
+    Args:
+        how: mode for `open`.
+        more: flags for `os.open` in addition to those of ``how``.
+        mode: permissions of a file that is created.
+    """
     more |= os.O_NONBLOCK | os.O_CLOEXEC
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(

@@ -52,7 +52,7 @@ class FormerMember:
 
 
 def keep_former_members(cls: C) -> C:
-    """Let a class and its subclasses answer to the former names of their members.
+    """Let a class and its subclasses answer to the former names of their members; return the class.
 
     It is the outermost decorator, because a renamed field is also a parameter of the ``__init__``
     that `dataclass` makes. A subclass that overrides a member by its former name overrides the
@@ -100,8 +100,8 @@ def former_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
 
 
 def _adopt_overrides(subclass: type) -> None:
-    """Move what a subclass defines by a former name to the present name, and let the former name
-    of what it defines lead to its own definition."""
+    """Store members that ``subclass`` itself defines by a former name under the present name too,
+    with a warning, and let former names lead to its own members. Changes the class in place."""
     own = vars(subclass)
     inherited = {
         member.former: member.present
@@ -122,7 +122,13 @@ def _adopt_overrides(subclass: type) -> None:
 
 
 def _adapt_override(subclass: type, method: str, renamed: Mapping[str, str]) -> None:
-    """Let an overriding method that has a keyword by its former name take the present one."""
+    """Wrap ``method`` of a subclass so that callers may pass keywords by their present names.
+
+    Nothing changes if the subclass does not define it, or has no parameter by a former name.
+
+    Args:
+        renamed: former keyword → present keyword.
+    """
     override: Any = vars(subclass).get(method)
     function = getattr(override, "__func__", override)  # of a static or class method
     if function is None or not renamed.keys() & inspect.signature(function).parameters.keys():
@@ -135,8 +141,12 @@ def _adapt_override(subclass: type, method: str, renamed: Mapping[str, str]) -> 
 def _rename_keywords(
     function: Callable[..., Any], renamed: Mapping[str, str], what: str = ""
 ) -> Callable[..., Any]:
-    """Return ``function`` for callers that pass keywords by other names; with a warning each if
-    ``what`` names the function in it."""
+    """Return a wrapper of ``function`` that accepts keywords by other names.
+
+    Args:
+        renamed: keyword that callers pass → keyword that ``function`` takes.
+        what: name of the function in a warning for each renamed keyword; empty: no warning.
+    """
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -57,7 +57,8 @@ class FormerPathLoader:
         return self.module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Restore the specification that the import system has just overwritten."""
+        """Restore the specification that the import system has just overwritten; the module itself
+        is not executed again."""
         module.__spec__ = self.spec
 
 
@@ -76,7 +77,7 @@ class FormerPathFinder:
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return a spec that loads the module of the present name; None if ``fullname`` is no
-        former path."""
+        former path. ``path`` and ``target`` are ignored."""
         package, _, rest = fullname.partition(".")
         first, dot, below = rest.partition(".")
         if package != self.package or first not in self.moved:

@@ -63,7 +63,11 @@ class ProcessResult:
 def run_bounded(
     argv: Sequence[str], seconds: float, env: Mapping[str, str] | None = None
 ) -> ProcessResult:
-    """Run a command for at most ``seconds``, and kill it and its children afterwards.
+    """Run a command for at most ``seconds``, without input, and kill it and its children
+    afterwards.
+
+    After a timeout, the result has code None and the output so far. Without ``env``, the command
+    has the environment of this process.
 
     Raises:
         OSError: the command cannot be started.
@@ -118,7 +122,8 @@ class Gpu:
 def environment() -> dict[str, str]:
     """Return the facts about this machine that a run folder records; unknown ones are omitted.
 
-    ``git`` is the revision of the checkout, with ``-dirty`` if it was modified.
+    They are found once per process. ``git`` is the revision of the checkout, with ``-dirty`` if it
+    was modified.
     """
     gpus, cuda = query_gpus()
     logical = os.cpu_count() or 1
@@ -160,7 +165,7 @@ def recorded_cores(environment: Mapping[str, str]) -> int | None:
 
 
 def cpu_model() -> str:
-    """Return the name of the processor."""
+    """Return the name of the processor, or its architecture if the system reports no name."""
     try:
         for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
             key, _, value = line.partition(":")
@@ -187,7 +192,7 @@ def cpu_flags() -> frozenset[str]:
 
 
 def physical_cores() -> int:
-    """Return the number of physical cores."""
+    """Return the number of physical cores of the machine; of logical ones if that is unknown."""
     import psutil
 
     return psutil.cpu_count(logical=False) or os.cpu_count() or 1
@@ -211,7 +216,8 @@ def pin_cores(rank: int, cores: int) -> None:
 
 
 def usable_memory() -> int:
-    """Return the bytes of memory this process may use: the smaller of machine and cgroup limit."""
+    """Return the bytes of memory, free or not, that this process may use: those of the machine, or
+    the smallest cgroup limit."""
     import psutil
 
     limits = [int(psutil.virtual_memory().total)]
@@ -251,7 +257,7 @@ def thread_variables(threads: int) -> dict[str, str]:
 
 
 def peak_memory_mb() -> float:
-    """Return the peak resident memory of this process, in MB."""
+    """Return the peak resident memory of this process so far, in MB of 2²⁰ bytes."""
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -285,7 +291,10 @@ def query_gpus() -> tuple[tuple[Gpu, ...], str]:
 
 
 def _query_nvml() -> tuple[tuple[Gpu, ...], str]:
-    """Query the GPUs through NVML, see https://docs.nvidia.com/deploy/nvml-api/."""
+    """Return what `query_gpus` does, however long NVML takes: both empty if it cannot be used.
+
+    See https://docs.nvidia.com/deploy/nvml-api/.
+    """
     try:
         import pynvml as nvml
 
@@ -311,7 +320,8 @@ def _query_nvml() -> tuple[tuple[Gpu, ...], str]:
 
 
 def _gpu_memory_mb(nvml: Any, gpu: Any) -> str:
-    """Return the memory of a GPU in MB; ``?`` if it shares memory with the CPU and reports none."""
+    """Return the memory of a GPU in MB of 2²⁰ bytes, as text; ``?`` if it shares memory with the
+    CPU and reports none."""
     try:
         return str(nvml.nvmlDeviceGetMemoryInfo(gpu).total // 2**20)
     except nvml.NVMLError:
@@ -319,7 +329,8 @@ def _gpu_memory_mb(nvml: Any, gpu: Any) -> str:
 
 
 def git_revision() -> str | None:
-    """Return the git revision of the checkout this package runs from, or None if installed."""
+    """Return the git revision of the checkout this package runs from, with ``-dirty`` if it was
+    modified; None if the package is installed, or git fails."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
         return None
@@ -333,7 +344,10 @@ def git_revision() -> str | None:
 
 
 def cache_dir() -> Path:
-    """Return the cache folder: ``DUALML_CACHE``, or the user's cache folder on this system."""
+    """Return the cache folder: ``DUALML_CACHE``, or dualml's in the user's cache folder.
+
+    It may not exist yet.
+    """
     if chosen := os.environ.get("DUALML_CACHE"):
         return Path(chosen).expanduser()
     import pooch
@@ -343,6 +357,8 @@ def cache_dir() -> Path:
 
 def parse_device(name: str) -> tuple[str, int]:
     """Parse ``auto``, ``cpu``, ``cuda[:i]``, ``gpu[:i]`` or ``ascend[:i]`` into kind and index.
+
+    The index is 0 if none is named.
 
     >>> parse_device("cuda:1")
     ('gpu', 1)

@@ -15,13 +15,14 @@ LEVELS = ("VERSION", "WARN", "INFO", "TRACE", "ABORT")
 
 
 def network_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the network variables that are set, in ``environ`` or in this process."""
+    """Return those of `VARIABLES` that are set and not empty, in ``environ`` or, without it, in
+    this process."""
     given = os.environ if environ is None else environ
     return {name: given[name] for name in VARIABLES if given.get(name)}
 
 
 def interfaces() -> list[str]:
-    """List the network interfaces of this machine; empty if the system does not report them."""
+    """List the names of this machine's network interfaces, sorted; empty if not reported."""
     try:
         return sorted(name for _, name in socket.if_nameindex())
     except (OSError, AttributeError):

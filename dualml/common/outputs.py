@@ -25,7 +25,7 @@ def write_output(path: Path, content: bytes, seconds: float = WRITE_S) -> None:
     written to in place; any other file is replaced, as by `write_bytes`.
 
     Args:
-        seconds: time limit for a pipe whose reader is slow or missing.
+        seconds: longest wait for a pipe's reader, at the start and after each part it took.
 
     Raises:
         UserError: a pipe has no reader in that time, or the path is a socket.
@@ -42,7 +42,8 @@ def write_output(path: Path, content: bytes, seconds: float = WRITE_S) -> None:
 
 
 def _stream_of(path: Path) -> Any:
-    """Return the stream of this process that ``-`` or ``/dev/stdout`` means, or None.
+    """Return this process's standard output (for ``-`` or ``/dev/stdout``) or standard error, if
+    the path leads to it, or None.
 
     Opening the file a second time would write at another position.
     """

@@ -39,7 +39,11 @@ NESTED = f"nested more than {MAX_DEPTH} deep"
 
 
 def from_json(text: bytes, finite: bool = True) -> Any:
-    """Parse a JSON text: UTF-8, integers of 64 bits, limited depth, no NaN if ``finite``."""
+    """Parse a JSON text: UTF-8, integers of 64 bits, limited depth, no NaN if ``finite``.
+
+    Raises:
+        ValueError: the text is not JSON, or exceeds a limit.
+    """
     if sum(map(text.count, (b",", b"[", b"{"))) > MAX_VALUES:
         raise ValueError(f"more than {MAX_VALUES:,} values")
     try:
@@ -56,10 +60,11 @@ def from_json(text: bytes, finite: bool = True) -> Any:
 
 
 def from_toml(text: str) -> JsonObject:
-    """Parse a TOML text within the same limits.
+    """Parse a TOML text within the limits of `from_json`; NaN and infinity are allowed.
 
     Raises:
-        tomllib.TOMLDecodeError: the text is not TOML.
+        tomllib.TOMLDecodeError: the text is not TOML; a `ValueError` too.
+        ValueError: the text exceeds a limit.
     """
     if len(text) > MAX_TOML_CHARS:
         raise ValueError(f"{len(text):,} characters; at most {MAX_TOML_CHARS:,} are read")
@@ -77,7 +82,8 @@ def from_toml(text: str) -> JsonObject:
 
 
 def check_limits(value: Any, finite: bool = True) -> Any:
-    """Return the value, or raise `ValueError` with place and reason if it exceeds a limit."""
+    """Return the value unchanged, or raise `ValueError` with place and reason if it exceeds a
+    limit."""
     if (fault := find_violation(value, finite)) is not None:
         place, why = fault
         name = escape_unprintable(".".join(map(str, place[:8])))
@@ -86,7 +92,11 @@ def check_limits(value: Any, finite: bool = True) -> Any:
 
 
 def find_violation(value: Any, finite: bool, depth: int = 0) -> tuple[list[Any], str] | None:
-    """Return path and reason of the first value beyond the limits, or None if there is none."""
+    """Return path (keys and indices) and reason of the first value beyond the limits, or None.
+
+    Refused are nesting deeper than `MAX_DEPTH`, integers beyond 64 bits, text that is not Unicode,
+    and floats that are not finite if ``finite``. ``depth`` is that of ``value`` itself.
+    """
     if isinstance(value, dict | list):
         if depth == MAX_DEPTH:
             return [], NESTED
@@ -110,7 +120,8 @@ def is_unicode(text: str) -> bool:
 
 
 def find_line(text: str, loc: Sequence[str]) -> int | None:
-    """Return the line of a TOML text that sets the key ``loc``, or its nearest parent table."""
+    """Return the line, from 1, of a TOML text that sets the key ``loc``, or that of its nearest
+    parent table; None if there is neither."""
     best, line_number, table = 0, None, list[str]()
     for number, whole in enumerate(text.splitlines(), start=1):
         line = whole[:MAX_KEY_CHARS]
@@ -125,5 +136,8 @@ def find_line(text: str, loc: Sequence[str]) -> int | None:
 
 
 def split_key(key: str) -> list[str]:
-    """Split a dotted TOML key into its parts: ``a."b".c`` → ``["a", "b", "c"]``."""
+    """Split a dotted TOML key into its parts: ``a."b".c`` → ``["a", "b", "c"]``.
+
+    Dots within quotes split too: the parts are only compared with known keys.
+    """
     return [part.strip().strip("\"'") for part in key.split(".")]

@@ -14,7 +14,7 @@ def derive_seed(seed: int, *purpose: str | int) -> int:
 
 
 def make_generator(seed: int, *purpose: str | int) -> np.random.Generator:
-    """Make a NumPy generator for one purpose; the global generator is never touched."""
+    """Make a NumPy generator, seeded by `derive_seed`; the global generator is never touched."""
     return np.random.Generator(np.random.PCG64(derive_seed(seed, *purpose)))
 
 

@@ -21,7 +21,8 @@ PAUSE_S, MAX_READS = 0.001, 20
 
 
 def sent_bytes() -> int | None:
-    """Return the bytes written to this process's open TCP connections, or None if unknown.
+    """Return the bytes written to this process's open TCP connections since each was opened, or
+    None where the system does not count them.
 
     Retransmitted bytes count once. Bytes that wait in the system's send queue count as sent. A
     framework thread may still be writing, so the count is taken when two readings, 1 ms apart,
@@ -39,8 +40,8 @@ def sent_bytes() -> int | None:
 
 
 def socket_traffic() -> tuple[int, int] | None:
-    """Return the bytes sent, as in `sent_bytes` but from one reading, and received; None if
-    unknown."""
+    """Return the bytes sent and received over this process's open TCP connections, or None where
+    the system does not count them; `sent_bytes` says what counts, but this reads only once."""
     if not FOLDER.is_dir() or not hasattr(socket, "TCP_INFO"):
         return None
     counts = [_traffic_of_descriptor(name) for name in os.listdir(FOLDER)]
@@ -48,7 +49,8 @@ def socket_traffic() -> tuple[int, int] | None:
 
 
 def _traffic_of_descriptor(name: str) -> tuple[int, int]:
-    """Return the bytes sent and received through a file descriptor; 0 if it is no TCP socket."""
+    """Return the bytes sent and received through a file descriptor; (0, 0) if it is no open TCP
+    socket."""
     with contextlib.suppress(OSError):  # closed since, or no socket
         if not os.readlink(FOLDER / name).startswith("socket:"):
             return 0, 0

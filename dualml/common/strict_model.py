@@ -29,6 +29,8 @@ def describe_validation_error(
     """Describe the first validation error (or ``problem``) in one line, with key and value.
 
     Args:
+        model: the schema that raised the error, in which known keys are looked up.
+        problem: one of ``error.errors()`` to describe instead of the first.
         path_of: function that returns the path of a key as users write it, for its path in
             ``model``.
     """
@@ -54,13 +56,17 @@ def describe_validation_error(
 
 
 def clip_text(text: str) -> str:
-    """Escape unprintable characters and truncate the text to `MAX_VALUE_CHARS` characters."""
+    """Escape unprintable characters and truncate the text to `MAX_VALUE_CHARS` characters and an
+    ellipsis."""
     text = escape_unprintable(text)
     return text if len(text) <= MAX_VALUE_CHARS else f"{text[:MAX_VALUE_CHARS]} …"
 
 
 def known_keys(model: type[BaseModel], parents: Sequence[str]) -> list[str]:
-    """Return the keys that the schema allows under ``parents``."""
+    """Return the keys that the schema allows in the table at the path ``parents``.
+
+    Parts of the path that the schema does not name, such as the name of an arm, are skipped.
+    """
     here: Any = model
     for part in parents:
         field = getattr(here, "model_fields", {}).get(part)

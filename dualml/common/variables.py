@@ -40,12 +40,12 @@ SECRET_NAME_PARTS = ("TOKEN", "SECRET", "PASSW", "CREDENTIAL", "API_KEY", "APIKE
 
 
 def is_secret(name: str) -> bool:
-    """Return whether the value of a variable must be kept out of files and output."""
+    """Return whether, by its name, the value of a variable must be kept out of files and output."""
     return any(part in name.upper() for part in SECRET_NAME_PARTS)
 
 
 def unknown_variables(environ: Iterable[str]) -> list[str]:
-    """Return one line per variable that starts with ``DUALML_`` but is unknown.
+    """Return one line per variable name that starts with ``DUALML_`` but is unknown.
 
     A variable that starts with the name of a backend (``DUALML_TORCH_…``) may be that backend's
     own, unless it is close to a known name.

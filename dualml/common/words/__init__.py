@@ -65,15 +65,18 @@ class Messages(string.Formatter):
         return str(super().format_field(value, spec))
 
     def get(self, key: str, default: str) -> str:
-        """Return the text of ``key``, or ``default`` for names that this version does not know."""
+        """Return the text of ``key``, with no values filled in, or ``default`` for names that this
+        version does not know."""
         return self.table.get(key, default)
 
     def get_formatted(self, key: str, default: str, **values: Any) -> str:
-        """Return the text of ``key`` with its values, or ``default`` if there is no such key."""
+        """Return the text of ``key`` with its values, or ``default`` as it is if there is no such
+        key."""
         return self(key, **values) if key in self.table else default
 
     def plural(self, key: str, n: float, /, **values: Any) -> str:
-        """Return the text of ``key.one`` or ``key.other``, depending on ``n``."""
+        """Return the text of ``key.one`` if ``n`` is 1, else of ``key.other``; only ``values`` are
+        filled in, not ``n``."""
         return self(f"{key}.{'one' if n == 1 else 'other'}", **values)
 
     def count(self, noun: str, n: float) -> str:
@@ -104,6 +107,8 @@ def load_messages(
 ) -> dict[str, str]:
     """Load the messages of one language: dotted key → text, from all its files or from one.
 
+    The result is cached and shared: callers must not change it.
+
     Args:
         file: file name without ``.toml``, or a pattern.
         package: package with the folders of the languages; a backend has its own.
@@ -124,7 +129,8 @@ def load_messages(
 
 @cache
 def section_messages(lang: str, name: str) -> dict[str, str]:
-    """Return the messages below one dotted name, by the rest of their keys."""
+    """Return the messages whose keys begin with ``name`` and a dot, by the rest of their keys; the
+    result is cached and must not be changed."""
     texts = load_messages(lang)
     return {k.removeprefix(f"{name}."): v for k, v in texts.items() if k.startswith(f"{name}.")}
 
@@ -132,12 +138,13 @@ def section_messages(lang: str, name: str) -> dict[str, str]:
 def all_languages(
     key: str, package: str = "dualml.common.words", /, **values: Any
 ) -> dict[str, str]:
-    """Return a message in every language: language → text."""
+    """Return a message in every language, with ``values`` filled in by `str.format`: language →
+    text."""
     return {lang: load_messages(lang, package=package)[key].format(**values) for lang in LANGUAGES}
 
 
 def _flat(nested: dict[str, Any], prefix: str = "") -> dict[str, str]:
-    """Flatten nested tables into dotted keys."""
+    """Flatten nested tables into dotted keys, each after ``prefix``; values become text."""
     out: dict[str, str] = {}
     for key, value in nested.items():
         name = f"{prefix}{key}"

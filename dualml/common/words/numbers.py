@@ -15,12 +15,16 @@ _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def is_finite_number(x: Any) -> TypeGuard[float]:
-    """Return whether the value is a finite number; False for None, text and booleans."""
+    """Return whether the value is a finite int or float; False for None, text, booleans and
+    integers of NumPy."""
     return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
 
 
 def quantity(x: Any, digits: int = 3) -> str:
-    """Format whole numbers with thousands separators, others with ``digits`` significant digits."""
+    """Format whole numbers with thousands separators, others with ``digits`` significant digits.
+
+    Others from 10^``digits`` are rounded to whole numbers; those below 0.001 are `scientific`.
+    """
     if not is_finite_number(x):
         return NO_VALUE
     if float(x).is_integer():
@@ -51,7 +55,8 @@ def loss(x: Any) -> str:
 
 
 def scientific(x: Any, digits: int = 2) -> str:
-    """Format as ``3.1×10⁻⁷``; numbers between 0.01 and 1000 stay plain."""
+    """Format as ``3.1×10⁻⁷``, with ``digits`` significant digits; 0 and numbers between 0.01 and
+    1000 stay plain."""
     if not is_finite_number(x):
         return NO_VALUE
     if x == 0 or 1e-2 <= abs(x) < 1e3:
@@ -66,7 +71,7 @@ def superscript(exponent: int) -> str:
 
 
 def factor(x: Any) -> str:
-    """Format a ratio with three significant digits, as an integer above a hundred."""
+    """Format a ratio with three significant digits, from a hundred as an integer."""
     if not is_finite_number(x):
         return NO_VALUE
     return f"{round(x):,}" if abs(x) >= 100 else f"{x:.3g}"
@@ -96,7 +101,7 @@ def points(x: Any) -> str:
 
 
 def plain(value: Any) -> str:
-    """Format a setting as in the experiment file."""
+    """Format the value of a setting: floats in short form, lists in parentheses, None as a dash."""
     if isinstance(value, list | tuple):
         return f"({', '.join(plain(v) for v in value)})"
     if isinstance(value, float):
@@ -105,13 +110,14 @@ def plain(value: Any) -> str:
 
 
 def mean(values: list[float | None]) -> float | None:
-    """Return the mean of the numbers among ``values``, or None if there is none."""
+    """Return the mean of the finite numbers among ``values``, or None if there is none."""
     kept = [v for v in values if v is not None and is_finite_number(v)]
     return sum(kept) / len(kept) if kept else None
 
 
 def format_by_name(name: str, value: Any) -> str:
-    """Format a value by the name of a function of this module; for several seeds, the mean."""
+    """Format a value by the function of this module called ``name``; of statistics over several
+    seeds (with a float attribute ``mean``), the mean."""
     mean = getattr(value, "mean", None)
     return FORMATTERS[name](mean if isinstance(mean, float) else value)
 
