@@ -30,14 +30,16 @@ SECONDARY = "CommunicationError"
 
 
 def open_channel() -> Any:
-    """Return the pipe to the owner, and redirect file descriptor 1 to the log."""
+    """Return the pipe to the owner, a copy of standard output, and redirect file descriptor 1 to
+    standard error, which is the log."""
     channel = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     return channel
 
 
 def end_with_parent() -> None:
-    """End this process when the owner ends; on Linux also while this process is stopped or busy."""
+    """Start to watch for the end of the owner, which closes standard input; then end this process
+    at once. On Linux it ends even while it is stopped or busy. Does not wait."""
 
     def wait() -> None:
         while os.read(0, 1024):
@@ -49,14 +51,16 @@ def end_with_parent() -> None:
 
 
 def on_death_of_parent(number: signal.Signals) -> None:
-    """Ask the system to send this signal when the parent dies, however it does; Linux only."""
+    """Ask the system to send this process the signal when its parent dies; Linux only, no effect
+    elsewhere."""
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(1, number)  # PR_SET_PDEATHSIG
 
 
 def describe_exit(code: int) -> str:
-    """Return the description of an exit code without a result; negative codes are signals."""
+    """Return the description of the exit code, 0 included, of a process that sent no result;
+    negative codes are signals."""
     if code < 0:
         try:
             name = signal.Signals(-code).name
@@ -81,7 +85,7 @@ class Emitter:
         self.send(event)
 
     def send(self, event: JsonObject) -> None:
-        """Write an event to the channel as one line of JSON."""
+        """Write an event to the channel as one line of JSON, without the limit on their rate."""
         self.channel.write(json.dumps(event, default=str) + "\n")
 
     def start_pulse(self, comm: Any) -> None:
@@ -99,7 +103,8 @@ class Emitter:
 
 
 def failure_reason(error: BaseException) -> tuple[str, str]:
-    """Return the status and the one-line reason for the exception that ended the work."""
+    """Return the status (``unsupported`` or ``failed``) and the reason for the exception that ended
+    the work."""
     if isinstance(error, Unsupported):
         return "unsupported", str(error)
     if isinstance(error, TrialError | UserError):
@@ -113,12 +118,14 @@ def failure_reason(error: BaseException) -> tuple[str, str]:
 
 
 def run_child(work: Callable[[Emitter], JsonObject], channel: Any = None) -> None:
-    """Do the work, send its result or the reason of its failure to the owner, and exit.
+    """Do the work, send its result or the reason of its failure to the owner, and exit the process.
+
+    Never returns; the exit code is 0, or 1 after an error.
 
     Args:
-        work: called with an `Emitter`.
-        channel: to the owner, where it is not the standard output; then the caller is responsible
-            for ending with the owner.
+        work: called with an `Emitter`; returns further fields of the result.
+        channel: to the owner; None for the standard output. With a channel the caller is
+            responsible for ending with the owner.
     """
     emit = Emitter(channel or open_channel())
     if channel is None:

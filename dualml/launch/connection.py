@@ -109,7 +109,8 @@ class Connection:
 
     Attributes:
         deadline: on the clock of `time.monotonic`; after it nothing is received or sent.
-        wait: seconds until the next message begins, at most; None for any time.
+        idle_timeout: seconds until the next message begins, and between two of its bytes, at most;
+            None for any time until it begins, and `SILENT_S` within it.
     """
 
     def __init__(self, door: socket.socket) -> None:
@@ -124,7 +125,7 @@ class Connection:
             door.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit)
 
     def use_seals(self, sending: MessageSeal, receiving: MessageSeal) -> None:
-        """Send and expect authentication codes from now on."""
+        """Send and expect authentication codes from now on, and lift the deadline."""
         self.sending, self.receiving = sending, receiving
         self.deadline = math.inf
 
@@ -149,13 +150,17 @@ class Connection:
         self.send_bytes(head + (code.digest() if code else b""), end)
 
     def send_bytes(self, data: bytes | memoryview, end: float) -> None:
-        """Send all bytes before the monotonic time ``end`` and the connection's deadline."""
+        """Send all bytes before the monotonic time ``end`` and the connection's deadline.
+
+        Raises:
+            OSError: the connection ended, or the time did (`TimeoutError`).
+        """
         left = min(self.deadline, end) - time.monotonic()
         self.sock.settimeout(max(left, 1e-3))
         self.sock.sendall(data)
 
     def receive(self) -> tuple[Header, bytes]:
-        """Receive the next message.
+        """Receive the next message, and return its header and its body.
 
         Raises:
             OSError: the connection ended, is silent for too long or too slow (`TimeoutError`).
@@ -205,7 +210,7 @@ class Connection:
 
 
 def iter_pieces(body: bytes) -> Iterator[memoryview]:
-    """Yield a body in parts, which are sent and added to its code one by one."""
+    """Yield a body in parts of at most `STRIDE` bytes, without copying it; none if it is empty."""
     whole = memoryview(body)
     return (whole[at : at + STRIDE] for at in range(0, len(whole), STRIDE))
 
@@ -218,6 +223,9 @@ def message_deadline(size: int) -> float:
 
 def connect(host: str, port: int, token: bytes, seconds: float) -> Connection:
     """Connect to rank 0's machine, and authenticate both sides with the token.
+
+    Retried is only a connection that the other side closed during authentication: where nobody
+    listens, it fails at once.
 
     Raises:
         Mismatch: the other side has another token or another version.
@@ -251,8 +259,13 @@ def connect(host: str, port: int, token: bytes, seconds: float) -> Connection:
 
 
 def authenticate_to_server(wire: Connection, token: bytes, where: str) -> None:
-    """Authenticate as the caller: prove that this rank knows the token, and check rank 0's
-    proof."""
+    """Authenticate as the caller: prove that this rank knows the token, and check rank 0's proof;
+    afterwards all messages of ``wire`` have authentication codes.
+
+    Raises:
+        Mismatch: rank 0 has another token or another version of the protocol; ``where`` names it.
+        OSError, ValueError: the connection ended, or what answers is not dualml.
+    """
     caller = secrets.token_hex(32)
     wire.send({"dualml": PROTOCOL, "nonce": caller})
     hello, _ = wire.receive()
@@ -277,8 +290,8 @@ def authenticate_caller(door: socket.socket, token: bytes) -> Connection | None:
     """Authenticate a caller within `HELLO_S` seconds, as rank 0.
 
     Returns:
-        The connection; None for a caller that does not know the token or uses another version of
-        the protocol.
+        The connection; None, with ``door`` closed, for a caller that does not know the token, uses
+        another version of the protocol, or does not answer.
     """
     try:
         wire = Connection(door)
@@ -302,7 +315,7 @@ def authenticate_caller(door: socket.socket, token: bytes) -> Connection | None:
 
 
 def parse_nonce(hello: Header) -> str:
-    """Return the nonce that the other end drew.
+    """Return the nonce, 64 hexadecimal digits, that the other end drew and sent in ``hello``.
 
     Raises:
         ValueError: it is not one.
@@ -314,7 +327,8 @@ def parse_nonce(hello: Header) -> str:
 
 
 def is_proof(message: Header, expected: bytes) -> bool:
-    """Return whether a message proves that its sender knows the token."""
+    """Return whether a message holds the expected proof that its sender knows the token;
+    `ValueError` if its proof is not text."""
     given = get_text(message, "proof", default="")
     return hmac.compare_digest(given.encode(), expected.hex().encode())
 

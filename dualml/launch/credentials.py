@@ -22,8 +22,8 @@ AGAIN_S = 0.5
 
 
 def versions(infos: Iterable[BackendInfo]) -> dict[str, str]:
-    """Return the versions of dualml and the frameworks, which must be the same on all machines of a
-    run."""
+    """Return the versions of dualml and the frameworks by name, which must be the same on all
+    machines of a run; without local parts such as ``+cpu``, and without missing frameworks."""
     found = {"dualml": __version__}
     for info in infos:
         with contextlib.suppress(PackageNotFoundError):
@@ -44,8 +44,12 @@ class RankCredentials:
     def connect(self, worker: bool, limit: float) -> Connection:
         """Connect to rank 0 and introduce this rank, or its worker.
 
+        Args:
+            worker: whether this process is the one that computes, not the one that supervises it.
+            limit: seconds for connecting.
+
         Raises:
-            CommunicationError: nobody answers.
+            CommunicationError: nobody answers, or with another token.
             UserError: this rank does not fit that run; the text says what differs.
         """
         wire = connect(self.host, self.port, self.token, limit)
@@ -74,7 +78,8 @@ class RankCredentials:
         return f"tcp://{self.host}:{self.port}"
 
     def variables(self) -> dict[str, str]:
-        """Return the variables from which a worker makes the same credentials."""
+        """Return the variables from which a worker makes the same credentials, except the token,
+        which it inherits."""
         return {HUB: f"{self.host} {self.port} {self.rank} {self.size}"}
 
 
@@ -91,7 +96,7 @@ def worker_credentials() -> RankCredentials | None:
 def connect_when_ready(
     credentials: RankCredentials, seconds: float, waiting: Callable[[], None]
 ) -> Connection:
-    """Introduce this rank as soon as rank 0 answers.
+    """Connect to rank 0 and introduce this rank, retrying until rank 0 answers.
 
     Args:
         credentials: of this rank.

@@ -79,7 +79,8 @@ def check_launch_options(
     backend: str | None,
     rendezvous: str | None = None,
 ) -> None:
-    """Raise `UserError` for options that do not fit a framework's launcher."""
+    """Raise `UserError` for options that do not fit a framework's launcher; accept any where the
+    user starts the ranks by hand."""
     if not launcher.backend:
         return
     who = f"started by {launcher.launcher} with {launcher.size} ranks"
@@ -106,7 +107,7 @@ class SessionClient(Protocol):
         """Return the variables that the rank's worker needs before it imports the framework."""
 
     def is_superseded(self, number: int) -> bool:
-        """Return whether rank 0 has gone on to the next session a while ago."""
+        """Return whether rank 0 has gone on to the session after ``number`` a while ago."""
 
     def report_failure(self, number: int, note: RankFailure) -> None:
         """Report to rank 0 how this rank's part failed."""
@@ -195,10 +196,10 @@ def follow_leader(rank: int, sessions: SessionClient, limit: float) -> str:
 
 
 def find_failed_rank(run: Path, number: int) -> GroupResult | None:
-    """Return the failure of a session as other ranks reported it; None if none did.
+    """Return the failure of session ``number`` as other ranks reported it; None if none did.
 
-    A rank that failed by itself comes first. One that only waited for another in vain counts after
-    `PEERS_S` seconds.
+    A rank that failed by itself comes first. A report of one that only waited for another in vain
+    counts once it is `PEERS_S` seconds old.
     """
     secondary = None
     for rank, path, note in iter_failures(run, number):
@@ -217,7 +218,11 @@ def is_secondary_failure(ended: GroupResult) -> bool:
 
 
 def combine_results(ended: GroupResult, run: Path, number: int) -> GroupResult:
-    """Combine rank 0's result of a session with the failures that other ranks reported."""
+    """Return rank 0's result of a session, or the failure of another rank that explains it better.
+
+    A failure of rank 0's own counts first. Otherwise the reports of other ranks decide, for which
+    a failed rank 0 waits up to `PEERS_S` seconds; without any, rank 0's result stands.
+    """
     if (ended.code or ended.reason) and not is_secondary_failure(ended):
         return ended
     end = time.monotonic() + (PEERS_S if ended.code else 0)
@@ -235,7 +240,8 @@ def is_older(path: Path, seconds: float) -> bool:
 
 
 def check_fresh(folder: Path) -> None:
-    """Raise `UserError` for a folder with announcements older than this process's launcher."""
+    """Raise `UserError` for a folder with announcements older than this process's parent, the
+    launcher; accept a folder without announcements."""
     import psutil
 
     with contextlib.suppress(psutil.Error):

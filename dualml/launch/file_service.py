@@ -53,7 +53,8 @@ class FileService:
     unfinished: dict[Path, int] = field(default_factory=dict)
 
     def handle_request(self, header: Header, body: bytes) -> Answer:
-        """Return the answer to a request, or the error."""
+        """Return the answer to a request, a header and a body; of a refused or failed request, a
+        header with its ``error``. Nothing is raised for it."""
         asked: dict[str, Callable[[Header, bytes], Answer]] = {
             "list": self.list_files,
             "get": self.read_piece,
@@ -80,15 +81,16 @@ class FileService:
                 fresh.unlink(missing_ok=True)
 
     def resolve_path(self, header: Header, among: tuple[str, ...] = READABLE_FOLDERS) -> Path:
-        """Return the path that a request names.
+        """Return the path that a request names, which need not exist.
 
         Raises:
-            ValueError: it is not in these parts of the run folder.
+            ValueError: it is not in the folders ``among`` of the run folder.
         """
         return resolve_in_run(self.run, get_text(header, "path", MAX_PATH_CHARS), among)
 
     def writable_path(self, header: Header) -> Path:
-        """Return the path that a request names, if this rank may write it.
+        """Return the path that a request names, if this rank may write it: its failures, its
+        entries of a store, and files called ``rankR.…`` in a trial.
 
         Raises:
             ValueError: it may not.
@@ -105,13 +107,15 @@ class FileService:
         return path
 
     def list_files(self, header: Header, _: bytes) -> Answer:
-        """List the names of a folder's files, except those that are being written."""
+        """List the names of a folder's files, without hidden ones, such as those that are being
+        written, and without folders; none if the folder does not exist."""
         folder = self.resolve_path(header)
         there = sorted(folder.iterdir()) if folder.is_dir() else []
         return {"files": [p.name for p in there if p.is_file() and p.name[0] != "."]}, b""
 
     def read_piece(self, header: Header, _: bytes) -> Answer:
-        """Read a piece of a file; the answer has the file's size, too."""
+        """Read a piece of at most `CHUNK_BYTES` bytes of a file, from byte ``at``; the answer says
+        whether the file exists (``there``), and its whole ``size`` in bytes."""
         path, at = self.resolve_path(header), get_int(header, "at", 0, MAX_FILE_BYTES, 0)
         if not path.is_file():
             return {"there": False, "size": 0}, b""
@@ -121,7 +125,8 @@ class FileService:
             return {"there": True, "size": size}, file.read(CHUNK_BYTES)
 
     def write_piece(self, header: Header, body: bytes) -> Answer:
-        """Write the next piece of a file; with the last piece the file gets its name."""
+        """Write the next piece of a file, which begins at byte ``at``; with the piece that says
+        ``last`` the file gets its name. ``at`` 0 begins the file again."""
         path, at = self.writable_path(header), get_int(header, "at", 0, MAX_FILE_BYTES, 0)
         last = get_field(header, "last", bool, False)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -144,12 +149,14 @@ class FileService:
         return {}, b""
 
     def file_age(self, header: Header, _: bytes) -> Answer:
-        """Return the seconds since a file was written; null where it does not exist."""
+        """Return the ``age`` of a file, the seconds since it was written; null where it does not
+        exist."""
         path = self.resolve_path(header)
         return {"age": time.time() - path.stat().st_mtime if path.exists() else None}, b""
 
     def wait_for_file(self, header: Header, _: bytes) -> Answer:
-        """Return whether a file exists; if it does not, wait a moment for it first."""
+        """Return whether a file exists (``there``); if it does not, wait for it up to `HOLD_S`
+        seconds first."""
         path, end = self.resolve_path(header), time.monotonic() + HOLD_S
         while not (there := path.exists()) and time.monotonic() < end:
             time.sleep(POLL_S)

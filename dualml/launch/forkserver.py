@@ -59,8 +59,8 @@ def main() -> None:
 
 
 def serve_requests(channel: socket.socket) -> tuple[list[str], list[int]] | None:
-    """Fork for every request. Return None when the owner is gone, and in a new process its
-    request."""
+    """Fork for every request, and report processes that end, until the owner is gone: then return
+    None. In each new process return its request: the words, and three file descriptors."""
     awake, alarm = os.pipe()
     for end in (awake, alarm):
         os.set_blocking(end, False)
@@ -89,20 +89,22 @@ def serve_requests(channel: socket.socket) -> tuple[list[str], list[int]] | None
 
 
 def report_exits(channel: socket.socket) -> None:
-    """Report to the owner every process that has ended."""
+    """Report to the owner the pid and exit code of every process that has ended since the last
+    call; does not wait."""
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             send_answer(channel, pid=ended[0], code=os.waitstatus_to_exitcode(ended[1]))
 
 
 def send_answer(channel: socket.socket, **message: Any) -> None:
-    """Send an answer to the owner."""
+    """Send an answer to the owner; errors are ignored, because the owner may be gone."""
     with contextlib.suppress(OSError):
         channel.send(json.dumps(message).encode())
 
 
 def become_module(words: list[str], descriptors: list[int], channel: socket.socket) -> None:
-    """Continue as ``python -m WORDS`` on these descriptors, in a session of its own."""
+    """Continue as ``python -m WORDS`` in a session of its own, with ``descriptors`` as standard
+    input, output and error; first report the pid to the owner, over ``channel``."""
     os.setsid()
     on_death_of_parent(signal.SIGKILL)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)

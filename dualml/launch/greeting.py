@@ -22,7 +22,7 @@ class Greeting:
         rank, size: as it was started.
         host: name of its machine.
         worker: whether it is the process that computes, rather than the one that supervises it.
-        same: versions by name, to compare with rank 0's.
+        versions: by name, to compare with rank 0's (``same`` in the message).
         clock: seconds since 1970.
     """
 

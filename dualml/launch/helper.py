@@ -22,14 +22,15 @@ COME_S = 5.0
 def run_helper(
     launcher: ExternalLaunch, run: Path | None, environ: Mapping[str, str], wait: float
 ) -> None:
-    """Run the launcher's helper until rank 0 announces the end or the ranks are gone.
+    """Run the launcher's helper until rank 0 announces the end, the ranks are gone, the helper ends
+    by itself, or ``wait`` seconds have passed; then end it.
 
     The launcher waits for this process. The helper ends when its standard input closes.
 
     Args:
         launcher: that started this process.
         run: folder of rank 0's announcements; None to ignore announcements that are there.
-        environ: variables of the helper.
+        environ: variables of the helper, added to those of this process.
         wait: seconds, at most.
     """
     process = subprocess.Popen(
@@ -55,7 +56,8 @@ def any_rank_alive(ranks: dict[int, Any]) -> bool:
     """Return whether a rank of this launcher is alive, or none has been started yet.
 
     Args:
-        ranks: pid → process of the ranks seen so far; the launcher starts the same command for all.
+        ranks: pid → process of the ranks seen so far, to which new ones are added; the launcher
+            starts the same command for all.
     """
     import psutil
 

@@ -73,7 +73,8 @@ class LauncherProcess:
         return [LaunchedRank(self, rank) for rank in range(self.size)]
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Start the launcher in a session of its own, on the first call, and return its process."""
+        """Start the launcher in a session of its own on the first call; return its process, also
+        on later calls."""
         if self.process is not None:
             return self.process
         self.folder = Path(tempfile.mkdtemp(prefix="dualml-"))
@@ -98,7 +99,8 @@ class LauncherProcess:
         return self.process
 
     def accept_rank(self, connection: socket.socket) -> None:
-        """Read the first line of a connection, which holds the rank and the number of ranks."""
+        """Read the first line of a connection, which holds the rank and the number of ranks, and
+        remember both; close a connection that sends anything else."""
         lines = connection.makefile("rb")
         try:
             connection.settimeout(HELLO_S)
@@ -140,7 +142,8 @@ class LauncherProcess:
             yield from read_lines(lines, MAX_LINE_BYTES)
 
     def close(self) -> None:
-        """Close the socket after the processes have been ended."""
+        """Close the connections and the socket; the caller has ended the launcher before, which is
+        waited for."""
         for connection, _ in self.connections.values():
             with contextlib.suppress(OSError):
                 connection.close()
@@ -173,7 +176,8 @@ class LaunchedRank:
         return self.iter_lines()
 
     def iter_lines(self) -> Iterator[bytes]:
-        """Yield the lines of this rank, and note its exit code when it ends."""
+        """Yield the lines of this rank, and note its exit code: 0 if its result is ``ok``, or if
+        the launcher did not start it, else 1."""
         came = ended = False
         for line in self.launcher.rank_lines(self.rank):
             came = True

@@ -49,8 +49,8 @@ class UnauthenticatedConnections:
 
     @contextlib.contextmanager
     def admit(self, connection: socket.socket) -> Iterator[None]:
-        """Count a connection while it authenticates; if there are too many, the oldest one is shut
-        down."""
+        """Count a connection inside the block, in which it authenticates; if there are too many,
+        the oldest other one is shut down."""
         with self.lock:
             oldest = self.connections.pop(0) if len(self.connections) >= self.limit else None
             self.connections.append(connection)

@@ -14,7 +14,7 @@ POLL_S = 1.0
 
 
 def parse_node_number(text: str) -> int:
-    """Parse the number of a node: ``2``, or ``1+0`` where an engine counts nodes in groups.
+    """Parse the number of a node: ``2``, or a sum such as ``1+0`` where an engine counts in groups.
 
     Raises:
         UserError: it is something else.
@@ -26,7 +26,7 @@ def parse_node_number(text: str) -> int:
 
 
 def wait_for_host(host: str, limit: float = KNOWN_S) -> str:
-    """Wait until the name of a host can be resolved, and return its address.
+    """Wait until the name of a host can be resolved, whether it answers or not; return its address.
 
     Raises:
         UserError: it cannot, after ``limit`` seconds.

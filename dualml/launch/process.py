@@ -42,8 +42,8 @@ class Launch:
         log: the file to which its standard error is appended.
         preload: modules that may be imported already if its command is ``python -m …``; it is then
             forked from a process that has imported them, where the system can do so safely.
-        cores: number of cores to which it will confine itself (`dualml.common.machine.pin`); 0 for
-            all.
+        cores: number of cores to which it will confine itself (`dualml.common.machine.pin_cores`);
+            0 for all.
     """
 
     command: Sequence[str]
@@ -53,7 +53,8 @@ class Launch:
     cores: int = 0
 
     def start(self) -> Process:
-        """Start the process in a session of its own, with pipes to its input and output."""
+        """Start the process in a session of its own, with pipes to its input and output: forked if
+        it has modules to preload and `can_fork` allows it, else as a new process."""
         environ = {**os.environ, **self.environ}
         with open_to_append(self.log) as output:
             if self.preload and can_fork(environ):
@@ -72,7 +73,8 @@ class Launch:
 
 
 def can_fork(environ: Mapping[str, str]) -> bool:
-    """Return whether workers are forked: on Linux only, where this is tested."""
+    """Return whether workers may be forked: on Linux only, where this is tested, and not if the
+    variable `SWITCH` is 0 in ``environ``."""
     return sys.platform == "linux" and environ.get(SWITCH) != "0"
 
 
@@ -125,7 +127,7 @@ class ForkServer:
 
     def fork(self, words: Sequence[str], log: int) -> ForkedProcess:
         """Fork a process that runs ``python -m WORDS``, with standard error in file descriptor
-        ``log``.
+        ``log``; wait until it has started.
 
         Raises:
             OSError: the server has ended, or does not answer.
@@ -147,7 +149,8 @@ class ForkServer:
         return ForkedProcess(self, pid, os.fdopen(write_in, "wb", 0), os.fdopen(read_out, "rb"))
 
     def exit_code(self, pid: int, deadline: float | None) -> int | None:
-        """Return the exit code of a process, or None if it is still running at ``deadline``."""
+        """Wait for a process and return its exit code, negative for a signal; None if it is still
+        running at ``deadline`` (of `time.monotonic`; None: no limit)."""
         with self.lock:
             while pid not in self.codes:
                 try:
@@ -202,13 +205,18 @@ turn = threading.Lock()
 
 
 def fork_worker(launch: Launch, environ: Mapping[str, str], log: int) -> ForkedProcess:
-    """Fork a worker from the server of this environment, which is started if there is none."""
+    """Fork a worker from the server of this environment, which is started if there is none.
+
+    Raises:
+        OSError: the server has ended, or does not answer.
+    """
     with turn:
         return fork_from_server(launch, environ, log)
 
 
 def fork_from_server(launch: Launch, environ: Mapping[str, str], log: int) -> ForkedProcess:
-    """Fork a worker; the caller holds the lock `turn`."""
+    """Fork a worker as `fork_worker` does; the caller holds the lock `turn`. If there are already
+    `MAX_SERVERS` servers, a new one replaces idle ones."""
     relevant = {name: value for name, value in environ.items() if name != VOLATILE}
     key = (*launch.preload, launch.cores, os.getcwd(), *sorted(relevant.items()))
     server = servers.pop(key, None)
@@ -225,7 +233,7 @@ def fork_from_server(launch: Launch, environ: Mapping[str, str], log: int) -> Fo
 
 @functools.cache
 def close_at_exit() -> None:
-    """Register the end of all servers at the exit of this process."""
+    """Register `close_servers` to run at the exit of this process; once, however often called."""
     atexit.register(close_servers)
 
 

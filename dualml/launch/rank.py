@@ -12,7 +12,8 @@ from dualml.launch.child import Emitter, run_child
 
 
 def run_target(emit: Emitter) -> JsonObject:
-    """Join the process group and call the function that job.json names."""
+    """Join the process group and call the function that job.json names; return ``{"value": …}``
+    with its result. Folder and rank come from the command line."""
     from dualml.algorithms.communicator import FileStore, RankContext
     from dualml.backend import ProcessGroups, backends
 

@@ -54,6 +54,11 @@ class RankServer:
         host, port: where it listens; port 0 takes any free one.
         token: see `dualml.launch.connection.token_for`.
         size: number of ranks, including this process.
+
+    Attributes:
+        connected: rank → what is known of each rank that ever connected, also of lost ones.
+        lost: rank → why it is lost.
+        refused: reasons of refusals.
     """
 
     host: str
@@ -100,7 +105,8 @@ class RankServer:
         listen.start()
 
     def handle_connection(self, door: socket.socket) -> None:
-        """Authenticate a connection, and serve its rank until it leaves."""
+        """Authenticate a connection, check the rank's greeting, and serve it until it leaves; a
+        rank that does not fit is told why, and refused."""
         with self.unauthenticated.admit(door):
             wire = authenticate_caller(door, self.token)
         if wire is None:
@@ -140,7 +146,8 @@ class RankServer:
             self.changed.notify_all()
 
     def serve_worker(self, wire: Connection, rank: int) -> None:
-        """Serve the worker of a rank, which may compute for a long time between two messages."""
+        """Serve the worker of a rank until it leaves; it may compute for a long time between two
+        messages, and its end does not make the rank lost."""
         wire.idle_timeout = None
         try:
             self.answer_requests(wire, rank)
@@ -202,8 +209,8 @@ class RankServer:
             ended: returns why a rank will never connect, or None.
 
         Raises:
-            UserError: ranks did not connect within ``seconds``; the text names them and the last
-                refusal.
+            UserError: ranks did not connect within ``seconds`` (the text names them and the last
+                refusal), ``ended`` returned a reason, or a rank is lost already.
         """
         end, told, refused = time.monotonic() + seconds, list[int](), 0
         with self.changed:
@@ -227,7 +234,8 @@ class RankServer:
                 self.changed.wait(0.1)
 
     def mark_lost(self, rank: int, why: str) -> None:
-        """Mark a rank as lost, and record it as a failure of the current session."""
+        """Mark a rank as lost, and record it as a failure of the current session, if there is one
+        and the rank has reported no failure itself."""
         with self.changed:
             self.lost[rank] = why
             self.changed.notify_all()
@@ -238,13 +246,14 @@ class RankServer:
             )
 
     def check_lost(self) -> None:
-        """Raise `RankLost` where a rank is gone."""
+        """Raise `RankLost` if a rank is lost, for the first that was."""
         if self.lost:
             rank, why = next(iter(self.lost.items()))
             raise RankLost(f"rank {rank}: {why}")
 
     def close(self) -> None:
-        """Give the ranks a moment to learn of the announced end, then stop listening."""
+        """Wait up to `LEAVE_S` seconds until all connected ranks have left, having learned of the
+        announced end, then stop listening."""
         end = time.monotonic() + LEAVE_S
         while time.monotonic() < end and self.run is not None:
             if all(g.departed or r in self.lost for r, g in self.connected.items()):

@@ -106,7 +106,12 @@ def rank_folder(folder: Path | None) -> Iterator[Path]:
 
 
 def failure_error(ended: GroupResult, folder: Path) -> Exception:
-    """Return the error that describes how the rank at fault ended."""
+    """Return, without raising it, the error that describes how the rank at fault ended.
+
+    Args:
+        ended: result of the group, with a failure.
+        folder: holds the ranks' logs.
+    """
     result = ended.results.get(ended.rank, {})
     if result.get("status") == "unsupported":
         return Unsupported(str(result["reason"]))

@@ -32,7 +32,9 @@ class RemoteRunFolder:
         self.uploaded = dict[Path, tuple[int, int]]()
 
     def ask(self, op: str, path: str = "", body: bytes = b"", **more: Any) -> tuple[Header, bytes]:
-        """Send a request to rank 0 and return its answer.
+        """Send a request to rank 0 and return its answer, a header and a body.
+
+        ``more`` are further fields of the request.
 
         Raises:
             CommunicationError: rank 0 is gone, or refuses the request.
@@ -58,8 +60,8 @@ class RemoteRunFolder:
             raise CommunicationError(text) from None
 
     def iter_pieces(self, path: str) -> Iterator[tuple[int, bytes]]:
-        """Yield the size of a file with each of its pieces; the size is that of the first answer.
-        Yield nothing for a file that does not exist."""
+        """Yield the size of a file in bytes with each of its pieces; the size is that of the first
+        answer, and nothing beyond it is read. Yield nothing for a file that does not exist."""
         size, at = None, 0
         while size is None or at < size:
             answer, piece = self.ask("get", path, at=at)
@@ -73,7 +75,11 @@ class RemoteRunFolder:
             at += len(piece)
 
     def read(self, path: str) -> bytes | None:
-        """Return the content of a small file, or None if it does not exist."""
+        """Return the content of a small file, or None if it does not exist.
+
+        Raises:
+            CommunicationError: it has more than `MAX_TEXT_BYTES` bytes, or rank 0 is gone.
+        """
         parts = list[bytes]()
         for size, piece in self.iter_pieces(path):
             with self.checking_answer():
@@ -85,7 +91,8 @@ class RemoteRunFolder:
         return b"".join(parts) if parts else None
 
     def copy(self, path: str, target: Path) -> None:
-        """Copy a file of any size, if it exists.
+        """Copy a file of rank 0, of any size, to ``target`` on this machine; if it does not exist,
+        change nothing.
 
         Raises:
             UserError: the disk has no room for it.
@@ -108,13 +115,14 @@ class RemoteRunFolder:
             fresh.unlink(missing_ok=True)
 
     def write(self, path: str, content: bytes) -> None:
-        """Write a file; it appears only when it is complete."""
+        """Write a file of rank 0's run folder; it appears there only when it is complete."""
         for at in range(0, max(1, len(content)), CHUNK_BYTES):
             piece = content[at : at + CHUNK_BYTES]
             self.ask("put", path, piece, at=at, last=at + len(piece) >= len(content))
 
     def fetch(self, folder: str, wanted: Callable[[str], bool] = lambda name: True) -> None:
-        """Copy the files of a folder for whose names ``wanted`` is true.
+        """Copy from rank 0 the files of a folder for whose names ``wanted`` is true; subfolders are
+        left out, and the local folder is made.
 
         Raises:
             CommunicationError: rank 0 names something that is not a file of a run folder.
@@ -135,11 +143,12 @@ class RemoteRunFolder:
             self.copy(f"{folder}/{name}", target)
 
     def upload(self, folder: Path, which: str = "*") -> None:
-        """Upload the files that this rank has changed in a trial's folder since the last call.
+        """Upload this rank's own files (``rankR.…``) of a trial that changed since the last call,
+        and remove from rank 0 those that were uploaded and no longer exist here.
 
         Args:
             folder: of the trial, on this machine.
-            which: a pattern for the names of the files.
+            which: a pattern for the names of the files to upload.
         """
         own_files = sorted(folder.glob(f"rank{self.seat.rank}.*"))
         for path in (path for path in own_files if path.match(which)):

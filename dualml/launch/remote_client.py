@@ -45,7 +45,7 @@ class RemoteFolderClient:
     Args:
         remote: rank 0's run folder.
         run: folder of this machine's copy.
-        keep: keep what this rank writes locally, and upload nothing.
+        keep_local: keep what this rank writes here, and upload nothing.
     """
 
     remote: RemoteRunFolder
@@ -56,7 +56,8 @@ class RemoteFolderClient:
     places: list[Path] = field(default_factory=list)
 
     def next_announcement(self, number: int) -> Announcement:
-        """Wait for rank 0's next announcement, copy it and return it."""
+        """Wait without limit for rank 0's announcement of session ``number``, copy it here and
+        return it."""
         name = announcement_file(number).name
         content = None
         while content is None:
@@ -88,7 +89,8 @@ class RemoteFolderClient:
         return self.places
 
     def worker_environ(self, announced: Announcement) -> dict[str, str]:
-        """Return the variables that the worker needs before it imports the framework."""
+        """Return the variables that the worker needs before it imports the framework: those of its
+        backend, its network interface towards rank 0, and its credentials without the token."""
         info = backends().get(announced.backend)
         known = info.environ(announced.threads) if info is not None else {}
         kept = {KEEP_LOCAL_VARIABLE: "1"} if self.keep_local else {}
@@ -100,8 +102,11 @@ class RemoteFolderClient:
         }
 
     def is_superseded(self, number: int) -> bool:
-        """Send a sign of life once per second; return whether rank 0 has gone on without this
-        rank."""
+        """Return whether rank 0 has gone on without this rank, to the session after ``number``.
+
+        The request is also this rank's sign of life. It is sent at most once per second: a call in
+        between returns False. Now and then the samples of resource usage are uploaded, too.
+        """
         if time.monotonic() - self.last_contact < ALIVE_S:
             return False
         answer, _ = self.remote.ask("age", announcement_file(number + 1).name)
@@ -126,7 +131,8 @@ class RemoteFolderClient:
         self.remote.write(file.name, read_bytes(self.run / file.name, MAX_TEXT_BYTES))
 
     def finish_session(self, folders: list[Path]) -> None:
-        """Upload what was not sent yet, including the log."""
+        """Upload this rank's files that were not sent yet, including the log; nothing with
+        ``keep_local``."""
         for folder in () if self.keep_local else folders:
             self.remote.upload(folder)
 

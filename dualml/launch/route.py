@@ -9,7 +9,7 @@ INTERFACE, ADDRESS = "DUALML_INTERFACE", "DUALML_ADDRESS"
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """Return a port of this address on which nobody listens at the moment."""
+    """Return a port of this address on which nobody listens at the moment; it is not reserved."""
     family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
     with socket.socket(family) as probe:
         probe.bind(address)
@@ -17,8 +17,8 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def interface_variables(host: str) -> dict[str, str]:
-    """Return variables with this machine's interface and address towards ``host``; empty where
-    there is no route. Nothing is sent."""
+    """Return variables with this machine's interface and address towards ``host``; the interface is
+    left out if it is not found, and both where there is no route. Nothing is sent or set."""
     import psutil
 
     try:

@@ -62,7 +62,14 @@ class GroupResult:
 
 @dataclass
 class RankProcess:
-    """State of one process while it runs: its last sign of life, its pulse, its exit code."""
+    """State of one process while it runs.
+
+    Attributes:
+        last_event_time: of its last sign of life, on the clock of `time.monotonic`.
+        pulse: number of collectives it has entered, and the one it waits in; empty if none.
+        code: its exit code; None while it runs.
+        stop_time: since when it has been stopped by SIGSTOP; None if it is not.
+    """
 
     process: Process | LaunchedRank
     last_event_time: float
@@ -140,8 +147,8 @@ def handle_event(
     on_event: Callable[[int, dict[str, Any]], None],
     now: float,
 ) -> None:
-    """Handle an event: keep a result, count a pulse only if it advanced, and pass anything else
-    on."""
+    """Handle an event: store a result in ``results``, count a pulse as a sign of life only if its
+    number of collectives changed, and pass any other event to ``on_event``."""
     if event.get("event") == "result":
         results[rank] = event
     elif event.get("event") == "pulse":
@@ -154,8 +161,8 @@ def handle_event(
 
 
 def wait_for_exit(rank: RankProcess) -> tuple[int, str | None]:
-    """Wait for a process whose channel closed, and return its exit code and what was wrong, if
-    anything."""
+    """Wait up to `GRACE_S` seconds for a process whose channel closed, and return its exit code and
+    None, or −1 and a reason if it does not end. An exit code other than 0 is no reason."""
     try:
         return rank.process.wait(timeout=GRACE_S), None
     except subprocess.TimeoutExpired:
@@ -165,7 +172,15 @@ def wait_for_exit(rank: RankProcess) -> tuple[int, str | None]:
 def check_watchdog(
     ranks: Sequence[RankProcess], begin: float, now: float, limit: float, silence: float
 ) -> tuple[int, str] | None:
-    """Return the rank for which the watchdog must end the group, and why; None if all is well."""
+    """Return the rank for which the watchdog must end the group, and why; None if all is well.
+
+    Ranks that have ended are not watched. The `stop_time` of the others is updated.
+
+    Args:
+        begin, now: start of the time limit and the current time, of `time.monotonic`.
+        limit: seconds the ranks may take.
+        silence: seconds a rank may go without a sign of life.
+    """
     live = [(number, r) for number, r in enumerate(ranks) if r.code is None]
     for number, r in live:
         r.stop_time = (r.stop_time or now) if is_suspended(r.process.pid) else None
@@ -179,8 +194,8 @@ def check_watchdog(
 
 
 def slowest_rank(live: Sequence[tuple[int, RankProcess]]) -> int:
-    """Return the rank that blocks the others: it has entered the fewest collectives and does not
-    wait inside one."""
+    """Return the rank that most likely blocks the others: of those that have entered the fewest
+    collectives, one that does not wait inside one, or else the one silent for longest."""
     return min(
         live, key=lambda item: (item[1].pulse[0], bool(item[1].pulse[1]), item[1].last_event_time)
     )[0]
@@ -200,7 +215,7 @@ def root_cause_rank(
     ranks: Sequence[RankProcess], results: Mapping[int, dict[str, Any]], first: int
 ) -> int:
     """Return the rank that caused the failure: one that was killed, before one with an error of its
-    own, before one with an error of communication."""
+    own, before one with an error of communication; of equals, ``first``, the first that failed."""
 
     def order(number: int) -> tuple[int, bool]:
         code, result = ranks[number].code, results.get(number)
@@ -217,8 +232,8 @@ def root_cause_rank(
 def start_ranks(
     launches: Sequence[Launch | LaunchedRank],
 ) -> Iterator[tuple[list[RankProcess], queue.Queue[Any]]]:
-    """Start each process in a session of its own; all process groups are gone when the block is
-    left."""
+    """Start each process in a session of its own, and provide the ranks with the queue of their
+    events, ``(rank, event)``; all process groups are gone when the block is left."""
     events: queue.Queue[Any] = queue.Queue(MAX_QUEUED_EVENTS)
     ranks: list[RankProcess] = []
     readers: list[threading.Thread] = []
@@ -282,7 +297,8 @@ def parse_event(line: bytes) -> dict[str, Any] | None:
 
 
 def end_processes(processes: Sequence[Process | LaunchedRank]) -> None:
-    """End all process groups together: politely, then with SIGKILL."""
+    """End all process groups together: with SIGTERM, and after at most `GRACE_S` seconds with
+    SIGKILL, also those whose leader has ended."""
     for sign in (signal.SIGTERM, signal.SIGKILL):  # the second also for orphans of a dead leader
         for process in processes:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -294,7 +310,7 @@ def end_processes(processes: Sequence[Process | LaunchedRank]) -> None:
 
 
 def last_lines(log: Path, count: int = 5) -> list[str]:
-    """Return the last lines of a log, for the record of a failed trial."""
+    """Return the last ``count`` lines of a log that are not blank; empty if it cannot be read."""
     try:
         with open_to_read(log, follow_links=False) as file:
             file.seek(-min(TAIL, os.fstat(file.fileno()).st_size), os.SEEK_END)

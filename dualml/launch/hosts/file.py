@@ -87,8 +87,8 @@ def read_hosts(path: Path) -> Hosts:
 
 
 def table_of_hostfile(path: Path) -> dict[str, object]:
-    """Convert a hostfile to the keys of the TOML file: this machine is its first line, and Python
-    has the same path on all machines, as on the nodes of a cluster.
+    """Convert a hostfile to the keys of the TOML file: its first line is this machine, and the
+    others get this process's path of Python, as on the nodes of a cluster.
 
     Raises:
         UserError: the file is wrong, its first host is not this machine, or it is the only one.

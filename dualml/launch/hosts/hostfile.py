@@ -35,7 +35,8 @@ def read_hostfile(path: Path) -> list[HostSlots]:
 
     Raises:
         UserError: the file is missing, too large or names no host; a line has another form; a host
-            occurs twice; there are more than `MOST_RANKS` slots. The text has the line.
+            occurs twice; there are more than `MAX_RANKS` slots. The text has the line, if it is
+            one line's fault.
     """
     hosts = list[HostSlots]()
     lines = dict[str, int]()
@@ -65,8 +66,8 @@ def read_hostfile(path: Path) -> list[HostSlots]:
 
 
 def is_hostfile(path: Path) -> bool:
-    """Return whether a file is a hostfile rather than TOML, by its first line that is not a
-    comment.
+    """Return whether a file is a hostfile rather than TOML, by its first line that is neither empty
+    nor a comment; False if there is none.
 
     Raises:
         UserError: the file cannot be read.
@@ -76,7 +77,8 @@ def is_hostfile(path: Path) -> bool:
 
 
 def meaningful_lines(path: Path) -> list[tuple[int, str]]:
-    """Read the lines that are not empty or a comment, with their numbers from 1.
+    """Read the lines that are not empty or a comment, stripped and without comments, each with its
+    line number, from 1.
 
     Raises:
         UserError: the file cannot be read, is too large, or is not text.

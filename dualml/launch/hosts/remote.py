@@ -16,8 +16,8 @@ import threading
 
 
 def end_with_input() -> None:
-    """End this process as Ctrl-C would when the input ends, and kill it if that does not
-    suffice."""
+    """Wait until the input ends, then send this process SIGTERM, and exit at once if it is still
+    there after 10 seconds."""
     while os.read(0, 4096):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

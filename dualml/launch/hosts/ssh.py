@@ -60,7 +60,7 @@ def python_command(host: RemoteHost, module: str, *words: str) -> list[str]:
 
 
 def survey_hosts(hosts: Hosts, address: Address, same: Mapping[str, str], device: str) -> None:
-    """Survey all machines at the same time.
+    """Survey all other machines at the same time, and return if all of them can take part.
 
     Args:
         hosts: the machines.
@@ -84,7 +84,8 @@ def survey_hosts(hosts: Hosts, address: Address, same: Mapping[str, str], device
 def survey_host(
     host: RemoteHost, address: Address, same: Mapping[str, str], device: str
 ) -> str | None:
-    """Survey a machine, and return why it cannot take part; None if it can."""
+    """Survey a machine by ssh, and return why it cannot take part; None if it can. The arguments
+    are those of `survey_hosts`."""
     words = python_command(host, "dualml.launch.hosts.survey", address[0], str(address[1]))
     before = time.time()
     done = run_bounded(ssh_command(host, words), SURVEY_S)
@@ -111,8 +112,13 @@ def misfit_reason(
     same: Mapping[str, str],
     device: str,
 ) -> str | None:
-    """Return the first reason why a machine cannot take part, from the result of its survey; None
-    if it can."""
+    """Return the first reason why a machine cannot take part; None if it can.
+
+    Args:
+        told: the result of its survey.
+        took: seconds that the survey took, the uncertainty of its clock.
+        address, same, device: as in `survey_hosts`.
+    """
     if why := mismatch_reason(same, told["same"], float(told["clock"]) - time.time(), took):
         return why
     if told["refused"]:
@@ -146,7 +152,8 @@ class RemoteProcesses:
     logs: Path
 
     def exit_reason(self) -> str | None:
-        """Return which rank has ended, and the last line it printed; None while all are running."""
+        """Return, as text, the first rank that has ended, even if well, and the last line it
+        printed or its exit code; None while all are running."""
         for rank, process in self.processes.items():
             if (code := process.poll()) is not None:
                 said = last_lines(self.logs / f"rank{rank}.log", 1)
@@ -159,8 +166,8 @@ class RemoteProcesses:
 def start_remote(
     hosts: Hosts, logs: Path, words: Sequence[str], environ: Mapping[str, str]
 ) -> Iterator[RemoteProcesses]:
-    """Start all ranks but rank 0. When the block is left they have a moment to end, then they are
-    ended.
+    """Start all ranks but rank 0, those on this machine included, and provide them inside the
+    block. When it is left they have a moment to end, then they are ended.
 
     They inherit this process's network variables (`dualml.common.network`); those in a host's own
     table take precedence.
@@ -192,7 +199,7 @@ def start_remote(
                 )
             group.processes[rank], group.names[rank] = process, name
             assert process.stdin is not None
-            with contextlib.suppress(OSError):  # it has ended; `Started.ended` says so
+            with contextlib.suppress(OSError):  # it has ended; `exit_reason` says so
                 process.stdin.write(json.dumps(told).encode() + b"\n")
                 process.stdin.flush()
         yield group
@@ -201,8 +208,8 @@ def start_remote(
 
 
 def end_remote(processes: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Wait for the ranks to end after the run; close the input of those that stay, then end
-    them."""
+    """Wait up to `LEAVE_S` seconds for the ranks to end; then close their inputs, wait again, and
+    end those that stay."""
     deadline = time.monotonic() + LEAVE_S
     while any(p.poll() is None for p in processes) and time.monotonic() < deadline:
         time.sleep(POLL_S)

@@ -19,8 +19,8 @@ REACH_S = 5.0
 
 
 def survey(host: str, port: int) -> dict[str, object]:
-    """Return versions, clock, free space, number of GPUs, and why rank 0 cannot be reached at
-    ``host`` (None if it can)."""
+    """Return versions (``same``), the clock in seconds since 1970, free bytes for temporary files,
+    number of NVIDIA GPUs, and why rank 0 cannot be reached (``refused``; None if it can)."""
     refused = None
     try:
         socket.create_connection((host, port), timeout=REACH_S).close()

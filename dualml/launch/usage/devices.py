@@ -26,8 +26,8 @@ NPU_SMI_S = 10.0
 
 
 def device_sampler(device: str) -> SampleDevice | None:
-    """Return a function that samples a device (``gpu:0``, ``ascend:1``); None if it cannot be
-    sampled."""
+    """Return a function that samples a device (``gpu:0``, ``ascend:1``); None for other devices,
+    such as the CPU, and without a driver for GPUs."""
     kind, _, index = device.partition(":")
     if kind in ("cuda", "gpu"):
         return nvidia_sampler(int(index or 0))
@@ -37,7 +37,8 @@ def device_sampler(device: str) -> SampleDevice | None:
 
 
 def nvidia_sampler(index: int) -> SampleDevice | None:
-    """Return a function that samples this process's ``cuda:INDEX``; None without a driver."""
+    """Return a function that samples this process's ``cuda:INDEX`` by NVML; None without its
+    package, a driver or such a device. Memory and load are those of the whole device."""
     try:
         import pynvml
 
@@ -73,13 +74,15 @@ def _handle(pynvml: Any, which: str) -> Any:
 
 
 def visible_device(variable: str, index: int) -> str:
-    """Return the machine-wide name of this process's device: an index, or a UUID."""
+    """Return the machine-wide name of this process's device ``index``, an index or a UUID, from the
+    list in the environment variable; ``index`` itself if the list is shorter."""
     names = [name.strip() for name in os.environ.get(variable, "").split(",") if name.strip()]
     return names[index] if index < len(names) else str(index)
 
 
 def sample_npu(index: int) -> DeviceSample | None:
-    """Sample this process's ``ascend:INDEX``; None without npu-smi."""
+    """Sample this process's ``ascend:INDEX`` by npu-smi; None if that is missing, fails, or does
+    not list the device."""
     try:
         printed = run_bounded(["npu-smi", "info"], NPU_SMI_S)
     except OSError:

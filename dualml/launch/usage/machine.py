@@ -23,7 +23,8 @@ class MachineSampler:
         self._at = time.monotonic()
 
     def sample(self) -> dict[str, float | int | None]:
-        """Return ``cores``, ``busy``, ``used``, ``power``, ``temperature`` as in a `Sample`."""
+        """Return ``cores`` (logical), ``busy`` (cores' worth of work by all processes), ``used``
+        (bytes of memory), ``power`` (W) and ``temperature`` (°C); None for what is unknown."""
         import psutil
 
         before, self._before = self._before, self._cpu()
@@ -40,7 +41,8 @@ class MachineSampler:
 
     @staticmethod
     def _cpu() -> tuple[float, float]:
-        """Return the processor seconds spent working so far, and all processor seconds."""
+        """Return the processor seconds that all cores spent working since the machine started, and
+        all their seconds, idle ones included."""
         import psutil
 
         times = psutil.cpu_times()
@@ -74,7 +76,8 @@ def read_energy() -> Mapping[str, int]:
 
 
 def read_temperature() -> float | None:
-    """Return the temperature of the hottest processor sensor in °C; None where there is none."""
+    """Return the temperature in °C of the hottest sensor of the first of `SENSORS` that the machine
+    has; None where there is none."""
     import psutil
 
     try:

@@ -51,7 +51,8 @@ class UsageSampler:
         self.done, self.total = event.get("done"), event.get("total")
 
     def run(self) -> None:
-        """Sample until the trial has ended, and once more."""
+        """Sample at once, then until the trial has ended, and once more; stops early if the file
+        cannot be written."""
         with contextlib.suppress(OSError):  # no space: who trains will say so
             self.write_sample()
             while not self.stop_event.wait(self.pause()):
@@ -59,12 +60,13 @@ class UsageSampler:
             self.write_sample(last=True)
 
     def pause(self) -> float:
-        """Return the seconds until the next sample."""
+        """Return the seconds until the next sample: at least `EVERY_S`, and more in a long trial or
+        where a sample is expensive."""
         cost = self.spent / self.sample_count / SHARE if self.sample_count else 0.0
         return max(EVERY_S, (time.monotonic() - self.begin) / MAX_SAMPLES, cost)
 
     def write_sample(self, last: bool = False) -> None:
-        """Take a sample and append it to the file."""
+        """Take a sample, marked if it is the ``last``, and append it to the file."""
         begin = cpu_seconds()
         sent, received = socket_traffic() or (None, None)
         values: dict[str, Any] = {
@@ -105,8 +107,8 @@ def sample_usage(trial: Path, rank: int, device: str, comm: Any) -> Iterator[Usa
 
 
 def cpu_seconds() -> float:
-    """Return the CPU seconds of this thread so far, plus those of the commands that the process has
-    run."""
+    """Return the CPU seconds of this thread so far, plus those of all ended children of the
+    process."""
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.thread_time() + children.ru_utime + children.ru_stime
 
