@@ -70,7 +70,8 @@ class RankConsistencyCheck:
         self.checks = [dict(check) for check in earlier]
 
     def compare_weights(self, step: int) -> None:
-        """Compare the ranks' weights after update ``step``, if it is one of the steps to check.
+        """Compare the ranks' weights after update ``step``, if it is one of the steps to check; all
+        ranks call it. Of the records, the first and the last are kept.
 
         Raises:
             TrialError: copies differ by more than rounding explains.
@@ -98,8 +99,8 @@ class RankConsistencyCheck:
         )
 
     def finish(self, pace: StepTimer) -> dict[str, Any]:
-        """Compare the bytes sent per update with the closed form, and return the record of all
-        checks.
+        """Compare the bytes sent per update by all ranks with the closed form, if both are known,
+        and return the record of all checks (`AgreementRecord`); all ranks call it.
 
         Raises:
             TrialError: fewer bytes were sent than the closed form requires, or averaging with
@@ -135,8 +136,8 @@ class RankConsistencyCheck:
         return {"promise": promise, "checks": self.checks, **known}
 
     def measure_send_factor(self) -> float | None:
-        """Measure how often the engine sends each byte of a message (MindSpore's CPU engine sends
-        it twice).
+        """Measure, by messages around the ring, how often the engine sends each byte (MindSpore's
+        CPU engine sends it twice); all ranks call it.
 
         Returns:
             The factor; None where a message is not counted, because it goes through shared memory.
@@ -158,7 +159,8 @@ class RankConsistencyCheck:
         return None if times is None or times < MIN_SENT_SHARE else times
 
     def sum_sent_bytes(self, sent: int | None) -> float | None:
-        """Return the sum of all ranks' sent bytes; None if one of them cannot count its own."""
+        """Return the sum of ``sent`` over all ranks; None if one of them passes None, because it
+        cannot count its own. All ranks call it."""
         comm = self.ranks.comm
         own = comm.tensor(np.array([np.nan if sent is None else sent], np.float64))
         total = sum(float(comm.numpy(x)[0]) for x in comm.all_gather(own))
@@ -172,11 +174,16 @@ ExcessDistances = list[tuple[str, float]]
 def compare_copies(
     comm: Communicator, copies: WeightCopies, step: int
 ) -> tuple[str, tuple[float, float], ExcessDistances]:
-    """Compare the weights that several ranks hold.
+    """Compare the weights that several ranks hold; all ranks call it, and all get the result.
+
+    Arrays with one key are compared by digest; only for unequal ones the distance is estimated.
+
+    Args:
+        step: number of updates made, with which the limit grows.
 
     Returns:
-        The SHA-256 over all ranks; the largest relative distance with its limit; the keys beyond
-        the limit with their distances, largest first.
+        The SHA-256 over all ranks; the largest distance relative to the tensor's norm (0.0 if all
+        are equal) with its limit; the keys beyond the limit with their distances, largest first.
     """
     digests = all_gather_arrays(
         comm, {key: digest_array(array) for key, array in copies.arrays.items()}
@@ -215,7 +222,7 @@ def compare_copies(
 
 
 def digest_array(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return the SHA-256 of an array's elements as 32 uint8."""
+    """Return the SHA-256 of an array's bytes as 32 uint8; shape and dtype are not part of it."""
     raw = hashlib.sha256(np.ascontiguousarray(array).data).digest()
     return np.frombuffer(raw, np.uint8)
 

@@ -51,13 +51,14 @@ class BestCheckpoint:
         self.facts = nonfinite_to_none(facts)
 
     def write(self) -> None:
-        """Write the weights to disk if they changed since the last call."""
+        """Write the weights and their metrics to disk if they changed since the last call."""
         if self.pending_weights is not None:
             write_best(self.folder, BestRecord.model_validate(self.facts), self.pending_weights)
             self.pending_weights = None
 
     def restore(self, facts: JsonMapping) -> None:
-        """Restore the best-so-far metrics from a checkpoint.
+        """Restore the best-so-far metrics from a checkpoint, after checking that the file on disk
+        belongs to them; empty ones mean that there was none. Weights are not loaded.
 
         Raises:
             UserError: the file holds other weights, because the trial was killed after it was

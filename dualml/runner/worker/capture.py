@@ -28,7 +28,8 @@ def trace_pre_update(
 
 
 def trace_post_update(training: Training, step: int) -> Arrays:
-    """Return the weights and the optimizer state after update ``step``."""
+    """Return the current weights and optimizer state, under trace keys of update ``step``, which
+    the caller has just made."""
     arrays = prefix_keys("update", step, training.weights())
     for slot, named in training.state().items():
         arrays |= prefix_keys(
@@ -38,5 +39,6 @@ def trace_post_update(training: Training, step: int) -> Arrays:
 
 
 def prefix_keys(phase: str, step: int, arrays: Mapping[str, NDArray[Any]]) -> Arrays:
-    """Return the arrays under their trace keys ``PHASE/STEP/NAME``, C-contiguous."""
+    """Return the arrays under their trace keys ``PHASE/STEP/NAME``, STEP with eight digits, all
+    C-contiguous."""
     return {f"{phase}/{step:08d}/{n}": np.ascontiguousarray(a) for n, a in arrays.items()}

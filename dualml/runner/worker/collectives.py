@@ -28,8 +28,10 @@ def time_collectives(
 ) -> dict[str, Any]:
     """Measure all strategies and sizes of an arm; rank 0 writes the rows to ``collectives.json``.
 
+    All ranks call it. The result is the trial's summary, without the rows.
+
     Raises:
-        TrialError: the result of a strategy is not the sum.
+        TrialError: the result of a strategy is not the sum, or there is a single rank (None).
     """
     if comm is None:
         raise TrialError("kind = collectives needs world_size >= 2: one rank sends nothing")
@@ -59,7 +61,12 @@ def time_collectives(
 
 
 def measure_strategy(comm: Communicator, name: str, nbytes: int, seconds: float) -> dict[str, Any]:
-    """Measure one strategy on one message size.
+    """Measure one strategy on one message size; all ranks call it.
+
+    Args:
+        name: of the strategy.
+        nbytes: size of the float32 vector that is summed.
+        seconds: target duration of all repetitions, of which there are 3 to 60.
 
     Returns:
         A row of ``collectives.json``: the seconds from a common start until the last rank has the
@@ -115,8 +122,13 @@ def measure_strategy(comm: Communicator, name: str, nbytes: int, seconds: float)
 
 
 def verify_sum(comm: Communicator, name: str, whole: Any, total: Any) -> None:
-    """Check the result of a strategy against the exact sum over the ranks (for averaging with
-    neighbours, against the sum over the neighbours).
+    """Check this rank's result against the sum over the ranks, which must be exact; for averaging
+    with neighbours, against n times the mean over this rank and its neighbours, within rounding.
+
+    Args:
+        name: of the strategy.
+        whole: rank 0's vector; rank r's vector is ``whole + r``.
+        total: this rank's result.
 
     Raises:
         TrialError: an element differs.
@@ -136,7 +148,8 @@ def verify_sum(comm: Communicator, name: str, whole: Any, total: Any) -> None:
 
 
 def broadcast_repeats(comm: Communicator, repeats: int) -> int:
-    """Return rank 0's number of repetitions, on all ranks."""
+    """Return rank 0's ``repeats`` on all ranks, which all call it; those of the others are
+    ignored."""
     choice = comm.broadcast(comm.tensor(np.array([repeats], np.int64)))
     return int(comm.numpy(choice)[0])
 
@@ -155,8 +168,8 @@ def copy_seconds(nbytes: int) -> float:
 
 
 def interface_counts(name: str) -> NDArray[np.float64] | None:
-    """Return the counters of a network interface in the order of `PORT`, or None where the system
-    has none (Linux only).
+    """Return the counters of a network interface since its start, in the order of `PORT`; None
+    without such an interface, or where the system does not count (Linux only).
 
     Args:
         name: of the interface; empty for the loopback.

@@ -17,8 +17,9 @@ from dualml.runner.worker.setup import TrialSetup
 
 
 def draw_envelope(trial: TrialSetup, losses: NDArray[np.float64], trace: Arrays) -> None:
-    """Draw perturbed runs and write ``envelope.json`` after each; draws already in the file are
-    kept.
+    """Draw perturbed runs of the updates up to the last traced one, as many as the plan asks for;
+    draws already in ``envelope.json`` are kept. All ranks call it; rank 0 writes the file after
+    each draw. The model is left perturbed.
 
     Args:
         trial: the trial, already trained.

@@ -38,7 +38,8 @@ class Score:
 
     @property
     def by_class(self) -> list[float | None]:
-        """Accuracy per class; None for a class without samples."""
+        """Accuracy per class, from 0 to 1; None for a class without samples. For text, a single
+        element: the accuracy over all positions."""
         pairs = zip(self.hits.tolist(), self.counts.tolist(), strict=True)
         return [h / n if n else None for h, n in pairs]
 
@@ -92,7 +93,8 @@ def evaluate(
 
 
 def score_from_rows(rows: NDArray[np.float64], classes: int) -> Score:
-    """Compute the score from an engine's test output: rows of label, predicted class and loss."""
+    """Compute the score from an engine's test output (N, 3): label, predicted class and loss of
+    each sample."""
     labels, predicted = rows[:, 0].astype(np.int64), rows[:, 1].astype(np.int64)
     counts = np.bincount(labels * classes + predicted, minlength=classes**2)
     confusion = counts.reshape(classes, classes)
@@ -102,11 +104,12 @@ def score_from_rows(rows: NDArray[np.float64], classes: int) -> Score:
 
 def perplexity(loss: float) -> float:
     """Return exp(loss) of a mean loss in nat per token: the number of tokens among which the model
-    is as good as guessing."""
+    is as good as guessing. Infinity from a loss of 700 on."""
     return math.exp(loss) if loss < 700 else math.inf
 
 
 def gather_rows(comm: Communicator, rows: NDArray[Any], ends: list[int]) -> NDArray[Any]:
-    """All-gather the rows, and take from each rank those of its own chunks."""
+    """All-gather the rows, and take from each rank r those that it filled, ``ends[r]`` to
+    ``ends[r + 1]`` (exclusive); all ranks call it."""
     ranks = [comm.numpy(part) for part in comm.all_gather(comm.tensor(rows))]
     return np.concatenate([part[ends[r] : ends[r + 1]] for r, part in enumerate(ranks)])

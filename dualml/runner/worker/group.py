@@ -54,8 +54,9 @@ class AggregationRanks(DataParallelRanks):
         return [(self.feed.parts(step), self.sync_period) for step in typical]
 
     def replica_divergence(self) -> list[float]:
-        """Return the relative distance of each rank's weights from rank 0's, estimated by one
-        random projection; an empty list where the method lets ranks differ."""
+        """Return the relative distance of each rank's weights from rank 0's (0.0 for rank 0),
+        estimated by one random projection; an empty list where the method lets ranks differ. All
+        ranks call it."""
         if isinstance(self.parallel, LocalSGD | AsyncParameterServer):
             return []
         # One random projection of each rank's weights: its difference estimates their distance.
@@ -114,8 +115,8 @@ class AggregationRanks(DataParallelRanks):
     def expected_sent_bytes(
         self, shapes: Mapping[str, tuple[int, ...]], first: int, last: int
     ) -> float | None:
-        """Return the bytes by the closed form of the aggregation or of ZeRO; where parameters are
-        averaged, times the share of updates that average."""
+        """Return the bytes per update of all ranks together by the closed form of the aggregation
+        or of ZeRO; where parameters are averaged, times the share of updates that average."""
         width, updates = np.dtype(self.backend.dtype).itemsize, last - first + 1
         if isinstance(self.parallel, ZeroDataParallel):
             model, sharding = self.parallel.training, self.parallel.training.sharding
@@ -166,7 +167,7 @@ class AggregationRanks(DataParallelRanks):
         self.comm.barrier()  # waiting for the evaluation must not count as part of an update
 
     def share_statistics(self) -> None:
-        """Give all ranks one set of running statistics: those of rank 0, as in
+        """Give all ranks, which all call it, one set of running statistics: those of rank 0, as in
         `DistributedDataParallel`; where parameters are averaged, the mean over the ranks."""
         statistics = self.parallel.running_statistics()
         if not statistics:
@@ -251,8 +252,9 @@ def make_parallel_trainer(
 
 
 def weight_promise(parallel: DataParallel) -> Promise:
-    """Return which weights of the ranks must be equal: ``shards``, ``served``, ``averaged``,
-    ``neighbours`` or ``replicas``."""
+    """Return which weights of the ranks must be equal, as `Promise` defines: ``replicas`` (all),
+    ``averaged`` (all after an averaging), ``served`` (the server's and those of the rank served
+    last), ``neighbours`` or ``shards`` (none)."""
     if isinstance(parallel, ZeroDataParallel):
         return "shards" if parallel.training.sharding.stage == 3 else "replicas"
     if isinstance(parallel, AsyncParameterServer):

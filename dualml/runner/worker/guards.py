@@ -27,8 +27,7 @@ def divergence_remedy(rule: OptimizerSpec) -> str:
 def check_losses(
     arm: str, rule: OptimizerSpec, losses: NDArray[np.float64], start: int, stop: int
 ) -> None:
-    """Check the losses of the updates ``start + 1`` … ``stop``, which stand at these indices less
-    one.
+    """Check the losses of the updates ``start + 1`` … ``stop``; that of update t is at index t − 1.
 
     Raises:
         TrialError: one is not finite, or exceeds `DIVERGED` times the first.
@@ -47,7 +46,7 @@ def check_losses(
 
 
 def check_final(arm: str, rule: OptimizerSpec, metrics: Mapping[str, float], first: float) -> None:
-    """Check the losses measured after the last update, which no later batch would reveal.
+    """Check ``train_loss`` and ``test_loss``, measured after the last update.
 
     Args:
         arm: name of the arm, for messages.
@@ -108,8 +107,8 @@ def check_steps_applied(arm: str, updates: int, *, last: float, skipped: float) 
 
 
 def check_loaded(arm: str, given: Arrays, held: Arrays) -> None:
-    """Raise `TrialError` naming the parameters whose values differ from the initial weights that
-    were loaded into the backend."""
+    """Raise `TrialError` naming the parameters that the backend holds (``held``) with other values,
+    in float32, than the initial weights ``given``, which were loaded into it."""
     wrong = [
         name
         for name, w in given.items()

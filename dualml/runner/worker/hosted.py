@@ -26,8 +26,9 @@ VARIABLES = (("RANK", "WORLD_SIZE"), ("HOROVOD_RANK", "HOROVOD_SIZE"))
 
 
 def launched_rank_and_size(backend: str) -> tuple[int, int, list[str]]:
-    """Return this process's rank, the number of ranks the launcher started, and the command of a
-    helper process (empty for a rank). A launcher that sets no variables counts as one rank."""
+    """Return this process's rank (−1 for a helper process), the number of ranks the launcher
+    started, and the command of the helper (empty for a rank). A launcher that sets no variables
+    counts as one rank."""
     there = backends()[backend].adopted()
     if there is not None:
         return there.rank, there.size, list(there.helper)
@@ -38,7 +39,8 @@ def launched_rank_and_size(backend: str) -> tuple[int, int, list[str]]:
 
 
 def main(path: str, backend: str, folders: list[Path]) -> None:
-    """Report this rank to the owner, and run its part of the trials."""
+    """Report this rank to the owner, at the Unix socket ``path``, and run its part of the trials,
+    or the launcher's helper; then exit the process."""
     rank, size, helper = launched_rank_and_size(backend)
     owner = socket.socket(socket.AF_UNIX)
     owner.connect(path)

@@ -82,7 +82,7 @@ def join_group(
     *,
     staged: bool = False,
 ) -> Any:
-    """Agree with the other ranks on the plan, and form a process group.
+    """Agree with the other ranks on the plan, and return the process group's communicator.
 
     Args:
         folder: where the ranks find one another.
@@ -136,10 +136,15 @@ def single_rank_group(backend: Any) -> Any:
 
 
 def agree_on_weights(comm: Any, weights: dict[str, Any], key: str) -> None:
-    """Broadcast the initial weights from rank 0 and verify that all ranks hold the same.
+    """Broadcast the initial weights from rank 0 and verify that all ranks hold the same; all ranks
+    call it, and ``weights`` are left as they are.
+
+    Args:
+        key: of this check in the ranks' store, unique in the trial's folder.
 
     Raises:
-        CommunicationError: the SHA-256 of a rank's weights differs from that of rank 0's broadcast.
+        CommunicationError: the SHA-256 of a rank's weights, or of what it received, differs from
+            that of rank 0's weights.
     """
     from dualml.algorithms.communicator.rendezvous import all_gather_via_store
     from dualml.experiment.fingerprint import arrays_digest

@@ -27,6 +27,8 @@ def run_trial_folders(
 ) -> dict[str, Any]:
     """Run the trials of these folders, and return the summary of the last one with its environment.
 
+    A single rank that no external launcher started runs only the first folder.
+
     Args:
         folders: of the trials, all of one group of ranks.
         rank: of this process.
@@ -124,7 +126,8 @@ class PlanRunner:
     def run_training(
         self, folder: Path, backend: Any, comm: Any, job: TrialJob, emit: Callable[..., None]
     ) -> dict[str, Any]:
-        """Train one trial and return its summary."""
+        """Train one trial and return its summary; several ranks first check that they hold the same
+        initial weights."""
         from dualml.runner.worker.setup import RankResources
         from dualml.runner.worker.trial import TrialRunner
 

@@ -21,10 +21,12 @@ def measure_memory(trial: TrialSetup, batch: Any, step: int) -> dict[str, int | 
 
     Args:
         trial: the trial of this rank.
-        batch, step: of the largest update; it is made twice where the allocator reports a peak.
+        batch, step: of the largest update. Where the allocator reports a peak, the trial is
+            restarted and two updates are made with this batch (one if the schedule has only one).
 
     Returns:
-        Purpose → bytes; empty where the training cannot report memory.
+        Purpose → bytes, with ``device_peak`` (None if unknown) and ``parameters``, their number;
+        empty where the training cannot report memory.
     """
     try:
         own = trial.training.require_capability(MemoryReport).measure_memory(batch)
@@ -40,8 +42,8 @@ def measure_memory(trial: TrialSetup, batch: Any, step: int) -> dict[str, int | 
 
 
 def count_parameters(trial: TrialSetup) -> int:
-    """Return the number of parameters this rank holds by the plan, whatever the framework
-    allocates."""
+    """Return the number of parameter elements this rank holds by the split plan, whatever the
+    framework allocates; those of the whole model where it is not split, also if ZeRO shards it."""
     plan, shapes = trial.plan.splits.get(trial.arm_name), [*trial.spec.parameters().values()]
     if plan is not None:
         shapes = [piece.local_shape for piece in plan.rank_stages(trial.ranks.rank)[1].values()]

@@ -34,7 +34,8 @@ class MethodSingleRank(SingleRank):
         super().__init__(backend, training, folder, feed)
 
     def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
-        """Return whether to save a checkpoint; False for an engine that cannot be resumed."""
+        """Return whether more than ``every`` seconds of training passed since the last checkpoint;
+        False for an engine that cannot be resumed. ``looked`` is ignored."""
         return self.training.is_resumable and super().checkpoint_due(looked, seconds, every)
 
 
@@ -60,15 +61,16 @@ class MethodRanks(DataParallelRanks):
     def expected_sent_bytes(
         self, shapes: Mapping[str, tuple[int, ...]], first: int, last: int
     ) -> float | None:
-        """Return the bytes that the method's facts predict (`MethodInfo.moved`), for all ranks
-        together; None if they predict nothing."""
+        """Return the bytes per update that the method's facts predict (`MethodInfo.moved`), for all
+        ranks together; None if they predict nothing. ``first`` and ``last`` are ignored."""
         if self.info is None or not self.info.moved:
             return None
         width = np.dtype(self.backend.dtype).itemsize
         return self.info.moved * (self.size - 1) * width * sum(map(math.prod, shapes.values()))
 
     def warm_up(self, chunk: int, updates: int) -> list[tuple[Any, int]]:
-        """Return a batch for every size of a rank's part, one update each."""
+        """Return a batch, as a list of one part per rank, for every size of the parts that occurs,
+        each with update number 1; ``chunk`` is ignored."""
         typical = self.feed.representative_steps(combined=False, updates=updates)
         return [(self.feed.parts(step), 1) for step in typical]
 
@@ -96,8 +98,8 @@ class MethodRanks(DataParallelRanks):
         return [{**each, "n": n} for each, n in zip(samples, counts, strict=True)], sha256
 
     def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
-        """Return rank 0's decision whether to save a checkpoint; False for an engine that cannot be
-        resumed."""
+        """Return, on all ranks, rank 0's decision whether to save a checkpoint; False unless an
+        evaluation has just taken place (``looked``), and for an engine that cannot be resumed."""
         return self.method.is_resumable and super().checkpoint_due(looked, seconds, every)
 
     @contextlib.contextmanager
@@ -111,7 +113,7 @@ class MethodRanks(DataParallelRanks):
         self, x: NDArray[np.float32], y: NDArray[np.int64], index: NDArray[np.int64], classes: int
     ) -> Score | None:
         """Evaluate by the engine's own means if it has any, else divide the samples over the ranks;
-        text is always evaluated by dualml."""
+        text is always evaluated by dualml. All ranks call it and get the score."""
         rows = self.method.engine_evaluate(x[index], y[index]) if classes else None
         if rows is not None:
             return score_from_rows(rows, classes)

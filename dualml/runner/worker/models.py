@@ -44,8 +44,8 @@ class ModelCache:
         settings: Aggregation,
         comm: Communicator,
     ) -> GradientBuckets:
-        """Return the gradient buckets of the model with this key, in the layout that an arm's
-        aggregation asks for."""
+        """Return the gradient buckets, made on first use, of the cached model with this key, in the
+        layout that an arm's aggregation asks for; `KeyError` if there is no such model."""
         buckets = bucket_layout(shapes, settings.bucket_bytes)
         name = (key, f"{settings.strategy == NATIVE} {settings.overlap} {buckets}")
         if name not in self.buckets_by_key:

@@ -56,8 +56,9 @@ class SingleRank:
         return list(enumerate(np.split(batch, ends[:-1])))
 
     def warm_up(self, chunk: int, updates: int) -> list[tuple[Any, int]]:
-        """Return batches with numbers of updates that together compile everything a trial of
-        ``updates`` needs."""
+        """Return batches, each with the number of the update to make (1), that together compile
+        everything a trial of ``updates`` needs; batches are cut to a few times ``chunk``, the
+        samples that are processed at a time."""
         batches = []
         for step in self.feed.representative_steps(combined=True, updates=updates):
             batch = self.feed.batch(step)
@@ -69,8 +70,8 @@ class SingleRank:
     def describe_samples(
         self, seen: SampleDigest, updates: int
     ) -> tuple[list[dict[str, Any]], str]:
-        """Return the number of samples and the digest of each rank, and the combined digest of
-        all."""
+        """Return, for each rank to which samples are assigned, ``n``, the samples it trained on in
+        ``updates`` updates, and their ``sha256``; and the combined digest of all."""
         chains = self.gather_rank_digests(seen)
         counts = (
             self.feed.samples_per_rank(updates)
@@ -81,21 +82,21 @@ class SingleRank:
         return own, combined_digest(chains)
 
     def gather_rank_digests(self, seen: SampleDigest) -> dict[int, str]:
-        """Return the sample digest of every rank, by rank."""
+        """Return the sample digest of every rank to which samples are assigned, by rank."""
         return dict(seen.rank_digests)
 
     def max_over_ranks(self, value: float) -> float:
-        """Return the maximum of ``value`` over all ranks."""
+        """Return the maximum of ``value`` over all ranks; with a single one, ``value`` itself."""
         return value
 
     def replica_divergence(self) -> list[float]:
         """Return the relative distance of each rank's weights from rank 0's, where all replicas
-        should be identical; an empty list elsewhere."""
+        should be identical; an empty list elsewhere, such as here."""
         return []
 
     def pop_measurements(self) -> list[tuple[int, str, float]]:
         """Return what was measured beside the losses since the last call, as (update, metric,
-        value); values are ratios."""
+        value); values are ratios. A single rank measures nothing: an empty list."""
         return []
 
     def materialize_losses(self, lazy: Sequence[Any]) -> NDArray[np.float64]:
@@ -103,60 +104,66 @@ class SingleRank:
         return self.backend.materialize_losses(lazy)
 
     def local_gradient(self, batch: Any) -> Arrays:
-        """Return this rank's gradient before aggregation; empty where it cannot be observed."""
+        """Return this rank's gradient before aggregation; empty where there is no aggregation, such
+        as here, or it cannot be observed."""
         return {}
 
     def local_losses(self, lazy: Any) -> Arrays:
         """Return, by name, the losses of the parts of one update's batch that only this rank worked
-        on."""
+        on; empty where batches are not divided, such as here."""
         return {}
 
     def next_window(self, stretch: int, done: int, seconds: float) -> int:
-        """Return the number of updates of the next window, after a window of ``done`` updates that
-        took ``seconds``."""
+        """Return the number of updates of the next window, after one of ``done`` updates that took
+        ``seconds``: twice ``stretch``, its planned number, if it was complete and took less than
+        half of `SEGMENT_S`, else ``stretch``."""
         return 2 * stretch if seconds < SEGMENT_S / 2 and done == stretch else stretch
 
     def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
-        """Return whether a checkpoint is due: more than ``every`` seconds of training after the
-        last one. ``looked``: whether an evaluation has just taken place."""
+        """Return whether a checkpoint is due: ``seconds`` of training since the last one exceed
+        ``every``. ``looked``, whether an evaluation has just taken place, does not matter here."""
         return seconds > every
 
     def all_agree(self, step: int) -> bool:
-        """Return whether all ranks can resume after the same ``step``."""
+        """Return whether all ranks can resume after the same ``step``: True for a single one."""
         return True
 
     @contextlib.contextmanager
     def evaluation_mode(self) -> Iterator[None]:
         """Provide the model as it is to be evaluated (for example with averaged parameters) inside
-        the block."""
+        the block; of a single rank, as it is."""
         yield
 
     def score(
         self, x: NDArray[np.float32], y: NDArray[np.int64], index: NDArray[np.int64], classes: int
     ) -> Score | None:
         """Evaluate the model on the samples ``index`` of ``x`` and ``y``; ``classes`` is 0 for
-        text. Return None on a rank that does not take part."""
+        text. Overrides return None on a rank that does not take part; here all do."""
         return evaluate(self.training, x, y, index, classes)
 
     def finish(self) -> None:
-        """Put the model into its final state after the last update."""
+        """Put the model into its final state after the last update; nothing to do for a single
+        rank."""
 
     def shuffle(self, batch: Any, seed: int, draw: int, step: int) -> Any:
         """Return the batch with its samples in another order, for a perturbed run."""
         return shuffle_batch(batch, seed, draw, step)
 
     def gather_from_ranks(self, numbers: dict[str, int | None]) -> list[dict[str, int | None]]:
-        """All-gather a dict of numbers; return one dict per rank, in the order of ranks."""
+        """Return the ``numbers`` of all ranks, one dict per rank; here those of the only one."""
         return [numbers]
 
     def begin_draws(self) -> None:
-        """Prepare the ranks for the perturbed runs of the rounding envelope."""
+        """Prepare the ranks for the perturbed runs of the rounding envelope; nothing to do for a
+        single rank."""
 
     def begin_training(self) -> None:
-        """Reset measurements before the first update that counts."""
+        """Reset measurements before the first update that counts; nothing to do for a single
+        rank."""
 
     def summary(self) -> dict[str, Any]:
-        """Return the fields about the ranks that belong into the trial's summary."""
+        """Return the fields about the ranks that belong into the trial's summary; none for a single
+        rank."""
         return {}
 
 
@@ -207,8 +214,8 @@ class MultiRank(SingleRank):
         return max(float(self.comm.numpy(each)[0]) for each in values)
 
     def checkpoint_due(self, looked: bool, seconds: float, every: float) -> bool:
-        """Return rank 0's decision by its own clock on all ranks; False unless an evaluation has
-        just taken place (``looked``)."""
+        """Return rank 0's decision by its own clock (``seconds`` exceed ``every``) on all ranks,
+        which all call it; False unless an evaluation has just taken place (``looked``)."""
         if not looked:  # evaluations come at the same updates on all ranks
             return False
         # Clocks differ between ranks: rank 0's decides.
@@ -216,7 +223,8 @@ class MultiRank(SingleRank):
         return bool(self.comm.numpy(due)[0])
 
     def gather_from_ranks(self, numbers: dict[str, int | None]) -> list[dict[str, int | None]]:
-        """All-gather the numbers as float64, with NaN for None; return one dict per rank."""
+        """All-gather the numbers, integers or None, and return one dict per rank in the order of
+        ranks; all ranks call it with the same keys."""
         own = np.array([np.nan if x is None else x for x in numbers.values()], np.float64)
         rows = [self.comm.numpy(row) for row in self.comm.all_gather(self.comm.tensor(own))]
         known = [[None if np.isnan(x) else int(x) for x in row] for row in rows]
@@ -227,20 +235,20 @@ class MultiRank(SingleRank):
         return self.comm.count_sent_bytes()
 
     def steps_to_compare(self, first: int, last: int) -> list[int]:
-        """Return the updates among ``first`` … ``last`` after which the `copies` must be
-        compared."""
+        """Return the updates after which the `copies` must be compared: ``first`` and ``last``."""
         return sorted({first, last})
 
     def copies(self) -> WeightCopies | None:
-        """Return the weights that this rank holds after the last update; None where no weights have
-        to be equal at this moment. All ranks call it."""
+        """Return the weights of this rank, after its last update, to compare with those of the
+        others: all trainable ones. Overrides return None where none have to be equal at this
+        moment. All ranks call it."""
         return WeightCopies(self.training.trainable_weights())
 
     def expected_sent_bytes(
         self, shapes: Mapping[str, tuple[int, ...]], first: int, last: int
     ) -> float | None:
         """Return the bytes that all ranks together send per update by the closed form, averaged
-        over the updates ``first`` … ``last``; None where no closed form is known.
+        over the updates ``first`` … ``last``; None where no closed form is known, such as here.
 
         Args:
             shapes: parameter → shape.
@@ -250,7 +258,7 @@ class MultiRank(SingleRank):
 
     def effective_averagings(self, first: int, last: int) -> float | None:
         """Return the share of averagings in these updates that changed a rank's weights, where
-        nothing else proves that averaging took place; None elsewhere."""
+        nothing else proves that averaging took place; None elsewhere, such as here."""
         return None
 
     def all_agree(self, step: int) -> bool:

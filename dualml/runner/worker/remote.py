@@ -41,8 +41,8 @@ class RemoteStore:
 
 @functools.cache
 def connect_to_rank0(run: Path) -> RemoteRunFolder | None:
-    """Return this worker's connection to rank 0, or None where the run folder is on a local
-    disk."""
+    """Return this worker's connection to rank 0, made on the first call; None for a worker that
+    sees the run folder itself. ``run`` is this machine's copy of the folder."""
     seat = worker_credentials()
     return (
         None
@@ -61,7 +61,8 @@ def store_for(trial: Path) -> Store:
 
 
 def upload_outputs(trial: Path) -> None:
-    """Upload to rank 0 what this rank has written of a trial, and return when it has arrived."""
+    """Upload to rank 0 what this rank has written of a trial, and return when it has arrived; do
+    nothing where the rank sees the run folder, or with ``--keep-local``."""
     if (there := connect_to_rank0(run_folder_of(trial))) is not None and not os.environ.get(
         KEEP_LOCAL_VARIABLE
     ):

@@ -47,8 +47,8 @@ class TrialReplay:
     def collect_states(
         self, start: tuple[Arrays, dict[str, Arrays]], first: int, last: int
     ) -> States:
-        """Return the weights and the optimizer state before each of the updates ``first`` …
-        ``last``, starting from those before the first."""
+        """Train the updates ``first`` … ``last`` − 1 from ``start``, the weights and the optimizer
+        state before the first, and return both as they are before each of ``first`` … ``last``."""
         training, states = self.trial.training, States()
         training.load(*start, first - 1)
         for step in range(first, last + 1):
@@ -59,11 +59,12 @@ class TrialReplay:
         return states
 
     def replay_updates(self, states: States, draws: int) -> tuple[Arrays, dict[str, float]]:
-        """Replay the updates from their recorded states.
+        """Replay each update from its recorded state, unperturbed and with ``draws`` perturbations.
 
         Returns:
-            All tensors of each update, and the width of the rounding envelope of each tensor; keys
-            ``plain …`` hold the width of the draw that keeps the samples in their order.
+            All tensors of each unperturbed update, and the width of the rounding envelope of each
+            tensor but the data: the largest relative distance of a draw. Keys ``plain …`` hold the
+            width of the draw that keeps the samples in their order. No draws, no widths.
         """
         arrays: Arrays = {}
         widths: dict[str, float] = {}
@@ -130,12 +131,14 @@ def replay_updates(
 ) -> None:
     """Replay ``steps`` on this rank, and write the tensors to ``folder`` under the backend's name.
 
+    All ranks call it. The rounding envelope is drawn unless the backend computes in float64.
+
     Args:
         trial: the trial, set up but not trained.
         backend: name under which the result is written.
         steps: numbers of the updates.
-        leads: also compute the states before these steps, from those that the folder starts with;
-            the other ranks start from the states that the leader wrote.
+        leads: also compute the states before these steps, from those that the folder starts with,
+            and write them (rank 0). Other backends read the states that the leading one wrote.
         folder: of the replay.
         beat: called now and then, as a sign of life.
     """

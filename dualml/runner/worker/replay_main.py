@@ -37,7 +37,8 @@ def reference_plan(plan: Plan, name: str) -> Plan:
 
 
 def run_replay(emit: Emitter) -> JsonObject:
-    """Run the replay that ``job.json`` describes, as one rank."""
+    """Run the replay that ``job.json`` describes, as one rank, and return an empty result: the
+    tensors are in files. Folder and rank come from the command line."""
     from dualml.experiment.samples import load_samples
     from dualml.experiment.store.plan import plan_folder, restore_plan
     from dualml.experiment.store.replays import REPLAY_JOB

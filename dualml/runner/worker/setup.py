@@ -104,7 +104,8 @@ class TrialSetup:
 
     def make_ranks(self, comm: Communicator | None, models: ModelCache) -> SingleRank:
         """Make this rank's training as the arm says, and return the rank coordination that runs it;
-        ``comm`` is None for a single process."""
+        ``comm`` is None for a single process. Sets `precision_policy`, `offloaded_model` and
+        `engine` where the arm has them."""
         key, backend, folder, arm = self.model_key(), self.backend, self.folder, self.arm
         plan = self.plan.splits.get(self.arm_name)
         if plan is not None and comm is None and plan.engine == "devices":
@@ -180,7 +181,8 @@ class TrialSetup:
         return self.make_aggregation_ranks(model, None, comm)
 
     def close(self) -> None:
-        """Release what the trial holds outside of the device."""
+        """Close the offloaded model and the method's engine, if there are any; cached models
+        stay."""
         if self.offloaded_model is not None:
             self.offloaded_model.close()
         if self.engine is not None:
@@ -221,7 +223,8 @@ class TrialSetup:
         return training
 
     def restart(self, weights: dict[str, NDArray[Any]]) -> None:
-        """Load these weights, and reset the optimizer state and the step counter."""
+        """Load these weights, and reset the optimizer state and the step counter to those before
+        update 1."""
         names = self.spec.parameters()
         fresh = self.rule.init({name: weights[name].astype(np.float64) for name in names})
         self.training.load(weights, fresh, 0)

@@ -108,8 +108,8 @@ class ModelParallelRanks(MultiRank):
         self.promise = "parts" if has_copies(self.executor.plan) else "stages"
 
     def warm_up(self, chunk: int, updates: int) -> list[tuple[Any, int]]:
-        """Return batches of every size that occurs, and start counting what they save for backward
-        passes."""
+        """Return a batch of every size that occurs, each with update number 1, and start counting
+        what is saved for backward passes; ``chunk`` is ignored."""
         self.training.count_saved_bytes(True)
         typical = self.feed.representative_steps(combined=True, updates=updates)
         return [(self.feed.batch(step), 1) for step in typical]
@@ -147,8 +147,8 @@ class ModelParallelRanks(MultiRank):
     def expected_sent_bytes(
         self, shapes: Mapping[str, tuple[int, ...]], first: int, last: int
     ) -> float | None:
-        """Return the bytes of the split plan's messages for the mean batch size of these
-        updates."""
+        """Return the bytes per update that all ranks together send by the split plan, for the mean
+        batch size of the updates ``first`` … ``last``; ``shapes`` are ignored."""
         done = self.feed.sample_gradients(last) - self.feed.sample_gradients(first - 1)
         batch, width = done // (last - first + 1), np.dtype(self.backend.dtype).itemsize
         return total_sent_bytes(self.executor.plan, batch, lower=self.low_precision) * width / FLOAT
@@ -175,13 +175,13 @@ class ModelParallelRanks(MultiRank):
         return super().shuffle(batch, seed, draw, step)
 
     def local_losses(self, lazy: Any) -> Arrays:
-        """Return the losses of one update under the key ``micro-batches``; empty on a rank that
-        computes none."""
+        """Return the losses of one update's micro-batches under the key ``micro-batches``; empty on
+        a rank that computes none."""
         losses = self.training.micro_batch_losses(lazy)
         return {} if losses is None else {"micro-batches": losses}
 
     def finish(self) -> None:
-        """Write the timeline of this rank's passes and messages."""
+        """Write the timeline of this rank's passes and messages to the trial's folder."""
         TIMELINE.write(self.folder, self.rank, self.executor.timeline.columns())
 
     def begin_draws(self) -> None:
@@ -223,7 +223,8 @@ class ModelParallelRanks(MultiRank):
 
 
 def has_copies(plan: SplitPlan) -> bool:
-    """Return whether several ranks hold the same part of some parameter."""
+    """Return whether several ranks hold the same part of some parameter; False for remote procedure
+    calls."""
     held = Counter(
         (name, str(piece))
         for rank in range(plan.world_size)

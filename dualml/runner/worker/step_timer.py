@@ -21,8 +21,8 @@ class StepTimer:
         self.sent_bytes: int | None = 0
 
     def add(self, updates: int, seconds: float, before: int | None, after: int | None) -> None:
-        """Add a window of updates that took ``seconds``, with the total bytes sent before and after
-        it."""
+        """Add a window of updates that took ``seconds``, with the total bytes this rank had sent
+        before and after it; after one None, the bytes of all windows count as unknown."""
         self.updates.append(updates)
         self.seconds.append(seconds)
         known = self.sent_bytes is not None and before is not None and after is not None
@@ -30,7 +30,11 @@ class StepTimer:
 
     def summary(self, ranks: SingleRank) -> dict[str, Any]:
         """Return ``step_s``, the quartiles of the seconds per update (each window weighted by its
-        updates), and ``sent_bytes``, the bytes per update of the rank that sends most."""
+        updates), and ``sent_bytes``, the bytes per update of the rank that sends most.
+
+        All ranks call it. Empty without updates; ``sent_bytes`` is left out where it is unknown or
+        0, or the ranks do not use sockets.
+        """
         total = sum(self.updates)
         most = ranks.max_over_ranks(
             -1.0 if self.sent_bytes is None else self.sent_bytes / max(1, total)

@@ -76,14 +76,14 @@ class TrialRunner(TrialSetup):
 
     @contextlib.contextmanager
     def timed(self, what: str) -> Iterator[None]:
-        """Add the seconds of the block to ``spent[what]``."""
+        """Add the seconds of the block to ``spent[what]``, unless it raises."""
         begin = time.perf_counter()
         yield
         self.spent[what] += time.perf_counter() - begin
 
     def run(self) -> dict[str, Any]:
         """Train (from the last checkpoint, if there is one), draw the envelope, and return the
-        summary."""
+        summary; on ranks other than 0 only the fields about the ranks. All ranks call it."""
         check_loaded(self.arm_name, self.initial, self.training.weights())
         with self.timed("compile"):
             self.warm_up()
@@ -152,8 +152,8 @@ class TrialRunner(TrialSetup):
         }
 
     def offload_stats(self) -> list[dict[str, int | None]]:
-        """Return, by rank, the bytes kept outside of the device and the bytes moved
-        (`OffloadTraffic`); empty where nothing is offloaded."""
+        """Return, one dict per rank, the bytes kept outside of the device and the bytes moved
+        (`OffloadTraffic`); empty where nothing is offloaded. All ranks call it."""
         if self.offloaded_model is None:
             return []
         host, disk = self.offloaded_model.offloaded_bytes()
@@ -168,8 +168,8 @@ class TrialRunner(TrialSetup):
         return {"last": float(own["scale"]), "skipped": int(own["skipped"])} if own else {}
 
     def warm_up(self) -> None:
-        """Compile every batch shape before the clock starts, and measure the memory of an
-        update."""
+        """Compile every batch shape before the clock starts, by updates that are undone, and
+        measure the memory of an update."""
         updates = self.ranks.warm_up(self.arm.chunk, self.schedule.updates)
         numbers: dict[str, int | None] = {}
         for number, (batch, step) in enumerate(updates, start=1):
@@ -182,7 +182,8 @@ class TrialRunner(TrialSetup):
         self.memory = self.ranks.gather_from_ranks(numbers) if numbers else []
 
     def train(self) -> float:
-        """Make all updates, and return the seconds they took."""
+        """Make all updates, with their checks, traces, evaluations and checkpoints; return the
+        seconds that the updates alone took, with those before a resumption."""
         updates = self.schedule.updates
         progress = self.resume()
         records = RecordWriter(self.folder, self.ranks.rank, progress.records)
@@ -257,7 +258,8 @@ class TrialRunner(TrialSetup):
         )
 
     def save(self, step: int, seconds: float, records: RecordWriter) -> None:
-        """Write a checkpoint from which training can resume after ``step``."""
+        """Write this rank's checkpoint, from which training can resume after ``step``, and upload
+        it where the rank does not see the run folder."""
         seen = {str(rank): link for rank, link in self.sample_digest.rank_digests.items()}
         counts = {str(rank): n for rank, n in self.sample_digest.counts.items()}
         with self.timed("write"):
@@ -322,7 +324,7 @@ class TrialRunner(TrialSetup):
 
     def run_steps(self, first: int, last: int) -> tuple[float, NDArray[np.float64]]:
         """Make the updates ``first`` … ``last`` without a synchronisation in between; return the
-        seconds they took and their losses."""
+        seconds they took and the loss of each."""
         sent, elapsed = self.sent_bytes(), self.backend.stopwatch()
         batches = [self.ranks.batch(step) for step in range(first, last + 1)]
         losses = self.ranks.materialize_losses(self.training.run_steps(batches, first))
@@ -334,8 +336,8 @@ class TrialRunner(TrialSetup):
         return spent, losses
 
     def sent_bytes(self) -> int | None:
-        """Return the bytes that this process has sent, after all ranks have received what was sent
-        before; None for a single rank, which sends nothing."""
+        """Return the bytes that this process has sent so far, once all ranks have come here, which
+        all call it; None if unknown, and for a single rank, which sends nothing."""
         if not isinstance(self.ranks, MultiRank):
             return None
         self.ranks.max_over_ranks(0.0)
@@ -353,8 +355,9 @@ class TrialRunner(TrialSetup):
                     records.write(metric, step, value, "1")
 
     def evaluate(self, records: RecordWriter, step: int, seconds: float) -> None:
-        """Evaluate the model and record it: loss and accuracy on the monitored training samples, on
-        the test set, and on the validation set where there is one."""
+        """Evaluate the model after update ``step``: loss and accuracy on the monitored training
+        samples, on the test set, and on the validation set where there is one. All ranks call it;
+        only rank 0 records the result."""
         s = self.samples
         with self.timed("evaluate"), self.ranks.evaluation_mode():
             everything = np.arange(len(s.test_y))
@@ -395,8 +398,9 @@ class TrialRunner(TrialSetup):
         return classification_report(confusion, names)
 
     def validate(self, step: int, test: Score | None) -> Score | None:
-        """Evaluate on the validation set where there is one; rank 0 keeps the weights with the
-        smallest loss in the form in which they are evaluated."""
+        """Evaluate on the validation set and return the score, None where there is no such set or
+        the rank does not take part; rank 0 keeps the weights with the smallest loss, as they are
+        evaluated."""
         if (samples := self.samples.validation) is None:
             return None
         index = np.arange(len(samples[1]))
