@@ -54,6 +54,9 @@ def submit(
     Raises:
         UserError: the job asks for more than the machine has, Slurm refuses it, or the queue is
             full.
+
+    Returns:
+        The job as recorded, with its number.
     """
     if on == "local":
         local.Capacity().check(
@@ -83,7 +86,7 @@ def enqueue(jobs: Jobs, job: JobSpec) -> None:
 
 
 def stop(jobs: Jobs, number: int) -> JobState:
-    """End a job, or remove it from the queue.
+    """End a job, or remove it from the queue, and return its new state.
 
     Raises:
         UserError: it is unknown, belongs to another machine or user, or has ended already.
@@ -101,7 +104,7 @@ def stop(jobs: Jobs, number: int) -> JobState:
 
 
 def resume(jobs: Jobs, number: int) -> JobSpec:
-    """Put a job that did not end well into the queue again; it resumes its run.
+    """Put a job that failed or was stopped into the queue again; it resumes its run.
 
     Raises:
         UserError: it is unknown, belongs to another machine or user, is waiting or running, or
@@ -129,7 +132,7 @@ def status_label(state: JobState) -> str:
 
 
 def job_state(jobs: Jobs, job: JobSpec) -> JobState:
-    """Return the current state of a job, which for a job of Slurm is asked of Slurm."""
+    """Return the current state of a job, as recorded; for a job of Slurm after asking Slurm."""
     return slurm.refresh_state(jobs, job) if job.on == "slurm" else jobs.state(job.id)
 
 
@@ -139,10 +142,10 @@ class JobRow:
 
     Attributes:
         job, state: of the job.
-        place: position in its queue, from 1; None where it does not wait.
-        ended, total: trials of its run; None before there is a run folder.
+        queue_position: from 1, in the queue of this machine; None where it does not wait there.
+        trials_ended, trials_total: of its run; None while it waits, and without a run folder.
         seconds: since its status changed.
-        left: estimated seconds until it ends; None where unknown.
+        seconds_left: estimated until it ends; None where unknown.
     """
 
     job: JobSpec
@@ -218,8 +221,8 @@ def make_rows(
 
 
 def count_trials(out: Path) -> tuple[int | None, int | None]:
-    """Return how many trials of a run have ended, and how many it has; None for both where there is
-    no run folder yet."""
+    """Return how many trials of a run have ended, well or not, and how many it has; None for both
+    where there is no run folder yet."""
     try:
         trials = read_json(out / "run.json")["trials"]
         statuses = [trial["status"] for trial in trials]

@@ -16,7 +16,8 @@ NUMBER = re.compile("[1-9][0-9]{0,8}")
 
 
 def jobs_folder() -> Path:
-    """Return the folder of all jobs."""
+    """Return the folder of all jobs, which may not exist yet: that of the variable ``DUALML_JOBS``,
+    or ``dualml/jobs`` in the user's data folder."""
     if chosen := os.environ.get(VARIABLE):
         return Path(chosen).expanduser().absolute()
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
@@ -24,7 +25,8 @@ def jobs_folder() -> Path:
 
 
 def job_numbers(path: Path | None = None) -> list[int]:
-    """Return the numbers of all jobs, oldest first.
+    """Return the numbers of all jobs, ended ones included, oldest first; empty if there is no
+    folder. Folders without a state file are ignored.
 
     Args:
         path: folder of all jobs; by default `jobs_folder`.

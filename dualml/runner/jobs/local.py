@@ -45,7 +45,8 @@ class Capacity:
     memory: int = field(default_factory=machine.usable_memory)
 
     def check(self, cores: int, gpus: int, memory: int) -> None:
-        """Raise `UserError` for a request that exceeds the machine."""
+        """Raise `UserError` for a request (``memory`` in bytes) that exceeds the whole machine,
+        whatever other jobs use."""
         asked = ((cores, len(self.cores), "cores"), (gpus, self.gpus, "GPUs"))
         for wanted, there, what in asked:
             if wanted > there:
@@ -71,8 +72,8 @@ class LocalQueue:
         self.weighed = 0.0
 
     def run_once(self) -> bool:
-        """Check the running jobs and start those that fit; return whether any job is running or
-        waiting."""
+        """Check the running jobs of this machine and start waiting ones, in order, until one does
+        not fit; return whether any is running or waiting. The caller holds the lock of the jobs."""
         for number in [n for n, child in self.children.items() if child.poll() is not None]:
             del self.children[number]
         host = os.uname().nodename
@@ -96,8 +97,9 @@ class LocalQueue:
         return bool(left or waiting)
 
     def check_running(self, job: JobSpec, state: JobState) -> tuple[JobSpec, JobState] | None:
-        """Check a running job. Return it with its state, or None where its process is gone; then it
-        waits again, or has failed."""
+        """Return a running job with its state, or None where its process is gone; then it is
+        recorded as queued again, stopped, or failed. A process that was just started is not
+        gone."""
         if state.pid is None and time.time() - state.since < COME_S and job.id in self.children:
             return job, state
         if is_alive(state):
@@ -115,7 +117,8 @@ class LocalQueue:
         return None
 
     def enforce_limits(self, running: Sequence[tuple[JobSpec, JobState]]) -> None:
-        """End jobs that use more memory, or run longer, than they asked for."""
+        """Kill jobs that use more memory than they asked for, and end those that run longer; does
+        nothing within `WEIGH_S` seconds of the last check."""
         if time.monotonic() - self.weighed < WEIGH_S:
             return
         self.weighed = time.monotonic()
@@ -129,8 +132,8 @@ class LocalQueue:
                 self.end_overdue(job, state)
 
     def end_overdue(self, job: JobSpec, state: JobState) -> None:
-        """End a job that exceeds its time limit: first by SIGTERM, `STOP_S` seconds later by
-        SIGKILL."""
+        """End a job that exceeds its time limit: on the first call by SIGTERM, on a call after the
+        limit and `STOP_S` seconds by SIGKILL. Does not wait."""
         if not state.stopping:
             why = f"ran for longer than its limit of {job.limit:g} s"
             self.jobs.update_state(job.id, stopping=True, reason=why)
@@ -139,8 +142,8 @@ class LocalQueue:
             kill_tree(state)
 
     def is_waiting(self, job: JobSpec) -> bool:
-        """Return whether a job waits for its turn; one that exceeds its waiting limit is
-        stopped."""
+        """Return whether a job waits for its turn; one that was never started and exceeds its
+        waiting limit is recorded as stopped, and does not wait."""
         state = self.jobs.state(job.id)
         if state.status != "queued":
             return False
@@ -203,7 +206,8 @@ class LocalQueue:
 
 
 def tree_memory(pid: int) -> int:
-    """Return the bytes of memory that a process and its children hold."""
+    """Return the resident bytes of a process and all its descendants, shared pages counted for
+    each; 0 if it is gone."""
     import psutil
 
     total = 0
@@ -264,9 +268,10 @@ def stop(jobs: Jobs, number: int) -> None:
 
 
 def ensure_scheduler(jobs: Jobs) -> None:
-    """Start the scheduler process of this machine, where there are jobs for it.
+    """Start a scheduler process on this machine if any local job waits or runs.
 
-    It outlives this process and its terminal, and ends with the last job.
+    It outlives this process and its terminal, and ends with the last job, or at once where there is
+    one already.
     """
     left = [n for n in jobs.numbers() if jobs.state(n).status in WAITING]
     if all(jobs.job(n).on != "local" for n in left):

@@ -17,11 +17,11 @@ POLL_S = 0.2
 
 
 def find_log(jobs: Jobs, job: JobSpec, rank: int | None) -> Path:
-    """Return the log of a job, of one of its workers, or of a rank (in the last trial it took part
-    in).
+    """Return the path of a log: of the job if ``rank`` is None (it may not exist yet), else of a
+    command's worker or of a run's rank (in the last trial it took part in).
 
     Raises:
-        UserError: that rank has not printed anything.
+        UserError: that rank has no log yet.
     """
     if rank is None:
         return jobs.log(job.id)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 
 def process_start_time(pid: int) -> float | None:
-    """Return the start time of a process in seconds since 1970; None if it is gone."""
+    """Return the start time of a process in seconds since 1970; None if it has ended (a zombie
+    has)."""
     import psutil
 
     try:

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
 
 def run_job(path: str, number: int) -> None:
-    """Run job ``number`` of the jobs folder ``path`` in this process, and record its exit code; do
-    nothing if the job was stopped, or runs in another process."""
+    """Run job ``number`` of the jobs folder ``path`` in this process, record its exit code, and end
+    the process with it; return without doing anything if the job was stopped, or runs in another
+    process."""
     from dualml.common.variables import JOB
     from dualml.runner.jobs.process import process_start_time
     from dualml.runner.jobs.store import EXIT_STATUSES, Jobs, job_argv, remove_unstarted
@@ -69,7 +70,7 @@ def run_command(job: JobSpec) -> tuple[int, str | None]:
     """Run the workers of a command on this machine.
 
     Returns:
-        The exit code, and a remark about the end, or None.
+        The exit code, 130 after an interruption, and a remark about the end, or None.
     """
     from dualml.launch.route import free_port
     from dualml.runner.jobs.workers.diagnosis import describe_end

@@ -43,8 +43,8 @@ def sbatch_options(
         time: limit of its running time, in Slurm's format.
         partition: of the cluster.
         sbatch: further options, as given by the user.
-        wait: seconds that a job may wait. Slurm has a deadline by which a job must end; with a time
-            limit it implies one by which the job must begin.
+        wait: seconds that a job may wait; ignored without ``time``. Slurm has a deadline by which a
+            job must end; with a time limit it implies one by which the job must begin.
 
     Raises:
         UserError: something is not an option, or is set by the script itself.
@@ -99,8 +99,8 @@ def parse_time_limit(text: str) -> int:
 
 
 def check_name(name: str | None) -> None:
-    """Raise `UserError` for an invalid name of a job; a number is one, because jobs have
-    numbers."""
+    """Raise `UserError` for an invalid name of a job, such as a number, because jobs have numbers;
+    None is valid."""
     if name is not None and not JOB_NAME.fullmatch(name):
         text = "use up to 63 letters, digits, _, . and -, a letter first"
         raise UserError(f"--name {name!r}: {text}")

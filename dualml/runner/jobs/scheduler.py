@@ -21,7 +21,8 @@ PID = "scheduler.pid"
 
 
 def main(path: Path) -> None:
-    """Schedule until no job waits or runs; return at once where another process does so already."""
+    """Schedule the jobs in the folder ``path`` until none of this machine waits or runs; return,
+    after at most `LEAVE_S` seconds, where another process does so already."""
     jobs, only = Jobs(path), FileLock(path / "scheduler.lock", mode=MODE)
     try:
         only.acquire(timeout=LEAVE_S)

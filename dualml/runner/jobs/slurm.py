@@ -155,7 +155,12 @@ def require_program(program: str) -> None:
 
 
 def run_slurm(*words: str, environ: dict[str, str] | None = None) -> ProcessResult:
-    """Run one of Slurm's commands and return its output.
+    """Run one of Slurm's commands for at most `LIMIT_S` seconds; return its output and exit code,
+    whichever it is (None after a timeout).
+
+    Args:
+        words: the command and its arguments.
+        environ: variables added to those of this process, from which secrets are removed.
 
     Raises:
         UserError: Slurm is not installed.
@@ -168,10 +173,11 @@ def run_slurm(*words: str, environ: dict[str, str] | None = None) -> ProcessResu
 
 
 def submit(jobs: Jobs, job: JobSpec) -> None:
-    """Hand a job over to Slurm.
+    """Hand a job over to Slurm, and record it as queued.
 
     Raises:
-        UserError: Slurm refuses it; the text is Slurm's.
+        UserError: Slurm refuses it; the text is Slurm's. The job is deleted, or, if it was
+            submitted before, recorded as failed.
     """
     folder = jobs.folder(job.id)
     (folder / EXIT_CODE_FILE).unlink(missing_ok=True)
@@ -196,7 +202,7 @@ def submit(jobs: Jobs, job: JobSpec) -> None:
 
 
 def refresh_state(jobs: Jobs, job: JobSpec) -> JobState:
-    """Return the state of a job; ask Slurm where it has not ended."""
+    """Return the state of a job; if it has not ended, ask Slurm first, and record what changed."""
     state = jobs.state(job.id)
     if state.status not in ("queued", "running") or state.slurm is None:
         return state
@@ -208,7 +214,9 @@ def refresh_state(jobs: Jobs, job: JobSpec) -> JobState:
 
 
 def query_slurm(jobs: Jobs, job: JobSpec, state: JobState) -> tuple[Status, int | None, str | None]:
-    """Return status, exit code and reason of a job, from Slurm or from the file its script left."""
+    """Return status, exit code and reason of a job, from Slurm or from the file its script left;
+    ``state`` is the recorded one, which stands where Slurm does not answer. The exit code is None
+    unless the script left it; nothing is recorded."""
     with contextlib.suppress(OSError, ValueError):
         code = int(read_text(jobs.folder(job.id) / EXIT_CODE_FILE, MAX_EXIT_CODE_BYTES))
         if job.command:
@@ -236,7 +244,8 @@ def query_slurm(jobs: Jobs, job: JobSpec, state: JobState) -> tuple[Status, int 
 
 
 def command_outcome(job: JobSpec, state: JobState, code: int) -> tuple[Status, int, str | None]:
-    """Return status, exit code and reason of a command that has ended.
+    """Return status, exit code and reason of a command that has ended with srun's exit code
+    ``code``.
 
     srun reports the largest exit code of its tasks, including those that it ended because another
     one failed.
@@ -262,10 +271,10 @@ def pending_reason(why: str, again: bool) -> str | None:
 
 
 def stop(jobs: Jobs, job: JobSpec) -> None:
-    """End a job in Slurm.
+    """End a job in Slurm, and record it as stopped.
 
     Raises:
-        UserError: Slurm refuses.
+        UserError: Slurm refuses to cancel it.
     """
     state = jobs.state(job.id)
     with jobs.locked():

@@ -38,7 +38,8 @@ COLUMNS = ("rank", "status", "host", "worker_seconds", "file")
 
 
 def describe(jobs: Jobs, job: JobSpec) -> JsonObject:
-    """Return the details of a job as JSON values."""
+    """Return the details of a job as JSON values; starts the scheduler process where there are jobs
+    for it, as `list_jobs` does."""
     row = next(row for row in list_jobs(jobs, everything=True) if row.job.id == job.id)
     out = Path(job.out)
     return {

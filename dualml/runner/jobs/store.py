@@ -97,7 +97,8 @@ class JobSpec(Record):
 
     @property
     def command_line(self) -> list[str]:
-        """Command line of the job, as the user gave it."""
+        """Words of the job as the user gave them: the whole command, or the arguments after
+        ``dualml run``."""
         return self.command or self.words
 
 
@@ -155,7 +156,8 @@ class Jobs:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the lock inside the block, so that no other process changes a state.
+        """Hold the lock of all jobs inside the block, so that no other process changes a state; it
+        is not reentrant, and reading needs no lock.
 
         Raises:
             UserError: another process holds it for `LOCK_S` seconds, or the folder is not writable.
@@ -172,11 +174,11 @@ class Jobs:
             ) from None
 
     def folder(self, number: int) -> Path:
-        """Return the folder of a job."""
+        """Return the path of a job's folder, whether there is such a job or not."""
         return self.path / str(number)
 
     def log(self, number: int) -> Path:
-        """Return the log file of a job."""
+        """Return the path of a job's log, which may not exist yet."""
         return self.folder(number) / "log"
 
     def numbers(self) -> list[int]:
@@ -196,8 +198,8 @@ class Jobs:
         return JOB.read(self.folder(number))
 
     def find_number(self, word: str) -> int:
-        """Return the number of a job given by its number or its name; of several jobs of a name the
-        last.
+        """Return the number of a job given by its number, which is not looked up, or its name; of
+        several jobs of a name the last.
 
         Raises:
             UserError: no job has this name.
@@ -216,7 +218,8 @@ class Jobs:
         return STATE.read(self.folder(number))
 
     def update_state(self, number: int, **values: Any) -> JobState:
-        """Change fields of a job's state, inside `locked`, and return the new state."""
+        """Change fields of a job's state on disk, inside `locked`, and return the new state; a new
+        ``status`` sets ``since`` to now."""
         status = values.get("status")
         before = self.state(number)
         if status is not None and status != before.status:
@@ -226,7 +229,8 @@ class Jobs:
         return after
 
     def add(self, **asked: Any) -> JobSpec:
-        """Add a job at the end of the queue.
+        """Add a job at the end of the queue, under the next free number, and return it; nothing is
+        started. ``{id}`` in its run folder becomes the number.
 
         Args:
             asked: fields of `JobSpec` other than those that are determined here.
@@ -260,7 +264,8 @@ class Jobs:
 
 
 def check_ownership(job: JobSpec) -> None:
-    """Raise `UserError` for a job of another machine or user, whose processes are not here."""
+    """Raise `UserError` for a job of another user, or a local job of another machine, whose
+    processes are not here."""
     if job.on == "local" and job.host != socket.gethostname():
         raise UserError(f"job {job.id} is of {job.host}, this is {socket.gethostname()}: go there")
     if job.user != getpass.getuser():
@@ -287,7 +292,8 @@ def start_argv(words: Sequence[str], out: str) -> list[str]:
 
 
 def resume_argv(words: Sequence[str], out: str) -> list[str]:
-    """Return the arguments of ``dualml`` that resume the run in ``out``."""
+    """Return the arguments of ``dualml`` that resume the run in ``out``; of ``words``, those of its
+    start, only options that a resumed run accepts are kept."""
     kept = [word for word in words if word in ("--no-report", "--no-find", "--insecure")]
     for option in ("--hosts", "--lang"):
         if option in words:
@@ -297,7 +303,7 @@ def resume_argv(words: Sequence[str], out: str) -> list[str]:
 
 
 def job_argv(words: Sequence[str], out: str) -> list[str]:
-    """Return the arguments of ``dualml`` that start this job, or resume it if its run folder
-    exists."""
+    """Return the arguments of ``dualml`` that start this job, or resume it if its run folder has a
+    ``run.json``."""
     there = (Path(out) / "run.json").exists()
     return resume_argv(words, out) if there else start_argv(words, out)

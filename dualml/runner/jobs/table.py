@@ -26,8 +26,8 @@ def jobs_table(rows: Sequence[JobRow], words: Messages) -> Table:
 
 
 def row_cells(row: JobRow, words: Messages) -> list[Cell | str]:
-    """Return the cells of a job: number and name, place, status, position in the queue, trials,
-    seconds spent and left, command, folder."""
+    """Return the cells of a job: number and name, queue, status, position in the queue, trials,
+    seconds in this status and left, command, folder. Unknown ones are empty."""
     status = words(f"jobs.status.{row.state.status}")
     if row.state.reason:
         status = f"{status}: {row.state.reason}"

@@ -33,7 +33,8 @@ def parse_options(words: Sequence[str]) -> argparse.Namespace:
 
 
 def worker_env(asked: argparse.Namespace) -> WorkerEnv:
-    """Return the rank and address of this worker.
+    """Return the rank and address of this worker, from Slurm's variables or the options; without
+    Slurm, wait until the first node's name is known.
 
     Raises:
         UserError: the rank is unknown, or the first node's name cannot be resolved.
@@ -59,7 +60,7 @@ def worker_env(asked: argparse.Namespace) -> WorkerEnv:
 
 
 def require_variable(name: str) -> str:
-    """Return an environment variable.
+    """Return the value of an environment variable that srun sets.
 
     Raises:
         UserError: it is not set.

@@ -27,11 +27,8 @@ CHUNK = 2**20
 
 
 def is_port_used(ports: Sequence[int]) -> bool | None:
-    """Look for a connection to or from one of these ports, including one that has just ended.
-
-    Returns:
-        None where the system does not tell.
-    """
+    """Return whether there is a connection of this machine to or from one of these ports, or one
+    has just ended; a listening socket is none. None where the system does not tell."""
     wanted = {f"{port:04X}" for port in ports}
     told = False
     for table in TABLES:
@@ -50,7 +47,7 @@ def is_port_used(ports: Sequence[int]) -> bool | None:
 
 
 def log_digest(out: Path, rank: int) -> str | None:
-    """Return the SHA-256 of a worker's output, or None if there is none."""
+    """Return the SHA-256, in hex, of a worker's output, or None if it has printed nothing."""
     digest = hashlib.sha256()
     try:
         with open_to_read(log_path(out, rank), follow_links=False) as file:

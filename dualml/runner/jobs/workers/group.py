@@ -144,14 +144,16 @@ def start(command: Sequence[str], seat: WorkerEnv, out: Path | None) -> Worker:
 
 
 def cores_per_worker(seat: WorkerEnv) -> int:
-    """Return the number of cores for each worker of a node, at least one."""
+    """Return the number of cores for each worker of this node, an equal share of the usable ones
+    and at least one; nothing is pinned."""
     return max(1, usable_cores() // seat.local_size)
 
 
 def wait_for_workers(
     workers: Sequence[Worker], tails: Sequence[LogTail], limit: float
 ) -> bool | None:
-    """Wait for all workers; end the others where one fails, and all of them when time is up.
+    """Wait for all workers, and print what they add to their logs; end the others where one fails,
+    and all of them after ``limit`` seconds (0: no limit).
 
     Returns:
         Whether something connected to the port where they form a group; None where that cannot be
@@ -189,7 +191,8 @@ def abort_workers(workers: Sequence[Worker], reason: str) -> None:
 
 
 def end_groups(workers: Sequence[Worker]) -> None:
-    """End the process groups of the workers that still run: politely, then with SIGKILL."""
+    """End the process groups of the workers that still run, and wait: SIGTERM, and after at most
+    `GRACE_S` seconds SIGKILL."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         for worker in workers:
             if worker.code is None:

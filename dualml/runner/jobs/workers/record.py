@@ -44,7 +44,7 @@ class WorkerExit(Record):
 
 
 def status_from_code(code: int) -> Literal["ok", "stopped", "failed"]:
-    """Return the status of a job from the exit code of its command."""
+    """Return the status of a job from the exit code of its command: ``stopped`` for 130 alone."""
     return "ok" if code == 0 else "stopped" if code == INTERRUPTED else "failed"
 
 
@@ -54,7 +54,8 @@ def log_path(out: Path, rank: int) -> Path:
 
 
 def exit_file(rank: int) -> JsonFile[WorkerExit]:
-    """Return the file that records how a worker ended."""
+    """Return the description of the file, in the job's folder, that records how a worker ended;
+    nothing is read."""
     return JsonFile(f"rank{rank}.json", WorkerExit, version=1)
 
 

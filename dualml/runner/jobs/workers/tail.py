@@ -25,10 +25,11 @@ class LogTail:
         self.offset, self.partial_line = 0, b""
 
     def copy(self, last: bool = False) -> None:
-        """Print the lines that are new.
+        """Print new complete lines, from at most `COPY_CHUNK_BYTES` bytes per call, until
+        `MAX_COPIED_BYTES` bytes of the log have been copied.
 
         Args:
-            last: nothing more will come, so print an incomplete line, too.
+            last: nothing more will come, so print all the rest, an incomplete line included.
         """
         while self.offset < MAX_COPIED_BYTES and (piece := self.read()):
             self.offset += len(piece)
@@ -47,8 +48,8 @@ class LogTail:
             self.partial_line = b""
 
     def read(self) -> bytes:
-        """Return up to `COPY_CHUNK_BYTES` bytes of the log from `offset` on; empty at its end, or
-        if it cannot be read."""
+        """Return up to `COPY_CHUNK_BYTES` bytes of the log from `offset` on, which stays as it is;
+        empty at its end, or if it cannot be read."""
         try:
             with open_to_read(self.path, follow_links=False) as file:
                 file.seek(self.offset)
