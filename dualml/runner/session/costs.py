@@ -28,8 +28,11 @@ Measured = Mapping[tuple[str, int], Sequence[CollectiveRow]]
 
 
 def write_costs(folder: RunFolder, plan: Plan) -> CostRecord | None:
-    """Write fits, predictions for other numbers of ranks, and slowdowns; return None where nothing
-    was timed."""
+    """Write fits, predictions for other numbers of ranks, and slowdowns, and return the record.
+
+    Return None, and write nothing, where no collective was timed, or `locate_ranks` finds no single
+    topology.
+    """
     measured, place = measurements(folder), locate_ranks(folder)
     if not measured or place is None:
         return None
@@ -62,7 +65,7 @@ def write_costs(folder: RunFolder, plan: Plan) -> CostRecord | None:
 
 
 def measurements(folder: RunFolder) -> Measured:
-    """Return the rows of all micro-benchmarks by (backend, number of ranks)."""
+    """Return the rows of all micro-benchmarks that ended well, by (backend, number of ranks)."""
     measured: dict[tuple[str, int], list[CollectiveRow]] = {}
     for trial in folder.trials.values():
         record = COLLECTIVES.read_if_present(folder.trial_folder(trial.key))
@@ -90,7 +93,8 @@ def locate_ranks(folder: RunFolder) -> tuple[Topology, dict[str, str]] | None:
 
 
 def shared_cores(run: RunRecord) -> int:
-    """Return the number of cores that the ranks shared, as the backends recorded it."""
+    """Return the number of cores that the ranks shared, the largest that a backend recorded; 1 if
+    none did."""
     return max((recorded_cores(e) or 1 for e in run.environment.values()), default=1)
 
 
@@ -98,7 +102,7 @@ def prediction_checks(
     measured: Measured, fits: Mapping[tuple[str, int], Fits], topology: Topology
 ) -> list[dict[str, Any]]:
     """Compare every measurement with the prediction from the backend's measurements with fewest
-    ranks."""
+    ranks, which themselves are left out; in seconds of one collective."""
     compared = []
     for (backend, n), rows in measured.items():
         least = min(size for name, size in measured if name == backend)
@@ -134,15 +138,16 @@ def prediction_checks(
 
 @dataclass(frozen=True)
 class MeanStepTime:
-    """Mean seconds of an update and of its computation, over the ranks."""
+    """Seconds per update of a trial: ``step``, the mean over the ranks, and ``compute``, the
+    computation of the median rank."""
 
     step: float
     compute: float
 
 
 def mean_step_time(folder: RunFolder, key: Key, n: int, since: int = 1) -> MeanStepTime | None:
-    """Compute the mean step time of a trial from the times its ranks recorded, from update
-    ``since`` on; None where there are none."""
+    """Compute the step time of a trial from the times that its ``n`` ranks recorded, from update
+    ``since`` (from 1) on; None where there are none."""
     try:
         times = TIMES.read_all(folder.trial_folder(key), n)
     except UserError:
@@ -157,8 +162,9 @@ def mean_step_time(folder: RunFolder, key: Key, n: int, since: int = 1) -> MeanS
 def slowdowns(
     folder: RunFolder, plan: Plan, fits: Mapping[tuple[str, int], Fits], topology: Topology
 ) -> list[dict[str, Any]]:
-    """Return, for every arm with a straggler, its slowdown against the same arm without one:
-    measured and predicted."""
+    """Return, for every trial with a straggler, its step time divided by that of the same trial
+    without one: measured, and predicted (None without a fit). Trials without a partner are left
+    out."""
     arms = plan.experiment.arms
     contrast = ConfigDiff(arms)
     nbytes = plan.spec.nbytes()

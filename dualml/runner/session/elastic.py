@@ -82,7 +82,8 @@ def check_resize(folder: RunFolder, plan: Plan, pending: list[TrialRecord], rank
 
 
 def resize_trial(folder: RunFolder, plan: Plan, trial: TrialRecord, ranks: int) -> None:
-    """Convert a trial's checkpoints to ``ranks`` ranks, and record the change."""
+    """Convert a trial's checkpoints, if it has any, to ``ranks`` ranks, and record the change in
+    the run folder; do nothing if it has that number already."""
     before = current_ranks(trial, plan)
     if before == ranks:
         return

@@ -53,7 +53,11 @@ def execute_trials(
     launcher: ExternalLaunch | None,
     hub: RankServer | None = None,
 ) -> RunOutcome:
-    """Run the trials that have not ended, then judge and report."""
+    """Run the trials that have not ended, then judge all and report, as far as ``request`` asks.
+
+    After an interruption nothing is judged; a lost rank ends the trials only. Neither is raised:
+    the outcome has the exit code and the reason.
+    """
     from dualml.parity.judge import judge_run, worst_verdict, write_parity
     from dualml.report.export.live import LiveTensorBoard
     from dualml.runner.session.costs import write_costs
@@ -114,7 +118,7 @@ def execute_trials(
 
 
 def resume_command(folder: RunFolder) -> str:
-    """Return the command that resumes a run, or the job to which it belongs."""
+    """Return the command line that resumes a run or, if this process belongs to a job, the job."""
     job = os.environ.get(variables.JOB)
     return f"dualml resume {job}" if job else f"dualml run --resume {folder.path}"
 
@@ -133,7 +137,8 @@ def data_notices(folder: RunFolder, words: Messages) -> list[str]:
 
 
 def thread_notices(request: RunRequest, folder: RunFolder, words: Messages) -> list[str]:
-    """Return a notice if other processes leave fewer threads than the machine could offer."""
+    """Return a list with a notice if other processes leave fewer threads than the machine could
+    offer; empty otherwise, for a resumed run, and where the user chose the threads."""
     threads, most = folder.run.options.threads, default_threads()
     if request.resume or request.threads or threads >= most:
         return []
@@ -159,7 +164,13 @@ def find_causes(
     quiet: bool = False,
     most: int = 3,
 ) -> list[FindingContent]:
-    """Find where and why backends differ, if any do, and write it to ``findings.json``."""
+    """Find where and why backends differ or fail, if any do, write it to ``findings.json`` and
+    return it; an empty list if there is nothing to explain.
+
+    Args:
+        environs: backend → variables of its workers; those of further backends are added.
+        most: maximum number of differences to explain.
+    """
     from dualml.experiment.store.findings import write_findings
     from dualml.parity.finder.find import find_all, is_suspicious
     from dualml.parity.finder.paragraph import add_text

@@ -153,8 +153,8 @@ def generate_tokens(
     draw: np.random.Generator,
     length: int,
 ) -> list[int]:
-    """Sample ``length`` tokens after ``stream``. The model sees as many preceding tokens as in
-    training; positions after the last token are ignored."""
+    """Sample ``length`` tokens after ``stream``, and return them without it. The model sees as many
+    preceding tokens as in training. Token 0, for unknown words, is never sampled."""
     (context,) = model.spec.input_shape
     seen = list(stream)
     window = np.zeros((1, context), np.int64)

@@ -137,7 +137,8 @@ def prepare_run(request: RunRequest) -> tuple[RunFolder, Any, list[BackendInfo]]
 
 
 def default_run_folder(name: str) -> Path:
-    """Return a new path below ``runs``, distinct even if two runs begin in the same second."""
+    """Return a path below ``runs``, with ``name`` and the time, at which nothing exists yet; it is
+    not created."""
     stamp = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     first = Path("runs") / f"{name}-{stamp}"
     others = (first.with_name(f"{first.name}-{n}") for n in itertools.count(2))
@@ -231,8 +232,8 @@ def check_devices(infos: Sequence[BackendInfo], device: str) -> None:
 
 
 def probe_device(info: BackendInfo, device: str) -> tuple[str, str]:
-    """Create the backend on the device in a process of its own; return the status and the reason,
-    as of a trial."""
+    """Create the backend on the device in a process of its own, for a test; return ``ok``,
+    ``unsupported`` or ``failed``, and the reason (empty for ``ok``)."""
     words = python_argv("-c", PROBE, info.name, device)
     ended = run_bounded(words, 120, {**os.environ, **info.environ(1)})
     try:

@@ -59,8 +59,9 @@ class LogTicker:
 
 @contextlib.contextmanager
 def show_activity(text: str, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """Show ``text`` while the block runs: an animation on a terminal, a line every `EVERY_S`
-    seconds in a log; yields a function that replaces the text."""
+    """Show ``text`` on standard error while the block runs: an animation on a terminal, a line
+    every `EVERY_S` seconds in a log, nothing if ``quiet``; yields a function that replaces the
+    text."""
     console = Console(stderr=True, quiet=quiet)
     if console.is_terminal or quiet:
         with console.status(text) as status:
@@ -92,12 +93,13 @@ class RemainingTime:
         self.completed: dict[str, tuple[float, float]] = {}
 
     def start(self, key: Key) -> None:
-        """Note that a trial has started."""
+        """Note that a trial has started; without effect if it is the current one already."""
         if key != self.current:
             self.current, self.since = key, time.monotonic()
 
     def end(self, key: Key) -> None:
-        """Note that a trial has ended."""
+        """Note that a trial has ended: it counts as work done if it is the current one, and as no
+        work left in any case."""
         work, (_, backend, _) = self.work.pop(key, 0.0), key
         if key == self.current and work:
             seconds, done = self.completed.get(backend, (0.0, 0.0))
@@ -106,7 +108,8 @@ class RemainingTime:
         self.current = None
 
     def seconds(self) -> float | None:
-        """Return the estimated seconds left, or None before any trial has ended."""
+        """Return the estimated seconds left for all trials of ``work`` that have not ended, or None
+        before any has ended."""
         if not self.completed:
             return None
         everything = [sum(parts) for parts in zip(*self.completed.values(), strict=True)]
@@ -144,7 +147,7 @@ class ProgressDisplay:
             self.show_current(name, phase, event)
 
     def phase_name(self, phase: str) -> str:
-        """Return the name of a phase in the user's language."""
+        """Return the name of a phase in the user's language, ``phase`` itself if it is unknown."""
         return self.words.get(f"run.phase.{phase}", phase)
 
     def print_line(self, text: str | Text) -> None:
@@ -153,7 +156,7 @@ class ProgressDisplay:
 
     def show_current(self, name: str, phase: str, event: dict[str, Any]) -> None:
         """Show the progress of the current trial: its name, its phase, and the fields ``done``,
-        ``total`` and ``loss`` of ``event``, as far as it has them."""
+        ``total`` and ``loss`` of ``event``, as far as it has them. Each display overrides this."""
         raise NotImplementedError
 
     def trial_ended(self, text: Text) -> None:

@@ -60,7 +60,8 @@ def wait_for_ranks(
 
 
 def run_as_follower(launcher: ExternalLaunch, request: RunRequest, token: bytes) -> str:
-    """Run as a rank other than 0: take part in what rank 0 announces.
+    """Run as a rank other than 0: take part in what rank 0 announces. With a negative rank, run the
+    launcher's helper instead.
 
     Returns:
         Why the run failed, as far as this rank is told; empty on success.

@@ -68,8 +68,8 @@ def run_trials(
         infos: backend → its description.
         environs: backend → environment variables its workers need before the import.
         listen: called as ``listen(trial, event)``; ``{"phase": "end"}`` when a trial is over.
-        adopted: the external launcher, where this process is the first of its ranks.
-        hub: server for ranks on other machines.
+        external_launch: the external launcher, where this process is the first of its ranks.
+        server: for ranks on other machines.
 
     Raises:
         RankLost: a rank on another machine is gone; the current trial has failed.
@@ -119,7 +119,8 @@ def group_trials(trials: Sequence[TrialRecord], plan: Plan) -> list[list[Key]]:
 
 
 def count_gradients(plan: Plan, arm: str, seed: int) -> int:
-    """Return the number of per-sample gradients that all ranks of a trial compute."""
+    """Return the number of per-sample gradients that all ranks of a trial together compute; 0 for a
+    benchmark of collectives."""
     its = plan.experiment.arms[arm]
     if its.kind != "train":
         return 0
@@ -141,9 +142,10 @@ class RankGroupLaunch:
     """One launch of one group of ranks, for as many trials as they complete.
 
     Attributes:
+        number: of the session, from 0; launches of a single rank are not counted.
         keys: the trials.
-        trial_index: index of the current trial in ``keys``.
-        began: when it started, on the clock of `time.monotonic`.
+        trial_index: index of the current trial in ``keys``; their number after the last one.
+        start_time: when the current trial started, on the clock of `time.monotonic`.
         elapsed_before: seconds it had taken in earlier launches.
     """
 
@@ -248,7 +250,8 @@ class RankGroupLaunch:
         return self.trial_index
 
     def external_failed(self) -> bool:
-        """Return whether a rank that an external launcher started has reported its failure."""
+        """Return whether a rank that an external launcher started has reported its failure; False
+        where this process starts the ranks."""
         return self.is_external and find_failed_rank(self.folder.path, self.number) is not None
 
     @property
@@ -279,7 +282,8 @@ class RankGroupLaunch:
         return None
 
     def write_job(self, key: Key, threads: int, cores: int, rendezvous: str) -> None:
-        """Create the folder of a trial and write its job file."""
+        """Create the folder of a trial, remove an earlier result from it, and write its job
+        file."""
         place = self.folder.trial_folder(key)
         place.mkdir(parents=True, exist_ok=True)
         RESULT.remove(place)
@@ -313,7 +317,8 @@ class RankGroupLaunch:
         return f"tcp://{self.server.host}:{free_port(self.server.host)}"
 
     def start_trial(self, at: int) -> None:
-        """Make trial ``at`` the current one."""
+        """Make trial ``at`` (from 0) the current one, recorded as ``interrupted`` until it ends; do
+        nothing more if there is no such trial."""
         self.trial_index, self.start_time = at, time.monotonic()
         if at < len(self.keys):
             self.elapsed_before = self.folder.trials[self.keys[at]].wall_s or 0.0
@@ -321,11 +326,12 @@ class RankGroupLaunch:
             self.listen(trial, {"phase": "start"})
 
     def update_trial(self, **values: Any) -> TrialRecord:
-        """Change fields of the current trial's record."""
+        """Change fields of the current trial's record, in memory, and return it."""
         return self.folder.change(self.keys[self.trial_index], **values)
 
     def add_elapsed(self) -> None:
-        """Add the seconds since its start to the current trial."""
+        """Record the current trial's seconds so far, with those of earlier launches; do nothing
+        once all trials have ended."""
         if self.trial_index < len(self.keys):
             self.update_trial(wall_s=self.elapsed_before + time.monotonic() - self.start_time)
 
@@ -339,7 +345,8 @@ class RankGroupLaunch:
                 self.listen(self.folder.trials[self.keys[self.trial_index]], event)
 
     def finish_trial(self, result: Mapping[str, Any]) -> None:
-        """Record that the current trial has ended successfully, and begin the next one."""
+        """Record that the current trial has ended successfully, with the fields of ``result``, and
+        make the next one the current one."""
         name, backend, _ = key = self.keys[self.trial_index]
         arm, environment = self.plan.experiment.arms[name], result["environment"]
         values = {field: result[field] for field in COPIED if field in result}
@@ -358,7 +365,8 @@ class RankGroupLaunch:
         self.end_trial()
 
     def fail_trial(self, ended: GroupResult) -> None:
-        """Record that the current trial has failed: which rank, why, and the end of its log."""
+        """Record that the current trial has failed, or is unsupported: which rank, why, and the end
+        of its log. Make the next trial the current one, without starting its ranks."""
         result = ended.results.get(ended.rank, {})
         log = last_lines(log_path(self.folder.trial_folder(self.keys[0]), ended.rank))
         if result.get("status") not in (None, "ok") and not ended.reason:
@@ -370,7 +378,8 @@ class RankGroupLaunch:
         self.end_trial()
 
     def end_trial(self) -> None:
-        """Write the current trial's record, report its end, and begin the next one."""
+        """Write the current trial's record to the run folder, report its end, and make the next one
+        the current one."""
         self.add_elapsed()
         self.folder.write()
         self.listen(self.folder.trials[self.keys[self.trial_index]], {"phase": "end"})
@@ -378,7 +387,8 @@ class RankGroupLaunch:
 
 
 def checkpoint_every() -> float:
-    """Return the seconds of training between two checkpoints.
+    """Return the seconds of training between two checkpoints: ``DUALML_CHECKPOINT_S`` if set, else
+    `CHECKPOINT_S`.
 
     Raises:
         UserError: ``DUALML_CHECKPOINT_S`` is not a number of seconds.

@@ -34,7 +34,8 @@ class VerdictListener:
                 self.show_verdicts(trial.arm, trial.seed)
 
     def show_verdicts(self, arm: str, seed: int) -> None:
-        """Judge the trials of an arm and a seed, and print their verdicts."""
+        """Judge the trials of an arm and a seed, and print their verdicts, except those that only
+        all seeds together decide."""
         from dualml.parity.judge import LEGITIMATE, judge_run
         from dualml.report.columns import VERDICT_TONES
         from dualml.report.page.terminal import STYLES
