@@ -33,7 +33,8 @@ class CapabilityColumn:
 
     Attributes:
         backend, device: that were probed.
-        asked: whether the user asked for the device, so that its absence is a failure.
+        requested: whether the device has to be there (the CPU, or one that the user asked for), so
+            that its absence is a failure.
         reason: why nothing could be tried; None where it could.
         seconds: that probing took.
         entries: primitive → dtype → operation (``""`` where there is none) → result.
@@ -48,7 +49,8 @@ class CapabilityColumn:
 
     @property
     def ok(self) -> bool:
-        """Whether every primitive that ran is correct."""
+        """Whether no primitive failed; where nothing could be tried, whether the device was not
+        `requested`."""
         if self.reason is not None:
             return not self.requested
         return all(
@@ -153,8 +155,8 @@ def _column(info: BackendInfo, device: str, ranks: int, asked: bool) -> Capabili
 
 
 def merge_ranks(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict[str, ProbeResult]]]:
-    """Merge the ranks' results to primitive → dtype → operation → result; one that failed on any
-    rank counts as failed."""
+    """Merge the ranks' results to primitive → dtype → operation → result: that of the first rank on
+    which it failed, else rank 0's."""
     merged: dict[str, dict[str, dict[str, ProbeResult]]] = {}
     for rank, result in enumerate(results):
         for name, dtype, op, kind, detail in result["entries"]:

@@ -28,7 +28,8 @@ BITS: dict[str, Any] = {"band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np
 def probe(comm: Communicator, argument: Any = None) -> JsonObject:
     """Run all primitives, dtypes and operations on this rank, and compare each with NumPy.
 
-    After an exception the group may be unusable, and the remaining ones count as failed.
+    All ranks call it; ``argument`` is ignored. After an exception the group may be unusable, and
+    the remaining ones count as failed.
 
     Returns:
         The device, and rows of (primitive, dtype, operation, kind, detail).
@@ -86,8 +87,8 @@ def run_primitive(comm: Communicator, primitive: str, dtype: str, op: str, kind:
 
 
 def make_input(rank: int, dtype: str) -> Any:
-    """Return a rank's input: small integers, so that sums and products over a few ranks are exact
-    in every dtype."""
+    """Return a rank's input, a vector of `LENGTH` integers from 1 to 3, negative on odd ranks: sums
+    and products over a few ranks are exact in every dtype."""
     numbers = np.random.default_rng(rank).integers(1, 4, LENGTH) * (-1) ** rank
     return numbers.astype(dtype)
 
@@ -138,7 +139,8 @@ def _exchange(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pai
 
 
 def _tags(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pairs:
-    """Send two messages to the right neighbour, and receive them in the opposite order."""
+    """Send ``x`` and 2·``x`` to the right neighbour, and receive the left one's in the opposite
+    order; return both messages with their expected values."""
     right, left = (comm.rank + 1) % comm.size, (comm.rank - 1) % comm.size
     sent = [comm.isend(x, right, 1), comm.isend(comm.combine(comm.copy(x), x, "sum"), right, 2)]
     twice, _ = comm.recv(comm.empty_like(x), left, 2)
@@ -162,7 +164,7 @@ def _any_source(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> P
 
 def _asynchronous(comm: Communicator, x: Any, arrays: Sequence[Any], op: str) -> Pairs:
     """Start the reductions (and with the sum all other collectives) without waiting, then wait for
-    them."""
+    them; return the results with their expected values."""
     last = comm.size - 1
     total, own = expected_reduction(arrays, op), comm.rank == last
     begun: list[tuple[Any, list[Any] | None]] = [(comm.all_reduce(x, op, wait=False), [total])]
