@@ -37,7 +37,7 @@ class SubmitOptions(TypedDict):
 
 
 class RenderNumbers(TypedDict):
-    """Sizes in bytes, seconds, and bytes per second."""
+    """Sizes in bytes, a time limit in seconds, and a rate in bits per second; 0 for no limit."""
 
     memory: int
     disk: int
@@ -46,7 +46,8 @@ class RenderNumbers(TypedDict):
 
 
 def parse_numbers(options: SubmitOptions) -> RenderNumbers:
-    """Convert the sizes, times and rates among the options of ``dualml submit`` to numbers."""
+    """Convert the sizes, times and rates among the options of ``dualml submit`` to numbers; an
+    absent one is 0, but the disk `DISK`."""
     memory, time, rate = options["memory"], options["time"], options["rate"]
     return {
         "memory": parse_bytes(memory, "--memory") if memory else 0,
@@ -97,7 +98,8 @@ def command_request(
 
 
 def read_scripts(command: Sequence[str]) -> dict[str, bytes]:
-    """Read the script of a command if it is in this folder; otherwise the image must contain it.
+    """Read the script of a command, path → content, if it is in this folder; otherwise the image
+    must contain it, and the result is empty.
 
     Raises:
         UserError: it is too large for a ConfigMap, or not text.

@@ -63,7 +63,7 @@ def dump_yaml(*documents: Object) -> str:
 
 
 def compose_files(request: RenderRequest) -> dict[str, str]:
-    """Return the files for Docker Compose, by name."""
+    """Return the files for Docker Compose, name → text; `UserError` if a check fails."""
     document = compose_document(request)
     files = {"compose.yaml": dump_yaml(document)}
     check_sound([*compose_problems(document, request.arms)], files, request)
@@ -73,8 +73,8 @@ def compose_files(request: RenderRequest) -> dict[str, str]:
 
 
 def kubernetes_files(request: RenderRequest, kind: str) -> dict[str, str]:
-    """Return the files for Kubernetes, by name; ``kind`` is one of
-    `dualml.runner.render.kinds.KINDS`."""
+    """Return the files for Kubernetes, name → text; ``kind`` is one of
+    `dualml.runner.render.kinds.KINDS`. `UserError` if a check fails."""
     objects, volumes = KINDS[kind].objects(request), volume_claims(request, KINDS[kind].shared)
     first, rest = objects[: KINDS[kind].applied_first], objects[KINDS[kind].applied_first :]
     before = {"runtime.yaml": dump_yaml(*first)} if first else {}
@@ -95,13 +95,15 @@ def kubernetes_files(request: RenderRequest, kind: str) -> dict[str, str]:
 
 
 def check_sound(problems: Sequence[str], files: Mapping[str, str], request: RenderRequest) -> None:
-    """Raise `UserError` for the first problem."""
+    """Raise `UserError` for the first of ``problems``, or if the token is in one of ``files``
+    (name → text)."""
     for problem in [*problems, *token_problems(request.token, "".join(files.values()))]:
         raise UserError(f"nothing is written: {problem}")
 
 
 def extra_files(request: RenderRequest, kind: str, **values: Any) -> dict[str, str]:
-    """Return the experiment's file, scripts, and the instructions for all files."""
+    """Return further files, name → text: the instructions (README.md), and the experiment's file
+    and scripts if there are any."""
     words = Messages(request.lang)
     shared: dict[str, Any] = {
         "name": request.name,
@@ -132,7 +134,8 @@ def extra_files(request: RenderRequest, kind: str, **values: Any) -> dict[str, s
 
 
 def check_empty_folder(folder: Path) -> None:
-    """Raise `UserError` for a folder that is not empty, or a file."""
+    """Raise `UserError` for a folder that is not empty, or a file; a path at which nothing exists
+    is accepted."""
     try:
         if folder.exists() and not folder.is_dir():
             raise UserError(f"--render {folder} is a file; name a folder")

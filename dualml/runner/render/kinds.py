@@ -147,7 +147,7 @@ class JobKind:
         objects: returns the objects of a request.
         resource: name of the resource for ``kubectl``.
         shared: all pods are alike, so all mount the volume of the run folder.
-        before: number of leading objects that must exist before the others are applied.
+        applied_first: number of leading objects that must exist before the others are applied.
         backend: the only backend it supports; empty for any.
     """
 

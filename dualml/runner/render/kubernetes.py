@@ -84,8 +84,9 @@ CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop"
 
 
 def resources(request: RenderRequest) -> dict[str, str]:
-    """Return the resource amounts, which are both request and limit, so that the pods of a run are
-    not evicted for one another."""
+    """Return the amounts of a pod's cores, memory and accelerators, without those that are not
+    asked for. They are both request and limit, so that the pods of a run are not evicted for one
+    another."""
     amounts = {"cpu": str(request.cores)} if request.cores else {}
     amounts |= {"memory": format_quantity(request.memory)} if request.memory else {}
     return amounts | ({request.resource: str(request.gpus)} if request.gpus else {})

@@ -56,7 +56,12 @@ def load_token(path: str) -> None:
 
 
 def container_argv(asked: argparse.Namespace) -> list[str]:
-    """Return the command line that this container executes."""
+    """Return the command line that this container executes: of the experiment, under a launcher if
+    one is asked for, or of a worker.
+
+    Wait until the first node's name is known. Of a run that was killed before it began, the first
+    node removes the remains.
+    """
     node, out = parse_node_number(asked.node), asked.out
     if asked.command:
         return worker_argv(asked, node)
@@ -106,7 +111,8 @@ def container_argv(asked: argparse.Namespace) -> list[str]:
 
 
 def worker_argv(asked: argparse.Namespace, node: int) -> list[str]:
-    """Return the command line of a container that runs one worker of a command."""
+    """Return the command line of a container that runs worker ``node`` of a command; create the
+    folder for its output, and set the variable that names it."""
     os.environ[JOB_OUT] = asked.out
     with contextlib.suppress(OSError):  # a script need not write
         Path(asked.out).mkdir(parents=True, exist_ok=True)

@@ -32,7 +32,8 @@ class ContainerGroup:
     words: Sequence[str]
 
     def option(self, name: str) -> str | None:
-        """Return the value of an option of the command line; None if it is absent."""
+        """Return the value of an option that stands before ``--`` in the command line; None if it
+        is absent."""
         own = self.words[: self.words.index("--")]
         return own[own.index(name) + 1] if name in own else None
 

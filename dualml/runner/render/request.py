@@ -162,7 +162,7 @@ def choose_name(given: str | None, experiment: str) -> str:
 
 
 def accelerator_resource(gpus: int, device: str | None, backend: str) -> str:
-    """Return Kubernetes' resource name of a node's GPUs or NPUs.
+    """Return Kubernetes' resource name of a node's GPUs or NPUs, also if it gets none.
 
     Raises:
         UserError: ``device`` does not fit ``gpus`` or the backend.
