@@ -50,7 +50,8 @@ def data_bytes() -> int:
 
 @contextlib.contextmanager
 def limit_memory(base: int, nbytes: int) -> Iterator[None]:
-    """Limit this process to ``base + nbytes`` inside the block.
+    """Limit the memory of this process that `data_bytes` counts to ``base + nbytes`` bytes inside
+    the block.
 
     Raises:
         OutOfMemory: the process exceeds the limit already, or asks for more.
@@ -77,7 +78,7 @@ def limit_memory(base: int, nbytes: int) -> Iterator[None]:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error is a failed allocation."""
+    """Return whether an error is a failed allocation, by its class or by its text."""
     return isinstance(error, MemoryError) or any(word in str(error) for word in (*WORDS, *SIGNALS))
 
 

@@ -71,7 +71,11 @@ def train(comm: Communicator, argument: JsonObject) -> JsonObject:
 def run_training(
     comm: Communicator, backend: Backend, argument: Mapping[str, Any], base: int | None = None
 ) -> dict[str, Any]:
-    """Make the model and train it; without ``base`` there is no limit and the result is empty."""
+    """Make the model and train it; without ``base`` there is no limit and the result is empty.
+
+    With it, return the ``losses``, the mean seconds of an update (``step_s``), ``base``, and the
+    bytes still in use beyond it at the end (``held_bytes``).
+    """
     arm = Arm.model_validate(argument["arm"])
     recipe = make_training_spec(arm, argument)
     training = make_training(comm, backend, recipe, arm)
@@ -94,7 +98,8 @@ def run_training(
 
 
 def run_updates(training: Training, backend: Backend, arm: Arm) -> list[float]:
-    """Make the updates, all on the same samples, so that the loss must fall; return the losses."""
+    """Make the arm's updates, all on the same samples, so that the loss must fall; return the loss
+    of each."""
     batch, read = (
         np.arange(arm.batch_size),
         getattr(training, "materialize_losses", backend.materialize_losses),

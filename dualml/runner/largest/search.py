@@ -45,8 +45,9 @@ class SizeSearch:
     limit: int
 
     def predict_bytes(self, blocks: int) -> float:
-        """Predict the bytes of a rank: the planner's estimate, plus the buffers that ranks reduce
-        or gather (a copy of all gradients; with ZeRO-2 and 3, of the largest unit)."""
+        """Predict the bytes of a rank for a model of ``blocks`` layers: the planner's estimate,
+        plus the buffers that ranks reduce or gather (a copy of all gradients; with ZeRO-2 and 3, of
+        the largest unit; none for ZeRO-1 and a single rank)."""
         shape, arm = replace(self.shape, layers=blocks), Arm.model_validate(self.arm)
         x = layout_from_arm(shape, arm)
         of = stage_memory(shape, x, PRECISION, np.zeros(1, int), engine=DUALML).describe(0)
@@ -72,11 +73,11 @@ class SizeSearch:
 
 
 def find_largest(fits: Callable[[int], bool], start: int, most: int = MAX_BLOCKS) -> int:
-    """Find the largest n from 0 to ``most`` for which ``fits(n)``, provided that all smaller ones
-    fit.
+    """Find the largest n from 1 to ``most`` for which ``fits(n)``, provided that all smaller ones
+    fit; 0 if none does.
 
     Args:
-        fits: whether n fits.
+        fits: whether n fits; never called with 0.
         start: an estimate: the closer, the fewer calls.
         most: the upper bound.
 
@@ -148,7 +149,8 @@ def by_blocks(tried: SizeAttempt) -> int:
 
 
 def try_size(setting: SizeSearch, blocks: int) -> SizeAttempt:
-    """Train one size and return whether it fits.
+    """Train one size and return whether it fits and, if it does, the mean losses over the ranks,
+    and the bytes and seconds of the rank that needs most.
 
     Raises:
         TrialError: it failed for another reason than memory.
@@ -203,7 +205,8 @@ class SizeSearchGrid(TypedDict):
 def iter_searches(
     shape: Shape, options: SizeSearchGrid, backends: list[str]
 ) -> Iterator[SizeSearch]:
-    """Yield every combination of backend, ZeRO stage and recomputation."""
+    """Yield the search of every combination of backend, ZeRO stage and recomputation; a single rank
+    has stage 0, whichever is asked for."""
     ranks = options["ranks"]
     for backend in backends:
         for zero in options["zero"]:
