@@ -58,7 +58,8 @@ class IndexBox:
         )
 
     def intersect(self, other: IndexBox) -> IndexBox | None:
-        """Return the intersection with another box, or None if it is empty."""
+        """Return the intersection with another box, or None if it has no elements; that of two
+        scalars is their box."""
         low = tuple(map(max, self.offset, other.offset))
         high = tuple(map(min, self.end, other.end))
         if any(a >= b for a, b in zip(low, high, strict=True)):
@@ -106,7 +107,8 @@ class IndexBox:
 def uncovered_boxes(
     shape: Sequence[int], boxes: Sequence[IndexBox], *, disjoint: bool = False
 ) -> list[IndexBox]:
-    """Return the parts of a tensor that are in none of the boxes.
+    """Return the parts of a tensor that are in none of the boxes, as disjoint boxes; an empty list
+    if they cover it.
 
     Args:
         shape: of the tensor.
@@ -123,7 +125,8 @@ def uncovered_boxes(
 
 
 def find_overlap(boxes: Sequence[IndexBox]) -> tuple[int, int] | None:
-    """Return the indices of two boxes that share elements, or None if there are none.
+    """Return the indices of two boxes that share elements, the smaller one first, or None if there
+    are none; boxes without elements share none.
 
     Boxes are swept along the axis in which most of them differ, so that for the boxes of a mesh the
     time does not grow with the square of their number.

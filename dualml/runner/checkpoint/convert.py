@@ -87,7 +87,8 @@ def convert(source: Checkpoint, target: Path | str, to: str = "", shards: int | 
 
 
 def check_target(source: Checkpoint, target: Path, single: bool) -> None:
-    """Raise `UserError` for a target that must not be written, or not under that name."""
+    """Raise `UserError` for a target that must not be written, or not under that name; an empty
+    folder may be replaced by a new one, unless ``single``: the target is a file."""
     empty = not single and not target.is_symlink() and target.is_dir() and not any(target.iterdir())
     if empty and target.samefile(Path.cwd()):
         raise UserError(f"{target} is the folder you are in: name a new one")
@@ -180,8 +181,9 @@ def assign_to_files(source: Checkpoint, count: int) -> list[list[str]]:
 
 
 def slice_for_files(source: Checkpoint, count: int) -> list[dict[str, IndexBox]]:
-    """Return, for each file, its slice of each tensor: nearly equal parts along the first axis, at
-    most one per tensor. A tensor with fewer rows than files is in some of the files only."""
+    """Return, for each of at most ``count`` files, its slice of each tensor: nearly equal parts
+    along the first axis, at most one per tensor. A tensor with fewer rows than files, a scalar or
+    one without elements is in some of the files only; no file is empty."""
     files: list[dict[str, IndexBox]] = [{} for _ in range(count)]
     for number, (name, tensor) in enumerate(source.tensors.items()):
         if not tensor.elements or not tensor.shape or count == 1:
@@ -199,7 +201,10 @@ def slice_for_files(source: Checkpoint, count: int) -> list[dict[str, IndexBox]]
 def write_sliced(
     source: Checkpoint, folder: Path, count: int, name_of: Callable[[int], str]
 ) -> dict[str, WrittenFile]:
-    """Write the tensors split over ``count`` files; return file name → size and hash."""
+    """Write the tensors split over at most ``count`` files; return file name → size and hash.
+
+    ``name_of`` returns the name of a file for its number, from 0.
+    """
     files, written = slice_for_files(source, count), {}
     for number, boxes in enumerate(files):
         tensors = {name: plan_tensor(source.tensors[name], box) for name, box in boxes.items()}

@@ -32,7 +32,8 @@ def check_free_space(folder: Path, nbytes: int) -> None:
 
 
 def describe_write_error(error: Exception, folder: Path) -> str:
-    """Return why writing to the folder failed, with a remedy if the disk is full."""
+    """Return, as text, why writing to the folder failed, with a remedy if the disk is full; of a
+    `UserError`, its text."""
     if isinstance(error, UserError):
         return str(error)
     if not isinstance(error, OSError):

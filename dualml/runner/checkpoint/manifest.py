@@ -162,7 +162,8 @@ def is_step_folder(path: Path) -> bool:
 
 
 def remove_step_folders(folder: Path, keep: set[str]) -> None:
-    """Remove all subfolders of tensors except these."""
+    """Remove all subfolders of tensors except those called as in ``keep``; anything else in the
+    folder stays."""
     for path in folder.iterdir():
         if path.name not in keep and is_step_folder(path):
             shutil.rmtree(path, ignore_errors=True)

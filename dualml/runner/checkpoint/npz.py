@@ -32,7 +32,7 @@ class Archive:
         self.array = functools.lru_cache(maxsize=1)(self.read)
 
     def read(self, member: str) -> Array:
-        """Read one array of the archive.
+        """Read one array of the archive, in C order; not from the cache, which `array` has.
 
         Raises:
             UserError: it is damaged, too large for the memory, or of a type that no tensor has.

@@ -22,7 +22,8 @@ def restore(training: Training, checkpoint: Checkpoint) -> int:
     """Load weights and optimizer state into a training; for a split model only this rank's part.
 
     Returns:
-        The number of updates already made.
+        The number of updates already made; 0 if the checkpoint does not say and has no optimizer
+        state.
 
     Raises:
         UserError: the checkpoint belongs to another model or optimizer, holds only weights, or has
@@ -64,7 +65,8 @@ def restore(training: Training, checkpoint: Checkpoint) -> int:
 def check_slots(
     checkpoint: Checkpoint, own: Mapping[str, Arrays], slots: Mapping[str, Mapping[str, Any]]
 ) -> None:
-    """Raise `UserError` where the optimizer states differ; a rank without parameters has none."""
+    """Raise `UserError` where the optimizer state of the training (``own``) and that of the
+    checkpoint (``slots``) differ in their keys; a rank without parameters has none."""
     here, there = own.keys() - {SLOT}, slots.keys() - {SLOT}
     if any(own.values()) and here != there:
         raise UserError(

@@ -98,7 +98,8 @@ def save_locked(
     about: Mapping[str, Any],
     held: contextlib.ExitStack,
 ) -> None:
-    """Save the slices; rank 0 holds the folder's lock until ``held`` is closed."""
+    """Save the slices as `save` does; rank 0 holds the folder's lock until the caller closes
+    ``held``. All ranks call it."""
     own: list[Slice] = []
     rank = comm.rank
 
@@ -147,8 +148,8 @@ def save_locked(
 
 
 def gather_results(comm: Communicator, folder: Path, work: Callable[[], object]) -> list[Any]:
-    """Run ``work`` on every rank and return each rank's result, in JSON's types; if one fails, all
-    fail.
+    """Run ``work`` on every rank and return each rank's result, in JSON's types, on all; if one
+    fails, all fail. All ranks call it. ``folder`` is for the message.
 
     Raises:
         UserError: with the number of the rank that failed, and its reason.
@@ -214,7 +215,8 @@ def assign_writers(ranks: Sequence[Sequence[SliceInfo]]) -> list[list[int]]:
     """Assign every slice to one rank that writes it; return, per rank, the indices of its slices.
 
     Of equal slices one is written, by the rank that has least to write so far; large slices are
-    assigned first, and the lowest rank wins a tie.
+    assigned first, and the lowest rank wins a tie. Slices without elements are left out, unless
+    their whole tensor has none.
     """
     holders: dict[tuple[str, IndexBox], list[tuple[int, int]]] = {}
     for rank, held in enumerate(ranks):

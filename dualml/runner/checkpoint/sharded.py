@@ -168,8 +168,8 @@ def check_files(path: Path, files: Sequence[SafetensorsFile], lacking: Sequence[
 
 
 def absent_files(name: str, count: Any, there: Collection[str]) -> list[str]:
-    """Return the names of the missing files, if the name of one file tells how the others are
-    named."""
+    """Return the names of the missing ones of ``count`` files, if the name of one tells how the
+    others are named; an empty list if it does not."""
     match = RANK_FILE.fullmatch(name)
     if match is None or type(count) is not int or count > 10**5:
         return []

@@ -97,7 +97,7 @@ def open_checkpoint(path: Path | str) -> Checkpoint:
 
 
 def is_part(name: str) -> bool:
-    """Return whether a file of this name is one of several of a checkpoint."""
+    """Return whether, by its name alone, a file is one of several of a checkpoint."""
     match = NUMBERED.fullmatch(name)
     return match is not None and bool(match["shard"] or int(match["count"]) > 1)
 
@@ -239,7 +239,8 @@ def open_trial(path: Path) -> Checkpoint:
 
 
 def open_running_trial(path: Path) -> Checkpoint:
-    """Open the checkpoint in the folder of a trial that has not ended."""
+    """Open the checkpoint in the folder of a trial that has not ended; where its file belongs to
+    another program, the folder as one of safetensors files."""
     file = path / trial.NAME
     return (
         open_trial(file) if is_trial_file(tensorfile.open_tensor_file(file)) else open_folder(path)
@@ -255,7 +256,8 @@ def open_ended_trial(path: Path) -> Checkpoint:
 
 
 def refuse_pickled(path: Path) -> Checkpoint:
-    """Raise `UserError` for torch's own checkpoint format, whose metadata is a pickle."""
+    """Raise `UserError` in any case: torch's own checkpoint format, whose metadata is a pickle, is
+    not read."""
     raise UserError(PICKLED_FOLDER.format(path=path))
 
 

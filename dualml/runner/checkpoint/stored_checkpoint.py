@@ -139,8 +139,8 @@ class Checkpoint:
         return bits if raw else to_numbers(tensor.kind, bits, name)
 
     def with_prefix(self, prefix: str) -> Checkpoint:
-        """Return a checkpoint of the tensors whose names begin with ``prefix``, under their names
-        without it."""
+        """Return a checkpoint of the tensors whose names begin with ``prefix``, possibly none,
+        under their names without it."""
         some = {
             name.removeprefix(prefix): tensor
             for name, tensor in self.tensors.items()
@@ -149,7 +149,7 @@ class Checkpoint:
         return replace(self, tensors=some)
 
     def verify(self) -> None:
-        """Check the SHA-256 of every file whose hash is known.
+        """Read every file whose SHA-256 is known, and compare it; other files are not checked.
 
         Raises:
             UserError: a file was changed since it was written.
@@ -218,7 +218,8 @@ def similar_names(name: str, known: Sequence[str]) -> list[str]:
 
 
 def box_from_slices(name: str, shape: Shape, where: Sequence[slice] | None) -> IndexBox:
-    """Return the box that slices denote, as in NumPy; unlike there, none may lie outside.
+    """Return the box that slices denote, as in NumPy: missing ones and None mean whole axes,
+    negative numbers count from the end. Unlike there, none may lie outside.
 
     Raises:
         UserError: a slice has a step, is not a slice, or lies outside.
