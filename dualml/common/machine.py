@@ -155,7 +155,7 @@ def affinity_and_load() -> dict[str, str]:
 
 
 def recorded_cores(environment: Mapping[str, str]) -> int | None:
-    """Return the usable cores that `environment` recorded, or None if it recorded none.
+    """Return the number of usable cores that `environment` recorded, or None if it recorded none.
 
     >>> recorded_cores({"cores": "2 usable, 2 physical, 4 logical"})
     2
@@ -199,7 +199,8 @@ def physical_cores() -> int:
 
 
 def usable_cores() -> int:
-    """Return the logical cores this process may use: by affinity and cgroup quota, at least 1."""
+    """Return the number of logical cores that this process may use, by its affinity when it started
+    and by cgroup quota; at least 1."""
     cores = len(USABLE) or os.cpu_count() or 1
     quotas = [_quota(folder) for folder in _cgroups("cpu")]
     return max(1, min([cores, *(round(q) for q in quotas if q is not None)]))
@@ -240,7 +241,8 @@ WAITING = (
 
 
 def default_threads() -> int:
-    """Return the compute threads: ``OMP_NUM_THREADS`` if set, else one per usable physical core."""
+    """Return the number of compute threads: ``OMP_NUM_THREADS`` if it is a positive number, else
+    one per physical core, but at most `usable_cores`."""
     asked = os.environ.get("OMP_NUM_THREADS", "")
     if re.fullmatch(r"[0-9]{1,4}", asked) and int(asked) > 0:
         return int(asked)

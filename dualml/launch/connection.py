@@ -68,7 +68,7 @@ def parse_address(rendezvous: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether the address of ``host`` can be reached from this machine only.
+    """Return whether all addresses of ``host`` can be reached from this machine only.
 
     Raises:
         UserError: the name cannot be resolved.
@@ -81,11 +81,12 @@ def is_loopback(host: str) -> bool:
 
 
 def token_for(host: str, insecure: bool) -> bytes:
-    """Return the token by which the machines of a run recognise one another; empty where none is
-    needed.
+    """Return the token by which the machines of a run recognise one another, from the variable
+    `TOKEN`; empty if that is not set and none is needed.
 
     Raises:
-        UserError: there is none and ``host`` is not a loopback address, unless ``insecure`` is set.
+        UserError: it is too short; or there is none and ``host`` is not a loopback address, unless
+            ``insecure`` is set.
     """
     token = os.environ.get(TOKEN, "")
     if token and len(token) < MIN_TOKEN_CHARS:

@@ -98,7 +98,8 @@ class SessionClient(Protocol):
     """The side of a rank other than 0 in the sessions that rank 0 announces."""
 
     def next_announcement(self, number: int) -> Announcement:
-        """Wait for the announcement of session ``number`` and return it."""
+        """Wait for the announcement of session ``number``, from 0, and return it; without
+        ``places`` it is the end of the run."""
 
     def trial_folders(self, announced: Announcement) -> list[Path]:
         """Return this rank's folders of the session's trials."""
@@ -250,7 +251,7 @@ def check_fresh(folder: Path) -> None:
 
 
 def wait_for_announcement(run: Path, number: int, wait: float, start: str = "") -> Announcement:
-    """Wait for an announcement and return it; print a notice if that takes long.
+    """Wait for an announcement and return it; print a notice if the first one, 0, takes long.
 
     Args:
         run: the run folder.

@@ -156,7 +156,8 @@ class RankServer:
                 self.connected[rank].workers -= 1
 
     def serve_rank(self, wire: Connection, rank: int) -> None:
-        """Serve a rank; it is lost if its connection ends without a goodbye."""
+        """Serve a rank until it leaves; it is lost if its connection ends without a goodbye, or it
+        says goodbye before rank 0 has announced the end."""
         wire.idle_timeout = SILENT_S
         guest, why = self.connected[rank], "its connection to rank 0 ended"
         try:

@@ -37,6 +37,9 @@ def run_ranks(
 ) -> list[Any]:
     """Call ``function(communicator, argument)`` on every rank, and return the results by rank.
 
+    Where ranks are threads, ``device``, ``threads``, ``limit``, ``rendezvous`` and ``folder`` are
+    ignored, and what a rank raises is passed on.
+
     Args:
         backend: its name.
         size: number of ranks.

@@ -90,7 +90,8 @@ def supervise(
 
     Args:
         launches: the processes to start, by rank.
-        on_event: called as ``on_event(rank, event)`` with each event of a rank.
+        on_event: called as ``on_event(rank, event)`` with each event of a rank but its result and
+            its pulses.
         limit: seconds they may take; the clock restarts with every ``{"event": "trial"}`` of a
             rank.
         silence: seconds a rank may go without an event.

@@ -35,22 +35,24 @@ def quantity(x: Any, digits: int = 3) -> str:
 
 
 def ms(seconds: Any) -> str:
-    """Format seconds as milliseconds, without the unit."""
+    """Format seconds as milliseconds with three significant digits, without the unit; a missing
+    number is a dash."""
     return quantity(1e3 * seconds) if is_finite_number(seconds) else NO_VALUE
 
 
 def percent(x: Any) -> str:
-    """Format a fraction as a percentage with one decimal."""
+    """Format a fraction as a percentage with one decimal: ``12.5 %``; a missing number is a
+    dash."""
     return f"{100 * x:.1f} %" if is_finite_number(x) else NO_VALUE
 
 
 def whole(x: Any) -> str:
-    """Round to an integer, with thousands separators."""
+    """Format a number rounded to an integer, with thousands separators; a missing one is a dash."""
     return f"{x:,.0f}" if is_finite_number(x) else NO_VALUE
 
 
 def loss(x: Any) -> str:
-    """Format a loss with four significant digits."""
+    """Format a loss with four significant digits; a missing number is a dash."""
     return quantity(x, 4)
 
 
@@ -83,7 +85,8 @@ def times(x: Any) -> str:
 
 
 def nbytes(x: Any) -> str:
-    """Format bytes with a binary unit: ``64 KiB``."""
+    """Format bytes with a binary unit up to GiB: ``64 KiB``, ``3 B``; a missing number is a
+    dash."""
     if not is_finite_number(x):
         return NO_VALUE
     for power, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
@@ -93,7 +96,8 @@ def nbytes(x: Any) -> str:
 
 
 def points(x: Any) -> str:
-    """Format a fraction as percentage points: ``+0.12``, ``−3.40``, ``0.00``."""
+    """Format a fraction as percentage points, ``+0.12``, ``−3.40``, ``0.00``; a missing number is a
+    dash."""
     if not is_finite_number(x):
         return NO_VALUE
     text = f"{100 * x:+.2f}"

@@ -62,8 +62,8 @@ class CapabilityColumn:
         return [e for ops in self.entries[primitive].values() for e in ops.values()]
 
     def summary(self, primitive: str) -> ProbeResult:
-        """Return the cell of the table: the first failure, else what most dtypes and operations
-        have."""
+        """Return the cell of the table: the first failure, else the first result of the kind that
+        most dtypes and operations have."""
         entries = self.results_of(primitive)
         kinds = [entry.kind for entry in entries]
         kind = "failed" if "failed" in kinds else max(kinds, key=kinds.count)
@@ -109,7 +109,8 @@ def probe_backends(
     ranks: int = 2,
     progress: Callable[[str], None] = lambda text: None,
 ) -> list[CapabilityColumn]:
-    """Probe every backend that has ranks on each device; return one column for each.
+    """Probe every backend that has ranks on each device; return one column for each. One whose
+    ranks are threads is probed on the CPU only.
 
     Args:
         chosen: the backends.

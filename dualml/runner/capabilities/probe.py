@@ -94,7 +94,8 @@ def make_input(rank: int, dtype: str) -> Any:
 
 
 def expected_reduction(arrays: Sequence[Any], op: str) -> Any:
-    """Return the expected result of a reduction, computed by NumPy."""
+    """Return the expected result of reducing all ranks' ``arrays``, computed by NumPy in their
+    dtype."""
     if op in BITS:
         return BITS[op].reduce(np.stack(arrays))
     folds: dict[str, Any] = {"max": np.maximum, "min": np.minimum, "prod": np.multiply}

@@ -81,10 +81,10 @@ def is_pickled(path: Path) -> bool:
 
 
 def read_header(archive: Archive, name: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return the shape and dtype of an array.
+    """Return the shape and dtype of an array of the archive; its data are not read.
 
     Raises:
-        ValueError: the length of its data does not match.
+        ValueError: the length of its data does not match; not checked for Python objects.
     """
     with archive.file.open(name) as file:
         first = npy.read_magic(file) == (1, 0)  # type: ignore[no-untyped-call]

@@ -263,7 +263,8 @@ def write_slices(path: Path, slices: Sequence[Slice], step: int, files: int) -> 
 
 
 def piece_reader(array: Array) -> Callable[[], Iterator[Array]]:
-    """Return a function that yields an array in pieces, in C order."""
+    """Return a function that yields an array in pieces of at most `COPY_CHUNK_BYTES`, in C order;
+    each call begins anew."""
 
     def pieces() -> Iterator[Array]:
         for box in IndexBox.full(array.shape).split_runs(COPY_CHUNK_BYTES // array.itemsize):

@@ -83,7 +83,8 @@ class Slice:
 
 
 def piece_boxes(piece: TensorShard) -> list[IndexBox]:
-    """Return the position of a part of a parameter in the whole: one box, or one in each block."""
+    """Return where a rank's part of a parameter lies in the whole: one box, or, for a parameter of
+    several blocks that are each split (fused projections), one in each block."""
     if piece.parts == 1:
         return [IndexBox.full(piece.shape)]
     length, boxes = piece.shape[piece.axis] // (piece.blocks * piece.parts), []

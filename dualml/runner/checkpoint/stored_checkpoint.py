@@ -249,7 +249,7 @@ def box_from_slices(name: str, shape: Shape, where: Sequence[slice] | None) -> I
 def make_stored_tensor(
     path: Path, name: str, kind: str, shape: Shape, shards: Sequence[StoredShard]
 ) -> StoredTensor:
-    """Make a tensor from its slices.
+    """Make a tensor from its slices; those without elements are dropped.
 
     Raises:
         UserError: they overlap, lie outside, or leave a part of it uncovered.

@@ -32,7 +32,7 @@ def select_weights(checkpoint: Checkpoint) -> Checkpoint:
 
 
 def strip_wrapper(checkpoint: Checkpoint, names: Iterable[str]) -> Checkpoint:
-    """Remove the prefix ``module.`` from all tensors, if all of them have it.
+    """Return the checkpoint without the prefix ``module.`` in its names, if all tensors have it.
 
     Tensors called ``weights/NAME`` and ``state/SLOT/NAME`` lose it from NAME. A model that has such
     names itself keeps them.

@@ -127,7 +127,7 @@ def resume(jobs: Jobs, number: int) -> JobSpec:
 
 
 def status_label(state: JobState) -> str:
-    """Return the status as `dualml jobs` prints it."""
+    """Return the status as `dualml jobs` prints it, in English."""
     return Messages("en")(f"jobs.status.{state.status}")
 
 

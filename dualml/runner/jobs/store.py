@@ -129,8 +129,9 @@ STATE = JsonFile(STATE_NAME, JobState, version=1, mode=MODE)
 def captured_env() -> dict[str, str]:
     """Return the environment variables that a job inherits and that are stored in its file.
 
-    Its options already include what variables and files of defaults say. Secrets are never stored:
-    a run on several machines draws a token of its own.
+    Files of defaults are switched off, and variables of options left out: the job's options already
+    include what they say. Secrets are never stored: a run on several machines draws a token of its
+    own.
     """
     left = (VARIABLE, *variables.OPTIONS)
     kept = {

@@ -21,7 +21,7 @@ from dualml.planning.planner.shape import Shape
 from dualml.planning.planner.zoo import sizes_from_shape, spec_from_shape
 from dualml.runner.largest.limit import is_out_of_memory, return_freed_memory
 
-#: Maximum number of blocks of a model (`dualml.experiment.schema.DecoderSizes`).
+#: Maximum number of blocks of a model (`dualml.experiment.models.DecoderSizes`).
 MAX_BLOCKS = 1000
 #: Time limit for training one size, in seconds.
 LIMIT_S = 300.0
@@ -104,7 +104,8 @@ def find_largest(fits: Callable[[int], bool], start: int, most: int = MAX_BLOCKS
 def search_largest(
     setting: SizeSearch, on_result: Callable[[SizeAttempt], None] = lambda tried: None
 ) -> LargestRow:
-    """Train sizes until the largest that fits is known, and that the next one does not.
+    """Train sizes until one fits and the next one, with one block more, does not, or `MAX_BLOCKS`
+    fit; return the largest that fits, with all tries.
 
     Args:
         setting: the configuration.

@@ -196,7 +196,8 @@ def choose_image(given: str | None, gpus: int, resource: str) -> str:
 
 
 def check_ranks(arms: Mapping[str, int], nodes: int, ranks: int) -> None:
-    """Raise `UserError` where the nodes do not provide the number of ranks of an arm."""
+    """Raise `UserError` where ``nodes`` × ``ranks`` is above 1 and is not the number of ranks of
+    each arm with several, or no arm has several."""
     size = nodes * ranks
     if size > 1 and max(arms.values()) == 1:
         raise UserError(

@@ -189,7 +189,7 @@ def predicted_slowdown(
     arm: Arm, plain: MeanStepTime, nbytes: int, fits: Fits | None, topology: Topology
 ) -> float | None:
     """Predict the time of an update with the straggler, divided by the time without it; None where
-    the model has no fit for the strategy."""
+    there is no fit for the strategy, and for ZeRO and unequal cuts, which the model lacks."""
     assert arm.slow is not None
     if arm.zero or arm.aggregation.cut != "equal":  # messages of its own
         return None

@@ -179,10 +179,11 @@ def refuse_settings(request: RunRequest) -> None:
 
 
 def resume_run(request: RunRequest) -> tuple[RunFolder, Any, list[BackendInfo]]:
-    """Open a run folder and resume it as its run.json says.
+    """Open a run folder to resume it as its run.json says, with another number of ranks if
+    ``world_size`` is set; no trial is started.
 
     Returns:
-        The run folder, the plan and the backends that are still needed.
+        The run folder, the plan and the backends of trials that have not ended.
 
     Raises:
         UserError: it is another experiment's, or a backend is not installed.
@@ -215,7 +216,8 @@ def resume_run(request: RunRequest) -> tuple[RunFolder, Any, list[BackendInfo]]:
 def check_devices(infos: Sequence[BackendInfo], device: str) -> None:
     """Raise `UserError` for a device that does not exist, instead of failing in every trial.
 
-    A backend that cannot drive the device at all is kept: its trials end as ``unsupported``.
+    A backend that cannot drive the device at all is accepted, unless none of ``infos`` can: its
+    trials end as ``unsupported``.
     """
     kind, _ = parse_device(device)
     if kind in ("auto", "cpu"):

@@ -160,7 +160,7 @@ class ProgressDisplay:
         raise NotImplementedError
 
     def trial_ended(self, text: Text) -> None:
-        """Show the line of a trial that has ended."""
+        """Show ``text``, the line of a trial that has ended."""
         self.print_line(text)
 
     def __enter__(self) -> ProgressDisplay:

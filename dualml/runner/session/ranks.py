@@ -45,6 +45,9 @@ def wait_for_ranks(
         words: messages in the user's language.
         launcher: that started this process.
         started: the processes that this process has started; None if there are none.
+
+    Raises:
+        UserError: a rank did not connect within `GATHER_S` seconds, or has ended.
     """
     if not launcher.backend and started is None:
         ranks = "1" if hub.size == 2 else f"1 … {hub.size - 1}"

@@ -70,7 +70,8 @@ def run_request(request: RunRequest) -> RunOutcome:
 
 
 def run_external_rank(launcher: ExternalLaunch, request: RunRequest) -> RunOutcome:
-    """Run the part of a rank that an external launcher, or the user, has started."""
+    """Run the part of a rank that an external launcher, or the user, has started: rank 0 leads the
+    run, the others follow, and their outcome has no run folder."""
     if launcher.backend:
         on_death_of_parent(signal.SIGTERM)  # a launcher that is killed does not end its ranks
         request = restart_request(request, launcher)

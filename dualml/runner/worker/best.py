@@ -20,7 +20,8 @@ class BestCheckpoint:
     checkpoint so that the file and the checkpoint agree.
 
     Attributes:
-        facts: metrics of these weights, as in `store.best.Best`; empty before the first evaluation.
+        facts: update and metrics of these weights, as in `store.best.BestRecord`; empty before the
+            first evaluation.
         pending_weights: weights that are not on disk yet; None if there are none.
     """
 
@@ -32,7 +33,8 @@ class BestCheckpoint:
     def update(
         self, step: int, validation: Score, test: Score, weights: Callable[[], Arrays]
     ) -> None:
-        """Keep the weights after update ``step`` if their validation loss is the smallest so far.
+        """Keep the weights after update ``step`` if their validation loss is smaller than any
+        before; NaN is not. ``weights`` is called only then.
 
         The test set is scored at every evaluation, so that the reported test score belongs to the
         kept weights; it takes no part in the choice.

@@ -49,7 +49,7 @@ class AggregationRanks(DataParallelRanks):
 
     def warm_up(self, chunk: int, updates: int) -> list[tuple[Any, int]]:
         """Return the batches to compile, each with the number of an update at which parameters are
-        averaged, so that the averaging is compiled as well."""
+        averaged, so that the averaging is compiled as well; ``chunk`` is ignored."""
         typical = self.feed.representative_steps(combined=False, updates=updates)
         return [(self.feed.parts(step), self.sync_period) for step in typical]
 
@@ -197,7 +197,7 @@ class AggregationRanks(DataParallelRanks):
 
     def finish(self) -> None:
         """Set the final parameters and running statistics by consensus, and write this rank's
-        times."""
+        times; for an asynchronous server also compute the staleness, on rank 0."""
         mean = self.parallel.consensus()
         if mean is not None:
             self.parallel.buckets.assign(mean)

@@ -40,7 +40,7 @@ def run_as_rank(
             the work by itself, as a user's script would.
 
     Returns:
-        What ``work`` returned on rank 0 of them.
+        What ``work`` returned on this rank; where ranks are threads, on rank 0.
 
     Raises:
         TrialError: the launcher started a number of ranks that is neither one nor the arm's.

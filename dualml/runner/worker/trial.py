@@ -306,8 +306,8 @@ class TrialRunner(TrialSetup):
         return Progress()
 
     def restore_progress(self, progress: Progress) -> None:
-        """Restore losses and evaluations made before the checkpoint, from the records that it
-        covers."""
+        """Restore what was recorded before the checkpoint (losses, evaluations, digests), from it
+        and from the records that it covers; `UserError` if they do not fit. No weights."""
         rank, step = self.ranks.rank, progress.step
         self.best.restore(progress.best)
         records = read_records(self.folder, rank, progress.records)

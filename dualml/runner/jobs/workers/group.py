@@ -117,7 +117,8 @@ def run_workers(
 
 
 def start(command: Sequence[str], seat: WorkerEnv, out: Path | None) -> Worker:
-    """Start a worker in a session of its own, which the system ends if this process dies.
+    """Start a worker in a session of its own, which the system ends if this process dies; an
+    earlier log and record of this rank in ``out`` are replaced.
 
     Raises:
         OSError: the command cannot be started.
